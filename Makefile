@@ -15,6 +15,7 @@ vllm: setup
 check: setup
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
+	@sh app/types_folder.sh build/types
 	.venv/bin/mypy
 	.venv/bin/mypy --explicit-package-bases tests/vllm
 
@@ -25,7 +26,7 @@ test: setup
 
 docs: setup
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
-	.venv/bin/python -m app.docs_site --to build/site
+	.venv/bin/python -P -m hindcast.app.docs_site --to build/site
 
 test-vllm: vllm
 	.venv/bin/pytest -m vllm tests/vllm

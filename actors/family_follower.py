@@ -11,11 +11,11 @@ from contextlib import aclosing
 
 import msgspec
 
-from core.errors import ForeignLog
-from events.codec import decode
-from events.envelope import Recorded, Stored
-from events.log.port import EventLog
-from events.subjects import family_of
+from hindcast.core.errors import ForeignLog
+from hindcast.events.codec import decode
+from hindcast.events.envelope import Recorded, Stored
+from hindcast.events.log.port import EventLog
+from hindcast.events.subjects import family_of
 
 LOOK_BACK_EVENTS = 500
 """Events that are looked through at once, backwards."""

@@ -9,10 +9,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection
 from contextlib import aclosing
 
-from actors.family_follower import follow
-from core.errors import BrokerUnreachable
-from events.envelope import Recorded
-from events.log.port import EventLog
+from hindcast.actors.family_follower import follow
+from hindcast.core.errors import BrokerUnreachable
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.port import EventLog
 
 
 class LogFollower(ABC):

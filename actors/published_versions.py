@@ -10,11 +10,11 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from actors.family_follower import follow, look_back
-from core.errors import BlobMissing
-from events.catalogue import WeightsPublished
-from events.envelope import Recorded
-from events.log.port import EventLog
+from hindcast.actors.family_follower import follow, look_back
+from hindcast.core.errors import BlobMissing
+from hindcast.events.catalogue import WeightsPublished
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.port import EventLog
 
 FAMILY = "learner"
 

@@ -9,12 +9,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
-from core.errors import ExpectationFailed
-from events.envelope import Fact
-from events.log.port import EventLog
-from events.log.publisher import Publisher
-from events.log.work_queue import ACK_WAIT_S, MAX_TRIES, Delivery, WorkQueue
-from events.subjects import subject_of
+from hindcast.core.errors import ExpectationFailed
+from hindcast.events.envelope import Fact
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.work_queue import ACK_WAIT_S, MAX_TRIES, Delivery, WorkQueue
+from hindcast.events.subjects import subject_of
 
 FETCH_S = 2.0
 """How long one look at the work queue waits; also how long `stop` waits for an idle worker."""

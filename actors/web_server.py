@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import uvicorn
 from starlette.applications import Starlette
 
-from core.errors import EnvironmentFailed
+from hindcast.core.errors import EnvironmentFailed
 
 GRACE_S = 1
 """How long requests in flight may take once the server is told to stop."""

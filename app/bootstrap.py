@@ -10,21 +10,21 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from actors.environments.base import TaskSource
-from app.runs.runs import RunHandle, open_run
-from app.system.curriculum_models import asking, valuer_of
-from app.system.launch import read_launch
-from app.system.listen_addresses import PAGE_FILE, SITE_FILE, page_token, serve_again
-from app.system.logs import LogStyle, configure_logging
-from app.system.role_stop import outlast_others, until_stopped
-from app.system.store_site import control_token, store_address, watch_store
-from app.system.supervisor import home_folder
-from app.system.telemetry import exporting
-from app.system.worker import wait_for_bus
-from core.fast_import import loading
-from core.settings.schema import Settings
-from events.log.joined_log import RunLog
-from events.log.publisher import Publisher
+from hindcast.actors.environments.base import TaskSource
+from hindcast.app.runs.runs import RunHandle, open_run
+from hindcast.app.system.curriculum_models import asking, valuer_of
+from hindcast.app.system.launch import read_launch
+from hindcast.app.system.listen_addresses import PAGE_FILE, SITE_FILE, page_token, serve_again
+from hindcast.app.system.logs import LogStyle, configure_logging
+from hindcast.app.system.role_stop import outlast_others, until_stopped
+from hindcast.app.system.store_site import control_token, store_address, watch_store
+from hindcast.app.system.supervisor import home_folder
+from hindcast.app.system.telemetry import exporting
+from hindcast.app.system.worker import wait_for_bus
+from hindcast.core.fast_import import loading
+from hindcast.core.settings.schema import Settings
+from hindcast.events.log.joined_log import RunLog
+from hindcast.events.log.publisher import Publisher
 
 HOST = "127.0.0.1"
 
@@ -34,12 +34,12 @@ logger = structlog.get_logger(__name__)
 
 def task_sources(settings: Settings) -> dict[str, TaskSource]:
     """Every environment's tasks, by name."""
-    from actors.environments.browsergym.tasks import BrowsergymTasks
-    from actors.environments.miniwob.tasks import MiniwobTasks
-    from actors.environments.store.tasks import StoreTasks
-    from actors.environments.web.tasks import WebTasks
-    from actors.environments.webarena.tasks import WebArenaTasks
-    from actors.environments.webshop.tasks import webshop_tasks
+    from hindcast.actors.environments.browsergym.tasks import BrowsergymTasks
+    from hindcast.actors.environments.miniwob.tasks import MiniwobTasks
+    from hindcast.actors.environments.store.tasks import StoreTasks
+    from hindcast.actors.environments.web.tasks import WebTasks
+    from hindcast.actors.environments.webarena.tasks import WebArenaTasks
+    from hindcast.actors.environments.webshop.tasks import webshop_tasks
 
     sources: list[TaskSource] = [StoreTasks(settings.sites), MiniwobTasks()]
     if settings.web.tasks:
@@ -75,7 +75,7 @@ async def opened(role: str, name: str) -> AsyncIterator[tuple[RunHandle, RunLog,
 async def play_bus(name: str, _stop: asyncio.Event, _ready: Ready) -> None:
     """Open the run; a child of the bus, done when that is done."""
     with loading():
-        from app.runs.open_log import open_log
+        from hindcast.app.runs.open_log import open_log
 
     home = home_folder()
     handle = open_run(home=home)
@@ -85,7 +85,7 @@ async def play_bus(name: str, _stop: asyncio.Event, _ready: Ready) -> None:
 
 async def play_site(_name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Serve the store, at the same address after a restart so that running browsers find it again."""
-    from actors.environments.store.server import serve
+    from hindcast.actors.environments.store.server import serve
 
     home = home_folder()
     await wait_for_bus(home)
@@ -100,9 +100,9 @@ async def play_site(_name: str, stop: asyncio.Event, ready: Ready) -> None:
 
 async def play_curriculum(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Request episodes."""
-    from actors.curriculum.role import run_curriculum
-    from app.runs.recipe_change import settings_now
-    from app.system.free_room import room_check
+    from hindcast.actors.curriculum.role import run_curriculum
+    from hindcast.app.runs.recipe_change import settings_now
+    from hindcast.app.system.free_room import room_check
 
     async with opened("curriculum", name) as (handle, log, publisher):
         launch = read_launch(handle.home)
@@ -127,11 +127,11 @@ async def play_curriculum(name: str, stop: asyncio.Event, ready: Ready) -> None:
 async def play_actor(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Play episodes in one browser with one policy engine."""
     with loading():
-        from actors.environments.browser import BrowserHost
-        from actors.environments.store.site import StoreSite
-        from actors.episodes.actor import run_actor
-        from app.system.policy_servers import opened_engine
-        from app.system.sites import sites_with
+        from hindcast.actors.environments.browser import BrowserHost
+        from hindcast.actors.environments.store.site import StoreSite
+        from hindcast.actors.episodes.actor import run_actor
+        from hindcast.app.system.policy_servers import opened_engine
+        from hindcast.app.system.sites import sites_with
 
     async with opened("actor", name) as (handle, log, publisher):
         settings = handle.settings
@@ -158,7 +158,7 @@ async def play_actor(name: str, stop: asyncio.Event, ready: Ready) -> None:
 
 async def play_policy_server(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Keep vLLM servers at the newest weights."""
-    from app.system.policy_servers import keep_servers
+    from hindcast.app.system.policy_servers import keep_servers
 
     async with opened("policy_server", name) as (handle, log, publisher):
         await until_stopped(keep_servers(handle, log, publisher, ready=ready), stop)
@@ -166,8 +166,8 @@ async def play_policy_server(name: str, stop: asyncio.Event, ready: Ready) -> No
 
 async def play_judge(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Judge what ended."""
-    from actors.judges.role import run_judge
-    from app.system.judges import open_judges, shelf_for
+    from hindcast.actors.judges.role import run_judge
+    from hindcast.app.system.judges import open_judges, shelf_for
 
     async with opened("judge", name) as (handle, log, publisher):
         settings = handle.settings
@@ -188,10 +188,10 @@ async def play_judge(name: str, stop: asyncio.Event, ready: Ready) -> None:
 
 async def play_relabeler(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Say what the episodes that ended achieved."""
-    from actors.relabelers.role import run_relabeler
-    from app.system.relabelers import open_relabeler
-    from core.models.folders import policy_folder
-    from core.models.tokenizer import load_tokenizer
+    from hindcast.actors.relabelers.role import run_relabeler
+    from hindcast.app.system.relabelers import open_relabeler
+    from hindcast.core.models.folders import policy_folder
+    from hindcast.core.models.tokenizer import load_tokenizer
 
     async with opened("relabeler", name) as (handle, log, publisher):
         tokenizer = await asyncio.to_thread(load_tokenizer, policy_folder(handle.settings.policy.base))
@@ -213,8 +213,8 @@ async def play_relabeler(name: str, stop: asyncio.Event, ready: Ready) -> None:
 async def play_learner(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Train; or help the learner that started this process, or whom torchrun made the leader."""
     with loading():
-        from app.system.learner_ranks import help_leader, train
-        from learner.distributed.rendezvous import place_in
+        from hindcast.app.system.learner_ranks import help_leader, train
+        from hindcast.learner.distributed.rendezvous import place_in
 
     place = place_in(os.environ)
     if place is not None and place.rank > 0:
@@ -232,8 +232,8 @@ async def play_learner(name: str, stop: asyncio.Event, ready: Ready) -> None:
 
 async def play_projector(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Fold everything into the read model."""
-    from app.runs.folded_read_model import sole_writer
-    from storage.readmodel.projector import run_projector
+    from hindcast.app.runs.folded_read_model import sole_writer
+    from hindcast.storage.readmodel.projector import run_projector
 
     home = home_folder()
     await wait_for_bus(home)
@@ -250,8 +250,8 @@ async def play_projector(name: str, stop: asyncio.Event, ready: Ready) -> None:
 async def play_page(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Serve the page and the run's metrics on loopback, the page at the same address after a restart: one that somebody
     has open goes on."""
-    from app.page.prometheus import metrics_served
-    from app.page.server import serve_page
+    from hindcast.app.page.prometheus import metrics_served
+    from hindcast.app.page.server import serve_page
 
     home = home_folder()
     await wait_for_bus(home)
@@ -266,7 +266,7 @@ async def play_page(name: str, stop: asyncio.Event, ready: Ready) -> None:
 
 async def play_archiver(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Move the beginning of the log to an archive, let go of old pages."""
-    from app.runs.archive import keep_archiving
+    from hindcast.app.runs.archive import keep_archiving
 
     async with opened("archiver", name) as (handle, log, publisher):
         ready(str(handle.archive or ""))

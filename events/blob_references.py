@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from events.envelope import BlobRef, Envelope
+from hindcast.events.envelope import BlobRef, Envelope
 
 KEYS = {"sha256", "size"}
 MARK = b"\xa6sha256"

@@ -8,11 +8,11 @@ from hashlib import sha256
 
 import msgspec
 
-import events.catalogue  # noqa: F401  # fills the registry
-from core.errors import CorruptEvent, HindcastError, UnknownVersion
-from events.envelope import Envelope, Fact, Recorded, Stored
-from events.registry import BY_NAME
-from events.upcasters import upcast
+import hindcast.events.catalogue  # noqa: F401  # fills the registry
+from hindcast.core.errors import CorruptEvent, HindcastError, UnknownVersion
+from hindcast.events.envelope import Envelope, Fact, Recorded, Stored
+from hindcast.events.registry import BY_NAME
+from hindcast.events.upcasters import upcast
 
 MAX_EVENT_BYTES = 508 * 1024
 """The stream takes 512 KiB with headers; larger content belongs into the blob store."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from events.envelope import Fact
+from hindcast.events.envelope import Fact
 
 F = TypeVar("F", bound=type[Fact])
 

@@ -5,8 +5,8 @@ entity (an episode's start and end, a verdict), which invariants 2 and 8 rest on
 newest fact about an entity (a snapshot).
 """
 
-from events.envelope import Fact
-from events.registry import BY_CLASS
+from hindcast.events.envelope import Fact
+from hindcast.events.registry import BY_CLASS
 
 CREATED_ONCE = {"episode", "episode_end", "verdict", "relabel"}
 """Families of facts that are created if absent: whoever comes second is refused."""

@@ -16,7 +16,7 @@ from opentelemetry.context import Context
 from opentelemetry.trace import INVALID_SPAN, Link, ProxyTracerProvider, Span, SpanKind, Status, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from core.telemetry_names import ERROR_TYPE
+from hindcast.core.telemetry_names import ERROR_TYPE
 
 SCOPE = "hindcast"
 """Instrumentation scope of every span and metric of ours."""

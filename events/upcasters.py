@@ -7,7 +7,7 @@ changed or removed: every version ever written stays readable, and the golden co
 from collections.abc import Callable
 from typing import Any
 
-from core.errors import UnknownVersion
+from hindcast.core.errors import UnknownVersion
 
 Raw = dict[str, Any]
 Step = Callable[[Raw], Raw]

@@ -7,15 +7,15 @@ events reached them. Which batches an algorithm wants is its planner's concern (
 
 import msgspec
 
-from core.domain.arrays import unpack_ids
-from core.errors import CorruptEvent
-from core.settings.schema import Settings
-from events.catalogue import BatchPlanned, SamplesSwept
-from learner.buffer.records import Episode
-from learner.buffer.state import BufferState
-from learner.planners import BEFORE, clones_before, planner_due, planners_due
-from learner.planners.base import Planner
-from learner.planners.pairs import PAIRS, any_demonstrated
+from hindcast.core.domain.arrays import unpack_ids
+from hindcast.core.errors import CorruptEvent
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import BatchPlanned, SamplesSwept
+from hindcast.learner.buffer.records import Episode
+from hindcast.learner.buffer.state import BufferState
+from hindcast.learner.planners import BEFORE, clones_before, planner_due, planners_due
+from hindcast.learner.planners.base import Planner
+from hindcast.learner.planners.pairs import PAIRS, any_demonstrated
 
 
 def sweep(state: BufferState, settings: Settings) -> list[SamplesSwept]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from core.ids import digest_hex
+from hindcast.core.ids import digest_hex
 
 
 def config_digest(recorded: Mapping[str, Any]) -> str:

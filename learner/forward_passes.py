@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 import torch
 
-from core.domain.arrays import unpack_ids
-from core.models.logprobs import SampleToScore, packs, score_pack
-from events.catalogue.episode import ShownPicture
-from learner.buffer.records import Sample
-from learner.screenshots import ScreenshotStore
+from hindcast.core.domain.arrays import unpack_ids
+from hindcast.core.models.logprobs import SampleToScore, packs, score_pack
+from hindcast.events.catalogue.episode import ShownPicture
+from hindcast.learner.buffer.records import Sample
+from hindcast.learner.screenshots import ScreenshotStore
 
 
 class ForwardPass(NamedTuple):

@@ -9,18 +9,18 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from core.errors import ForeignLog
-from events.catalogue import BatchPlanned, CheckpointSaved, UpdateApplied, UpdateSkipped
-from events.envelope import Recorded
-from events.log.hash_chain import ChainChecker
-from events.log.port import EventLog
-from events.log.reader import Bookmark, read
-from learner.buffer.records import Batch
-from learner.buffer.replay_buffer import ReplayBuffer
-from learner.buffer.snapshots import LEARNER, FoldedLog
-from learner.buffer.state import BufferState
-from storage.blobs.store import BlobStore
-from storage.snapshots import standings
+from hindcast.core.errors import ForeignLog
+from hindcast.events.catalogue import BatchPlanned, CheckpointSaved, UpdateApplied, UpdateSkipped
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.hash_chain import ChainChecker
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.reader import Bookmark, read
+from hindcast.learner.buffer.records import Batch
+from hindcast.learner.buffer.replay_buffer import ReplayBuffer
+from hindcast.learner.buffer.snapshots import LEARNER, FoldedLog
+from hindcast.learner.buffer.state import BufferState
+from hindcast.storage.blobs.store import BlobStore
+from hindcast.storage.snapshots import standings
 
 
 @dataclass(slots=True)

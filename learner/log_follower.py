@@ -12,16 +12,16 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import aclosing
 
-from core.errors import BrokerUnreachable, ExpectationFailed
-from events.envelope import Fact, Recorded
-from events.log.hash_chain import ChainChecker
-from events.log.port import EventLog, Expectation
-from events.log.publisher import Publisher
-from events.log.reader import Bookmark, tail_batches
-from events.registry import BY_CLASS
-from events.subjects import family_wildcard
-from learner.buffer.replay_buffer import ReplayBuffer
-from learner.buffer.state import BufferState
+from hindcast.core.errors import BrokerUnreachable, ExpectationFailed
+from hindcast.events.envelope import Fact, Recorded
+from hindcast.events.log.hash_chain import ChainChecker
+from hindcast.events.log.port import EventLog, Expectation
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import Bookmark, tail_batches
+from hindcast.events.registry import BY_CLASS
+from hindcast.events.subjects import family_wildcard
+from hindcast.learner.buffer.replay_buffer import ReplayBuffer
+from hindcast.learner.buffer.state import BufferState
 
 
 class LearnerLogFollower:

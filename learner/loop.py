@@ -27,10 +27,10 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from core.domain.arrays import pack_floats, pack_positions
-from core.errors import DiskFull, HindcastError
-from core.rl.combined_state import POLICY
-from events.catalogue import (
+from hindcast.core.domain.arrays import pack_floats, pack_positions
+from hindcast.core.errors import DiskFull, HindcastError
+from hindcast.core.rl.combined_state import POLICY
+from hindcast.events.catalogue import (
     BatchPlanned,
     BlobReleased,
     CheckpointSaved,
@@ -39,22 +39,22 @@ from events.catalogue import (
     WaitExceeded,
     WeightsPublished,
 )
-from events.log.port import EventLog
-from events.log.publisher import Publisher
-from learner.batch_plan import minibatches_of, missing, plan, sweep
-from learner.buffer.phases import unscored
-from learner.buffer.records import Sample
-from learner.buffer.snapshots import LEARNER, FoldedLog
-from learner.buffer.state import BufferState
-from learner.log_follower import LearnerLogFollower
-from learner.mismatch_alarm import mismatch_alarm
-from learner.restore import Restored, restore
-from learner.retention import Release, is_checkpoint_due, is_snapshot_due, leftovers, releases
-from learner.spans import TrainingSpans, updated
-from learner.trainer import MakeTrainer, Trainer
-from learner.training import Training
-from storage.blobs.store import BlobStore
-from storage.snapshots import append_snapshot
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.learner.batch_plan import minibatches_of, missing, plan, sweep
+from hindcast.learner.buffer.phases import unscored
+from hindcast.learner.buffer.records import Sample
+from hindcast.learner.buffer.snapshots import LEARNER, FoldedLog
+from hindcast.learner.buffer.state import BufferState
+from hindcast.learner.log_follower import LearnerLogFollower
+from hindcast.learner.mismatch_alarm import mismatch_alarm
+from hindcast.learner.restore import Restored, restore
+from hindcast.learner.retention import Release, is_checkpoint_due, is_snapshot_due, leftovers, releases
+from hindcast.learner.spans import TrainingSpans, updated
+from hindcast.learner.trainer import MakeTrainer, Trainer
+from hindcast.learner.training import Training
+from hindcast.storage.blobs.store import BlobStore
+from hindcast.storage.snapshots import append_snapshot
 
 T = TypeVar("T")
 _log = structlog.get_logger()

@@ -5,11 +5,11 @@ from math import fsum
 
 import numpy as np
 
-from core.domain.arrays import pack_floats, unpack_ids
-from core.rl.importance_weights import effective_sample_size
-from events.catalogue.training import PlannedEpisode, SampleReport
-from learner.algorithms.base import SampleLoss, SampleTerms
-from learner.buffer.records import ReplayUse
+from hindcast.core.domain.arrays import pack_floats, unpack_ids
+from hindcast.core.rl.importance_weights import effective_sample_size
+from hindcast.events.catalogue.training import PlannedEpisode, SampleReport
+from hindcast.learner.algorithms.base import SampleLoss, SampleTerms
+from hindcast.learner.buffer.records import ReplayUse
 
 
 def sample_report(terms: Sequence[SampleTerms], losses: Sequence[SampleLoss]) -> SampleReport:

@@ -1,8 +1,8 @@
 """Whether sampler and learner compute the same policy: what `mismatch_kl` of an update is held against."""
 
-from core.rl.combined_state import POLICY
-from core.settings.schema import LearnerSettings
-from events.catalogue import BatchPlanned, MismatchExceeded, UpdateApplied, UpdateSkipped
+from hindcast.core.rl.combined_state import POLICY
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.events.catalogue import BatchPlanned, MismatchExceeded, UpdateApplied, UpdateSkipped
 
 
 def mismatch_alarm(

@@ -16,10 +16,10 @@ from pathlib import Path
 import structlog
 import torch
 
-from core.models.arithmetic import device_for
-from core.settings.computing import Device
-from core.settings.schema import LearnerSettings
-from events.catalogue.run import Fingerprint
+from hindcast.core.models.arithmetic import device_for
+from hindcast.core.settings.computing import Device
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.events.catalogue.run import Fingerprint
 
 ACCELERATOR = " + "
 """Before the GPU in a fingerprint's platform."""

@@ -10,19 +10,19 @@ from typing import Any
 
 import torch
 
-from core.errors import BlobMissing
-from core.models.adapter import adapter_of, adapter_off, add_adapter
-from core.models.arithmetic import device_for, recompute_activations
-from core.models.policy import load_policy, load_weights, weights_of
-from core.models.sequence_packing import keeps_apart
-from core.models.vision import freeze_tower
-from core.seeds import derive_seed
-from core.settings.schema import LearnerSettings
-from events.catalogue import BatchPlanned
-from events.envelope import BlobRef
-from learner.buffer.records import Batch
-from learner.distributed.ranks import Ranks
-from storage.blobs.store import BlobStore
+from hindcast.core.errors import BlobMissing
+from hindcast.core.models.adapter import adapter_of, adapter_off, add_adapter
+from hindcast.core.models.arithmetic import device_for, recompute_activations
+from hindcast.core.models.policy import load_policy, load_weights, weights_of
+from hindcast.core.models.sequence_packing import keeps_apart
+from hindcast.core.models.vision import freeze_tower
+from hindcast.core.seeds import derive_seed
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.events.catalogue import BatchPlanned
+from hindcast.events.envelope import BlobRef
+from hindcast.learner.buffer.records import Batch
+from hindcast.learner.distributed.ranks import Ranks
+from hindcast.storage.blobs.store import BlobStore
 
 
 class Policies:

@@ -14,20 +14,20 @@ from typing import TypeVar
 
 import structlog
 
-from core.errors import CheckpointCorrupt, ReplayDiverged
-from core.ids import digest_hex
-from core.rl.combined_state import POLICY
-from events.catalogue import CheckpointSaved
-from events.log.hash_chain import ChainChecker
-from events.log.port import EventLog
-from learner.buffer.state import BufferState
-from learner.history import History, PastBatch, fold_history
-from learner.numerics import configure, differences, fingerprint_of
-from learner.trainer import MakeTrainer, Trainer
-from learner.training import Training
-from learner.verify.comparison import compare_updates
-from storage.blobs.store import BlobStore
-from storage.checkpoints import load_checkpoint
+from hindcast.core.errors import CheckpointCorrupt, ReplayDiverged
+from hindcast.core.ids import digest_hex
+from hindcast.core.rl.combined_state import POLICY
+from hindcast.events.catalogue import CheckpointSaved
+from hindcast.events.log.hash_chain import ChainChecker
+from hindcast.events.log.port import EventLog
+from hindcast.learner.buffer.state import BufferState
+from hindcast.learner.history import History, PastBatch, fold_history
+from hindcast.learner.numerics import configure, differences, fingerprint_of
+from hindcast.learner.trainer import MakeTrainer, Trainer
+from hindcast.learner.training import Training
+from hindcast.learner.verify.comparison import compare_updates
+from hindcast.storage.blobs.store import BlobStore
+from hindcast.storage.checkpoints import load_checkpoint
 
 T = TypeVar("T")
 _log = structlog.get_logger()

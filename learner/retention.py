@@ -2,10 +2,10 @@
 
 import msgspec
 
-from core.settings.schema import LearnerSettings, StorageSettings
-from events.envelope import BlobRef
-from learner.buffer.snapshots import LEARNER
-from learner.buffer.state import BufferState
+from hindcast.core.settings.schema import LearnerSettings, StorageSettings
+from hindcast.events.envelope import BlobRef
+from hindcast.learner.buffer.snapshots import LEARNER
+from hindcast.learner.buffer.state import BufferState
 
 KEEP_BESIDE = 2
 """Of each model beside the policy: a role may still be loading the one before the newest."""

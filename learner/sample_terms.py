@@ -6,16 +6,16 @@ from hashlib import sha256
 import numpy as np
 from numpy.typing import NDArray
 
-from core.domain.arrays import pack_floats, unpack_floats
-from core.rl.importance_weights import CorrectionKind, correct
-from core.rl.loss_normalization import EpisodeTokens
-from core.settings.schema import LearnerSettings
-from events.catalogue import BatchPlanned
-from events.catalogue.training import PlannedEpisode
-from learner.algorithms import Algorithm
-from learner.algorithms.base import EpisodePart, SampleTerms
-from learner.batch_plan import Minibatch
-from learner.buffer.records import Batch, Sample
+from hindcast.core.domain.arrays import pack_floats, unpack_floats
+from hindcast.core.rl.importance_weights import CorrectionKind, correct
+from hindcast.core.rl.loss_normalization import EpisodeTokens
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.events.catalogue import BatchPlanned
+from hindcast.events.catalogue.training import PlannedEpisode
+from hindcast.learner.algorithms import Algorithm
+from hindcast.learner.algorithms.base import EpisodePart, SampleTerms
+from hindcast.learner.batch_plan import Minibatch
+from hindcast.learner.buffer.records import Batch, Sample
 
 LogProbs = Sequence[NDArray[np.float32]]
 

@@ -7,10 +7,10 @@ than the one that the policy was shown it by is found out instead of trained wit
 from collections.abc import Sequence
 from pathlib import Path
 
-from core.errors import BlobCorrupt, BlobMissing, PictureUnreadable
-from core.models.vision import ImageProcessor, ProcessedImage
-from events.catalogue.episode import ShownPicture
-from storage.blobs.store import BlobStore
+from hindcast.core.errors import BlobCorrupt, BlobMissing, PictureUnreadable
+from hindcast.core.models.vision import ImageProcessor, ProcessedImage
+from hindcast.events.catalogue.episode import ShownPicture
+from hindcast.storage.blobs.store import BlobStore
 
 
 class ScreenshotStore:

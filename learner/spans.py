@@ -14,13 +14,13 @@ from contextlib import AbstractContextManager, asynccontextmanager
 from opentelemetry import metrics
 from opentelemetry.trace import Link, Span
 
-from core import telemetry_names as names
-from events.catalogue import BatchPlanned, EpisodeEnded, UpdateApplied, UpdateSkipped
-from events.catalogue.training import PlannedEpisode
-from events.log.port import EventLog
-from events.subjects import subject_of
-from events.tracing import SCOPE, Attribute, current_traceparent, fail, is_tracing, link_to, span
-from learner.batch_plan import Minibatch
+from hindcast.core import telemetry_names as names
+from hindcast.events.catalogue import BatchPlanned, EpisodeEnded, UpdateApplied, UpdateSkipped
+from hindcast.events.catalogue.training import PlannedEpisode
+from hindcast.events.log.port import EventLog
+from hindcast.events.subjects import subject_of
+from hindcast.events.tracing import SCOPE, Attribute, current_traceparent, fail, is_tracing, link_to, span
+from hindcast.learner.batch_plan import Minibatch
 
 _updates = metrics.get_meter(SCOPE).create_counter(
     names.UPDATES, "{update}", "Optimiser steps, applied or skipped"

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from core.rl.values import blended_advantages, progress_weights, released_advantages, surprising
-from core.settings.schema import LearnerSettings
-from events.catalogue.training import PlannedEpisode
+from hindcast.core.rl.values import blended_advantages, progress_weights, released_advantages, surprising
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.events.catalogue.training import PlannedEpisode
 
 Values = Sequence[float]
 

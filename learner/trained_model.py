@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from core.errors import CheckpointCorrupt
-from core.models.policy import encode_weights, weights_of
-from core.models.sharded_tensors import fill, shared_like, whole
-from core.models.state_digest import optimizer_tensors, state_digest
+from hindcast.core.errors import CheckpointCorrupt
+from hindcast.core.models.policy import encode_weights, weights_of
+from hindcast.core.models.sharded_tensors import fill, shared_like, whole
+from hindcast.core.models.state_digest import optimizer_tensors, state_digest
 
 BETAS = (0.9, 0.999)
 EPSILON = 1e-8

@@ -9,12 +9,12 @@ from pathlib import Path
 from threading import Event
 from typing import Protocol
 
-from core.settings.schema import LearnerSettings
-from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
-from events.envelope import BlobRef
-from learner.buffer.records import Batch, Sample
-from storage.blobs.store import BlobStore
-from storage.checkpoints import BlobSink, Checkpoint, Saved
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
+from hindcast.events.envelope import BlobRef
+from hindcast.learner.buffer.records import Batch, Sample
+from hindcast.storage.blobs.store import BlobStore
+from hindcast.storage.checkpoints import BlobSink, Checkpoint, Saved
 
 
 class Trainer(Protocol):

@@ -16,33 +16,33 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from core.errors import CheckpointCorrupt
-from core.models.arithmetic import arithmetic
-from core.models.sharded_tensors import is_split, own_rows, whole
-from core.rl.combined_state import CRITIC, POLICY, combined
-from core.rl.replay_filter import perplexity
-from core.seeds import derive_seed
-from core.settings.schema import LearnerSettings
-from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
-from events.envelope import BlobRef
-from learner.algorithms import algorithm_for
-from learner.algorithms.base import SILENT, SampleLoss, SampleTerms, Weighing
-from learner.auxiliary.critic import CriticTraining
-from learner.auxiliary.trainer import MODELS, AuxiliaryTrainer
-from learner.batch_plan import Minibatch, minibatches_of
-from learner.buffer.records import Batch, ReplayUse, Sample
-from learner.clocks import NO_TIME, Clocks
-from learner.distributed.ranks import Ranks, SingleRank
-from learner.forward_passes import ForwardPass, forward_passes
-from learner.metrics import sample_report, update_metrics
-from learner.policy_models import Policies
-from learner.sample_terms import LogProbs, compared_of, inputs_digest, sample_terms
-from learner.screenshots import ScreenshotStore
-from learner.step_advantages import step_advantages
-from learner.trained_model import TrainedModel
-from learner.update import MinibatchReport, step_along
-from storage.blobs.store import BlobStore
-from storage.checkpoints import (
+from hindcast.core.errors import CheckpointCorrupt
+from hindcast.core.models.arithmetic import arithmetic
+from hindcast.core.models.sharded_tensors import is_split, own_rows, whole
+from hindcast.core.rl.combined_state import CRITIC, POLICY, combined
+from hindcast.core.rl.replay_filter import perplexity
+from hindcast.core.seeds import derive_seed
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
+from hindcast.events.envelope import BlobRef
+from hindcast.learner.algorithms import algorithm_for
+from hindcast.learner.algorithms.base import SILENT, SampleLoss, SampleTerms, Weighing
+from hindcast.learner.auxiliary.critic import CriticTraining
+from hindcast.learner.auxiliary.trainer import MODELS, AuxiliaryTrainer
+from hindcast.learner.batch_plan import Minibatch, minibatches_of
+from hindcast.learner.buffer.records import Batch, ReplayUse, Sample
+from hindcast.learner.clocks import NO_TIME, Clocks
+from hindcast.learner.distributed.ranks import Ranks, SingleRank
+from hindcast.learner.forward_passes import ForwardPass, forward_passes
+from hindcast.learner.metrics import sample_report, update_metrics
+from hindcast.learner.policy_models import Policies
+from hindcast.learner.sample_terms import LogProbs, compared_of, inputs_digest, sample_terms
+from hindcast.learner.screenshots import ScreenshotStore
+from hindcast.learner.step_advantages import step_advantages
+from hindcast.learner.trained_model import TrainedModel
+from hindcast.learner.update import MinibatchReport, step_along
+from hindcast.storage.blobs.store import BlobStore
+from hindcast.storage.checkpoints import (
     BlobSink,
     Checkpoint,
     Counters,

@@ -5,12 +5,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from core.settings.schema import LearnerSettings
-from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
-from events.catalogue.training import SampleReport
-from learner.clocks import Clocks
-from learner.heap import give_back_freed
-from learner.trained_model import TrainedModel
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
+from hindcast.events.catalogue.training import SampleReport
+from hindcast.learner.clocks import Clocks
+from hindcast.learner.heap import give_back_freed
+from hindcast.learner.trained_model import TrainedModel
 
 
 class MinibatchReport(NamedTuple):

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from core.errors import BlobCorrupt, BlobMissing, CheckpointCorrupt
-from core.ids import digest_hex
-from events.codec import UNDECODABLE
-from events.envelope import BlobRef
-from storage.blobs.store import BlobStore
+from hindcast.core.errors import BlobCorrupt, BlobMissing, CheckpointCorrupt
+from hindcast.core.ids import digest_hex
+from hindcast.events.codec import UNDECODABLE
+from hindcast.events.envelope import BlobRef
+from hindcast.storage.blobs.store import BlobStore
 
 Tensors = Mapping[str, NDArray[np.generic]]
 

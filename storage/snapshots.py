@@ -19,15 +19,15 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import structlog
 
-from core.errors import BlobCorrupt, BlobMissing, CorruptEvent, ForeignLog, UnknownVersion
-from events.catalogue import SnapshotSaved
-from events.codec import UNDECODABLE, decode
-from events.envelope import BlobRef, Stored
-from events.log.port import EventLog, Expectation
-from events.log.publisher import Publisher
-from events.log.reader import Bookmark, check_log
-from events.subjects import subject_of
-from storage.blobs.store import BlobStore
+from hindcast.core.errors import BlobCorrupt, BlobMissing, CorruptEvent, ForeignLog, UnknownVersion
+from hindcast.events.catalogue import SnapshotSaved
+from hindcast.events.codec import UNDECODABLE, decode
+from hindcast.events.envelope import BlobRef, Stored
+from hindcast.events.log.port import EventLog, Expectation
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import Bookmark, check_log
+from hindcast.events.subjects import subject_of
+from hindcast.storage.blobs.store import BlobStore
 
 S = TypeVar("S")
 LOOK_BACK = 4

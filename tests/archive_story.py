@@ -8,18 +8,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from core.settings.schema import LogSettings
-from events.archive.archive_log import ArchiveLog
-from events.archive.continued_log import ContinuedLog
-from events.archive.reader import ArchiveReader
-from events.archive.writer import ArchiveWriter
-from events.catalogue import WaitExceeded
-from events.disk import Disk
-from events.envelope import Record, Stored
-from events.jetstream.stream_log import JetStreamLog
-from events.log.memory import MemoryLog
-from events.log.port import Expectation, LogIdentity
-from events.log.publisher import Publisher
+from hindcast.core.settings.schema import LogSettings
+from hindcast.events.archive.archive_log import ArchiveLog
+from hindcast.events.archive.continued_log import ContinuedLog
+from hindcast.events.archive.reader import ArchiveReader
+from hindcast.events.archive.writer import ArchiveWriter
+from hindcast.events.catalogue import WaitExceeded
+from hindcast.events.disk import Disk
+from hindcast.events.envelope import Record, Stored
+from hindcast.events.jetstream.stream_log import JetStreamLog
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.port import Expectation, LogIdentity
+from hindcast.events.log.publisher import Publisher
 
 RUN = "r_archive"
 QUICK = LogSettings(linger_ms=0)

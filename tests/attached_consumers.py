@@ -6,8 +6,8 @@ from pathlib import Path
 
 from sqlalchemy import Connection, text
 
-from app.attach import Recorded
-from core.errors import BlobMissing
+from hindcast.app.attach import Recorded
+from hindcast.core.errors import BlobMissing
 
 POISON = int(os.environ.get("POISON", "0"))
 """Position that `poisoned` refuses."""

@@ -1,8 +1,8 @@
 """A step for folds that look at who took it, when and with which weights, not at what it read or did."""
 
-from core.domain.arrays import pack_floats, pack_ids
-from core.domain.sampling import Sampling
-from events.catalogue import StepTaken
+from hindcast.core.domain.arrays import pack_floats, pack_ids
+from hindcast.core.domain.sampling import Sampling
+from hindcast.events.catalogue import StepTaken
 
 
 def bare_step(

@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from actors.environments.browser import BrowserHost
-from actors.environments.site import SiteTraits
-from actors.environments.world import BrowserWorld
-from core.domain.action import Action
-from core.domain.observation import Node, Page
-from core.domain.task import Task
-from core.settings.schema import ActorSettings
+from hindcast.actors.environments.browser import BrowserHost
+from hindcast.actors.environments.site import SiteTraits
+from hindcast.actors.environments.world import BrowserWorld
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.observation import Node, Page
+from hindcast.core.domain.task import Task
+from hindcast.core.settings.schema import ActorSettings
 
 PAGES = Path(__file__).parent / "browser_pages"
 

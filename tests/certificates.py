@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from events.jetstream.broker import HOST
+from hindcast.events.jetstream.broker import HOST
 
 
 def certificate(folder: Path, name: str, *, signer: str = "") -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
-from core.domain.sampling import Sampling
+from hindcast.core.domain.sampling import Sampling
 
 Body = dict[str, Any]
 

@@ -14,7 +14,7 @@ from typing import NoReturn
 import msgspec
 import structlog
 
-from app.cli import main
+from hindcast.app.cli import main
 
 HANG_S = 90.0
 """A bound that only a hang reaches on a busy machine: no input of a test takes more than a few seconds."""

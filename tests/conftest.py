@@ -15,10 +15,10 @@ import pytest
 from model_families import model_families  # noqa: F401  # fixture
 from postgres_server import new_database, postgres, url  # noqa: F401  # fixtures
 
-from core.settings.schema import LogSettings
-from events.jetstream.broker import BrokerPlan, prepare
-from events.jetstream.connection import Connection, connect
-from events.jetstream.stream_log import JetStreamLog
+from hindcast.core.settings.schema import LogSettings
+from hindcast.events.jetstream.broker import BrokerPlan, prepare
+from hindcast.events.jetstream.connection import Connection, connect
+from hindcast.events.jetstream.stream_log import JetStreamLog
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 """A shell's background job and xdist's workers ignore Ctrl-C, and would have the systems under test ignore it too."""

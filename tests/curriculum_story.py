@@ -8,16 +8,16 @@ from hashlib import sha256
 import msgspec
 from bare_step import bare_step
 
-from actors.curriculum.pool import Pool, admitted_pool, configured_pool
-from actors.curriculum.projection import CurriculumProjection, episodes_per_batch
-from actors.curriculum.requests import next_requests
-from actors.environments.base import ResetSemantics
-from core.domain.arrays import unpack_ids
-from core.domain.evidence import Evidence, Judgment, Outcome
-from core.domain.task import Task
-from core.rl.combined_state import POLICY
-from core.settings.schema import Settings
-from events.catalogue import (
+from hindcast.actors.curriculum.pool import Pool, admitted_pool, configured_pool
+from hindcast.actors.curriculum.projection import CurriculumProjection, episodes_per_batch
+from hindcast.actors.curriculum.requests import next_requests
+from hindcast.actors.environments.base import ResetSemantics
+from hindcast.core.domain.arrays import unpack_ids
+from hindcast.core.domain.evidence import Evidence, Judgment, Outcome
+from hindcast.core.domain.task import Task
+from hindcast.core.rl.combined_state import POLICY
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import (
     BatchPlanned,
     EpisodeAbandoned,
     EpisodeEnded,
@@ -31,13 +31,13 @@ from events.catalogue import (
     UpdateSkipped,
     WeightsPublished,
 )
-from events.catalogue.run import Fingerprint
-from events.catalogue.training import SampleReport
-from events.catalogue.verdict import JudgeIdentity
-from events.envelope import BlobRef, Envelope, Fact, Recorded
-from events.registry import BY_CLASS
-from learner.batch_plan import plan, sweep
-from learner.buffer.replay_buffer import ReplayBuffer
+from hindcast.events.catalogue.run import Fingerprint
+from hindcast.events.catalogue.training import SampleReport
+from hindcast.events.catalogue.verdict import JudgeIdentity
+from hindcast.events.envelope import BlobRef, Envelope, Fact, Recorded
+from hindcast.events.registry import BY_CLASS
+from hindcast.learner.batch_plan import plan, sweep
+from hindcast.learner.buffer.replay_buffer import ReplayBuffer
 
 SECOND = 1_000_000_000
 RULES = JudgeIdentity(name="rules", version="1")

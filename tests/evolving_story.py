@@ -11,16 +11,16 @@ from curriculum_story import NOTHING, RULES, published
 from simulation.links import MemoryBlobs
 from virtual_time import clock_ns, clock_s
 
-from actors.curriculum.first_state_values import FirstState, Valuer
-from actors.curriculum.projection import CurriculumProjection
-from actors.curriculum.role import run_curriculum
-from actors.curriculum.state import CurriculumState
-from actors.curriculum.task_generator import TaskGenerator
-from actors.environments.store.tasks import StoreTasks
-from core.domain.evidence import Evidence, Judgment
-from core.domain.observation import Page
-from core.settings.schema import Settings
-from events.catalogue import (
+from hindcast.actors.curriculum.first_state_values import FirstState, Valuer
+from hindcast.actors.curriculum.projection import CurriculumProjection
+from hindcast.actors.curriculum.role import run_curriculum
+from hindcast.actors.curriculum.state import CurriculumState
+from hindcast.actors.curriculum.task_generator import TaskGenerator
+from hindcast.actors.environments.store.tasks import StoreTasks
+from hindcast.core.domain.evidence import Evidence, Judgment
+from hindcast.core.domain.observation import Page
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import (
     BatchPlanned,
     EpisodeEnded,
     EpisodeJudged,
@@ -29,10 +29,10 @@ from events.catalogue import (
     TaskProposed,
     WeightsPublished,
 )
-from events.envelope import Fact
-from events.log.memory import MemoryLog
-from events.log.publisher import Publisher
-from events.log.reader import read
+from hindcast.events.envelope import Fact
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import read
 
 PHASE = 8
 TASKS = 6

@@ -6,15 +6,15 @@ import msgspec
 from archive_story import RUN, write_archive
 from synthetic_run import Told, a_run, record
 
-from app.runs.archive_source import ArchiveSource
-from core.domain.observation import Node, Page
-from core.domain.screen import Box, Mark
-from events.catalogue import EpisodeEnded, EpisodeStarted, RunForked, StepTaken
-from events.catalogue.episode import Screenshot
-from events.envelope import BlobRef, Stored
-from events.log.memory import MemoryLog
-from storage.archive.archiver import BLOBS
-from storage.blobs.store import BlobStore
+from hindcast.app.runs.archive_source import ArchiveSource
+from hindcast.core.domain.observation import Node, Page
+from hindcast.core.domain.screen import Box, Mark
+from hindcast.events.catalogue import EpisodeEnded, EpisodeStarted, RunForked, StepTaken
+from hindcast.events.catalogue.episode import Screenshot
+from hindcast.events.envelope import BlobRef, Stored
+from hindcast.events.log.memory import MemoryLog
+from hindcast.storage.archive.archiver import BLOBS
+from hindcast.storage.blobs.store import BlobStore
 
 HOSTILE = '<script>window.pwned = 1</script><img src=x onerror="window.pwned = 1">{{ 7 * 7 }} --- "\\'
 IMAGE = b"\xff\xd8not quite a picture"

@@ -13,8 +13,8 @@ from fault_schedule import Fault
 from run_witness import Witness
 from system import Home
 
-from app.runs.runs import open_run
-from app.system.processes import read_json
+from hindcast.app.runs.runs import open_run
+from hindcast.app.system.processes import read_json
 
 BACK_S = 300.0
 """Longest time a role may take, on a slow machine: its own waits, a back-off, a start, and then something to do."""

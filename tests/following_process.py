@@ -4,10 +4,10 @@ import os
 import sys
 from pathlib import Path
 
-from learner.distributed.leader import follow
-from learner.distributed.rendezvous import found_store, joined, place_in
-from learner.numerics import configure
-from storage.blobs.store import BlobStore
+from hindcast.learner.distributed.leader import follow
+from hindcast.learner.distributed.rendezvous import found_store, joined, place_in
+from hindcast.learner.numerics import configure
+from hindcast.storage.blobs.store import BlobStore
 
 if __name__ == "__main__":
     configure(1)

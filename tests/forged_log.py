@@ -7,12 +7,12 @@ from typing import Any
 import msgpack
 from training_story import QUICK, Bench
 
-from events.envelope import Fact, Stored
-from events.log.memory import MemoryLog
-from events.log.publisher import Publisher
-from storage.audit.audit import AuditReport, audit
-from storage.audit.blobs import Depth
-from storage.audit.witnesses import Witness
+from hindcast.events.envelope import Fact, Stored
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.storage.audit.audit import AuditReport, audit
+from hindcast.storage.audit.blobs import Depth
+from hindcast.storage.audit.witnesses import Witness
 
 Change = Callable[[dict[str, Any]], None]
 """Changes an event's values: envelope, with the payload in it."""

@@ -7,11 +7,11 @@ from typing import Any, cast
 import msgspec
 from training_story import Bench, events_of
 
-from events.catalogue import BatchPlanned
-from events.codec import decode_envelope, decode_fact, encode, encode_fact
-from events.envelope import Fact, Recorded, Stored
-from events.log.hash_chain import RollingDigest
-from events.log.memory import MemoryLog
+from hindcast.events.catalogue import BatchPlanned
+from hindcast.events.codec import decode_envelope, decode_fact, encode, encode_fact
+from hindcast.events.envelope import Fact, Recorded, Stored
+from hindcast.events.log.hash_chain import RollingDigest
+from hindcast.events.log.memory import MemoryLog
 
 
 async def all_of(made: Bench, kind: type[Fact]) -> list[Recorded]:

@@ -9,7 +9,7 @@ import pytest
 from system import COMMAND, ROOT
 from typer.testing import CliRunner
 
-from app.cli import app
+from hindcast.app.cli import app
 
 COMMAND_S = 400.0
 PARTS = re.compile(r"Save as `([\w.-]+)`:\n\n```toml\n(.*?)```|```bash\n(.*?)```", re.DOTALL)

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from core.settings.schema import Settings
-from events.log.port import EventLog
-from storage.blobs.store import BlobStore
+from hindcast.core.settings.schema import Settings
+from hindcast.events.log.port import EventLog
+from hindcast.storage.blobs.store import BlobStore
 
 
 class HeldRun:

@@ -13,11 +13,11 @@ import typer
 from hostile_values import BEYOND, SCALARS, TEXTS, VALUES, changed, damaged, toml_of
 from hypothesis import strategies as st
 
-from app.cli import COMMANDS, app
-from app.settings.configuration import fields, resolve
-from core.models.folders import base_policy_folder
-from core.text.toml import as_toml
-from learner.recipes import recipe_names
+from hindcast.app.cli import COMMANDS, app
+from hindcast.app.settings.configuration import fields, resolve
+from hindcast.core.models.folders import base_policy_folder
+from hindcast.core.text.toml import as_toml
+from hindcast.learner.recipes import recipe_names
 
 Draw = Callable[..., Any]
 ARCHIVE = Path(__file__).parent / "golden" / "runs" / "grpo-1"

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import unquote
 
-from actors.environments.site import SiteTraits
-from core.domain.task import Task
+from hindcast.actors.environments.site import SiteTraits
+from hindcast.core.domain.task import Task
 
 NAME = "shop.test"
 """How the site is called where it is reached by name; only the tests' own resolver knows it."""

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from core.text.toml import as_toml
+from hindcast.core.text.toml import as_toml
 
 Draw = Callable[..., Any]
 DEEP = 5000

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import msgspec
 
-from core.settings.schema import LogSettings
-from events.jetstream.connection import connect
-from events.jetstream.stream_log import JetStreamLog
-from events.log.publisher import Publisher
-from learner.loop import run_learner
-from learner.verify.verify import verify
-from storage.blobs.store import BlobStore
+from hindcast.core.settings.schema import LogSettings
+from hindcast.events.jetstream.connection import connect
+from hindcast.events.jetstream.stream_log import JetStreamLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.learner.loop import run_learner
+from hindcast.learner.verify.verify import verify
+from hindcast.storage.blobs.store import BlobStore
 
 SETTINGS = LogSettings(linger_ms=1)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from learner.distributed.rendezvous import found_store, joined, place_in
+from hindcast.learner.distributed.rendezvous import found_store, joined, place_in
 
 if __name__ == "__main__":
     place = place_in(os.environ)

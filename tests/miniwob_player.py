@@ -5,14 +5,14 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from actors.environments.browser import BrowserHost
-from actors.environments.demonstrator import DEMONSTRATORS
-from actors.environments.miniwob.evaluators import evaluate
-from actors.environments.miniwob.site import MiniwobSite
-from core.domain.action import Action
-from core.domain.evidence import Evidence
-from core.domain.observation import Page
-from core.domain.task import Task
+from hindcast.actors.environments.browser import BrowserHost
+from hindcast.actors.environments.demonstrator import DEMONSTRATORS
+from hindcast.actors.environments.miniwob.evaluators import evaluate
+from hindcast.actors.environments.miniwob.site import MiniwobSite
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.evidence import Evidence
+from hindcast.core.domain.observation import Page
+from hindcast.core.domain.task import Task
 
 AT_ONCE = 4
 

@@ -12,9 +12,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from app.system.broker import greets
-from events.jetstream.accounts import account_of, leaf_accounts, log_accounts
-from events.jetstream.broker import (
+from hindcast.app.system.broker import greets
+from hindcast.events.jetstream.accounts import account_of, leaf_accounts, log_accounts
+from hindcast.events.jetstream.broker import (
     HOST,
     LEAF_ROLES,
     MAX_PAYLOAD_BYTES,

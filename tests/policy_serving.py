@@ -7,20 +7,20 @@ from pathlib import Path
 
 from policy_stand_in import PolicyStandIn, standing_in
 
-from actors.engines.server_choice import preferred, routed_by
-from actors.engines.vllm.engine import VllmEngine
-from actors.engines.vllm.weights import ServedWeights, WholeWeights, label_of
-from actors.policy_servers.role import TargetWeights, WeightSynchronizer, folders_for
-from actors.policy_servers.weight_delivery import giving_for
-from core.domain.sampling import Sampling
-from core.settings.schema import LogSettings, Settings
-from core.settings.vllm import VllmSettings
-from events.catalogue import PolicyServerTroubled, WeightsPublished
-from events.codec import decode
-from events.log.memory import MemoryLog
-from events.log.publisher import Publisher
-from events.log.reader import read
-from storage.blobs.store import BlobStore
+from hindcast.actors.engines.server_choice import preferred, routed_by
+from hindcast.actors.engines.vllm.engine import VllmEngine
+from hindcast.actors.engines.vllm.weights import ServedWeights, WholeWeights, label_of
+from hindcast.actors.policy_servers.role import TargetWeights, WeightSynchronizer, folders_for
+from hindcast.actors.policy_servers.weight_delivery import giving_for
+from hindcast.core.domain.sampling import Sampling
+from hindcast.core.settings.schema import LogSettings, Settings
+from hindcast.core.settings.vllm import VllmSettings
+from hindcast.events.catalogue import PolicyServerTroubled, WeightsPublished
+from hindcast.events.codec import decode
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import read
+from hindcast.storage.blobs.store import BlobStore
 
 RUN = "run-1.0123456789abcdef"
 SAMPLING = Sampling(temperature=1.0, max_tokens=2, seed=0)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from synthetic_run import Told
 
-from app.runs.runs import RunHandle, create_run
-from app.settings.configuration import resolve
-from core.settings.schema import LogSettings
-from events.jetstream.accounts import PUBLISHES
-from events.log.publisher import Publisher
-from events.registry import BY_CLASS
+from hindcast.app.runs.runs import RunHandle, create_run
+from hindcast.app.settings.configuration import resolve
+from hindcast.core.settings.schema import LogSettings
+from hindcast.events.jetstream.accounts import PUBLISHES
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.registry import BY_CLASS
 
 ROLES = ("learner", "actor", "judge", "relabeler", "curriculum", "control", "admin")
 

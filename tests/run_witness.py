@@ -9,9 +9,9 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import NamedTuple
 
-from app.runs.runs import open_run
-from core.errors import BrokerUnreachable
-from events.log.reader import tail
+from hindcast.app.runs.runs import open_run
+from hindcast.core.errors import BrokerUnreachable
+from hindcast.events.log.reader import tail
 
 
 class Sight(NamedTuple):

@@ -16,13 +16,13 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from actors.environments.store.demonstrators import DEMONSTRATORS
-from actors.environments.store.server import serve
-from core.domain.action import Action
-from core.domain.evidence import Evidence
-from core.domain.observation import Node, Observation, Page
-from core.domain.task import Task
-from core.settings.schema import SiteSettings
+from hindcast.actors.environments.store.demonstrators import DEMONSTRATORS
+from hindcast.actors.environments.store.server import serve
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.evidence import Evidence
+from hindcast.core.domain.observation import Node, Observation, Page
+from hindcast.core.domain.task import Task
+from hindcast.core.settings.schema import SiteSettings
 
 TOKEN = "control-token-of-the-tests"
 VOID = {"input", "meta", "link", "br", "img"}

@@ -5,24 +5,24 @@ from random import Random
 import msgspec
 from store_visitor import Form, Visitor
 
-from actors.environments.store.demonstrators import DEMONSTRATORS
-from actors.environments.store.hindsight import Hindsight, hindsight_of
-from actors.environments.store.relevance import Walk
-from actors.episodes.prompt_reader import prompt_of
-from core.domain.action import Action
-from core.domain.arrays import pack_floats, pack_ids
-from core.domain.evidence import Evidence
-from core.domain.observation import Page
-from core.domain.sampling import Sampling
-from core.domain.task import Task
-from core.grammar.answer_parser import format_answer
-from core.models.folders import base_policy_folder
-from core.models.tokenizer import load_tokenizer
-from core.prompts.prompt import encode_answer
-from core.settings.schema import ActorSettings
-from events.catalogue import EpisodeEnded, EpisodeRequested, EpisodeStarted, StepTaken
-from events.envelope import Fact
-from storage.blobs.store import BlobStore
+from hindcast.actors.environments.store.demonstrators import DEMONSTRATORS
+from hindcast.actors.environments.store.hindsight import Hindsight, hindsight_of
+from hindcast.actors.environments.store.relevance import Walk
+from hindcast.actors.episodes.prompt_reader import prompt_of
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.arrays import pack_floats, pack_ids
+from hindcast.core.domain.evidence import Evidence
+from hindcast.core.domain.observation import Page
+from hindcast.core.domain.sampling import Sampling
+from hindcast.core.domain.task import Task
+from hindcast.core.grammar.answer_parser import format_answer
+from hindcast.core.models.folders import base_policy_folder
+from hindcast.core.models.tokenizer import load_tokenizer
+from hindcast.core.prompts.prompt import encode_answer
+from hindcast.core.settings.schema import ActorSettings
+from hindcast.events.catalogue import EpisodeEnded, EpisodeRequested, EpisodeStarted, StepTaken
+from hindcast.events.envelope import Fact
+from hindcast.storage.blobs.store import BlobStore
 
 TOKENIZER = load_tokenizer(base_policy_folder())
 

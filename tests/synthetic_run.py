@@ -12,17 +12,17 @@ from typing import NamedTuple
 
 import msgspec
 
-from actors.judges.rules import RULES
-from core.domain.action import Action
-from core.domain.arrays import pack_floats, pack_ids, pack_positions
-from core.domain.evidence import Evidence, Judgment
-from core.domain.sampling import Sampling
-from core.domain.screen import Box, Mark
-from core.domain.task import Task
-from core.ids import digest_hex
-from core.seeds import derive_id
-from core.settings.schema import LogSettings, Settings
-from events.catalogue import (
+from hindcast.actors.judges.rules import RULES
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.arrays import pack_floats, pack_ids, pack_positions
+from hindcast.core.domain.evidence import Evidence, Judgment
+from hindcast.core.domain.sampling import Sampling
+from hindcast.core.domain.screen import Box, Mark
+from hindcast.core.domain.task import Task
+from hindcast.core.ids import digest_hex
+from hindcast.core.seeds import derive_id
+from hindcast.core.settings.schema import LogSettings, Settings
+from hindcast.events.catalogue import (
     BatchPlanned,
     BlobReleased,
     CheckpointSaved,
@@ -64,16 +64,16 @@ from events.catalogue import (
     WeightsAdopted,
     WeightsPublished,
 )
-from events.catalogue.consulted import Consulted
-from events.catalogue.episode import Screenshot
-from events.catalogue.run import Fingerprint
-from events.catalogue.training import PlannedEpisode, SampleReport
-from events.catalogue.verdict import JudgeIdentity, Relabel, RewrittenPrompt
-from events.envelope import BlobRef, Fact, Recorded
-from events.log.memory import MemoryLog
-from events.log.port import EventLog
-from events.log.publisher import Publisher
-from events.log.reader import read
+from hindcast.events.catalogue.consulted import Consulted
+from hindcast.events.catalogue.episode import Screenshot
+from hindcast.events.catalogue.run import Fingerprint
+from hindcast.events.catalogue.training import PlannedEpisode, SampleReport
+from hindcast.events.catalogue.verdict import JudgeIdentity, Relabel, RewrittenPrompt
+from hindcast.events.envelope import BlobRef, Fact, Recorded
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import read
 
 OTHER_JUDGE = JudgeIdentity(name="second", version="2", prompt_digest=digest_hex(b"prompt"))
 ASKED = Consulted(

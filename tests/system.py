@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from app.system.processes import list_processes, read_json
+from hindcast.app.system.processes import list_processes, read_json
 
 ROOT = Path(__file__).parents[1]
-COMMAND = [sys.executable, "-c", "from app.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from hindcast.app.cli import main; main()"]
 START_S = 240.0
 FAMILIES = "miniwob/click-tab-2,miniwob/click-widget,miniwob/click-collapsible-2,miniwob/navigate-tree"
 SMALL = {

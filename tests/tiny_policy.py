@@ -7,8 +7,8 @@ from shutil import copyfile
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from core.models.folders import base_policy_folder
-from core.models.policy import WEIGHTS, save_weights
+from hindcast.core.models.folders import base_policy_folder
+from hindcast.core.models.policy import WEIGHTS, save_weights
 
 SMALL = {
     "hidden_size": 48,

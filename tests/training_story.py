@@ -15,15 +15,15 @@ import torch
 from bare_step import bare_step
 from tiny_policy import write_tiny_policy
 
-from core.domain.action import Action
-from core.domain.arrays import pack_floats, pack_ids
-from core.domain.evidence import Evidence, Judgment, Outcome
-from core.domain.sampling import Sampling
-from core.domain.task import Task
-from core.models.logprobs import SampleToScore, score
-from core.models.policy import WEIGHTS, load_policy
-from core.settings.schema import LogSettings, Settings
-from events.catalogue import (
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.arrays import pack_floats, pack_ids
+from hindcast.core.domain.evidence import Evidence, Judgment, Outcome
+from hindcast.core.domain.sampling import Sampling
+from hindcast.core.domain.task import Task
+from hindcast.core.models.logprobs import SampleToScore, score
+from hindcast.core.models.policy import WEIGHTS, load_policy
+from hindcast.core.settings.schema import LogSettings, Settings
+from hindcast.events.catalogue import (
     BatchPlanned,
     BlobReleased,
     CheckpointSaved,
@@ -39,18 +39,18 @@ from events.catalogue import (
     UpdateSkipped,
     WeightsPublished,
 )
-from events.catalogue.run import Fingerprint
-from events.catalogue.verdict import JudgeIdentity
-from events.envelope import Fact, Record, Recorded
-from events.log.memory import MemoryLog
-from events.log.port import EventLog
-from events.log.publisher import Publisher
-from events.log.reader import read
-from learner.buffer.replay_buffer import ReplayBuffer
-from learner.buffer.state import BufferState
-from learner.loop import LearnerReport, run_learner
-from learner.numerics import configure, fingerprint
-from storage.blobs.store import BlobStore
+from hindcast.events.catalogue.run import Fingerprint
+from hindcast.events.catalogue.verdict import JudgeIdentity
+from hindcast.events.envelope import Fact, Record, Recorded
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import read
+from hindcast.learner.buffer.replay_buffer import ReplayBuffer
+from hindcast.learner.buffer.state import BufferState
+from hindcast.learner.loop import LearnerReport, run_learner
+from hindcast.learner.numerics import configure, fingerprint
+from hindcast.storage.blobs.store import BlobStore
 
 RUN = "r_test"
 TOKENS = range(10, 200)

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from events.envelope import Stored
+from hindcast.events.envelope import Stored
 
 
 def watch_reads(log: Any) -> list[int]:

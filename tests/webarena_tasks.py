@@ -4,14 +4,14 @@ import json
 from pathlib import Path
 from typing import Any
 
-from actors.environments.webarena.evaluators import evaluate
-from actors.environments.webarena.matchers import ALTERNATIVE
-from actors.environments.webarena.probes import ProbedPage, stored
-from actors.environments.webarena.schema import Requirement
-from actors.environments.webarena.tasks import WebArenaTasks, goal_of
-from core.domain.evidence import Evidence, Judgment
-from core.domain.task import Task
-from core.settings.schema import SiteSettings
+from hindcast.actors.environments.webarena.evaluators import evaluate
+from hindcast.actors.environments.webarena.matchers import ALTERNATIVE
+from hindcast.actors.environments.webarena.probes import ProbedPage, stored
+from hindcast.actors.environments.webarena.schema import Requirement
+from hindcast.actors.environments.webarena.tasks import WebArenaTasks, goal_of
+from hindcast.core.domain.evidence import Evidence, Judgment
+from hindcast.core.domain.task import Task
+from hindcast.core.settings.schema import SiteSettings
 
 SITES = {
     "shopping": "http://shop.test:7770",

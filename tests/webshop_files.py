@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from core.settings.schema import SiteSettings
+from hindcast.core.settings.schema import SiteSettings
 
 ITEMS, INSTRUCTIONS = "items_shuffle_1000.json.gz", "items_ins_v2_1000.json.gz"
 KINDS = {

@@ -8,10 +8,10 @@ mastered stays watched and what is hopeless gets another chance with a better po
 
 from collections.abc import Sequence
 
-from actors.curriculum.pool import Pool, family_of, generated_pool, joined
-from actors.curriculum.state import CurriculumState
-from core.domain.task import Task
-from core.seeds import derive_seed
+from hindcast.actors.curriculum.pool import Pool, family_of, generated_pool, joined
+from hindcast.actors.curriculum.state import CurriculumState
+from hindcast.core.domain.task import Task
+from hindcast.core.seeds import derive_seed
 
 COVER_EVERY = 4
 """One group in so many goes to the family with the fewest groups."""

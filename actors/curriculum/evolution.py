@@ -14,12 +14,12 @@ from itertools import chain, zip_longest
 import msgspec
 import structlog
 
-from actors.curriculum.feasibility import FeasibilityChecker
-from actors.curriculum.first_state_values import FirstState, Valuer
-from actors.curriculum.pool import Pool, family_of
-from actors.curriculum.state import CurriculumState
-from actors.curriculum.task_generator import TaskGenerator
-from actors.curriculum.task_variation import (
+from hindcast.actors.curriculum.feasibility import FeasibilityChecker
+from hindcast.actors.curriculum.first_state_values import FirstState, Valuer
+from hindcast.actors.curriculum.pool import Pool, family_of
+from hindcast.actors.curriculum.state import CurriculumState
+from hindcast.actors.curriculum.task_generator import TaskGenerator
+from hindcast.actors.curriculum.task_variation import (
     basis_of,
     embedded_candidates,
     outside,
@@ -27,15 +27,15 @@ from actors.curriculum.task_variation import (
     verdict_on,
     wanted,
 )
-from actors.environments.base import GoalSpace, TaskSource
-from core.domain.observation import Page
-from core.domain.task import Task
-from core.errors import BlobCorrupt, BlobMissing, ModelFileError, SettingsError
-from core.settings.endpoint import ENDPOINT
-from core.settings.schema import Settings
-from events.catalogue import PhaseStarted, StateValued, TaskChecked
-from events.envelope import BlobRef, Fact
-from storage.blobs.store import BlobStore
+from hindcast.actors.environments.base import GoalSpace, TaskSource
+from hindcast.core.domain.observation import Page
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import BlobCorrupt, BlobMissing, ModelFileError, SettingsError
+from hindcast.core.settings.endpoint import ENDPOINT
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import PhaseStarted, StateValued, TaskChecked
+from hindcast.events.envelope import BlobRef, Fact
+from hindcast.storage.blobs.store import BlobStore
 
 logger = structlog.get_logger(__name__)
 

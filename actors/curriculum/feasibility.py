@@ -10,14 +10,14 @@ from typing import Literal
 
 import msgspec
 
-from actors.endpoint.client import Endpoint
-from actors.endpoint.completion import Answered
-from actors.endpoint.prompts import json_in, prompt_text, schema_of
-from actors.judges.endpoint import page_text
-from core.domain.observation import Page
-from core.domain.task import Task
-from core.settings.endpoint import ENDPOINT
-from events.catalogue import TaskChecked
+from hindcast.actors.endpoint.client import Endpoint
+from hindcast.actors.endpoint.completion import Answered
+from hindcast.actors.endpoint.prompts import json_in, prompt_text, schema_of
+from hindcast.actors.judges.endpoint import page_text
+from hindcast.core.domain.observation import Page
+from hindcast.core.domain.task import Task
+from hindcast.core.settings.endpoint import ENDPOINT
+from hindcast.events.catalogue import TaskChecked
 
 PROMPT = prompt_text("feasible-1")
 SHOWN = 16

@@ -5,9 +5,9 @@ from typing import Protocol
 
 import msgspec
 
-from core.domain.observation import Page
-from core.domain.task import Task
-from events.catalogue import WeightsPublished
+from hindcast.core.domain.observation import Page
+from hindcast.core.domain.task import Task
+from hindcast.events.catalogue import WeightsPublished
 
 
 class FirstState(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from core.domain.task import Task
+from hindcast.core.domain.task import Task
 
 Standing = Literal["owed", "running", "ended", "decided", "trained", "lost"]
 """`ended`: waits for its verdict; `decided`: has one; `trained`: stands in a batch whose weights are not out yet."""

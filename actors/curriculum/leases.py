@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from actors.curriculum.pauses import Pauses
-from events.catalogue import (
+from hindcast.actors.curriculum.pauses import Pauses
+from hindcast.events.catalogue import (
     ControlRequested,
     EpisodeAbandoned,
     EpisodeCancelled,
@@ -21,7 +21,7 @@ from events.catalogue import (
     RunResumed,
     StepTaken,
 )
-from events.envelope import Recorded
+from hindcast.events.envelope import Recorded
 
 FAMILIES = frozenset({"run", "request", "episode", "step", "episode_end", "control"})
 """Families a lease book must be shown."""

@@ -8,8 +8,8 @@ to its end.
 
 from dataclasses import dataclass, field
 
-from events.catalogue import ControlRequested
-from events.envelope import Recorded
+from hindcast.events.catalogue import ControlRequested
+from hindcast.events.envelope import Recorded
 
 PAUSE = "pause"
 RESUME = "resume"

@@ -8,8 +8,8 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
-from actors.curriculum.evolution import Evolver, Told
-from actors.curriculum.state import CurriculumState
+from hindcast.actors.curriculum.evolution import Evolver, Told
+from hindcast.actors.curriculum.state import CurriculumState
 
 
 class PendingDecision:

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from core.domain.task import Task
-from core.ids import digest_hex
-from core.rl.combined_state import ORM
-from events.catalogue import TaskChecked, TaskProposed, WeightsPublished
-from events.envelope import BlobRef
+from hindcast.core.domain.task import Task
+from hindcast.core.ids import digest_hex
+from hindcast.core.rl.combined_state import ORM
+from hindcast.events.catalogue import TaskChecked, TaskProposed, WeightsPublished
+from hindcast.events.envelope import BlobRef
 
 FAILED_BELOW = 0.5
 """A task has failed in a phase if the mean reward of its decided episodes is less."""

@@ -2,11 +2,11 @@
 
 from collections.abc import Collection, Iterable, Mapping
 
-from actors.environments.base import TaskSource
-from core.domain.task import Task
-from core.errors import SettingsError
-from core.settings.schema import CurriculumSettings
-from core.text.nearest import advice
+from hindcast.actors.environments.base import TaskSource
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.schema import CurriculumSettings
+from hindcast.core.text.nearest import advice
 
 Pool = dict[str, dict[str, Task]]
 """Family (`store/find_price`) -> task id -> task, both in a fixed order."""

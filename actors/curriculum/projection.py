@@ -2,15 +2,15 @@
 
 from typing import Self
 
-from actors.curriculum.groups import Group, Member
-from actors.curriculum.leases import FAMILIES as LEASE_FAMILIES
-from actors.curriculum.state import RECENT, CurriculumState, FamilyTally, Tally
-from core.rl.advantages import SUCCESS_RESULT, failed_altogether, is_informative
-from core.rl.combined_state import CRITIC, ORM, POLICY
-from core.rl.replay_filter import PHASED
-from core.rl.staleness import is_stale
-from core.settings.schema import CurriculumSettings, LearnerSettings, Settings
-from events.catalogue import (
+from hindcast.actors.curriculum.groups import Group, Member
+from hindcast.actors.curriculum.leases import FAMILIES as LEASE_FAMILIES
+from hindcast.actors.curriculum.state import RECENT, CurriculumState, FamilyTally, Tally
+from hindcast.core.rl.advantages import SUCCESS_RESULT, failed_altogether, is_informative
+from hindcast.core.rl.combined_state import CRITIC, ORM, POLICY
+from hindcast.core.rl.replay_filter import PHASED
+from hindcast.core.rl.staleness import is_stale
+from hindcast.core.settings.schema import CurriculumSettings, LearnerSettings, Settings
+from hindcast.events.catalogue import (
     BatchPlanned,
     ControlApplied,
     ControlRequested,
@@ -33,8 +33,8 @@ from events.catalogue import (
     UpdateSkipped,
     WeightsPublished,
 )
-from events.envelope import Recorded
-from events.registry import BY_CLASS
+from hindcast.events.envelope import Recorded
+from hindcast.events.registry import BY_CLASS
 
 FAMILIES = LEASE_FAMILIES | {"curriculum", "verdict", "learner", "control"}
 """Families of events that the state follows from."""

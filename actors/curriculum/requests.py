@@ -13,15 +13,15 @@ than a batch of groups worth training on, which leave room for another group: `e
 
 from collections.abc import Iterator
 
-from actors.curriculum.choice import choose_demonstration, choose_task, drawn_from
-from actors.curriculum.pool import Pool
-from actors.curriculum.projection import DEMONSTRATION, ONLINE, episodes_per_batch
-from actors.curriculum.state import CurriculumState
-from core.domain.task import Task
-from core.rl.staleness import capacity, room
-from core.seeds import derive_id
-from core.settings.schema import Settings
-from events.catalogue import EpisodeRequested
+from hindcast.actors.curriculum.choice import choose_demonstration, choose_task, drawn_from
+from hindcast.actors.curriculum.pool import Pool
+from hindcast.actors.curriculum.projection import DEMONSTRATION, ONLINE, episodes_per_batch
+from hindcast.actors.curriculum.state import CurriculumState
+from hindcast.core.domain.task import Task
+from hindcast.core.rl.staleness import capacity, room
+from hindcast.core.seeds import derive_id
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import EpisodeRequested
 
 
 def next_requests(

@@ -21,26 +21,26 @@ from contextlib import aclosing
 
 import structlog
 
-from actors.curriculum.feasibility import FeasibilityChecker
-from actors.curriculum.first_state_values import Valuer
-from actors.curriculum.leases import Lease, LeaseTimer
-from actors.curriculum.pauses import PAUSE, RESUME
-from actors.curriculum.pending_decision import PendingDecision
-from actors.curriculum.pool import admitted_pool
-from actors.curriculum.projection import DEMONSTRATION, DRAIN, FAMILIES, CurriculumProjection
-from actors.curriculum.requests import finished, next_requests
-from actors.curriculum.snapshot_keeper import SnapshotKeeper
-from actors.curriculum.state import CurriculumState
-from actors.curriculum.task_generator import TaskGenerator
-from actors.curriculum.task_pools import MakeMeans, TaskPools, means_by, require_demonstrations
-from actors.environments.base import TaskSource
-from actors.environments.demonstrator import DEMONSTRATORS
-from actors.family_follower import follow
-from actors.telemetry.spans import requesting
-from core.errors import BrokerUnreachable, ExpectationFailed
-from core.settings.changes import changed
-from core.settings.schema import Settings
-from events.catalogue import (
+from hindcast.actors.curriculum.feasibility import FeasibilityChecker
+from hindcast.actors.curriculum.first_state_values import Valuer
+from hindcast.actors.curriculum.leases import Lease, LeaseTimer
+from hindcast.actors.curriculum.pauses import PAUSE, RESUME
+from hindcast.actors.curriculum.pending_decision import PendingDecision
+from hindcast.actors.curriculum.pool import admitted_pool
+from hindcast.actors.curriculum.projection import DEMONSTRATION, DRAIN, FAMILIES, CurriculumProjection
+from hindcast.actors.curriculum.requests import finished, next_requests
+from hindcast.actors.curriculum.snapshot_keeper import SnapshotKeeper
+from hindcast.actors.curriculum.state import CurriculumState
+from hindcast.actors.curriculum.task_generator import TaskGenerator
+from hindcast.actors.curriculum.task_pools import MakeMeans, TaskPools, means_by, require_demonstrations
+from hindcast.actors.environments.base import TaskSource
+from hindcast.actors.environments.demonstrator import DEMONSTRATORS
+from hindcast.actors.family_follower import follow
+from hindcast.actors.telemetry.spans import requesting
+from hindcast.core.errors import BrokerUnreachable, ExpectationFailed
+from hindcast.core.settings.changes import changed
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import (
     ControlApplied,
     ControlRequested,
     EpisodeAbandoned,
@@ -51,12 +51,12 @@ from events.catalogue import (
     TaskProposed,
     WaitExceeded,
 )
-from events.envelope import Fact
-from events.log.port import EventLog, Expectation
-from events.log.publisher import Publisher
-from events.registry import BY_CLASS
-from events.subjects import family_wildcard
-from storage.blobs.store import BlobStore
+from hindcast.events.envelope import Fact
+from hindcast.events.log.port import EventLog, Expectation
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.registry import BY_CLASS
+from hindcast.events.subjects import family_wildcard
+from hindcast.storage.blobs.store import BlobStore
 
 TICK_S = 1.0
 """How often leases are looked at when nothing else happens."""

@@ -8,14 +8,14 @@ from hashlib import sha256
 
 import structlog
 
-from actors.curriculum.snapshots import curriculum_kind
-from actors.curriculum.state import CurriculumState
-from core.errors import DiskFull
-from core.settings.schema import Settings
-from events.log.port import EventLog
-from events.log.publisher import Publisher
-from storage.blobs.store import BlobStore
-from storage.snapshots import append_snapshot, newest_standing
+from hindcast.actors.curriculum.snapshots import curriculum_kind
+from hindcast.actors.curriculum.state import CurriculumState
+from hindcast.core.errors import DiskFull
+from hindcast.core.settings.schema import Settings
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.storage.blobs.store import BlobStore
+from hindcast.storage.snapshots import append_snapshot, newest_standing
 
 logger = structlog.get_logger(__name__)
 

@@ -6,26 +6,26 @@ Actors read it too: it names every open episode and the newest weights, so that 
 from collections import Counter
 from typing import Any
 
-from actors.curriculum.projection import CurriculumProjection
-from actors.curriculum.state import CurriculumState
-from core.settings.schema import Settings
-from storage.snapshots import SnapshotKind
+from hindcast.actors.curriculum.projection import CurriculumProjection
+from hindcast.actors.curriculum.state import CurriculumState
+from hindcast.core.settings.schema import Settings
+from hindcast.storage.snapshots import SnapshotKind
 
 RULES = (
-    "actors.curriculum.projection",
-    "actors.curriculum.state",
-    "actors.curriculum.groups",
-    "actors.curriculum.phases",
-    "actors.curriculum.leases",
-    "actors.curriculum.pauses",
-    "core.rl.advantages",
-    "core.domain.evidence",
-    "core.ids",
-    "core.rl.replay_filter",
-    "core.rl.staleness",
-    "core.rl.combined_state",
-    "core.domain.task",
-    "events.upcasters",
+    "hindcast.actors.curriculum.projection",
+    "hindcast.actors.curriculum.state",
+    "hindcast.actors.curriculum.groups",
+    "hindcast.actors.curriculum.phases",
+    "hindcast.actors.curriculum.leases",
+    "hindcast.actors.curriculum.pauses",
+    "hindcast.core.rl.advantages",
+    "hindcast.core.domain.evidence",
+    "hindcast.core.ids",
+    "hindcast.core.rl.replay_filter",
+    "hindcast.core.rl.staleness",
+    "hindcast.core.rl.combined_state",
+    "hindcast.core.domain.task",
+    "hindcast.events.upcasters",
 )
 """Modules whose code decides what the state is."""
 

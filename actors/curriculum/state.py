@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from actors.curriculum.groups import Group, Member
-from actors.curriculum.leases import LeaseBook
-from actors.curriculum.phases import Phases
+from hindcast.actors.curriculum.groups import Group, Member
+from hindcast.actors.curriculum.leases import LeaseBook
+from hindcast.actors.curriculum.phases import Phases
 
 RECENT = 64
 """Verdicts per family that its success rate is taken from: a window, since the policy changes."""

@@ -13,17 +13,17 @@ from collections.abc import Callable, Sequence
 import msgspec
 import structlog
 
-from actors.curriculum.phases import wording
-from actors.curriculum.task_variation import VariationBasis
-from actors.endpoint.client import Endpoint
-from actors.endpoint.completion import Answered
-from actors.endpoint.prompts import json_in, prompt_text, schema_of
-from actors.judges.endpoint import page_text
-from core.domain.observation import Page
-from core.domain.task import Task
-from core.seeds import derive_seed
-from core.settings.endpoint import ENDPOINT
-from events.catalogue import TaskProposed
+from hindcast.actors.curriculum.phases import wording
+from hindcast.actors.curriculum.task_variation import VariationBasis
+from hindcast.actors.endpoint.client import Endpoint
+from hindcast.actors.endpoint.completion import Answered
+from hindcast.actors.endpoint.prompts import json_in, prompt_text, schema_of
+from hindcast.actors.judges.endpoint import page_text
+from hindcast.core.domain.observation import Page
+from hindcast.core.domain.task import Task
+from hindcast.core.seeds import derive_seed
+from hindcast.core.settings.endpoint import ENDPOINT
+from hindcast.events.catalogue import TaskProposed
 
 PROMPT = prompt_text("tasks-1")
 SHOWN = 16

@@ -4,18 +4,18 @@ from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
-from actors.curriculum.choice import demonstrated_pool
-from actors.curriculum.evolution import Evolver
-from actors.curriculum.feasibility import FeasibilityChecker
-from actors.curriculum.first_state_values import Valuer
-from actors.curriculum.pool import Pool, configured_pool, demonstrable_pool
-from actors.curriculum.projection import PAIRING
-from actors.curriculum.task_generator import TaskGenerator
-from actors.environments.base import TaskSource
-from actors.environments.web.tasks import ENVIRONMENT as RECORDED
-from core.errors import SettingsError
-from core.settings.schema import Settings
-from storage.blobs.store import BlobStore
+from hindcast.actors.curriculum.choice import demonstrated_pool
+from hindcast.actors.curriculum.evolution import Evolver
+from hindcast.actors.curriculum.feasibility import FeasibilityChecker
+from hindcast.actors.curriculum.first_state_values import Valuer
+from hindcast.actors.curriculum.pool import Pool, configured_pool, demonstrable_pool
+from hindcast.actors.curriculum.projection import PAIRING
+from hindcast.actors.curriculum.task_generator import TaskGenerator
+from hindcast.actors.environments.base import TaskSource
+from hindcast.actors.environments.web.tasks import ENVIRONMENT as RECORDED
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.schema import Settings
+from hindcast.storage.blobs.store import BlobStore
 
 
 class TaskPools(msgspec.Struct, frozen=True):

@@ -9,15 +9,15 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from random import Random
 from typing import NamedTuple
 
-from actors.curriculum.phases import meaning, wording
-from actors.curriculum.pool import family_of
-from actors.curriculum.state import CurriculumState
-from actors.environments.base import GoalSpace
-from core.domain.task import Task
-from core.seeds import derive_seed
-from core.settings.endpoint import ENDPOINT
-from core.settings.schema import EvolutionSettings
-from events.catalogue import TaskAdmitted, TaskChecked, TaskProposed, TaskRejected
+from hindcast.actors.curriculum.phases import meaning, wording
+from hindcast.actors.curriculum.pool import family_of
+from hindcast.actors.curriculum.state import CurriculumState
+from hindcast.actors.environments.base import GoalSpace
+from hindcast.core.domain.task import Task
+from hindcast.core.seeds import derive_seed
+from hindcast.core.settings.endpoint import ENDPOINT
+from hindcast.core.settings.schema import EvolutionSettings
+from hindcast.events.catalogue import TaskAdmitted, TaskChecked, TaskProposed, TaskRejected
 
 EMBEDDED = "embedded/1"
 CANDIDATES_PER_TASK = 4

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from actors.endpoint.completion import Completion
-from events.disk import Disk
+from hindcast.actors.endpoint.completion import Completion
+from hindcast.events.disk import Disk
 
 logger = structlog.get_logger(__name__)
 

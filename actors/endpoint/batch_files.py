@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from actors.endpoint.answer_cache import AnswerCache
-from actors.endpoint.completion import Completion
-from events.disk import PRIVATE_FILE, PRIVATE_FOLDER, Disk
+from hindcast.actors.endpoint.answer_cache import AnswerCache
+from hindcast.actors.endpoint.completion import Completion
+from hindcast.events.disk import PRIVATE_FILE, PRIVATE_FOLDER, Disk
 
 
 class StoredBatch(msgspec.Struct, kw_only=True):

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from actors.endpoint.chat_wire import MalformedCompletion
-from actors.endpoint.completion import Trouble
+from hindcast.actors.endpoint.chat_wire import MalformedCompletion
+from hindcast.actors.endpoint.completion import Trouble
 
 COMPLETIONS = "/v1/chat/completions"
 """What every question of a batch is for."""

@@ -24,9 +24,9 @@ from typing import Any, NamedTuple, Self, TypeVar
 import msgspec
 import structlog
 
-from actors.endpoint.answer_cache import AnswerCache
-from actors.endpoint.batch_files import BatchFiles, StoredBatch
-from actors.endpoint.batch_wire import (
+from hindcast.actors.endpoint.answer_cache import AnswerCache
+from hindcast.actors.endpoint.batch_files import BatchFiles, StoredBatch
+from hindcast.actors.endpoint.batch_wire import (
     COMPLETIONS,
     ENDED,
     FAILED,
@@ -38,9 +38,9 @@ from actors.endpoint.batch_wire import (
     question_line,
     read_lines,
 )
-from actors.endpoint.chat_wire import MalformedCompletion
-from actors.endpoint.completion import Completion
-from core.settings.endpoint import EndpointSettings
+from hindcast.actors.endpoint.chat_wire import MalformedCompletion
+from hindcast.actors.endpoint.completion import Completion
+from hindcast.core.settings.endpoint import EndpointSettings
 
 KEY = "hindcast"
 """Of a batch's metadata: the name that it is kept under here."""

@@ -10,7 +10,7 @@ from email.utils import parsedate_to_datetime
 
 import msgspec
 
-from actors.endpoint.completion import Completion
+from hindcast.actors.endpoint.completion import Completion
 
 REFUSING = "content_filter"
 """Reason of an answer's end, and code of an error, where the provider would not let it through."""

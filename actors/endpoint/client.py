@@ -23,17 +23,17 @@ from typing import Any, Self
 import msgspec
 import structlog
 
-from actors.endpoint.answer_cache import AnswerCache
-from actors.endpoint.batch_wire import BatchLine, NotAnswered, said_in
-from actors.endpoint.batches import Batches
-from actors.endpoint.chat_wire import (
+from hindcast.actors.endpoint.answer_cache import AnswerCache
+from hindcast.actors.endpoint.batch_wire import BatchLine, NotAnswered, said_in
+from hindcast.actors.endpoint.batches import Batches
+from hindcast.actors.endpoint.chat_wire import (
     REFUSING,
     CompletionRefused,
     MalformedCompletion,
     read_completion,
     wait_asked_for,
 )
-from actors.endpoint.completion import (
+from hindcast.actors.endpoint.completion import (
     Answered,
     Completion,
     Message,
@@ -44,12 +44,12 @@ from actors.endpoint.completion import (
     Value,
     request_digest,
 )
-from actors.endpoint.failures import QuestionFailed, TransientFailure
-from actors.endpoint.rate_limit import LONGEST_HOLD_S, RateLimit
-from actors.endpoint.spans import request_span
-from actors.episodes.time_limit import uncounted
-from core.errors import SettingsError
-from core.settings.endpoint import EndpointSettings
+from hindcast.actors.endpoint.failures import QuestionFailed, TransientFailure
+from hindcast.actors.endpoint.rate_limit import LONGEST_HOLD_S, RateLimit
+from hindcast.actors.endpoint.spans import request_span
+from hindcast.actors.episodes.time_limit import uncounted
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.endpoint import EndpointSettings
 
 REPAIRS = 1
 """Further requests where an answer has not the form that was asked for; the model is told what is wrong."""

@@ -9,9 +9,9 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from core.ids import digest_hex
-from core.settings.endpoint import EndpointSettings
-from events.catalogue.consulted import Consulted
+from hindcast.core.ids import digest_hex
+from hindcast.core.settings.endpoint import EndpointSettings
+from hindcast.events.catalogue.consulted import Consulted
 
 Value = TypeVar("Value")
 

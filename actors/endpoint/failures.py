@@ -1,6 +1,6 @@
 """How a request or a question fails, until `actors.endpoint.client` says it in a result."""
 
-from actors.endpoint.completion import Trouble
+from hindcast.actors.endpoint.completion import Trouble
 
 
 class TransientFailure(Exception):

@@ -8,9 +8,9 @@ from typing import Literal
 
 import msgspec
 
-from actors.endpoint.client import Endpoint
-from actors.endpoint.completion import Answered, Unanswered
-from actors.endpoint.prompts import json_in, prompt_text, schema_of
+from hindcast.actors.endpoint.client import Endpoint
+from hindcast.actors.endpoint.completion import Answered, Unanswered
+from hindcast.actors.endpoint.prompts import json_in, prompt_text, schema_of
 
 Match = Literal["correct", "incorrect", "partially"]
 

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from actors.endpoint.completion import Message, Schema
-from core.ids import digest_hex
+from hindcast.actors.endpoint.completion import Message, Schema
+from hindcast.core.ids import digest_hex
 
 FOLDER = Path(__file__).parent / "texts"
 

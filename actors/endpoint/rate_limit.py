@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from actors.episodes.time_limit import uncounted
+from hindcast.actors.episodes.time_limit import uncounted
 
 LONGEST_HOLD_S = 60.0
 """A server that wants more peace than this is out of service."""

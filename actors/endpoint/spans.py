@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 from opentelemetry.trace import SpanKind
 
-from actors.endpoint.completion import Completion
-from actors.telemetry.call_metrics import as_json, chat_call, count_seconds, count_tokens, message
-from core import telemetry_names as names
-from events.tracing import Attribute, span
+from hindcast.actors.endpoint.completion import Completion
+from hindcast.actors.telemetry.call_metrics import as_json, chat_call, count_seconds, count_tokens, message
+from hindcast.core import telemetry_names as names
+from hindcast.events.tracing import Attribute, span
 
 PROVIDER = "openai"
 """Whose interface it is: the conventions' name where a server speaks another's language."""

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from core.domain.sampling import Sampling
-from core.grammar.answer_constraints import Form
+from hindcast.core.domain.sampling import Sampling
+from hindcast.core.grammar.answer_constraints import Form
 
 if TYPE_CHECKING:
-    from core.models.vision import ProcessedImage  # loads torch
+    from hindcast.core.models.vision import ProcessedImage  # loads torch
 
 Constraint = tuple[Form, ...] | bytes
 """Forms that an answer must have one of; or the sets that a recorded answer was drawn from, as `core.grammar.allowed_tokens` packs them."""

@@ -11,15 +11,15 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import torch
 
-from actors.engines.base import Constraint, Generation
-from actors.engines.guide import FormGuide, Guide, RecordedGuide
-from actors.engines.lfm2 import Lfm2Slots, is_plain_lfm2
-from actors.engines.slots import CacheSlots, Slots
-from actors.engines.vocabulary import Vocabulary
-from core.domain.sampling import Sampling
-from core.grammar.allowed_tokens import Allowed, pack_allowed
-from core.models.logprobs import restrict
-from core.models.vision import ProcessedImage
+from hindcast.actors.engines.base import Constraint, Generation
+from hindcast.actors.engines.guide import FormGuide, Guide, RecordedGuide
+from hindcast.actors.engines.lfm2 import Lfm2Slots, is_plain_lfm2
+from hindcast.actors.engines.slots import CacheSlots, Slots
+from hindcast.actors.engines.vocabulary import Vocabulary
+from hindcast.core.domain.sampling import Sampling
+from hindcast.core.grammar.allowed_tokens import Allowed, pack_allowed
+from hindcast.core.models.logprobs import restrict
+from hindcast.core.models.vision import ProcessedImage
 
 KEPT_PROMPTS = 16
 """Prompts whose states are kept: the episodes of a group begin with the same page, mostly at about the same time."""

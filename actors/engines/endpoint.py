@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from actors.endpoint.client import Endpoint
-from actors.endpoint.completion import Answered, Message
-from actors.endpoint.prompts import prompt_text, said_by
-from actors.engines.base import Constraint, Generation
-from core.domain.sampling import Sampling
-from core.errors import EngineFailed, ModelFileError
+from hindcast.actors.endpoint.client import Endpoint
+from hindcast.actors.endpoint.completion import Answered, Message
+from hindcast.actors.endpoint.prompts import prompt_text, said_by
+from hindcast.actors.engines.base import Constraint, Generation
+from hindcast.core.domain.sampling import Sampling
+from hindcast.core.errors import EngineFailed, ModelFileError
 
 PROMPT = prompt_text("act-1")
 NO_VERSION = -1

@@ -9,10 +9,10 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from actors.engines.vocabulary import Branch, Vocabulary, is_plain
-from core.errors import EngineFailed
-from core.grammar.allowed_tokens import Allowed, unpack_allowed
-from core.grammar.answer_constraints import Form, FreeText
+from hindcast.actors.engines.vocabulary import Branch, Vocabulary, is_plain
+from hindcast.core.errors import EngineFailed
+from hindcast.core.grammar.allowed_tokens import Allowed, unpack_allowed
+from hindcast.core.grammar.answer_constraints import Form, FreeText
 
 NEVER = 1 << 30
 """Tokens to the end from where no token leads on."""

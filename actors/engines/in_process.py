@@ -17,14 +17,14 @@ from typing import Any, Self
 import structlog
 import torch
 
-from actors.engines.base import Constraint, Generation
-from actors.engines.batch import DecodingBatch
-from core.domain.sampling import Sampling
-from core.errors import EngineFailed, HindcastError
-from core.models.generation_config import context_length
-from core.models.policy import load_policy, load_weights
-from core.models.vision import ImageProcessor, ProcessedImage
-from core.settings.schema import PolicySettings
+from hindcast.actors.engines.base import Constraint, Generation
+from hindcast.actors.engines.batch import DecodingBatch
+from hindcast.core.domain.sampling import Sampling
+from hindcast.core.errors import EngineFailed, HindcastError
+from hindcast.core.models.generation_config import context_length
+from hindcast.core.models.policy import load_policy, load_weights
+from hindcast.core.models.vision import ImageProcessor, ProcessedImage
+from hindcast.core.settings.schema import PolicySettings
 
 CLOSE_TIMEOUT_S = 30.0
 """The forward pass under way when the engine is closed."""

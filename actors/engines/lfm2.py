@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
-from actors.engines.slots import GROWTH, SlotCounter
-from core.models.vision import ProcessedImage
+from hindcast.actors.engines.slots import GROWTH, SlotCounter
+from hindcast.core.models.vision import ProcessedImage
 
 
 class Lfm2States(NamedTuple):

@@ -14,10 +14,10 @@ import msgspec
 import numpy as np
 import torch
 
-from core.domain.sampling import Sampling
-from core.models.logprobs import SampleToScore, distributions, packs
-from core.models.policy import load_policy, load_weights
-from core.models.vision import ProcessedImage
+from hindcast.core.domain.sampling import Sampling
+from hindcast.core.models.logprobs import SampleToScore, distributions, packs
+from hindcast.core.models.policy import load_policy, load_weights
+from hindcast.core.models.vision import ProcessedImage
 
 
 class GivenAnswer(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import msgspec
 import torch
 
-from actors.engines.batch import DecodingBatch, DecodingRow
-from core.domain.sampling import Sampling
-from core.models.logprobs import SampleToScore, score
-from core.models.policy import LoadedPolicy
-from core.models.vision import ProcessedImage
+from hindcast.actors.engines.batch import DecodingBatch, DecodingRow
+from hindcast.core.domain.sampling import Sampling
+from hindcast.core.models.logprobs import SampleToScore, score
+from hindcast.core.models.policy import LoadedPolicy
+from hindcast.core.models.vision import ProcessedImage
 
 TOLERANCE = 1e-4
 """Between sampling and scoring, in float32: rounding differs by about 1e-6."""

@@ -12,8 +12,8 @@ import torch
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
 
-from core.errors import ModelFileError
-from core.models.vision import ProcessedImage, picture_inputs
+from hindcast.core.errors import ModelFileError
+from hindcast.core.models.vision import ProcessedImage, picture_inputs
 
 GROWTH = 256
 """Positions by which buffers grow."""

@@ -10,16 +10,16 @@ from typing import Any
 
 import torch
 
-from actors.curriculum.first_state_values import FirstState
-from actors.episodes.prompt_reader import prompt_of
-from actors.scaffold.scaffold import scaffold_of
-from core.models.critic import Critic, CriticForm, load_critic, values_of
-from core.models.orm import OutcomeModel
-from core.models.policy import load_policy
-from core.prompts.verdict_prompt import build_verdict_prompt
-from core.settings.schema import Settings
-from events.catalogue import WeightsPublished
-from storage.blobs.store import BlobStore
+from hindcast.actors.curriculum.first_state_values import FirstState
+from hindcast.actors.episodes.prompt_reader import prompt_of
+from hindcast.actors.scaffold.scaffold import scaffold_of
+from hindcast.core.models.critic import Critic, CriticForm, load_critic, values_of
+from hindcast.core.models.orm import OutcomeModel
+from hindcast.core.models.policy import load_policy
+from hindcast.core.prompts.verdict_prompt import build_verdict_prompt
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import WeightsPublished
+from hindcast.storage.blobs.store import BlobStore
 
 
 class CriticValuer:

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from core.errors import ModelFileError
-from core.grammar.allowed_tokens import Allowed
-from core.grammar.answer_constraints import FreeText
+from hindcast.core.errors import ModelFileError
+from hindcast.core.grammar.allowed_tokens import Allowed
+from hindcast.core.grammar.answer_constraints import FreeText
 
 STRUCTURE = {FreeText.QUOTED: frozenset(b'"\\'), FreeText.LINE: frozenset(b"\n")}
 """Bytes that end free text, or mean something in it."""

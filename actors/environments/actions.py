@@ -10,12 +10,12 @@ from typing import Any
 
 from playwright.async_api import Error as PlaywrightError
 
-from actors.environments.navigation import is_allowed, resolve
-from actors.environments.screenshot import box_in
-from actors.environments.snapshot import ACT_JS, script
-from actors.environments.window import MAX_TABS, Window
-from core.domain.action import Action
-from events.catalogue.episode import StepResult
+from hindcast.actors.environments.navigation import is_allowed, resolve
+from hindcast.actors.environments.screenshot import box_in
+from hindcast.actors.environments.snapshot import ACT_JS, script
+from hindcast.actors.environments.window import MAX_TABS, Window
+from hindcast.core.domain.action import Action
+from hindcast.events.catalogue.episode import StepResult
 
 WAIT_S = 1.0
 """Length of the action `Wait`."""

@@ -6,12 +6,12 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
-from core.domain.action import Action, ParseFailure
-from core.domain.evidence import Evidence
-from core.domain.observation import Observation
-from core.domain.screen import Box, Mark
-from core.domain.task import Task
-from events.catalogue.episode import StepResult
+from hindcast.core.domain.action import Action, ParseFailure
+from hindcast.core.domain.evidence import Evidence
+from hindcast.core.domain.observation import Observation
+from hindcast.core.domain.screen import Box, Mark
+from hindcast.core.domain.task import Task
+from hindcast.events.catalogue.episode import StepResult
 
 ResetSemantics = Literal["per_episode", "per_batch", "none"]
 

@@ -10,16 +10,16 @@ from typing import Self
 import structlog
 from playwright.async_api import Error as PlaywrightError
 
-from actors.environments.addresses import networks
-from actors.environments.base import EpisodeWorld
-from actors.environments.chromium import CLOSE_TIMEOUT_S, Chromium
-from actors.environments.proxy import FilteringProxy, Resolver, system_resolver
-from actors.environments.site import Browserless, Site, SiteTraits, Venue, traits_of
-from actors.environments.window import Window, open_window
-from actors.environments.world import BrowserWorld
-from core.domain.task import Task
-from core.errors import BrowserUnavailable
-from core.settings.schema import ActorSettings
+from hindcast.actors.environments.addresses import networks
+from hindcast.actors.environments.base import EpisodeWorld
+from hindcast.actors.environments.chromium import CLOSE_TIMEOUT_S, Chromium
+from hindcast.actors.environments.proxy import FilteringProxy, Resolver, system_resolver
+from hindcast.actors.environments.site import Browserless, Site, SiteTraits, Venue, traits_of
+from hindcast.actors.environments.window import Window, open_window
+from hindcast.actors.environments.world import BrowserWorld
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import BrowserUnavailable
+from hindcast.core.settings.schema import ActorSettings
 
 MEMORY_CHECK_EPISODES = 10
 """Episodes between two looks at the browser's memory."""

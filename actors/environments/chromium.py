@@ -22,10 +22,10 @@ import structlog
 from playwright.async_api import Browser, BrowserContext, Playwright, async_playwright
 from playwright.async_api import Error as PlaywrightError
 
-from actors.environments.navigation import DIRECT, bypass_list
-from actors.environments.proxy import FilteringProxy
-from core.errors import BrowserUnavailable
-from core.scratch import remove_abandoned, scratch_folder
+from hindcast.actors.environments.navigation import DIRECT, bypass_list
+from hindcast.actors.environments.proxy import FilteringProxy
+from hindcast.core.errors import BrowserUnavailable
+from hindcast.core.scratch import remove_abandoned, scratch_folder
 
 LAUNCH_TIMEOUT_S = 60.0
 """Starting driver and browser; a loaded machine with a cold disk takes 20 s."""

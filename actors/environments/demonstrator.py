@@ -6,12 +6,12 @@ at the start of a run, for the base policy, and to test that every task can be s
 
 from collections.abc import Callable, Mapping, Sequence
 
-from actors.environments.miniwob.demonstrators import DEMONSTRATORS as MINIWOB
-from actors.environments.store.demonstrators import DEMONSTRATORS as STORE
-from actors.environments.webshop.demonstrators import DEMONSTRATORS as WEBSHOP
-from core.domain.action import Action
-from core.domain.observation import Observation
-from core.domain.task import Task
+from hindcast.actors.environments.miniwob.demonstrators import DEMONSTRATORS as MINIWOB
+from hindcast.actors.environments.store.demonstrators import DEMONSTRATORS as STORE
+from hindcast.actors.environments.webshop.demonstrators import DEMONSTRATORS as WEBSHOP
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.observation import Observation
+from hindcast.core.domain.task import Task
 
 Demonstrate = Callable[[Task, str, Observation, Sequence[Action]], Action]
 """Task, instruction, observation, earlier actions -> next action."""

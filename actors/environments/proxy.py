@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from actors.environments.addresses import Network, may_reach
-from actors.environments.navigation import authorities
+from hindcast.actors.environments.addresses import Network, may_reach
+from hindcast.actors.environments.navigation import authorities
 
 HEAD_BYTES = 256 * 1024
 """Head of a request or response; Chromium itself gives up at 256 KiB."""

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from actors.environments.base import WindowImage
-from actors.environments.snapshot import BOXES_JS, LIMITS
-from actors.environments.window import Window
-from core.domain.screen import Box, Mark
+from hindcast.actors.environments.base import WindowImage
+from hindcast.actors.environments.snapshot import BOXES_JS, LIMITS
+from hindcast.actors.environments.window import Window
+from hindcast.core.domain.screen import Box, Mark
 
 MAX_IMAGE_BYTES = 4 * 2**20
 """A larger image is not kept: width and quality have caps, so only a window of odd proportions can have one."""

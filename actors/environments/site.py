@@ -5,8 +5,8 @@ from typing import Any, Protocol, runtime_checkable
 import msgspec
 from playwright.async_api import Page as BrowserPage
 
-from actors.environments.base import EpisodeWorld
-from core.domain.task import Task
+from hindcast.actors.environments.base import EpisodeWorld
+from hindcast.core.domain.task import Task
 
 
 class SiteTraits(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 from playwright.async_api import Page as BrowserPage
 
-from core.domain.observation import KINDS, Node, Observation, Page
-from core.errors import EnvironmentFailed
-from core.ids import digest_hex
+from hindcast.core.domain.observation import KINDS, Node, Observation, Page
+from hindcast.core.errors import EnvironmentFailed
+from hindcast.core.ids import digest_hex
 
 
 def script(name: str) -> str:

@@ -13,12 +13,12 @@ from playwright.async_api import BrowserContext, CDPSession, Dialog, Frame, Requ
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page as BrowserPage
 
-from actors.environments.chromium import Chromium
-from actors.environments.navigation import is_allowed, questionable
-from actors.environments.proxy import FilteringProxy
-from actors.environments.site import SiteTraits
-from actors.environments.snapshot import page_script, script
-from core.domain.screen import Box
+from hindcast.actors.environments.chromium import Chromium
+from hindcast.actors.environments.navigation import is_allowed, questionable
+from hindcast.actors.environments.proxy import FilteringProxy
+from hindcast.actors.environments.site import SiteTraits
+from hindcast.actors.environments.snapshot import page_script, script
+from hindcast.core.domain.screen import Box
 
 MAX_TABS = 8
 """Tabs of one episode; further ones are closed as they open."""

@@ -16,21 +16,21 @@ import msgspec
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page as BrowserPage
 
-from actors.environments.actions import EXECUTORS, LOADING, ActionRefused
-from actors.environments.base import ResetResult, StepOutcome, WindowImage
-from actors.environments.navigation import is_allowed
-from actors.environments.screenshot import take_picture
-from actors.environments.site import Site, traits_of
-from actors.environments.snapshot import ENDED_JS, Snapshot, observe, take_snapshot
-from actors.environments.window import Tab, Window
-from core.domain.action import Action, ParseFailure
-from core.domain.evidence import Evidence
-from core.domain.observation import Observation, Page
-from core.domain.task import Task
-from core.errors import BrowserUnavailable, EnvironmentFailed
-from core.prompts.rendering import OUTLINED
-from core.settings.schema import ActorSettings
-from events.catalogue.episode import StepResult
+from hindcast.actors.environments.actions import EXECUTORS, LOADING, ActionRefused
+from hindcast.actors.environments.base import ResetResult, StepOutcome, WindowImage
+from hindcast.actors.environments.navigation import is_allowed
+from hindcast.actors.environments.screenshot import take_picture
+from hindcast.actors.environments.site import Site, traits_of
+from hindcast.actors.environments.snapshot import ENDED_JS, Snapshot, observe, take_snapshot
+from hindcast.actors.environments.window import Tab, Window
+from hindcast.core.domain.action import Action, ParseFailure
+from hindcast.core.domain.evidence import Evidence
+from hindcast.core.domain.observation import Observation, Page
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import BrowserUnavailable, EnvironmentFailed
+from hindcast.core.prompts.rendering import OUTLINED
+from hindcast.core.settings.schema import ActorSettings
+from hindcast.events.catalogue.episode import StepResult
 
 POPUP_WAIT_S = 2.0
 """How long a tab that a page asked for may take to appear."""

@@ -26,29 +26,29 @@ from contextlib import aclosing
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from actors.curriculum.leases import FAMILIES as LEASE_FAMILIES
-from actors.curriculum.leases import LeaseBook
-from actors.curriculum.pauses import Pauses
-from actors.curriculum.snapshots import curriculum_kind
-from actors.engines.base import PolicyEngine
-from actors.environments.demonstrator import DEMONSTRATORS, Demonstrate
-from actors.environments.site import Venue
-from actors.episodes.attempt import Attempt, AttemptContext, WorldHost
-from actors.episodes.recorder import Abandoned, Ended, EpisodeRecord, decide_if_absent
-from actors.episodes.weight_adoption import Adoption, newest_policy
-from actors.family_follower import follow, read_families
-from actors.telemetry.spans import played, playing
-from core.errors import BrowserUnavailable, EngineFailed
-from core.settings.schema import Settings
-from events.catalogue import EpisodeAbandoned, EpisodeEnded, EpisodeRequested, EpisodeStarted
-from events.codec import EventTooLarge, decode
-from events.envelope import Recorded
-from events.log.port import EventLog
-from events.log.publisher import Publisher
-from events.log.work_queue import Delivery, WorkQueue
-from events.subjects import subject_of
-from storage.blobs.store import BlobStore
-from storage.snapshots import newest_standing
+from hindcast.actors.curriculum.leases import FAMILIES as LEASE_FAMILIES
+from hindcast.actors.curriculum.leases import LeaseBook
+from hindcast.actors.curriculum.pauses import Pauses
+from hindcast.actors.curriculum.snapshots import curriculum_kind
+from hindcast.actors.engines.base import PolicyEngine
+from hindcast.actors.environments.demonstrator import DEMONSTRATORS, Demonstrate
+from hindcast.actors.environments.site import Venue
+from hindcast.actors.episodes.attempt import Attempt, AttemptContext, WorldHost
+from hindcast.actors.episodes.recorder import Abandoned, Ended, EpisodeRecord, decide_if_absent
+from hindcast.actors.episodes.weight_adoption import Adoption, newest_policy
+from hindcast.actors.family_follower import follow, read_families
+from hindcast.actors.telemetry.spans import played, playing
+from hindcast.core.errors import BrowserUnavailable, EngineFailed
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import EpisodeAbandoned, EpisodeEnded, EpisodeRequested, EpisodeStarted
+from hindcast.events.codec import EventTooLarge, decode
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.work_queue import Delivery, WorkQueue
+from hindcast.events.subjects import subject_of
+from hindcast.storage.blobs.store import BlobStore
+from hindcast.storage.snapshots import newest_standing
 
 FETCH_S = 2.0
 """How long one look at the work queue waits; also how long `stop` waits for an idle worker."""

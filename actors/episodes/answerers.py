@@ -12,24 +12,24 @@ from typing import Any, Protocol
 
 import msgspec
 
-from actors.engines.base import PolicyEngine, SeeingEngine
-from actors.engines.server_choice import routed_by
-from actors.environments.demonstrator import Demonstrate
-from actors.episodes.prompt_reader import PromptReader, Situation, shown_in, vision_engine
-from actors.scaffold.scaffold import Scaffold
-from actors.telemetry.spans import policy_call
-from core.domain.action import Action
-from core.domain.observation import Observation
-from core.domain.sampling import Sampling
-from core.domain.scaffold_step import ScaffoldStep
-from core.errors import EngineFailed
-from core.grammar.answer_form import put_in_form
-from core.grammar.answer_parser import format_answer
-from core.prompts.prompt import Prompt, encode_answer
-from core.prompts.rationale import reason_for
-from core.settings.schema import ActorSettings
-from events.catalogue import EpisodeRequested
-from events.catalogue.episode import ShownPicture
+from hindcast.actors.engines.base import PolicyEngine, SeeingEngine
+from hindcast.actors.engines.server_choice import routed_by
+from hindcast.actors.environments.demonstrator import Demonstrate
+from hindcast.actors.episodes.prompt_reader import PromptReader, Situation, shown_in, vision_engine
+from hindcast.actors.scaffold.scaffold import Scaffold
+from hindcast.actors.telemetry.spans import policy_call
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.observation import Observation
+from hindcast.core.domain.sampling import Sampling
+from hindcast.core.domain.scaffold_step import ScaffoldStep
+from hindcast.core.errors import EngineFailed
+from hindcast.core.grammar.answer_form import put_in_form
+from hindcast.core.grammar.answer_parser import format_answer
+from hindcast.core.prompts.prompt import Prompt, encode_answer
+from hindcast.core.prompts.rationale import reason_for
+from hindcast.core.settings.schema import ActorSettings
+from hindcast.events.catalogue import EpisodeRequested
+from hindcast.events.catalogue.episode import ShownPicture
 
 NO_VERSION = -1
 """Version of a token that no policy sampled."""

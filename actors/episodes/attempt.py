@@ -12,18 +12,18 @@ from typing import Protocol
 
 import structlog
 
-from actors.engines.base import PolicyEngine
-from actors.environments.base import EpisodeWorld
-from actors.environments.demonstrator import Demonstrate
-from actors.environments.site import Venue
-from actors.episodes.answerers import Answerer, DemonstratorAnswerer, PolicyAnswerer
-from actors.episodes.episode import DEMONSTRATION, Episode
-from actors.episodes.prompt_reader import vision_engine
-from actors.episodes.recorder import Abandoned, Ended, EpisodeRecord
-from actors.episodes.screenshots import EpisodeScreenshots, ScreenshotBudget
-from actors.episodes.weight_adoption import Adoption
-from actors.scaffold.scaffold import scaffold_of
-from core.errors import (
+from hindcast.actors.engines.base import PolicyEngine
+from hindcast.actors.environments.base import EpisodeWorld
+from hindcast.actors.environments.demonstrator import Demonstrate
+from hindcast.actors.environments.site import Venue
+from hindcast.actors.episodes.answerers import Answerer, DemonstratorAnswerer, PolicyAnswerer
+from hindcast.actors.episodes.episode import DEMONSTRATION, Episode
+from hindcast.actors.episodes.prompt_reader import vision_engine
+from hindcast.actors.episodes.recorder import Abandoned, Ended, EpisodeRecord
+from hindcast.actors.episodes.screenshots import EpisodeScreenshots, ScreenshotBudget
+from hindcast.actors.episodes.weight_adoption import Adoption
+from hindcast.actors.scaffold.scaffold import scaffold_of
+from hindcast.core.errors import (
     BlobsUnreachable,
     BrokerDenied,
     BrokerUnreachable,
@@ -35,8 +35,8 @@ from core.errors import (
     ForeignLog,
     LogFull,
 )
-from core.settings.schema import Settings
-from events.catalogue import EpisodeRequested
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import EpisodeRequested
 
 CLOSE_S = 15.0
 """How long letting go of a world may take: longer than its own bounds, which come first."""

@@ -9,24 +9,24 @@ it ended, for its terminal fact.
 import asyncio
 import time
 
-from actors.environments.base import EpisodeWorld, ResetResult
-from actors.episodes.answerers import NO_VERSION, Answer, Answerer
-from actors.episodes.prompt_reader import Situation
-from actors.episodes.recorder import Ended, StepRecord
-from actors.episodes.screenshots import EpisodeScreenshots
-from actors.telemetry.spans import acted, browser_action
-from core.domain.action import Action, ParseFailure
-from core.domain.arrays import pack_floats, pack_ids
-from core.domain.early_stop import Given, stop_reason
-from core.domain.observation import Observation, Page
-from core.domain.screen import Box
-from core.errors import EngineFailed
-from core.grammar.answer_form import parse_form
-from core.prompts.prompt_injection import suspicions
-from core.settings.schema import ActorSettings
-from events.catalogue import EpisodeRequested, StepTaken
-from events.catalogue.episode import EndReason, Screenshot, StepResult
-from events.envelope import BlobRef
+from hindcast.actors.environments.base import EpisodeWorld, ResetResult
+from hindcast.actors.episodes.answerers import NO_VERSION, Answer, Answerer
+from hindcast.actors.episodes.prompt_reader import Situation
+from hindcast.actors.episodes.recorder import Ended, StepRecord
+from hindcast.actors.episodes.screenshots import EpisodeScreenshots
+from hindcast.actors.telemetry.spans import acted, browser_action
+from hindcast.core.domain.action import Action, ParseFailure
+from hindcast.core.domain.arrays import pack_floats, pack_ids
+from hindcast.core.domain.early_stop import Given, stop_reason
+from hindcast.core.domain.observation import Observation, Page
+from hindcast.core.domain.screen import Box
+from hindcast.core.errors import EngineFailed
+from hindcast.core.grammar.answer_form import parse_form
+from hindcast.core.prompts.prompt_injection import suspicions
+from hindcast.core.settings.schema import ActorSettings
+from hindcast.events.catalogue import EpisodeRequested, StepTaken
+from hindcast.events.catalogue.episode import EndReason, Screenshot, StepResult
+from hindcast.events.envelope import BlobRef
 
 DEMONSTRATION = "demonstration"
 MAX_SUSPECTED = 8

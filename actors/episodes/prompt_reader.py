@@ -5,23 +5,23 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from actors.engines.base import PolicyEngine, SeeingEngine
-from actors.scaffold.scaffold import Scaffold, ScaffoldedPage
-from core.domain.action import Action
-from core.domain.observation import Observation, Page
-from core.domain.sampling import Sampling
-from core.errors import EngineFailed
-from core.grammar.answer_form import first_answer_token
-from core.prompts.prompt import HISTORIES, Prompt, build_prompt
-from core.prompts.rendering import RENDERERS
-from core.seeds import derive_seed
-from core.settings.schema import ActorSettings
-from events.catalogue import EpisodeRequested
-from events.catalogue.episode import ShownPicture
-from events.envelope import BlobRef
+from hindcast.actors.engines.base import PolicyEngine, SeeingEngine
+from hindcast.actors.scaffold.scaffold import Scaffold, ScaffoldedPage
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.observation import Observation, Page
+from hindcast.core.domain.sampling import Sampling
+from hindcast.core.errors import EngineFailed
+from hindcast.core.grammar.answer_form import first_answer_token
+from hindcast.core.prompts.prompt import HISTORIES, Prompt, build_prompt
+from hindcast.core.prompts.rendering import RENDERERS
+from hindcast.core.seeds import derive_seed
+from hindcast.core.settings.schema import ActorSettings
+from hindcast.events.catalogue import EpisodeRequested
+from hindcast.events.catalogue.episode import ShownPicture
+from hindcast.events.envelope import BlobRef
 
 if TYPE_CHECKING:
-    from core.models.vision import ProcessedImage  # loads torch
+    from hindcast.core.models.vision import ProcessedImage  # loads torch
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):

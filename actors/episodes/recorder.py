@@ -10,10 +10,10 @@ from typing import Protocol
 
 import msgspec
 
-from core.domain.evidence import Evidence
-from core.domain.observation import Page
-from core.errors import ExpectationFailed
-from events.catalogue import (
+from hindcast.core.domain.evidence import Evidence
+from hindcast.core.domain.observation import Page
+from hindcast.core.errors import ExpectationFailed
+from hindcast.events.catalogue import (
     EpisodeAbandoned,
     EpisodeEnded,
     EpisodeRequested,
@@ -22,10 +22,10 @@ from events.catalogue import (
     StepTaken,
     WaitExceeded,
 )
-from events.catalogue.episode import EndReason, Screenshot
-from events.envelope import BlobRef
-from events.log.publisher import Publisher
-from storage.blobs.store import BlobStore
+from hindcast.events.catalogue.episode import EndReason, Screenshot
+from hindcast.events.envelope import BlobRef
+from hindcast.events.log.publisher import Publisher
+from hindcast.storage.blobs.store import BlobStore
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,11 +11,11 @@ from typing import Literal
 
 import msgspec
 
-from actors.environments.base import EpisodeWorld, WindowImage
-from core.errors import DiskFull
-from core.settings.schema import ActorSettings
-from events.catalogue.episode import Screenshot, StepResult
-from events.envelope import BlobRef
+from hindcast.actors.environments.base import EpisodeWorld, WindowImage
+from hindcast.core.errors import DiskFull
+from hindcast.core.settings.schema import ActorSettings
+from hindcast.events.catalogue.episode import Screenshot, StepResult
+from hindcast.events.envelope import BlobRef
 
 MAX_MISSING = 2
 """After so many pictures of an episode that could not be had no more are tried: each may have used up its time."""

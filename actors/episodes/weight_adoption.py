@@ -11,12 +11,12 @@ from collections.abc import Iterable
 
 import structlog
 
-from actors.engines.base import PolicyEngine
-from core.errors import BlobMissing, ModelFileError
-from events.catalogue import WeightsAdopted, WeightsPublished
-from events.envelope import Recorded
-from events.log.publisher import Publisher
-from storage.blobs.store import BlobStore
+from hindcast.actors.engines.base import PolicyEngine
+from hindcast.core.errors import BlobMissing, ModelFileError
+from hindcast.events.catalogue import WeightsAdopted, WeightsPublished
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.publisher import Publisher
+from hindcast.storage.blobs.store import BlobStore
 
 logger = structlog.get_logger(__name__)
 

@@ -13,15 +13,15 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
-from actors.episodes.time_limit import limited
-from actors.judges.episode_transcript import EpisodeTranscript
-from core.domain.evidence import Evidence, Judgment
-from core.domain.task import Task
-from core.errors import HindcastError
-from events.catalogue import EpisodeEnded
-from events.catalogue.consulted import Consulted
-from events.catalogue.verdict import JudgeIdentity, Reading
-from events.log.port import EventLog
+from hindcast.actors.episodes.time_limit import limited
+from hindcast.actors.judges.episode_transcript import EpisodeTranscript
+from hindcast.core.domain.evidence import Evidence, Judgment
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import HindcastError
+from hindcast.events.catalogue import EpisodeEnded
+from hindcast.events.catalogue.consulted import Consulted
+from hindcast.events.catalogue.verdict import JudgeIdentity, Reading
+from hindcast.events.log.port import EventLog
 
 Said = TypeVar("Said")
 

@@ -12,20 +12,20 @@ from typing import Literal
 
 import msgspec
 
-from actors.endpoint.client import Endpoint
-from actors.endpoint.completion import Answered
-from actors.endpoint.prompts import json_in, prompt_text, schema_of
-from actors.judges.base import NO_PAGE, Opinion, undecided
-from actors.judges.episode_transcript import EpisodeTranscript, read_story
-from core.domain.evidence import Judgment
-from core.domain.observation import Page
-from core.ids import digest_hex
-from core.prompts.rendering import RENDERERS
-from core.settings.endpoint import ENDPOINT
-from events.catalogue import EpisodeEnded
-from events.catalogue.verdict import JudgeIdentity
-from events.log.port import EventLog
-from storage.blobs.store import BlobStore
+from hindcast.actors.endpoint.client import Endpoint
+from hindcast.actors.endpoint.completion import Answered
+from hindcast.actors.endpoint.prompts import json_in, prompt_text, schema_of
+from hindcast.actors.judges.base import NO_PAGE, Opinion, undecided
+from hindcast.actors.judges.episode_transcript import EpisodeTranscript, read_story
+from hindcast.core.domain.evidence import Judgment
+from hindcast.core.domain.observation import Page
+from hindcast.core.ids import digest_hex
+from hindcast.core.prompts.rendering import RENDERERS
+from hindcast.core.settings.endpoint import ENDPOINT
+from hindcast.events.catalogue import EpisodeEnded
+from hindcast.events.catalogue.verdict import JudgeIdentity
+from hindcast.events.log.port import EventLog
+from hindcast.storage.blobs.store import BlobStore
 
 PROMPT = prompt_text("verdict-1")
 RENDERER = "lines/2"

@@ -8,14 +8,14 @@ import asyncio
 
 import msgspec
 
-from core.domain.observation import Page
-from core.errors import BlobMissing
-from events.catalogue import EpisodeEnded, EpisodeStarted, StepTaken
-from events.codec import decode
-from events.envelope import BlobRef
-from events.log.port import EventLog
-from events.subjects import family_of, subject_of
-from storage.blobs.store import BlobStore
+from hindcast.core.domain.observation import Page
+from hindcast.core.errors import BlobMissing
+from hindcast.events.catalogue import EpisodeEnded, EpisodeStarted, StepTaken
+from hindcast.events.codec import decode
+from hindcast.events.envelope import BlobRef
+from hindcast.events.log.port import EventLog
+from hindcast.events.subjects import family_of, subject_of
+from hindcast.storage.blobs.store import BlobStore
 
 FAMILY = "step"
 READ_EVENTS = 256

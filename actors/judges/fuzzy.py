@@ -11,20 +11,20 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from actors.endpoint.client import Endpoint
-from actors.endpoint.completion import Unanswered
-from actors.endpoint.fuzzy_match import PROMPT, ask_fuzzy_match
-from actors.environments.webarena.evaluators import evaluate as evaluate_webarena
-from actors.environments.webarena.evaluators import questions as ask_about_webarena
-from actors.environments.webarena.questions import Question
-from actors.judges.base import Opinion, undecided
-from actors.judges.endpoint import identity_of
-from actors.judges.rules import RULES, RuleJudge
-from core.domain.evidence import Evidence, Judgment
-from core.domain.task import Task
-from core.ids import digest_hex
-from core.settings.endpoint import FUZZY
-from events.catalogue.consulted import Consulted
+from hindcast.actors.endpoint.client import Endpoint
+from hindcast.actors.endpoint.completion import Unanswered
+from hindcast.actors.endpoint.fuzzy_match import PROMPT, ask_fuzzy_match
+from hindcast.actors.environments.webarena.evaluators import evaluate as evaluate_webarena
+from hindcast.actors.environments.webarena.evaluators import questions as ask_about_webarena
+from hindcast.actors.environments.webarena.questions import Question
+from hindcast.actors.judges.base import Opinion, undecided
+from hindcast.actors.judges.endpoint import identity_of
+from hindcast.actors.judges.rules import RULES, RuleJudge
+from hindcast.core.domain.evidence import Evidence, Judgment
+from hindcast.core.domain.task import Task
+from hindcast.core.ids import digest_hex
+from hindcast.core.settings.endpoint import FUZZY
+from hindcast.events.catalogue.consulted import Consulted
 
 RIGHT = "correct"
 

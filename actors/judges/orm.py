@@ -13,21 +13,21 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from actors.judges.base import NO_PAGE, Opinion, undecided
-from actors.judges.episode_transcript import EpisodeTranscript, read_story
-from actors.published_versions import PublishedVersions
-from core.domain.arrays import pack_ids
-from core.domain.evidence import Judgment
-from core.domain.observation import Page
-from core.models.orm import OutcomeModel
-from core.models.policy import load_policy
-from core.prompts.verdict_prompt import PROMPT_DIGEST, build_verdict_prompt
-from core.rl.combined_state import ORM
-from core.settings.schema import Settings
-from events.catalogue import EpisodeEnded, WeightsPublished
-from events.catalogue.verdict import JudgeIdentity, Reading
-from events.log.port import EventLog
-from storage.blobs.store import BlobStore
+from hindcast.actors.judges.base import NO_PAGE, Opinion, undecided
+from hindcast.actors.judges.episode_transcript import EpisodeTranscript, read_story
+from hindcast.actors.published_versions import PublishedVersions
+from hindcast.core.domain.arrays import pack_ids
+from hindcast.core.domain.evidence import Judgment
+from hindcast.core.domain.observation import Page
+from hindcast.core.models.orm import OutcomeModel
+from hindcast.core.models.policy import load_policy
+from hindcast.core.prompts.verdict_prompt import PROMPT_DIGEST, build_verdict_prompt
+from hindcast.core.rl.combined_state import ORM
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import EpisodeEnded, WeightsPublished
+from hindcast.events.catalogue.verdict import JudgeIdentity, Reading
+from hindcast.events.log.port import EventLog
+from hindcast.storage.blobs.store import BlobStore
 
 FORMAT_VERSION = "2"
 

@@ -2,14 +2,14 @@
 
 from collections.abc import Mapping
 
-from actors.judges.base import AnyJudge
-from actors.judges.rules import RuleJudge
-from actors.judges.strict import StrictJudge
-from core.errors import SettingsError
-from core.prompts.webrl_verdict_prompt import WEBRL_ORM
-from core.rl.combined_state import ORM
-from core.settings.endpoint import ENDPOINT, FUZZY
-from core.text.nearest import advice
+from hindcast.actors.judges.base import AnyJudge
+from hindcast.actors.judges.rules import RuleJudge
+from hindcast.actors.judges.strict import StrictJudge
+from hindcast.core.errors import SettingsError
+from hindcast.core.prompts.webrl_verdict_prompt import WEBRL_ORM
+from hindcast.core.rl.combined_state import ORM
+from hindcast.core.settings.endpoint import ENDPOINT, FUZZY
+from hindcast.core.text.nearest import advice
 
 JUDGES: dict[str, AnyJudge] = {"rules": RuleJudge(), "strict": StrictJudge()}
 """By the name that `judge.judges` and `hindcast rejudge --judge` use: those that are the same in every run."""

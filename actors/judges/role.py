@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from actors.judges.base import (
+from hindcast.actors.judges.base import (
     AnyJudge,
     EpisodeModelJudge,
     EvidenceModelJudge,
@@ -33,21 +33,21 @@ from actors.judges.base import (
     undecided,
     verdict_key,
 )
-from actors.judges.registry import JUDGES
-from actors.judges.task_memory import TaskMemory
-from actors.judges.trained_judges import JudgeVersions
-from actors.queue_worker import LAST_ASKED, append_once, exists, outage_pause_s, run_queue_worker
-from actors.telemetry.spans import judged, judging
-from core.domain.evidence import Judgment
-from core.domain.task import Task
-from core.errors import SettingsError
-from core.settings.schema import Settings
-from core.text.nearest import advice
-from events.catalogue import EpisodeEnded, EpisodeJudged, WaitExceeded
-from events.envelope import Recorded
-from events.log.port import EventLog
-from events.log.publisher import Publisher
-from events.log.work_queue import MAX_TRIES, Delivery, WorkQueue
+from hindcast.actors.judges.registry import JUDGES
+from hindcast.actors.judges.task_memory import TaskMemory
+from hindcast.actors.judges.trained_judges import JudgeVersions
+from hindcast.actors.queue_worker import LAST_ASKED, append_once, exists, outage_pause_s, run_queue_worker
+from hindcast.actors.telemetry.spans import judged, judging
+from hindcast.core.domain.evidence import Judgment
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.schema import Settings
+from hindcast.core.text.nearest import advice
+from hindcast.events.catalogue import EpisodeEnded, EpisodeJudged, WaitExceeded
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.work_queue import MAX_TRIES, Delivery, WorkQueue
 
 logger = structlog.get_logger(__name__)
 

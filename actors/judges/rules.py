@@ -6,16 +6,16 @@ A re-score is a replay: evaluators are pure functions of task and evidence. Wher
 
 from collections.abc import Callable, Mapping
 
-from actors.environments.browsergym.evaluators import evaluate as evaluate_browsergym
-from actors.environments.miniwob.evaluators import evaluate as evaluate_miniwob
-from actors.environments.store.evaluators import evaluate as evaluate_store
-from actors.environments.web.evaluators import evaluate as evaluate_web
-from actors.environments.webarena.evaluators import evaluate as evaluate_webarena
-from actors.environments.webshop.evaluators import evaluate as evaluate_webshop
-from core.domain.evidence import Evidence, Judgment
-from core.domain.task import Task
-from core.errors import JudgeUnavailable
-from events.catalogue.verdict import JudgeIdentity
+from hindcast.actors.environments.browsergym.evaluators import evaluate as evaluate_browsergym
+from hindcast.actors.environments.miniwob.evaluators import evaluate as evaluate_miniwob
+from hindcast.actors.environments.store.evaluators import evaluate as evaluate_store
+from hindcast.actors.environments.web.evaluators import evaluate as evaluate_web
+from hindcast.actors.environments.webarena.evaluators import evaluate as evaluate_webarena
+from hindcast.actors.environments.webshop.evaluators import evaluate as evaluate_webshop
+from hindcast.core.domain.evidence import Evidence, Judgment
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import JudgeUnavailable
+from hindcast.events.catalogue.verdict import JudgeIdentity
 
 Evaluate = Callable[[Task, Evidence], Judgment]
 

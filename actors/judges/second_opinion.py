@@ -10,18 +10,18 @@ from contextlib import aclosing
 
 import msgspec
 
-from actors.judges.base import AnyJudge, EpisodeModelJudge, judge_in_time, verdict_key
-from actors.judges.episode_transcript import EpisodeTranscript
-from actors.replay.recorded import RecordedEpisode
-from core.domain.evidence import Judgment
-from core.errors import ExpectationFailed
-from core.rl.statistics import cohen_kappa
-from events.catalogue import EpisodeEnded, EpisodeJudged
-from events.catalogue.consulted import Consulted
-from events.catalogue.verdict import JudgeIdentity, Reading
-from events.log.port import EventLog
-from events.log.publisher import Publisher
-from events.log.reader import read
+from hindcast.actors.judges.base import AnyJudge, EpisodeModelJudge, judge_in_time, verdict_key
+from hindcast.actors.judges.episode_transcript import EpisodeTranscript
+from hindcast.actors.replay.recorded import RecordedEpisode
+from hindcast.core.domain.evidence import Judgment
+from hindcast.core.errors import ExpectationFailed
+from hindcast.core.rl.statistics import cohen_kappa
+from hindcast.events.catalogue import EpisodeEnded, EpisodeJudged
+from hindcast.events.catalogue.consulted import Consulted
+from hindcast.events.catalogue.verdict import JudgeIdentity, Reading
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import read
 
 NO_VERDICT = "none"
 """Stands for the old outcome of an episode that the old judge never spoke about."""

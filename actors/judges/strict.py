@@ -17,8 +17,8 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from actors.environments.store.control import VisitRecord
-from actors.environments.store.session import (
+from hindcast.actors.environments.store.control import VisitRecord
+from hindcast.actors.environments.store.session import (
     AnyFact,
     Listed,
     OrderViewed,
@@ -27,10 +27,10 @@ from actors.environments.store.session import (
     VisitorState,
     apply,
 )
-from actors.judges.rules import RuleJudge
-from core.domain.evidence import Evidence, Judgment
-from core.domain.task import Task
-from events.catalogue.verdict import JudgeIdentity
+from hindcast.actors.judges.rules import RuleJudge
+from hindcast.core.domain.evidence import Evidence, Judgment
+from hindcast.core.domain.task import Task
+from hindcast.events.catalogue.verdict import JudgeIdentity
 
 STRICT = JudgeIdentity(name="strict", version="2")
 """The version is raised whenever it may come to another verdict on the same evidence."""

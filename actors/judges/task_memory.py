@@ -11,12 +11,12 @@ tasks that a judge meets and not with its episodes.
 
 import asyncio
 
-from actors.family_follower import look_back
-from actors.log_follower import LogFollower
-from core.domain.task import Task
-from events.catalogue import EpisodeRequested
-from events.envelope import Recorded
-from events.log.port import EventLog
+from hindcast.actors.family_follower import look_back
+from hindcast.actors.log_follower import LogFollower
+from hindcast.core.domain.task import Task
+from hindcast.events.catalogue import EpisodeRequested
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.port import EventLog
 
 FAMILIES = frozenset({"request"})
 

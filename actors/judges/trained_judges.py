@@ -6,8 +6,8 @@ Free of torch, so that a run without such a judge loads none.
 from collections.abc import Callable
 from typing import Protocol
 
-from actors.judges.base import EpisodeModelJudge
-from events.log.port import EventLog
+from hindcast.actors.judges.base import EpisodeModelJudge
+from hindcast.events.log.port import EventLog
 
 
 class JudgeVersions(Protocol):

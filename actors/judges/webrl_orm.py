@@ -16,24 +16,24 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Protocol
 
-from actors.engines.vllm.choice import ServedChoice
-from actors.engines.vllm.server import ServerTroubled, VllmServer
-from actors.engines.vllm.weights import Unusable
-from actors.judges.base import NO_PAGE, Opinion, undecided
-from actors.judges.episode_transcript import EpisodeTranscript, read_story
-from actors.judges.orm import judgment_of
-from core.domain.arrays import pack_ids
-from core.models.model_files import CONFIG, TOKENIZER
-from core.models.orm import OutcomeModel
-from core.models.tokenizer import load_tokenizer
-from core.prompts.prompt import Prompt
-from core.prompts.verdict_prompt import AnswerIds, answer_ids
-from core.prompts.webrl_verdict_prompt import PROMPT_DIGEST, WEBRL_ORM, build_webrl_verdict_prompt
-from core.settings.schema import Settings
-from events.catalogue import EpisodeEnded
-from events.catalogue.verdict import JudgeIdentity, Reading
-from events.log.port import EventLog
-from storage.blobs.store import BlobStore
+from hindcast.actors.engines.vllm.choice import ServedChoice
+from hindcast.actors.engines.vllm.server import ServerTroubled, VllmServer
+from hindcast.actors.engines.vllm.weights import Unusable
+from hindcast.actors.judges.base import NO_PAGE, Opinion, undecided
+from hindcast.actors.judges.episode_transcript import EpisodeTranscript, read_story
+from hindcast.actors.judges.orm import judgment_of
+from hindcast.core.domain.arrays import pack_ids
+from hindcast.core.models.model_files import CONFIG, TOKENIZER
+from hindcast.core.models.orm import OutcomeModel
+from hindcast.core.models.tokenizer import load_tokenizer
+from hindcast.core.prompts.prompt import Prompt
+from hindcast.core.prompts.verdict_prompt import AnswerIds, answer_ids
+from hindcast.core.prompts.webrl_verdict_prompt import PROMPT_DIGEST, WEBRL_ORM, build_webrl_verdict_prompt
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import EpisodeEnded
+from hindcast.events.catalogue.verdict import JudgeIdentity, Reading
+from hindcast.events.log.port import EventLog
+from hindcast.storage.blobs.store import BlobStore
 
 FORMAT_VERSION = "1"
 UNTRAINED = 0

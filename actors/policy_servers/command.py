@@ -4,9 +4,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from core.errors import ModelFileError
-from core.settings.schema import Settings
-from core.text.plain_values import parse_json
+from hindcast.core.errors import ModelFileError
+from hindcast.core.settings.schema import Settings
+from hindcast.core.text.plain_values import parse_json
 
 HOST = "127.0.0.1"
 OURS = (

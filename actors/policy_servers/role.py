@@ -16,26 +16,26 @@ from pathlib import Path
 
 import structlog
 
-from actors.curriculum.snapshots import curriculum_kind
-from actors.engines.vllm.server import ServerTroubled, Trouble, VllmServer
-from actors.episodes.weight_adoption import newest_policy, version_of
-from actors.family_follower import follow, read_families
-from actors.policy_servers.version_folders import (
+from hindcast.actors.curriculum.snapshots import curriculum_kind
+from hindcast.actors.engines.vllm.server import ServerTroubled, Trouble, VllmServer
+from hindcast.actors.episodes.weight_adoption import newest_policy, version_of
+from hindcast.actors.family_follower import follow, read_families
+from hindcast.actors.policy_servers.version_folders import (
     AdapterLayout,
     VersionFolders,
     VersionLayout,
     WholeModelLayout,
 )
-from actors.policy_servers.weight_delivery import WeightDelivery
-from core.errors import BlobMissing, EngineFailed, ModelFileError
-from core.settings.schema import Settings
-from events.catalogue import PolicyServerTroubled, WeightsPublished
-from events.codec import decode
-from events.envelope import Recorded
-from events.log.port import EventLog
-from events.log.publisher import Publisher
-from storage.blobs.store import BlobStore
-from storage.snapshots import newest_standing
+from hindcast.actors.policy_servers.weight_delivery import WeightDelivery
+from hindcast.core.errors import BlobMissing, EngineFailed, ModelFileError
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import PolicyServerTroubled, WeightsPublished
+from hindcast.events.codec import decode
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.storage.blobs.store import BlobStore
+from hindcast.storage.snapshots import newest_standing
 
 LOOK_EVERY_S = 2.0
 """How soon it is seen that a server has not the newest weights any more, as after a restart of its own."""

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import structlog
 
-from actors.engines.vllm.server import VllmServer
-from core.errors import EngineFailed
+from hindcast.actors.engines.vllm.server import VllmServer
+from hindcast.core.errors import EngineFailed
 
 POLL_S = 0.25
 LOOK_S = 2.0

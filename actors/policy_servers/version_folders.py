@@ -14,9 +14,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Protocol
 
-from core.errors import ModelFileError
-from core.models.adapter_file import CONFIG_NAME, WEIGHTS_NAME, config_text
-from events.disk import Disk
+from hindcast.core.errors import ModelFileError
+from hindcast.core.models.adapter_file import CONFIG_NAME, WEIGHTS_NAME, config_text
+from hindcast.events.disk import Disk
 
 WEIGHTS = "model.safetensors"
 

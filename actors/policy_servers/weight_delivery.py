@@ -5,11 +5,11 @@ from typing import Protocol
 
 import structlog
 
-from actors.engines.vllm.server import VllmServer
-from actors.engines.vllm.weights import label_of, versions_in
-from actors.policy_servers.weight_sync import synchronise
-from core.settings.schema import Settings
-from core.settings.vllm import VllmSettings
+from hindcast.actors.engines.vllm.server import VllmServer
+from hindcast.actors.engines.vllm.weights import label_of, versions_in
+from hindcast.actors.policy_servers.weight_sync import synchronise
+from hindcast.core.settings.schema import Settings
+from hindcast.core.settings.vllm import VllmSettings
 
 logger = structlog.get_logger(__name__)
 

@@ -8,8 +8,8 @@ is sampled in between. Whoever finds a server half-way, by its name or by its pa
 
 import structlog
 
-from actors.engines.vllm.server import VllmServer
-from core.settings.vllm import VllmSettings
+from hindcast.actors.engines.vllm.server import VllmServer
+from hindcast.core.settings.vllm import VllmSettings
 
 CHANGING = "changing"
 """What weights are called while they change: no run's, no version."""

@@ -7,11 +7,11 @@ episode, relabeler and version. One that cannot tell says so; it never guesses.
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from core.domain.observation import Page
-from core.domain.task import Task
-from events.catalogue import EpisodeEnded, StepTaken
-from events.catalogue.consulted import Consulted
-from events.catalogue.verdict import BackwardReading, JudgeIdentity
+from hindcast.core.domain.observation import Page
+from hindcast.core.domain.task import Task
+from hindcast.events.catalogue import EpisodeEnded, StepTaken
+from hindcast.events.catalogue.consulted import Consulted
+from hindcast.events.catalogue.verdict import BackwardReading, JudgeIdentity
 
 
 class PlayedEpisode(NamedTuple):

@@ -10,16 +10,16 @@ from collections.abc import Sequence
 
 import msgspec
 
-from actors.endpoint.client import Endpoint
-from actors.endpoint.completion import Answered
-from actors.endpoint.prompts import json_in, prompt_text, schema_of
-from actors.judges.endpoint import identity_of, page_text
-from actors.judges.episode_transcript import read_page
-from actors.relabelers.base import AchievedGoal, PlayedEpisode, RelabelResult, why_not_goal
-from core.domain.observation import Page
-from core.errors import RelabelerUnavailable
-from core.settings.endpoint import ENDPOINT
-from storage.blobs.store import BlobStore
+from hindcast.actors.endpoint.client import Endpoint
+from hindcast.actors.endpoint.completion import Answered
+from hindcast.actors.endpoint.prompts import json_in, prompt_text, schema_of
+from hindcast.actors.judges.endpoint import identity_of, page_text
+from hindcast.actors.judges.episode_transcript import read_page
+from hindcast.actors.relabelers.base import AchievedGoal, PlayedEpisode, RelabelResult, why_not_goal
+from hindcast.core.domain.observation import Page
+from hindcast.core.errors import RelabelerUnavailable
+from hindcast.core.settings.endpoint import ENDPOINT
+from hindcast.storage.blobs.store import BlobStore
 
 PROMPT = prompt_text("relabel-1")
 

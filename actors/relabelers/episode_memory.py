@@ -5,10 +5,10 @@ by itself and once, so that a start does not depend on the length of history. Wh
 what was not, since another relabeler takes it, the latest are kept (`ENDED_KEPT`).
 """
 
-from actors.family_follower import look_back
-from actors.log_follower import LogFollower
-from actors.relabelers.base import PlayedEpisode
-from events.catalogue import (
+from hindcast.actors.family_follower import look_back
+from hindcast.actors.log_follower import LogFollower
+from hindcast.actors.relabelers.base import PlayedEpisode
+from hindcast.events.catalogue import (
     EpisodeAbandoned,
     EpisodeCancelled,
     EpisodeEnded,
@@ -16,8 +16,8 @@ from events.catalogue import (
     EpisodeStarted,
     StepTaken,
 )
-from events.envelope import Fact, Recorded
-from events.log.port import EventLog
+from hindcast.events.envelope import Fact, Recorded
+from hindcast.events.log.port import EventLog
 
 FAMILIES = frozenset({"request", "episode", "step", "episode_end"})
 

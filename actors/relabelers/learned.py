@@ -16,32 +16,32 @@ from pathlib import Path
 from threading import Event, Lock
 from typing import Any
 
-from actors.environments.store.evaluators import ending_of
-from actors.environments.store.goals.instruction_parser import goal_said
-from actors.environments.store.goals.visits import StartPage
-from actors.environments.store.hindsight import meaning
-from actors.environments.store.tasks import ENVIRONMENT
-from actors.judges.episode_transcript import read_page
-from actors.published_versions import PublishedVersions
-from actors.relabelers.base import AchievedGoal, PlayedEpisode, Relabeler, RelabelResult
-from core.domain.arrays import pack_ids
-from core.domain.observation import Page
-from core.errors import RelabelerFailed, SettingsError
-from core.models.text_generation import TextGenerator
-from core.models.tokenizer import load_tokenizer
-from core.prompts.achievement_prompt import (
+from hindcast.actors.environments.store.evaluators import ending_of
+from hindcast.actors.environments.store.goals.instruction_parser import goal_said
+from hindcast.actors.environments.store.goals.visits import StartPage
+from hindcast.actors.environments.store.hindsight import meaning
+from hindcast.actors.environments.store.tasks import ENVIRONMENT
+from hindcast.actors.judges.episode_transcript import read_page
+from hindcast.actors.published_versions import PublishedVersions
+from hindcast.actors.relabelers.base import AchievedGoal, PlayedEpisode, Relabeler, RelabelResult
+from hindcast.core.domain.arrays import pack_ids
+from hindcast.core.domain.observation import Page
+from hindcast.core.errors import RelabelerFailed, SettingsError
+from hindcast.core.models.text_generation import TextGenerator
+from hindcast.core.models.tokenizer import load_tokenizer
+from hindcast.core.prompts.achievement_prompt import (
     PROMPT_DIGEST,
     Achievement,
     build_achievement_prompt,
     read_achievements,
     write_achievements,
 )
-from core.prompts.prompt import Prompt, encode_answer
-from core.rl.combined_state import RELABELER
-from core.settings.schema import RelabelerSettings, Settings
-from events.catalogue import WeightsPublished
-from events.catalogue.verdict import BackwardReading, JudgeIdentity
-from storage.blobs.store import BlobStore
+from hindcast.core.prompts.prompt import Prompt, encode_answer
+from hindcast.core.rl.combined_state import RELABELER
+from hindcast.core.settings.schema import RelabelerSettings, Settings
+from hindcast.events.catalogue import WeightsPublished
+from hindcast.events.catalogue.verdict import BackwardReading, JudgeIdentity
+from hindcast.storage.blobs.store import BlobStore
 
 LEARNED = "learned"
 FORMAT_VERSION = "2"

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from actors.episodes.prompt_reader import prompt_of
-from actors.relabelers.base import PlayedEpisode
-from core.domain.arrays import pack_ids, unpack_ids
-from core.domain.observation import Page
-from core.errors import RelabelerFailed
-from core.settings.schema import ActorSettings
-from events.catalogue.verdict import RewrittenPrompt
+from hindcast.actors.episodes.prompt_reader import prompt_of
+from hindcast.actors.relabelers.base import PlayedEpisode
+from hindcast.core.domain.arrays import pack_ids, unpack_ids
+from hindcast.core.domain.observation import Page
+from hindcast.core.errors import RelabelerFailed
+from hindcast.core.settings.schema import ActorSettings
+from hindcast.events.catalogue.verdict import RewrittenPrompt
 
 
 class PromptWriter:

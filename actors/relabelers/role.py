@@ -25,15 +25,15 @@ import msgspec
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from actors.episodes.time_limit import limited
-from actors.published_versions import PublishedVersions
-from actors.queue_worker import LAST_ASKED, append_once, exists, outage_pause_s, run_queue_worker
-from actors.relabelers.base import PlayedEpisode, Relabeler, RelabelResult, relabel_key, why_not_goal
-from actors.relabelers.episode_memory import EpisodeMemory
-from actors.relabelers.rewritten_prompts import PromptWriter
-from actors.telemetry.spans import relabeled, relabeling
-from core.domain.observation import Page
-from core.errors import (
+from hindcast.actors.episodes.time_limit import limited
+from hindcast.actors.published_versions import PublishedVersions
+from hindcast.actors.queue_worker import LAST_ASKED, append_once, exists, outage_pause_s, run_queue_worker
+from hindcast.actors.relabelers.base import PlayedEpisode, Relabeler, RelabelResult, relabel_key, why_not_goal
+from hindcast.actors.relabelers.episode_memory import EpisodeMemory
+from hindcast.actors.relabelers.rewritten_prompts import PromptWriter
+from hindcast.actors.telemetry.spans import relabeled, relabeling
+from hindcast.core.domain.observation import Page
+from hindcast.core.errors import (
     BlobCorrupt,
     BlobMissing,
     HindcastError,
@@ -41,13 +41,13 @@ from core.errors import (
     RelabelerUnavailable,
     SettingsError,
 )
-from core.settings.schema import Settings
-from events.catalogue import EpisodeEnded, EpisodeRelabeled, WaitExceeded
-from events.catalogue.verdict import Relabel
-from events.log.port import EventLog
-from events.log.publisher import Publisher
-from events.log.work_queue import MAX_TRIES, Delivery, WorkQueue
-from storage.blobs.store import BlobStore
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import EpisodeEnded, EpisodeRelabeled, WaitExceeded
+from hindcast.events.catalogue.verdict import Relabel
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.work_queue import MAX_TRIES, Delivery, WorkQueue
+from hindcast.storage.blobs.store import BlobStore
 
 MOST_BYTES = 512 * 1024
 """Of the prompts in one fact, which has to fit into a message of the broker: goals beyond that are left out."""

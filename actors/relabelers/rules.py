@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import Sequence
 
-from actors.environments.store.evaluators import ending_of
-from actors.environments.store.hindsight import hindsight_of
-from actors.environments.store.relevance import Walk
-from actors.environments.store.tasks import ENVIRONMENT
-from actors.relabelers.base import AchievedGoal, PlayedEpisode, RelabelResult
-from core.domain.observation import Page
-from core.errors import RelabelerFailed
-from events.catalogue.verdict import JudgeIdentity
+from hindcast.actors.environments.store.evaluators import ending_of
+from hindcast.actors.environments.store.hindsight import hindsight_of
+from hindcast.actors.environments.store.relevance import Walk
+from hindcast.actors.environments.store.tasks import ENVIRONMENT
+from hindcast.actors.relabelers.base import AchievedGoal, PlayedEpisode, RelabelResult
+from hindcast.core.domain.observation import Page
+from hindcast.core.errors import RelabelerFailed
+from hindcast.events.catalogue.verdict import JudgeIdentity
 
 RULES = JudgeIdentity(name="rules", version="1")
 """The version is raised whenever it may list other goals, or label steps otherwise, for the same episode."""

@@ -8,8 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from actors.replay.steps import Difference, hangs_on_time
-from core.domain.task import Task
+from hindcast.actors.replay.steps import Difference, hangs_on_time
+from hindcast.core.domain.task import Task
 
 Kind = Literal["altered", "clock", "deadline", "chance", "version", "steady", "unsteady"]
 

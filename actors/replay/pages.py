@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from actors.environments.snapshot import page_digest, plain_address
-from core.domain.observation import Node, Page
-from core.ids import digest_hex
-from core.prompts.rendering.lines import render_line
-from events.envelope import BlobRef
+from hindcast.actors.environments.snapshot import page_digest, plain_address
+from hindcast.core.domain.observation import Node, Page
+from hindcast.core.ids import digest_hex
+from hindcast.core.prompts.rendering.lines import render_line
+from hindcast.events.envelope import BlobRef
 
 GONE = (
     "the recorded page itself is gone: its blob was let go of (storage.keep_page_episodes) or removed; only its fingerprint "

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from core.domain.task import Task
-from core.errors import HindcastError
-from core.seeds import derive_seed
-from events.catalogue import (
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import HindcastError
+from hindcast.core.seeds import derive_seed
+from hindcast.events.catalogue import (
     EpisodeAbandoned,
     EpisodeCancelled,
     EpisodeEnded,
@@ -24,9 +24,9 @@ from events.catalogue import (
     RunStarted,
     StepTaken,
 )
-from events.envelope import Recorded
-from events.log.port import EventLog
-from events.log.reader import read
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.reader import read
 
 End = EpisodeEnded | EpisodeAbandoned | EpisodeCancelled
 

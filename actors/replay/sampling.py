@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 import msgspec
 
-from actors.replay.recorded import RecordedStep
-from core.domain.arrays import unpack_floats, unpack_ids
-from events.catalogue import BlobReleased, RunForked, RunStarted, WeightsPublished
-from events.envelope import BlobRef
-from events.log.port import EventLog
-from events.log.reader import read
+from hindcast.actors.replay.recorded import RecordedStep
+from hindcast.core.domain.arrays import unpack_floats, unpack_ids
+from hindcast.events.catalogue import BlobReleased, RunForked, RunStarted, WeightsPublished
+from hindcast.events.envelope import BlobRef
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.reader import read
 
 TOLERANCE = 1e-4
 """Of log-probabilities, and of a draw's distance from its token's share: what another order of summation may come to."""

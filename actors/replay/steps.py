@@ -12,18 +12,18 @@ from typing import Literal
 
 import msgspec
 
-from actors.environments.base import EpisodeWorld
-from actors.environments.miniwob.families import FAMILIES
-from actors.environments.snapshot import page_digest, plain_address
-from actors.replay.pages import GONE, Bases, is_same_blob, tell_apart, tell_values_apart
-from actors.replay.recorded import RecordedEpisode, RecordedStep
-from core.domain.action import Action, ParseFailure
-from core.domain.observation import Page
-from core.domain.task import Task
-from core.errors import BlobCorrupt, BlobMissing
-from events.catalogue import EpisodeEnded
-from events.envelope import BlobRef
-from storage.blobs.store import BlobStore
+from hindcast.actors.environments.base import EpisodeWorld
+from hindcast.actors.environments.miniwob.families import FAMILIES
+from hindcast.actors.environments.snapshot import page_digest, plain_address
+from hindcast.actors.replay.pages import GONE, Bases, is_same_blob, tell_apart, tell_values_apart
+from hindcast.actors.replay.recorded import RecordedEpisode, RecordedStep
+from hindcast.core.domain.action import Action, ParseFailure
+from hindcast.core.domain.observation import Page
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import BlobCorrupt, BlobMissing
+from hindcast.events.catalogue import EpisodeEnded
+from hindcast.events.envelope import BlobRef
+from hindcast.storage.blobs.store import BlobStore
 
 ADDRESSED = ("Goto", "New_tab")
 """Actions whose argument is an address."""

@@ -4,8 +4,8 @@ import re
 
 import msgspec
 
-from actors.scaffold.states import CandidateRule, path_of
-from core.domain.observation import Page
+from hindcast.actors.scaffold.states import CandidateRule, path_of
+from hindcast.core.domain.observation import Page
 
 _WORD = re.compile(r"\w+")
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import msgspec
 
-from actors.scaffold.states import ActionRule, SiteState, SiteStates
-from core.domain.action import ACTIONS
-from core.errors import SettingsError
-from core.text.plain_values import parse_toml
+from hindcast.actors.scaffold.states import ActionRule, SiteState, SiteStates
+from hindcast.core.domain.action import ACTIONS
+from hindcast.core.errors import SettingsError
+from hindcast.core.text.plain_values import parse_toml
 
 SHIPPED = "laser"
 """Value of `scaffold.states` that means the files here, one per environment that has one."""
@@ -34,7 +34,7 @@ def site_states(states: str, environment: str) -> SiteStates | None:
 def check_states(states: str) -> None:
     """Read every file that a setting names. Raises SettingsError."""
     if states == SHIPPED:
-        for entry in files("actors.scaffold.sites").iterdir():
+        for entry in files("hindcast.actors.scaffold.sites").iterdir():
             if entry.name.endswith(".toml"):
                 _shipped(entry.name.removesuffix(".toml"))
     elif states:
@@ -55,7 +55,7 @@ def read_states(path: Path) -> SiteStates:
 
 @lru_cache(maxsize=16)
 def _shipped(environment: str) -> SiteStates | None:
-    entry = files("actors.scaffold.sites") / f"{environment}.toml"
+    entry = files("hindcast.actors.scaffold.sites") / f"{environment}.toml"
     return parse_states(entry.read_text(), source=entry.name) if entry.is_file() else None
 
 

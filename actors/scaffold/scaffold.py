@@ -6,16 +6,16 @@ other, from what is left of the vocabulary, and trained on as it was sampled (in
 
 import msgspec
 
-from actors.scaffold.candidates import Candidate, Memory, best, remember
-from actors.scaffold.files import site_states
-from actors.scaffold.states import Backup, SiteState, SiteStates, path_of
-from core.domain.action import Action
-from core.domain.observation import Page
-from core.domain.scaffold_step import ScaffoldStep
-from core.domain.task import Task
-from core.grammar.answer_constraints import ActionChoice, Form, forms_of
-from core.grammar.answer_parser import Dialect
-from core.settings.schema import ScaffoldSettings
+from hindcast.actors.scaffold.candidates import Candidate, Memory, best, remember
+from hindcast.actors.scaffold.files import site_states
+from hindcast.actors.scaffold.states import Backup, SiteState, SiteStates, path_of
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.observation import Page
+from hindcast.core.domain.scaffold_step import ScaffoldStep
+from hindcast.core.domain.task import Task
+from hindcast.core.grammar.answer_constraints import ActionChoice, Form, forms_of
+from hindcast.core.grammar.answer_parser import Dialect
+from hindcast.core.settings.schema import ScaffoldSettings
 
 
 class ScaffoldedPage(msgspec.Struct, frozen=True, kw_only=True):

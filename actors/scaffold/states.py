@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from core.domain.action import ACTIONS, Action
-from core.domain.observation import Node, Page
-from core.grammar.answer_constraints import ActionChoice
+from hindcast.core.domain.action import ACTIONS, Action
+from hindcast.core.domain.observation import Node, Page
+from hindcast.core.grammar.answer_constraints import ActionChoice
 
 Kinds = str | tuple[str, ...]
 

@@ -4,8 +4,8 @@ import json
 
 from opentelemetry import metrics
 
-from core import telemetry_names as names
-from events.tracing import SCOPE, Attribute
+from hindcast.core import telemetry_names as names
+from hindcast.events.tracing import SCOPE, Attribute
 
 Call = dict[str, Attribute]
 """Attributes that every measurement of a call bears."""

@@ -16,16 +16,16 @@ from contextlib import AbstractContextManager, contextmanager
 from opentelemetry import metrics
 from opentelemetry.trace import Span, SpanKind
 
-from actors.episodes.recorder import Abandoned, Ended
-from actors.telemetry.call_metrics import as_json, chat_call, count_seconds, count_tokens, message
-from core import telemetry_names as names
-from core.domain.action import Action, ParseFailure
-from core.domain.evidence import Judgment
-from core.domain.sampling import Sampling
-from events.catalogue import EpisodeRequested
-from events.catalogue.verdict import JudgeIdentity
-from events.log.work_queue import Delivery
-from events.tracing import SCOPE, Attribute, fail, is_tracing, span
+from hindcast.actors.episodes.recorder import Abandoned, Ended
+from hindcast.actors.telemetry.call_metrics import as_json, chat_call, count_seconds, count_tokens, message
+from hindcast.core import telemetry_names as names
+from hindcast.core.domain.action import Action, ParseFailure
+from hindcast.core.domain.evidence import Judgment
+from hindcast.core.domain.sampling import Sampling
+from hindcast.events.catalogue import EpisodeRequested
+from hindcast.events.catalogue.verdict import JudgeIdentity
+from hindcast.events.log.work_queue import Delivery
+from hindcast.events.tracing import SCOPE, Attribute, fail, is_tracing, span
 
 _MODEL = "policy"
 _AGENT = {names.PROVIDER: names.OURS, names.AGENT_NAME: names.OURS}

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 import msgspec
 from sqlalchemy import BigInteger, Boolean, Column, MetaData, Table, Text, insert, select, update
 
-from app.alerts.rules import Incident
-from app.attach.store import ConsumerStore
+from hindcast.app.alerts.rules import Incident
+from hindcast.app.attach.store import ConsumerStore
 
 NOTED = ("id", "kind", "position", "text", "over")
 

@@ -6,8 +6,8 @@ On a full disk the processes cannot even write down that they wait: so its room 
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from app.system.broker_disk import ENOUGH_BYTES, free_bytes
-from app.system.processes import ProcessState
+from hindcast.app.system.broker_disk import ENOUGH_BYTES, free_bytes
+from hindcast.app.system.processes import ProcessState
 
 
 class ProcessAlerts:

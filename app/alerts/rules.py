@@ -9,10 +9,10 @@ from statistics import fmean
 
 import msgspec
 
-from actors.curriculum.pauses import Pauses
-from core.rl.combined_state import POLICY
-from core.rl.statistics import difference
-from events.catalogue import (
+from hindcast.actors.curriculum.pauses import Pauses
+from hindcast.core.rl.combined_state import POLICY
+from hindcast.core.rl.statistics import difference
+from hindcast.events.catalogue import (
     ControlRequested,
     EpisodeAbandoned,
     EpisodeCancelled,
@@ -23,9 +23,9 @@ from events.catalogue import (
     RunResumed,
     UpdateApplied,
 )
-from events.envelope import Recorded
-from events.jetstream.accounts import may_append
-from events.registry import BY_CLASS
+from hindcast.events.envelope import Recorded
+from hindcast.events.jetstream.accounts import may_append
+from hindcast.events.registry import BY_CLASS
 
 KEPT = 100
 """Incidents that the state remembers, the newest: the store of incidents has all of them."""

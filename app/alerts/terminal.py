@@ -10,11 +10,11 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
-from app.alerts.rules import Thresholds
-from app.alerts.watcher import watch_alerts
-from app.attach.attachment import AttachmentSession
-from app.runs.runs import RunHandle
-from core.errors import HindcastError
+from hindcast.app.alerts.rules import Thresholds
+from hindcast.app.alerts.watcher import watch_alerts
+from hindcast.app.attach.attachment import AttachmentSession
+from hindcast.app.runs.runs import RunHandle
+from hindcast.core.errors import HindcastError
 
 NAME = "start-alerts"
 AGAIN_S = 30.0

@@ -14,21 +14,21 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
-from app.alerts.incidents import AlertMessage, Incidents
-from app.alerts.rules import AlertFold, AlertState, Incident, Thresholds
-from app.alerts.webhook import WebhookFailed, post
-from app.attach.attachment import Attachment, AttachmentSession, attach, store_url
-from app.attach.consumers import ConsumerRow, list_consumers
-from app.attach.store import ConsumerPosition, ConsumerStore
-from app.attach.target import Attached
-from app.runs.runs import RunHandle
-from app.system.system_state import is_running
-from core.errors import BrokerUnreachable
-from events.codec import decode_envelope
-from events.log.port import EventLog
+from hindcast.app.alerts.incidents import AlertMessage, Incidents
+from hindcast.app.alerts.rules import AlertFold, AlertState, Incident, Thresholds
+from hindcast.app.alerts.webhook import WebhookFailed, post
+from hindcast.app.attach.attachment import Attachment, AttachmentSession, attach, store_url
+from hindcast.app.attach.consumers import ConsumerRow, list_consumers
+from hindcast.app.attach.store import ConsumerPosition, ConsumerStore
+from hindcast.app.attach.target import Attached
+from hindcast.app.runs.runs import RunHandle
+from hindcast.app.system.system_state import is_running
+from hindcast.core.errors import BrokerUnreachable
+from hindcast.events.codec import decode_envelope
+from hindcast.events.log.port import EventLog
 
 NAME = "alerts"
-TARGET = "app.alerts.rules:AlertFold"
+TARGET = "hindcast.app.alerts.rules:AlertFold"
 LOOK_S = 5.0
 FIRST_RETRY_S = 2.0
 LONGEST_RETRY_S = 300.0

@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from app.alerts.incidents import AlertMessage
-from core.errors import HindcastError, SettingsError
+from hindcast.app.alerts.incidents import AlertMessage
+from hindcast.core.errors import HindcastError, SettingsError
 
 TIMEOUT_S = 10.0
 

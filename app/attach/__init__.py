@@ -13,7 +13,7 @@ a kill -9 at any moment neither skips an event nor applies it twice. A fold's st
 the transaction (a mail, a webhook) may happen again after a crash: give it the event's position as its key.
 """
 
-from app.attach.target import Attached, FoldConsumer, WritingConsumer, load
-from events.envelope import Recorded
+from hindcast.app.attach.target import Attached, FoldConsumer, WritingConsumer, load
+from hindcast.events.envelope import Recorded
 
 __all__ = ["Attached", "FoldConsumer", "Recorded", "WritingConsumer", "load"]

@@ -20,17 +20,17 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from app.attach.effect import AttachedEffect, LiveAttachedEffect
-from app.attach.store import ConsumerPosition, ConsumerStore, this_host
-from app.attach.target import Attached, load
-from app.runs.runs import RunHandle
-from app.system.processes import process_began, read_json, write_json
-from core.errors import HindcastError, SettingsError
-from core.text.plain_values import read_count
-from events.disk import PRIVATE_FILE, PRIVATE_FOLDER
-from events.log.consumer import Retries, consume
-from events.log.port import EventLog, LogIdentity
-from storage.readmodel.sqlite_address import sqlite_address
+from hindcast.app.attach.effect import AttachedEffect, LiveAttachedEffect
+from hindcast.app.attach.store import ConsumerPosition, ConsumerStore, this_host
+from hindcast.app.attach.target import Attached, load
+from hindcast.app.runs.runs import RunHandle
+from hindcast.app.system.processes import process_began, read_json, write_json
+from hindcast.core.errors import HindcastError, SettingsError
+from hindcast.core.text.plain_values import read_count
+from hindcast.events.disk import PRIVATE_FILE, PRIVATE_FOLDER
+from hindcast.events.log.consumer import Retries, consume
+from hindcast.events.log.port import EventLog, LogIdentity
+from hindcast.storage.readmodel.sqlite_address import sqlite_address
 
 TELL_S = 0.5
 """How often a change of the consumer's state is written down."""

@@ -21,18 +21,18 @@ import msgspec
 import psutil
 from sqlalchemy import func, select
 
-from app.attach.attachment import AttachmentStatus, consumers_folder
-from app.attach.store import ConsumerPosition, ConsumerStore, this_host
-from app.runs.runs import RunHandle
-from app.system.processes import ProcessState, list_processes, process_began, read_json
-from core.errors import HindcastError
-from events.codec import decode_envelope
-from events.jetstream.accounts import QUEUES
-from events.jetstream.consumers import BrokerConsumer
-from events.log.port import EventLog
-from storage.readmodel.database import ReadModelUnavailable
-from storage.readmodel.fold import read_cursor
-from storage.readmodel.tables import batches, notices
+from hindcast.app.attach.attachment import AttachmentStatus, consumers_folder
+from hindcast.app.attach.store import ConsumerPosition, ConsumerStore, this_host
+from hindcast.app.runs.runs import RunHandle
+from hindcast.app.system.processes import ProcessState, list_processes, process_began, read_json
+from hindcast.core.errors import HindcastError
+from hindcast.events.codec import decode_envelope
+from hindcast.events.jetstream.accounts import QUEUES
+from hindcast.events.jetstream.consumers import BrokerConsumer
+from hindcast.events.log.port import EventLog
+from hindcast.storage.readmodel.database import ReadModelUnavailable
+from hindcast.storage.readmodel.fold import read_cursor
+from hindcast.storage.readmodel.tables import batches, notices
 
 STALLED_S = 30.0
 """A consumer that has been at one event for longer than this is stalled."""

@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 from sqlalchemy import Connection
 
-from app.attach.store import (
+from hindcast.app.attach.store import (
     ConsumerPosition,
     ConsumerStore,
     DeadLetter,
@@ -24,11 +24,11 @@ from app.attach.store import (
     move,
     set_aside,
 )
-from app.attach.target import Attached
-from core.errors import HindcastError
-from events.envelope import Recorded
-from events.log.consumer import key_of
-from events.log.reader import Bookmark
+from hindcast.app.attach.target import Attached
+from hindcast.core.errors import HindcastError
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.consumer import key_of
+from hindcast.events.log.reader import Bookmark
 
 COMMIT_S = 1.0
 """No transaction takes in another event after this long."""

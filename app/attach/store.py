@@ -28,10 +28,10 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import DBAPIError
 
-from core.errors import HindcastError
-from events.disk import PRIVATE_FILE, PRIVATE_FOLDER
-from events.log.reader import Bookmark
-from storage.readmodel.address import open_engine, parse, shown
+from hindcast.core.errors import HindcastError
+from hindcast.events.disk import PRIVATE_FILE, PRIVATE_FOLDER
+from hindcast.events.log.reader import Bookmark
+from hindcast.storage.readmodel.address import open_engine, parse, shown
 
 ERROR_CHARACTERS = 2000
 

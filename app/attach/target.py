@@ -13,11 +13,11 @@ from typing import Any, Protocol, get_type_hints, runtime_checkable
 import msgspec
 from sqlalchemy import Connection
 
-from core.errors import HindcastError, SettingsError
-from core.text.nearest import advice
-from core.text.printable import one_line
-from events.envelope import Recorded
-from events.log.projection import Projection
+from hindcast.core.errors import HindcastError, SettingsError
+from hindcast.core.text.nearest import advice
+from hindcast.core.text.printable import one_line
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.projection import Projection
 
 
 class TargetFailed(HindcastError):

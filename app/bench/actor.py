@@ -10,15 +10,15 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from actors.environments.browser import BrowserHost
-from app.bench.actor_bare import bare_pages, play_bare, record
-from app.bench.actor_browsergym import NAME, REQUIREMENTS, VERSION, play_browsergym
-from app.bench.actor_plays import Play, Tally, spread
-from app.bench.actor_world import play_worlds
-from app.bench.comparison import Comparison, compare
-from app.bench.peers import peer_python
-from core.errors import HindcastError
-from core.settings.schema import ActorSettings
+from hindcast.actors.environments.browser import BrowserHost
+from hindcast.app.bench.actor_bare import bare_pages, play_bare, record
+from hindcast.app.bench.actor_browsergym import NAME, REQUIREMENTS, VERSION, play_browsergym
+from hindcast.app.bench.actor_plays import Play, Tally, spread
+from hindcast.app.bench.actor_world import play_worlds
+from hindcast.app.bench.comparison import Comparison, compare
+from hindcast.app.bench.peers import peer_python
+from hindcast.core.errors import HindcastError
+from hindcast.core.settings.schema import ActorSettings
 
 FIGURE = "environment steps, resets counted"
 UNIT = "steps/s"

@@ -16,14 +16,14 @@ import msgspec
 from playwright.async_api import Page as BrowserPage
 from playwright.async_api import async_playwright
 
-from actors.environments.chromium import FLAGS, find_browser
-from actors.environments.demonstrator import DEMONSTRATORS
-from actors.environments.miniwob.site import MiniwobSite
-from actors.environments.snapshot import ACT_JS, Snapshot, observe, page_script, take_snapshot
-from app.bench.actor_plays import Click, Play, Tally, problems
-from core.domain.action import Action
-from core.domain.task import Task
-from core.errors import EnvironmentFailed
+from hindcast.actors.environments.chromium import FLAGS, find_browser
+from hindcast.actors.environments.demonstrator import DEMONSTRATORS
+from hindcast.actors.environments.miniwob.site import MiniwobSite
+from hindcast.actors.environments.snapshot import ACT_JS, Snapshot, observe, page_script, take_snapshot
+from hindcast.app.bench.actor_plays import Click, Play, Tally, problems
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import EnvironmentFailed
 
 WON_JS = "() => window.WOB_RAW_REWARD_GLOBAL > 0"
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import miniwob
 import msgspec
 
-from actors.environments.browsergym.child import DRIVER as BRIDGE
-from actors.environments.chromium import find_browser
-from app.bench.actor_plays import Play, Tally
-from app.bench.peers import PeerUnavailable
+from hindcast.actors.environments.browsergym.child import DRIVER as BRIDGE
+from hindcast.actors.environments.chromium import find_browser
+from hindcast.app.bench.actor_plays import Play, Tally
+from hindcast.app.bench.peers import PeerUnavailable
 
 NAME = "browsergym"
 VERSION = "0.14.3"

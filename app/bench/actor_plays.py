@@ -11,8 +11,8 @@ from itertools import cycle, islice
 import msgspec
 import numpy
 
-from actors.environments.miniwob.tasks import MiniwobTasks
-from core.domain.task import Task
+from hindcast.actors.environments.miniwob.tasks import MiniwobTasks
+from hindcast.core.domain.task import Task
 
 FAMILIES = (
     "click-button",

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from actors.environments.base import ResetResult
-from actors.environments.browser import BrowserHost
-from actors.environments.miniwob.site import MiniwobSite
-from app.bench.actor_plays import Play, Tally
-from core.domain.action import Action
+from hindcast.actors.environments.base import ResetResult
+from hindcast.actors.environments.browser import BrowserHost
+from hindcast.actors.environments.miniwob.site import MiniwobSite
+from hindcast.app.bench.actor_plays import Play, Tally
+from hindcast.core.domain.action import Action
 
 
 async def play_worlds(host: BrowserHost, plays: Sequence[Play], *, contexts: int) -> Tally:

@@ -15,10 +15,10 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
-from app.bench.asynchrony_run import run_system
-from app.runs.runs import open_run
-from core.errors import HindcastError
-from events.catalogue import (
+from hindcast.app.bench.asynchrony_run import run_system
+from hindcast.app.runs.runs import open_run
+from hindcast.core.errors import HindcastError
+from hindcast.events.catalogue import (
     BatchPlanned,
     EpisodeEnded,
     EpisodeRequested,
@@ -26,8 +26,8 @@ from events.catalogue import (
     UpdateApplied,
     WeightsPublished,
 )
-from events.envelope import Recorded
-from events.log.reader import read
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.reader import read
 
 ONLINE = "online"
 ASYNCHRONOUS: tuple[str, ...] = ()

@@ -6,8 +6,8 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.bench.command import hindcast
-from core.errors import HindcastError
+from hindcast.app.bench.command import hindcast
+from hindcast.core.errors import HindcastError
 
 RUN_S = 1800.0
 """After so long without its updates a run is given up."""

@@ -17,15 +17,15 @@ from typing import NamedTuple
 
 import torch
 
-from actors.engines.base import Generation, PolicyEngine
-from actors.engines.in_process import InProcessEngine
-from app.bench.engine_calls import Call, Episode
-from core.domain.sampling import Sampling
-from core.models.generation_config import GENERATION
-from core.models.policy import LoadedPolicy, load_policy
-from core.models.tokenizer import load_tokenizer
-from core.prompts.chat_frame import end_of_answer
-from core.settings.schema import PolicySettings
+from hindcast.actors.engines.base import Generation, PolicyEngine
+from hindcast.actors.engines.in_process import InProcessEngine
+from hindcast.app.bench.engine_calls import Call, Episode
+from hindcast.core.domain.sampling import Sampling
+from hindcast.core.models.generation_config import GENERATION
+from hindcast.core.models.policy import LoadedPolicy, load_policy
+from hindcast.core.models.tokenizer import load_tokenizer
+from hindcast.core.prompts.chat_frame import end_of_answer
+from hindcast.core.settings.schema import PolicySettings
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 CONFIG = "config.json"

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from core.prompts.prompt import build_prompt
-from core.prompts.rendering import RENDERERS
-from core.settings.schema import ActorSettings
-from learner.base_policy.lookups import lookup
+from hindcast.core.prompts.prompt import build_prompt
+from hindcast.core.prompts.rendering import RENDERERS
+from hindcast.core.settings.schema import ActorSettings
+from hindcast.learner.base_policy.lookups import lookup
 
 SHAPES = Path(__file__).with_name("engine_calls.json")
 GROUP = 8

@@ -19,26 +19,26 @@ import numpy as np
 import psutil
 import torch
 
-from actors.engines.base import PolicyEngine
-from actors.engines.in_process import InProcessEngine
-from actors.engines.vllm.engine import VllmEngine
-from actors.engines.vllm.server import VllmServer
-from actors.engines.vllm.weights import WholeWeights, label_of
-from actors.policy_servers.command import HOST, server_command, server_environment
-from actors.policy_servers.server_process import running
-from actors.policy_servers.weight_sync import synchronise
-from app.bench.comparison import Comparison, summarise
-from app.bench.engine import TEMPERATURE, Asked, ask_all, tokens_of, warm_up
-from app.bench.engine_calls import Episode, describe
-from app.system.policy_servers import free_port
-from app.system.supervisor import die_with_parent
-from app.system.vllm_python import require_policy_servers, server_python
-from core.errors import EngineFailed
-from core.models.logprobs import SampleToScore, score
-from core.models.policy import load_policy
-from core.settings.schema import PolicySettings, Settings
-from core.settings.vllm import VLLM
-from events.catalogue import PolicyServerTroubled
+from hindcast.actors.engines.base import PolicyEngine
+from hindcast.actors.engines.in_process import InProcessEngine
+from hindcast.actors.engines.vllm.engine import VllmEngine
+from hindcast.actors.engines.vllm.server import VllmServer
+from hindcast.actors.engines.vllm.weights import WholeWeights, label_of
+from hindcast.actors.policy_servers.command import HOST, server_command, server_environment
+from hindcast.actors.policy_servers.server_process import running
+from hindcast.actors.policy_servers.weight_sync import synchronise
+from hindcast.app.bench.comparison import Comparison, summarise
+from hindcast.app.bench.engine import TEMPERATURE, Asked, ask_all, tokens_of, warm_up
+from hindcast.app.bench.engine_calls import Episode, describe
+from hindcast.app.system.policy_servers import free_port
+from hindcast.app.system.supervisor import die_with_parent
+from hindcast.app.system.vllm_python import require_policy_servers, server_python
+from hindcast.core.errors import EngineFailed
+from hindcast.core.models.logprobs import SampleToScore, score
+from hindcast.core.models.policy import load_policy
+from hindcast.core.settings.schema import PolicySettings, Settings
+from hindcast.core.settings.vllm import VLLM
+from hindcast.events.catalogue import PolicyServerTroubled
 
 RUN = "bench"
 PEER = "vLLM"

@@ -18,20 +18,20 @@ from typing import Any, NamedTuple
 import msgspec
 import torch
 
-from app.bench.engine_calls import Episode
-from core.domain.arrays import pack_floats, pack_ids, pack_positions
-from core.models.policy import WEIGHTS, load_policy
-from core.rl.loss_normalization import EpisodeTokens, loss_shares
-from core.settings.schema import LearnerSettings
-from events.catalogue import BatchPlanned, UpdateApplied
-from events.catalogue.training import PlannedEpisode
-from learner.batch_plan import minibatches_of
-from learner.buffer.records import Batch, Sample
-from learner.forward_passes import forward_passes
-from learner.numerics import configure
-from learner.trained_model import BETAS, EPSILON
-from learner.training import Training
-from storage.blobs.store import BlobStore
+from hindcast.app.bench.engine_calls import Episode
+from hindcast.core.domain.arrays import pack_floats, pack_ids, pack_positions
+from hindcast.core.models.policy import WEIGHTS, load_policy
+from hindcast.core.rl.loss_normalization import EpisodeTokens, loss_shares
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.events.catalogue import BatchPlanned, UpdateApplied
+from hindcast.events.catalogue.training import PlannedEpisode
+from hindcast.learner.batch_plan import minibatches_of
+from hindcast.learner.buffer.records import Batch, Sample
+from hindcast.learner.forward_passes import forward_passes
+from hindcast.learner.numerics import configure
+from hindcast.learner.trained_model import BETAS, EPSILON
+from hindcast.learner.training import Training
+from hindcast.storage.blobs.store import BlobStore
 
 GROUP = 8
 

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 import psutil
 
-from app.bench.comparison import Comparison, summarise
-from app.bench.engine_calls import describe, recorded_episodes
-from app.bench.learner import Ours, made_up_batch, prepare
-from app.bench.memory import MIB
-from app.bench.peaks import forget_peak, peak_mib
-from core.scratch import scratch_folder
-from core.settings.schema import LearnerSettings
+from hindcast.app.bench.comparison import Comparison, summarise
+from hindcast.app.bench.engine_calls import describe, recorded_episodes
+from hindcast.app.bench.learner import Ours, made_up_batch, prepare
+from hindcast.app.bench.memory import MIB
+from hindcast.app.bench.peaks import forget_peak, peak_mib
+from hindcast.core.scratch import scratch_folder
+from hindcast.core.settings.schema import LearnerSettings
 
 RATE = "update, from plan to fact"
 MEMORY = "memory beside the weights while it trains (less is better)"

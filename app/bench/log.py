@@ -5,13 +5,13 @@ from pathlib import Path
 
 import msgspec
 
-from app.bench.comparison import Comparison, compare
-from app.bench.log_append import Appending
-from app.bench.log_disk import synced_writes_per_s
-from app.bench.log_facts import STEPS
-from app.bench.log_peer import NAME, VERSION, EventSourcing
-from app.bench.log_read import Latency, Reading, tail_latency
-from app.bench.log_stage import SETTINGS, stage
+from hindcast.app.bench.comparison import Comparison, compare
+from hindcast.app.bench.log_append import Appending
+from hindcast.app.bench.log_disk import synced_writes_per_s
+from hindcast.app.bench.log_facts import STEPS
+from hindcast.app.bench.log_peer import NAME, VERSION, EventSourcing
+from hindcast.app.bench.log_read import Latency, Reading, tail_latency
+from hindcast.app.bench.log_stage import SETTINGS, stage
 
 EVENTS_PER_GROUP = 8 * (STEPS + 3)
 """Appended per group of episodes, about."""

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from app.bench.log_facts import Said, group_facts
-from app.bench.log_stage import SETTINGS, Stage
-from core.errors import BrokerUnreachable
-from events.envelope import Record
-from events.jetstream.stream_log import JetStreamLog
-from events.log.port import Expectation
-from events.log.publisher import Publisher
+from hindcast.app.bench.log_facts import Said, group_facts
+from hindcast.app.bench.log_stage import SETTINGS, Stage
+from hindcast.core.errors import BrokerUnreachable
+from hindcast.events.envelope import Record
+from hindcast.events.jetstream.stream_log import JetStreamLog
+from hindcast.events.log.port import Expectation
+from hindcast.events.log.publisher import Publisher
 
 ROLES = ("actor", "judge")
 """Who appends at the same time: steps, starts and ends; verdicts."""

@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
-from core.domain.action import Action
-from core.domain.arrays import pack_floats, pack_ids
-from core.domain.evidence import Evidence, Judgment
-from core.domain.sampling import Sampling
-from core.domain.task import Task
-from core.ids import digest_hex
-from core.seeds import derive_id
-from events.catalogue import (
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.arrays import pack_floats, pack_ids
+from hindcast.core.domain.evidence import Evidence, Judgment
+from hindcast.core.domain.sampling import Sampling
+from hindcast.core.domain.task import Task
+from hindcast.core.ids import digest_hex
+from hindcast.core.seeds import derive_id
+from hindcast.events.catalogue import (
     EpisodeEnded,
     EpisodeJudged,
     EpisodeRequested,
@@ -23,8 +23,8 @@ from events.catalogue import (
     SamplesSwept,
     StepTaken,
 )
-from events.catalogue.verdict import JudgeIdentity
-from events.envelope import BlobRef, Fact
+from hindcast.events.catalogue.verdict import JudgeIdentity
+from hindcast.events.envelope import BlobRef, Fact
 
 STEPS = 8
 """Steps of an episode."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from app.bench.peers import peer_python
-from core.errors import HindcastError
+from hindcast.app.bench.peers import peer_python
+from hindcast.core.errors import HindcastError
 
 NAME = "eventsourcing"
 VERSION = "9.5.6"

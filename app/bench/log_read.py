@@ -15,14 +15,14 @@ import msgspec
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from app.bench.log_facts import group_facts
-from app.bench.log_stage import SETTINGS, Stage
-from events.jetstream.accounts import ROLE_API
-from events.log.publisher import Publisher
-from events.log.reader import tail_batches
-from events.subjects import stream_name
-from learner.buffer.replay_buffer import ReplayBuffer
-from learner.buffer.state import BufferState
+from hindcast.app.bench.log_facts import group_facts
+from hindcast.app.bench.log_stage import SETTINGS, Stage
+from hindcast.events.jetstream.accounts import ROLE_API
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import tail_batches
+from hindcast.events.subjects import stream_name
+from hindcast.learner.buffer.replay_buffer import ReplayBuffer
+from hindcast.learner.buffer.state import BufferState
 
 ROLES = ("curriculum", "actor", "judge", "learner")
 """In the order in which their facts about a group stand in the log."""

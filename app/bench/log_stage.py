@@ -16,12 +16,12 @@ import nats
 import psutil
 from nats.aio.client import Client
 
-from app.system.broker import ensure_broker, running_broker
-from core.settings.schema import LogSettings
-from events.jetstream.accounts import inbox_prefix
-from events.jetstream.broker import secret_path
-from events.jetstream.connection import Connection, connect
-from events.jetstream.stream_log import JetStreamLog
+from hindcast.app.system.broker import ensure_broker, running_broker
+from hindcast.core.settings.schema import LogSettings
+from hindcast.events.jetstream.accounts import inbox_prefix
+from hindcast.events.jetstream.broker import secret_path
+from hindcast.events.jetstream.connection import Connection, connect
+from hindcast.events.jetstream.stream_log import JetStreamLog
 
 SETTINGS = LogSettings()
 """What is measured is the default."""

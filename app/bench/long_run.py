@@ -13,16 +13,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from app.bench.log_facts import GROUP, Said, requested
-from core.domain.action import Action
-from core.domain.arrays import pack_floats, pack_ids, pack_positions
-from core.domain.evidence import Evidence, Judgment
-from core.domain.sampling import Sampling
-from core.domain.task import Task
-from core.ids import digest_hex
-from core.seeds import derive_id
-from core.settings.schema import Settings
-from events.catalogue import (
+from hindcast.app.bench.log_facts import GROUP, Said, requested
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.arrays import pack_floats, pack_ids, pack_positions
+from hindcast.core.domain.evidence import Evidence, Judgment
+from hindcast.core.domain.sampling import Sampling
+from hindcast.core.domain.task import Task
+from hindcast.core.ids import digest_hex
+from hindcast.core.seeds import derive_id
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import (
     BatchPlanned,
     EpisodeEnded,
     EpisodeJudged,
@@ -36,14 +36,14 @@ from events.catalogue import (
     WeightsAdopted,
     WeightsPublished,
 )
-from events.catalogue.run import Fingerprint
-from events.catalogue.training import PlannedEpisode, SampleReport
-from events.catalogue.verdict import JudgeIdentity
-from events.envelope import BlobRef, Envelope, Fact, Recorded
-from events.registry import BY_CLASS
-from storage.readmodel.catch_up import BATCH_EVENTS
-from storage.readmodel.database import ReadModel
-from storage.readmodel.fold import apply
+from hindcast.events.catalogue.run import Fingerprint
+from hindcast.events.catalogue.training import PlannedEpisode, SampleReport
+from hindcast.events.catalogue.verdict import JudgeIdentity
+from hindcast.events.envelope import BlobRef, Envelope, Fact, Recorded
+from hindcast.events.registry import BY_CLASS
+from hindcast.storage.readmodel.catch_up import BATCH_EVENTS
+from hindcast.storage.readmodel.database import ReadModel
+from hindcast.storage.readmodel.fold import apply
 
 RUN = "long"
 GROUPS = 4

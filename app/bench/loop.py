@@ -16,23 +16,23 @@ from pathlib import Path
 
 import msgspec
 
-from actors.environments.base import TaskSource
-from app.bench.command import hindcast
-from app.evaluation.evaluation import FIRST_SEED, EvaluationReport, evaluate, plan_requests
-from app.runs.runs import RunHandle, list_runs, open_run
-from core.errors import HindcastError
-from core.models.folders import policy_folder
-from core.settings.schema import Settings
-from events.catalogue import (
+from hindcast.actors.environments.base import TaskSource
+from hindcast.app.bench.command import hindcast
+from hindcast.app.evaluation.evaluation import FIRST_SEED, EvaluationReport, evaluate, plan_requests
+from hindcast.app.runs.runs import RunHandle, list_runs, open_run
+from hindcast.core.errors import HindcastError
+from hindcast.core.models.folders import policy_folder
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import (
     BlobReleased,
     EpisodeEnded,
     EpisodeRequested,
     UpdateApplied,
     WeightsPublished,
 )
-from events.envelope import BlobRef
-from events.log.hash_chain import RollingDigest
-from events.log.reader import read
+from hindcast.events.envelope import BlobRef
+from hindcast.events.log.hash_chain import RollingDigest
+from hindcast.events.log.reader import read
 
 SEEDS_APART = 10_000
 """Evaluation tasks of one run seed begin this far from those of the next."""

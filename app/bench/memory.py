@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 import psutil
 
-from app.system.processes import list_processes
+from hindcast.app.system.processes import list_processes
 
 MIB = 1024 * 1024
 BLOCKS = 12

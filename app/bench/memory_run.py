@@ -14,9 +14,9 @@ from pathlib import Path
 
 import psutil
 
-from app.bench.command import hindcast
-from app.bench.memory import Sample, take_sample
-from core.errors import HindcastError
+from hindcast.app.bench.command import hindcast
+from hindcast.app.bench.memory import Sample, take_sample
+from hindcast.core.errors import HindcastError
 
 EVERY_S = 5.0
 STOP_S = 60.0
@@ -100,6 +100,6 @@ def _honcho_and_supervisors(starter: int) -> dict[str, int]:
         command = child.cmdline()
         if "honcho" in command:
             found["honcho"] = child.pid
-        elif "app.system.supervisor" in command:
+        elif "hindcast.app.system.supervisor" in command:
             found[f"supervisor of {command[-1]}"] = child.pid
     return found

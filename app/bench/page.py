@@ -15,18 +15,18 @@ from statistics import fmean
 
 from playwright.async_api import Browser, async_playwright
 
-from actors.environments.chromium import find_browser
-from app.bench.comparison import interval_of_mean
-from app.bench.long_run import RUN, fill_with_long_run
-from app.bench.replay import Figure
-from app.page.application import VIEWS, PageView
-from app.page.page_query import PageQuery
-from app.page.runs import OpenRuns
-from app.page.server import serve_page, spare_what_is_loaded
-from app.runs.runs import create_run, list_runs, open_run
-from app.settings.configuration import resolve
-from storage.readmodel.queries import list_episodes
-from storage.readmodel.query_parts import position_of
+from hindcast.actors.environments.chromium import find_browser
+from hindcast.app.bench.comparison import interval_of_mean
+from hindcast.app.bench.long_run import RUN, fill_with_long_run
+from hindcast.app.bench.replay import Figure
+from hindcast.app.page.application import VIEWS, PageView
+from hindcast.app.page.page_query import PageQuery
+from hindcast.app.page.runs import OpenRuns
+from hindcast.app.page.server import serve_page, spare_what_is_loaded
+from hindcast.app.runs.runs import create_run, list_runs, open_run
+from hindcast.app.settings.configuration import resolve
+from hindcast.storage.readmodel.queries import list_episodes
+from hindcast.storage.readmodel.query_parts import position_of
 
 QUERY_GOAL_S = 0.2
 PAINT_GOAL_S = 0.3

@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from core.errors import HindcastError
-from core.ids import digest_hex
+from hindcast.core.errors import HindcastError
+from hindcast.core.ids import digest_hex
 
 INSTALL_S = 1800.0
 

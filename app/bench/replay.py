@@ -14,7 +14,7 @@ from statistics import fmean
 
 import msgspec
 
-from app.bench.comparison import interval_of_mean
+from hindcast.app.bench.comparison import interval_of_mean
 
 CHUNK = 250
 """Events that are timed at once."""

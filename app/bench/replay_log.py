@@ -14,15 +14,15 @@ from typing import Any
 
 import msgspec
 
-from actors.curriculum.pool import Pool
-from actors.curriculum.projection import CurriculumProjection
-from actors.curriculum.snapshots import curriculum_kind
-from app.bench.log_facts import Said, group_facts
-from core.domain.arrays import pack_floats, pack_ids, unpack_ids
-from core.domain.task import Task
-from core.ids import digest_hex, uuid7
-from core.settings.schema import Settings
-from events.catalogue import (
+from hindcast.actors.curriculum.pool import Pool
+from hindcast.actors.curriculum.projection import CurriculumProjection
+from hindcast.actors.curriculum.snapshots import curriculum_kind
+from hindcast.app.bench.log_facts import Said, group_facts
+from hindcast.core.domain.arrays import pack_floats, pack_ids, unpack_ids
+from hindcast.core.domain.task import Task
+from hindcast.core.ids import digest_hex, uuid7
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import (
     BatchPlanned,
     BlobReleased,
     CheckpointSaved,
@@ -39,19 +39,19 @@ from events.catalogue import (
     WeightsAdopted,
     WeightsPublished,
 )
-from events.catalogue.run import Fingerprint
-from events.catalogue.training import SampleReport
-from events.codec import encode, encode_fact
-from events.envelope import BlobRef, Envelope, Fact, Recorded, Stored
-from events.log.hash_chain import ChainChecker
-from events.registry import BY_CLASS
-from events.subjects import PER_ENTITY, subject_of
-from learner.batch_plan import plan, sweep
-from learner.buffer.replay_buffer import ReplayBuffer
-from learner.buffer.snapshots import LEARNER, FoldedLog
-from learner.retention import is_checkpoint_due, is_snapshot_due, releases
-from storage.blobs.store import BlobStore
-from storage.checkpoints import Counters
+from hindcast.events.catalogue.run import Fingerprint
+from hindcast.events.catalogue.training import SampleReport
+from hindcast.events.codec import encode, encode_fact
+from hindcast.events.envelope import BlobRef, Envelope, Fact, Recorded, Stored
+from hindcast.events.log.hash_chain import ChainChecker
+from hindcast.events.registry import BY_CLASS
+from hindcast.events.subjects import PER_ENTITY, subject_of
+from hindcast.learner.batch_plan import plan, sweep
+from hindcast.learner.buffer.replay_buffer import ReplayBuffer
+from hindcast.learner.buffer.snapshots import LEARNER, FoldedLog
+from hindcast.learner.retention import is_checkpoint_due, is_snapshot_due, releases
+from hindcast.storage.blobs.store import BlobStore
+from hindcast.storage.checkpoints import Counters
 
 PROTOTYPES = 8
 """Groups whose steps are told again and again under other names: making up tokens would take longer than folding them."""

@@ -13,28 +13,27 @@ from statistics import median
 
 from sqlalchemy import Connection, func, select
 
-from actors.curriculum.pool import configured_pool
-from app.bench.command import SOURCES
-from app.bench.replay import CHUNK, Costs, Figure
-from app.bench.replay_log import LongLog
-from app.bench.replay_start import ROLES
-from app.bootstrap import task_sources
-from app.runs.runs import RunHandle, create_run
-from app.settings.configuration import resolve
-from app.system.broker import ensure_broker
-from core.errors import HindcastError
-from events.envelope import BlobRef, Record, Stored
-from events.jetstream.stream_log import JetStreamLog
-from events.log.memory import MemoryLog
-from events.log.port import EventLog
-from events.log.reader import Checker
-from learner.buffer.replay_buffer import ReplayBuffer
-from storage.checkpoints import Counters, save_checkpoint
-from storage.readmodel.catch_up import BATCH_EVENTS, fill
-from storage.readmodel.database import ReadModel
-from storage.readmodel.lineage import lineage
-from storage.readmodel.queries import run_summary
-from storage.readmodel.tables import batch_episodes, updates
+from hindcast.actors.curriculum.pool import configured_pool
+from hindcast.app.bench.replay import CHUNK, Costs, Figure
+from hindcast.app.bench.replay_log import LongLog
+from hindcast.app.bench.replay_start import ROLES
+from hindcast.app.bootstrap import task_sources
+from hindcast.app.runs.runs import RunHandle, create_run
+from hindcast.app.settings.configuration import resolve
+from hindcast.app.system.broker import ensure_broker
+from hindcast.core.errors import HindcastError
+from hindcast.events.envelope import BlobRef, Record, Stored
+from hindcast.events.jetstream.stream_log import JetStreamLog
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.reader import Checker
+from hindcast.learner.buffer.replay_buffer import ReplayBuffer
+from hindcast.storage.checkpoints import Counters, save_checkpoint
+from hindcast.storage.readmodel.catch_up import BATCH_EVENTS, fill
+from hindcast.storage.readmodel.database import ReadModel
+from hindcast.storage.readmodel.lineage import lineage
+from hindcast.storage.readmodel.queries import run_summary
+from hindcast.storage.readmodel.tables import batch_episodes, updates
 
 RUN = "long"
 REBUILT = 200_000
@@ -95,10 +94,10 @@ async def measure(home: Path, *, events: int, sizes: Sequence[int], said: Said) 
 
 def made_up(run: RunHandle) -> LongLog:
     """The run's log, with weights and a checkpoint that a learner can load. Trains one small batch for that."""
-    from app.bench.engine_calls import recorded_episodes
-    from app.bench.learner import Ours, made_up_batch, prepare
-    from core.models.folders import policy_folder
-    from core.models.policy import WEIGHTS
+    from hindcast.app.bench.engine_calls import recorded_episodes
+    from hindcast.app.bench.learner import Ours, made_up_batch, prepare
+    from hindcast.core.models.folders import policy_folder
+    from hindcast.core.models.policy import WEIGHTS
 
     settings = run.settings
     folder = policy_folder(settings.policy.base)
@@ -213,8 +212,8 @@ async def _starts(run: RunHandle, role: str) -> list[Figure]:
 
 
 def _start(run: RunHandle, role: str) -> dict[str, float]:
-    command = [sys.executable, "-m", "app.bench.replay_start", role, str(run.home), run.name]
-    done = subprocess.run(command, cwd=SOURCES, capture_output=True, text=True, timeout=START_S, check=False)
+    command = [sys.executable, "-P", "-m", "hindcast.app.bench.replay_start", role, str(run.home), run.name]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=START_S, check=False)
     with suppress(json.JSONDecodeError, IndexError):
         found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
         return found

@@ -1,4 +1,4 @@
-"""A fresh process that starts as a role does and says what that took: `python -m app.bench.replay_start ROLE HOME RUN`.
+"""A fresh process that starts as a role does and says what that took: `python -m hindcast.app.bench.replay_start ROLE HOME RUN`.
 
 Time and memory count from where everything is imported: what is left is what the run's length could matter for.
 """
@@ -16,16 +16,16 @@ from typing import Any
 
 import psutil
 
-from app.bench.peaks import peak_mib
-from app.runs.runs import RunHandle, open_run
+from hindcast.app.bench.peaks import peak_mib
+from hindcast.app.runs.runs import RunHandle, open_run
 
 MIB = 1024 * 1024
 
 
 async def start_learner(run: RunHandle) -> str:
     """Fold, and a model with the newest checkpoint."""
-    from core.models.folders import policy_folder
-    from learner.restore import restore
+    from hindcast.core.models.folders import policy_folder
+    from hindcast.learner.restore import restore
 
     with ThreadPoolExecutor(1) as executor:
         async with run.connect_log("learner") as log:
@@ -42,7 +42,7 @@ async def start_learner(run: RunHandle) -> str:
 
 async def start_projector(run: RunHandle) -> str:
     """What the tables lack."""
-    from storage.readmodel.projector import run_projector
+    from hindcast.storage.readmodel.projector import run_projector
 
     async with run.connect_log("projector") as log:
         end = (await log.identity()).last
@@ -52,10 +52,10 @@ async def start_projector(run: RunHandle) -> str:
 
 async def start_curriculum(run: RunHandle) -> str:
     """Its state at the log's end."""
-    from actors.curriculum.projection import FAMILIES, CurriculumProjection
-    from actors.curriculum.snapshots import curriculum_kind
-    from actors.family_follower import read_families
-    from storage.snapshots import newest_standing
+    from hindcast.actors.curriculum.projection import FAMILIES, CurriculumProjection
+    from hindcast.actors.curriculum.snapshots import curriculum_kind
+    from hindcast.actors.family_follower import read_families
+    from hindcast.storage.snapshots import newest_standing
 
     projection = CurriculumProjection.under(run.settings)
     async with run.connect_log("curriculum") as log:
@@ -70,9 +70,9 @@ async def start_curriculum(run: RunHandle) -> str:
 
 
 ROLES: dict[str, tuple[Callable[[RunHandle], Coroutine[Any, Any, str]], tuple[str, ...]]] = {
-    "learner": (start_learner, ("learner.loop", "core.models.policy")),
-    "projector": (start_projector, ("storage.readmodel.projector",)),
-    "curriculum": (start_curriculum, ("actors.curriculum.role",)),
+    "learner": (start_learner, ("hindcast.learner.loop", "hindcast.core.models.policy")),
+    "projector": (start_projector, ("hindcast.storage.readmodel.projector",)),
+    "curriculum": (start_curriculum, ("hindcast.actors.curriculum.role",)),
 }
 """What is measured, and what its process imports before."""
 
@@ -82,7 +82,7 @@ def main(role: str, home: str, name: str) -> None:
     import importlib
 
     start, modules = ROLES[role]
-    for module in ("app.bootstrap", *modules):
+    for module in ("hindcast.app.bootstrap", *modules):
         importlib.import_module(module)
     imported = psutil.Process().memory_info().rss
     began, cpu_began = time.perf_counter(), time.process_time()

@@ -16,14 +16,14 @@ from typing import Any, NamedTuple
 import structlog
 import typer
 
-from app.cli.options import with_checked_values, with_run_option
-from app.cli.suggestions import SuggestingGroup, suggest_in
-from app.system.interrupts import ending_in_order
-from app.system.private_home import close_home, is_open, restrict_new_files
-from app.system.supervisor import home_folder
-from core.errors import HindcastError, SettingsError
-from core.fast_import import loading
-from core.text.printable import printable
+from hindcast.app.cli.options import with_checked_values, with_run_option
+from hindcast.app.cli.suggestions import SuggestingGroup, suggest_in
+from hindcast.app.system.interrupts import ending_in_order
+from hindcast.app.system.private_home import close_home, is_open, restrict_new_files
+from hindcast.app.system.supervisor import home_folder
+from hindcast.core.errors import HindcastError, SettingsError
+from hindcast.core.fast_import import loading
+from hindcast.core.text.printable import printable
 
 
 class Command(NamedTuple):
@@ -109,7 +109,7 @@ class _Loading(Mapping[str, Any]):
         """The command, of the type that typer makes."""
         whole = typer.Typer(add_completion=False, rich_markup_mode=None)
         with loading():
-            module = import_module(f"app.cli.{COMMANDS[name].module}")
+            module = import_module(f"hindcast.app.cli.{COMMANDS[name].module}")
         _prepare(module.app)
         suggest_in(module.app)
         whole.add_typer(module.app)

@@ -1,9 +1,9 @@
 """How often a judge is right, as text."""
 
-from app.cli.output import print_table, print_text
-from app.evaluation.judge_accuracy import AccuracyReport
-from core.rl.confusion import Confusion, of_failures, of_successes
-from core.rl.statistics import Interval
+from hindcast.app.cli.output import print_table, print_text
+from hindcast.app.evaluation.judge_accuracy import AccuracyReport
+from hindcast.core.rl.confusion import Confusion, of_failures, of_successes
+from hindcast.core.rl.statistics import Interval
 
 
 def print_accuracy(report: AccuracyReport) -> None:

@@ -6,15 +6,15 @@ from typing import Annotated
 import msgspec
 import typer
 
-from app.alerts.incidents import AlertMessage
-from app.alerts.rules import Thresholds
-from app.alerts.watcher import Said, watch_alerts
-from app.alerts.webhook import require_webhook
-from app.attach.attachment import AttachmentSession
-from app.cli.options import Json, RunName
-from app.cli.output import print_json, print_text
-from app.runs.runs import open_run
-from app.system.interrupts import heed_interrupts
+from hindcast.app.alerts.incidents import AlertMessage
+from hindcast.app.alerts.rules import Thresholds
+from hindcast.app.alerts.watcher import Said, watch_alerts
+from hindcast.app.alerts.webhook import require_webhook
+from hindcast.app.attach.attachment import AttachmentSession
+from hindcast.app.cli.options import Json, RunName
+from hindcast.app.cli.output import print_json, print_text
+from hindcast.app.runs.runs import open_run
+from hindcast.app.system.interrupts import heed_interrupts
 
 app = typer.Typer()
 USUAL = Thresholds()

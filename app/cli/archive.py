@@ -8,16 +8,16 @@ import msgspec
 import typer
 from rich.progress import Progress
 
-from app.cli.bars import progress_bar
-from app.cli.options import Json
-from app.cli.output import print_fields, print_json, print_table, print_text
-from app.cli.suggestions import SuggestingGroup
-from app.runs.archive import archive_source
-from app.runs.sources import open_source
-from events.archive.manifest import load, segment_path
-from events.archive.reader import ArchiveReader
-from storage.archive.archiver import ArchiveReport
-from storage.archive.check import WholeCheck, check_whole
+from hindcast.app.cli.bars import progress_bar
+from hindcast.app.cli.options import Json
+from hindcast.app.cli.output import print_fields, print_json, print_table, print_text
+from hindcast.app.cli.suggestions import SuggestingGroup
+from hindcast.app.runs.archive import archive_source
+from hindcast.app.runs.sources import open_source
+from hindcast.events.archive.manifest import load, segment_path
+from hindcast.events.archive.reader import ArchiveReader
+from hindcast.storage.archive.archiver import ArchiveReport
+from hindcast.storage.archive.check import WholeCheck, check_whole
 
 WRITING = "write"
 MIB = 1024 * 1024

@@ -12,16 +12,16 @@ from typing import Annotated, NoReturn
 import msgspec
 import typer
 
-from app.attach.attachment import Attachment, AttachmentReport, AttachmentSession, NeverBegun, attach
-from app.attach.store import ConsumerPosition
-from app.attach.target import Attached, TargetFailed
-from app.cli.bars import progress_bar
-from app.cli.options import Json, RunName
-from app.cli.output import print_json, print_text
-from app.runs.runs import RUN_NAME, RunHandle, open_run
-from app.system.private_home import users_umask
-from core.errors import SettingsError
-from events.log.consumer import ConsumerStopped
+from hindcast.app.attach.attachment import Attachment, AttachmentReport, AttachmentSession, NeverBegun, attach
+from hindcast.app.attach.store import ConsumerPosition
+from hindcast.app.attach.target import Attached, TargetFailed
+from hindcast.app.cli.bars import progress_bar
+from hindcast.app.cli.options import Json, RunName
+from hindcast.app.cli.output import print_json, print_text
+from hindcast.app.runs.runs import RUN_NAME, RunHandle, open_run
+from hindcast.app.system.private_home import users_umask
+from hindcast.core.errors import SettingsError
+from hindcast.events.log.consumer import ConsumerStopped
 
 app = typer.Typer()
 
@@ -61,7 +61,7 @@ def attach_consumer(
 
     Its position is kept together with its effect; the same command goes on exactly where it was. Ctrl-C detaches.
 
-    Example: hindcast attach app.examples.success_watcher:consumer --from live
+    Example: hindcast attach hindcast.app.examples.success_watcher:consumer --from live
     """
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(line_buffering=True)  # what a consumer prints shows at once, also in a pipe

@@ -7,21 +7,21 @@ from typing import Annotated
 import msgspec
 import typer
 
-from app.cli.bars import progress_bar
-from app.cli.options import Json, SourceName
-from app.cli.output import print_json, print_text, shorten
-from app.runs.archive_source import ArchiveSource
-from app.runs.runs import RunHandle
-from app.runs.sources import Source, open_source
-from app.runs.witnesses import WitnessUnreadable, known_witnesses, note
-from core.errors import CorruptEvent, ForeignLog, ReplayDiverged, SettingsError
-from core.text.plain_values import read_count
-from events.jetstream.broker_store import StreamNotLoaded
-from events.jetstream.stream_log import LogMissing
-from storage.audit.audit import Ancestor, AuditReport, audit, unopened
-from storage.audit.blobs import Depth
-from storage.audit.defects import LOST, Defect
-from storage.audit.witnesses import Witness
+from hindcast.app.cli.bars import progress_bar
+from hindcast.app.cli.options import Json, SourceName
+from hindcast.app.cli.output import print_json, print_text, shorten
+from hindcast.app.runs.archive_source import ArchiveSource
+from hindcast.app.runs.runs import RunHandle
+from hindcast.app.runs.sources import Source, open_source
+from hindcast.app.runs.witnesses import WitnessUnreadable, known_witnesses, note
+from hindcast.core.errors import CorruptEvent, ForeignLog, ReplayDiverged, SettingsError
+from hindcast.core.text.plain_values import read_count
+from hindcast.events.jetstream.broker_store import StreamNotLoaded
+from hindcast.events.jetstream.stream_log import LogMissing
+from hindcast.storage.audit.audit import Ancestor, AuditReport, audit, unopened
+from hindcast.storage.audit.blobs import Depth
+from hindcast.storage.audit.defects import LOST, Defect
+from hindcast.storage.audit.witnesses import Witness
 
 SHOWN = 50
 """Defects printed as text; `--json` has more."""

@@ -15,8 +15,8 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from events.envelope import Stored
-from events.log.port import EventLog
+from hindcast.events.envelope import Stored
+from hindcast.events.log.port import EventLog
 
 
 def progress_bar(*, as_json: bool = False) -> Progress:

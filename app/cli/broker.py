@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from app.cli.options import Json
-from app.cli.output import print_json, print_text
-from app.system.supervisor import home_folder
-from core.errors import SettingsError
-from core.text.nearest import advice
-from events.jetstream.accounts import PUBLISHES, leaf_accounts, log_accounts
-from events.jetstream.broker import config_text, users, write_private
+from hindcast.app.cli.options import Json
+from hindcast.app.cli.output import print_json, print_text
+from hindcast.app.system.supervisor import home_folder
+from hindcast.core.errors import SettingsError
+from hindcast.core.text.nearest import advice
+from hindcast.events.jetstream.accounts import PUBLISHES, leaf_accounts, log_accounts
+from hindcast.events.jetstream.broker import config_text, users, write_private
 
 app = typer.Typer(name="broker", help="A broker that others run.", no_args_is_help=True)
 

@@ -5,13 +5,13 @@ from typing import Annotated, Any
 
 import typer
 
-from app.cli.options import Json
-from app.cli.output import print_json, print_table, print_text, shorten
-from app.runs.runs import open_run
-from app.settings.configuration import Resolved, fields, read_file, resolve
-from core.settings.schema import Settings
-from core.text.toml import as_toml
-from learner.recipes import DEFAULT
+from hindcast.app.cli.options import Json
+from hindcast.app.cli.output import print_json, print_table, print_text, shorten
+from hindcast.app.runs.runs import open_run
+from hindcast.app.settings.configuration import Resolved, fields, read_file, resolve
+from hindcast.core.settings.schema import Settings
+from hindcast.core.text.toml import as_toml
+from hindcast.learner.recipes import DEFAULT
 
 WIDTH = 72
 """Characters of a value in the table; `--json` has it whole."""

@@ -6,16 +6,16 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from app.attach.attachment import consumers_folder, detached, store_url
-from app.attach.consumers import list_consumers
-from app.attach.store import ConsumerStore
-from app.cli.options import Json, Limit, RunName
-from app.cli.output import print_fields, print_json, print_table, print_text, shorten
-from app.runs.runs import RunHandle, open_run
-from app.system.processes import read_json
-from app.watch.rendering import seconds
-from core.errors import HindcastError
-from core.text.nearest import advice
+from hindcast.app.attach.attachment import consumers_folder, detached, store_url
+from hindcast.app.attach.consumers import list_consumers
+from hindcast.app.attach.store import ConsumerStore
+from hindcast.app.cli.options import Json, Limit, RunName
+from hindcast.app.cli.output import print_fields, print_json, print_table, print_text, shorten
+from hindcast.app.runs.runs import RunHandle, open_run
+from hindcast.app.system.processes import read_json
+from hindcast.app.watch.rendering import seconds
+from hindcast.core.errors import HindcastError
+from hindcast.core.text.nearest import advice
 
 app = typer.Typer(
     name="consumer", help="Who reads a run's log, and how far each has come.", no_args_is_help=True

@@ -6,12 +6,12 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from app.cli.options import Json, RunName, one_run
-from app.cli.output import print_json, print_text
-from app.runs.author import this_user
-from app.runs.controls import Command, ask_run
-from app.runs.recipe_change import change_recipe
-from app.runs.runs import open_run
+from hindcast.app.cli.options import Json, RunName, one_run
+from hindcast.app.cli.output import print_json, print_text
+from hindcast.app.runs.author import this_user
+from hindcast.app.runs.controls import Command, ask_run
+from hindcast.app.runs.recipe_change import change_recipe
+from hindcast.app.runs.runs import open_run
 
 app = typer.Typer(
     name="ctl", help="Ask a run to do something; each is an event with its author.", no_args_is_help=True

@@ -2,11 +2,11 @@
 
 import typer
 
-from app.cli.options import AsOf, Json, SourceName
-from app.cli.output import print_json, print_table, rate, show
-from app.cli.read_model import asking, position_at
-from storage.readmodel.phases import list_phases
-from storage.readmodel.results import PhaseRow
+from hindcast.app.cli.options import AsOf, Json, SourceName
+from hindcast.app.cli.output import print_json, print_table, rate, show
+from hindcast.app.cli.read_model import asking, position_at
+from hindcast.storage.readmodel.phases import list_phases
+from hindcast.storage.readmodel.results import PhaseRow
 
 app = typer.Typer(
     name="curriculum", help="The curriculum: phases and the tasks made for them.", no_args_is_help=True

@@ -7,15 +7,15 @@ from typing import Annotated
 import msgspec
 import typer
 
-from app.cli.bars import progress_bar
-from app.cli.options import Json
-from app.cli.output import print_json, print_text
-from app.imports.documents import Format
-from app.runs.runs import RunHandle, list_runs
-from app.runs.selection import select_run
-from app.settings.configuration import resolve
-from app.system.supervisor import home_folder
-from app.system.system import holding
+from hindcast.app.cli.bars import progress_bar
+from hindcast.app.cli.options import Json
+from hindcast.app.cli.output import print_json, print_text
+from hindcast.app.imports.documents import Format
+from hindcast.app.runs.runs import RunHandle, list_runs
+from hindcast.app.runs.selection import select_run
+from hindcast.app.settings.configuration import resolve
+from hindcast.app.system.supervisor import home_folder
+from hindcast.app.system.system import holding
 
 app = typer.Typer(
     name="demonstrations", help="Demonstrations that were made elsewhere.", no_args_is_help=True
@@ -50,7 +50,7 @@ def import_file(
 
     Example: hindcast demonstrations import lines/episodes.jsonl taught --recipe sft
     """
-    from app.imports.import_documents import import_documents, try_out  # loads transformers
+    from hindcast.app.imports.import_documents import import_documents, try_out  # loads transformers
 
     home = home_folder()
     with holding(home):  # a system that began meanwhile would have its actors play what is appended

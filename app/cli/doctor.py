@@ -4,12 +4,12 @@ import asyncio
 
 import typer
 
-from app.cli.bars import progress_bar
-from app.cli.options import Json
-from app.cli.output import print_json, print_text
-from app.settings.configuration import resolve
-from app.system.doctor import DoctorFinding, examine, parts
-from app.system.supervisor import home_folder
+from hindcast.app.cli.bars import progress_bar
+from hindcast.app.cli.options import Json
+from hindcast.app.cli.output import print_json, print_text
+from hindcast.app.settings.configuration import resolve
+from hindcast.app.system.doctor import DoctorFinding, examine, parts
+from hindcast.app.system.supervisor import home_folder
 
 app = typer.Typer()
 

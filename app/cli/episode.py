@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from app.cli.options import (
+from hindcast.app.cli.options import (
     AsOf,
     Environment,
     Family,
@@ -20,19 +20,19 @@ from app.cli.options import (
     SourceName,
     site_and_family,
 )
-from app.cli.output import print_fields, print_json, print_table, print_text, shorten
-from app.cli.read_model import asking, brought_up, position_at
-from app.cli.screenshots import in_words, write_out
-from app.runs.author import this_user
-from app.runs.dispute import dispute
-from app.runs.runs import open_run
-from app.runs.sources import open_source
-from app.system.private_home import users_umask
-from app.system.supervisor import home_folder
-from storage.readmodel.episode_filter import EpisodeFilter
-from storage.readmodel.queries import list_episodes, show_episode
-from storage.readmodel.results import EpisodeDetail
-from storage.readmodel.unknown_names import refuse_unknown
+from hindcast.app.cli.output import print_fields, print_json, print_table, print_text, shorten
+from hindcast.app.cli.read_model import asking, brought_up, position_at
+from hindcast.app.cli.screenshots import in_words, write_out
+from hindcast.app.runs.author import this_user
+from hindcast.app.runs.dispute import dispute
+from hindcast.app.runs.runs import open_run
+from hindcast.app.runs.sources import open_source
+from hindcast.app.system.private_home import users_umask
+from hindcast.app.system.supervisor import home_folder
+from hindcast.storage.readmodel.episode_filter import EpisodeFilter
+from hindcast.storage.readmodel.queries import list_episodes, show_episode
+from hindcast.storage.readmodel.results import EpisodeDetail
+from hindcast.storage.readmodel.unknown_names import refuse_unknown
 
 app = typer.Typer(name="episode", help="Episodes: attempts at tasks.", no_args_is_help=True)
 

@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from actors.replay.recorded import EpisodeSelection
-from core.errors import SettingsError
-from core.text.nearest import advice
+from hindcast.actors.replay.recorded import EpisodeSelection
+from hindcast.core.errors import SettingsError
+from hindcast.core.text.nearest import advice
 
 Episode = Annotated[list[str] | None, typer.Option("--episode", help="This episode; repeatable.")]
 Episodes = Annotated[int | None, typer.Option("--episodes", min=1, help="A seeded sample of so many.")]

@@ -8,25 +8,25 @@ from typing import Annotated
 import msgspec
 import typer
 
-from actors.environments.base import TaskSource
-from actors.environments.browsergym.tasks import ENVIRONMENT as BROWSERGYM
-from actors.environments.web.tasks import ENVIRONMENT
-from actors.environments.webarena.tasks import ENVIRONMENT as WEBARENA
-from actors.environments.webarena.tasks import WebArenaTasks
-from actors.environments.webshop.tasks import ENVIRONMENT as WEBSHOP
-from app.cli.bars import progress_bar
-from app.cli.options import PLACES, Json, SourceName
-from app.cli.output import print_json, print_table, print_text
-from app.runs.sources import Source, open_source
-from app.settings.checks.webarena import require_accounts
-from app.settings.configuration import resolve
-from app.settings.endpoint_overrides import policy_asked
-from app.settings.web_tasks import overrides_for, require_task_secrets
-from core.domain.task import Task
-from core.errors import SettingsError
-from core.settings.schema import Settings
-from core.text.nearest import advice
-from core.text.plain_values import read_count
+from hindcast.actors.environments.base import TaskSource
+from hindcast.actors.environments.browsergym.tasks import ENVIRONMENT as BROWSERGYM
+from hindcast.actors.environments.web.tasks import ENVIRONMENT
+from hindcast.actors.environments.webarena.tasks import ENVIRONMENT as WEBARENA
+from hindcast.actors.environments.webarena.tasks import WebArenaTasks
+from hindcast.actors.environments.webshop.tasks import ENVIRONMENT as WEBSHOP
+from hindcast.app.cli.bars import progress_bar
+from hindcast.app.cli.options import PLACES, Json, SourceName
+from hindcast.app.cli.output import print_json, print_table, print_text
+from hindcast.app.runs.sources import Source, open_source
+from hindcast.app.settings.checks.webarena import require_accounts
+from hindcast.app.settings.configuration import resolve
+from hindcast.app.settings.endpoint_overrides import policy_asked
+from hindcast.app.settings.web_tasks import overrides_for, require_task_secrets
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.schema import Settings
+from hindcast.core.text.nearest import advice
+from hindcast.core.text.plain_values import read_count
 
 app = typer.Typer()
 
@@ -102,10 +102,10 @@ def evaluate_policy(
 
     Example: hindcast eval --policy latest --suite store --episodes 200 --json
     """
-    from actors.curriculum.pool import configured_pool
-    from app.bootstrap import task_sources
-    from app.evaluation.evaluation import plan_attempts, plan_requests, play
-    from app.evaluation.interaction_budget import success_within, with_budget
+    from hindcast.actors.curriculum.pool import configured_pool
+    from hindcast.app.bootstrap import task_sources
+    from hindcast.app.evaluation.evaluation import plan_attempts, plan_requests, play
+    from hindcast.app.evaluation.interaction_budget import success_within, with_budget
 
     own = _own_file(suite)
     settings = resolve(file=tasks, overrides=[*overrides_for(own), *(overrides or [])]).settings
@@ -250,7 +250,7 @@ def _find_policy(
     policy: str, settings: Settings, run: str | None, as_of: str | None
 ) -> tuple[Path, Path | None, str]:
     """Model folder, weights file if they are a run's, and the name to show."""
-    from core.models.folders import policy_folder
+    from hindcast.core.models.folders import policy_folder
 
     number = read_count(policy)
     if policy != "latest" and number is None:
@@ -269,9 +269,9 @@ def _find_policy(
 
 
 async def _published(handle: Source, version: int | None, as_of: str | None) -> tuple[int, Path]:
-    from events.catalogue import WeightsPublished
-    from events.log.places import END, parse_place, position_of
-    from events.log.reader import read
+    from hindcast.events.catalogue import WeightsPublished
+    from hindcast.events.log.places import END, parse_place, position_of
+    from hindcast.events.log.reader import read
 
     last: WeightsPublished | None = None
     async with handle.connect_log() as log:

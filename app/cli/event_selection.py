@@ -5,11 +5,11 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from core.domain.task import Task
-from core.errors import SettingsError
-from core.rl.combined_state import POLICY
-from core.text.nearest import advice
-from events.catalogue import (
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import SettingsError
+from hindcast.core.rl.combined_state import POLICY
+from hindcast.core.text.nearest import advice
+from hindcast.events.catalogue import (
     BatchPlanned,
     EpisodeEnded,
     EpisodeRequested,
@@ -17,10 +17,10 @@ from events.catalogue import (
     WeightsAdopted,
     WeightsPublished,
 )
-from events.envelope import Fact, Recorded
-from events.log.port import EventLog
-from events.log.reader import skim
-from events.registry import BY_CLASS, BY_NAME
+from hindcast.events.envelope import Fact, Recorded
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.reader import skim
+from hindcast.events.registry import BY_CLASS, BY_NAME
 
 
 class EventSelection(msgspec.Struct, kw_only=True):

@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 from numpy.typing import NDArray
 
-from app.cli.output import moment, shorten
-from core.domain.arrays import unpack_floats, unpack_ids, unpack_positions
-from core.errors import CorruptEvent, HindcastError
-from events.codec import decode
-from events.envelope import Recorded, Stored
-from events.log.hash_chain import ChainChecker
+from hindcast.app.cli.output import moment, shorten
+from hindcast.core.domain.arrays import unpack_floats, unpack_ids, unpack_positions
+from hindcast.core.errors import CorruptEvent, HindcastError
+from hindcast.events.codec import decode
+from hindcast.events.envelope import Recorded, Stored
+from hindcast.events.log.hash_chain import ChainChecker
 
 PAYLOAD_WIDTH = 110
 HEAD_BYTES = 64

@@ -7,8 +7,8 @@ from typing import Annotated
 import msgspec
 import typer
 
-from app.cli.bars import progress_bar
-from app.cli.options import (
+from hindcast.app.cli.bars import progress_bar
+from hindcast.app.cli.options import (
     AsOf,
     Environment,
     Family,
@@ -19,14 +19,14 @@ from app.cli.options import (
     SourceName,
     site_and_family,
 )
-from app.cli.output import print_json, print_text
-from app.cli.read_model import asking, position_at
-from app.exports.export import Format, export
-from app.runs.sources import open_source
-from app.system.private_home import users_umask
-from app.system.supervisor import home_folder
-from storage.readmodel.episode_filter import EpisodeFilter, matching_episodes
-from storage.readmodel.unknown_names import refuse_unknown
+from hindcast.app.cli.output import print_json, print_text
+from hindcast.app.cli.read_model import asking, position_at
+from hindcast.app.exports.export import Format, export
+from hindcast.app.runs.sources import open_source
+from hindcast.app.system.private_home import users_umask
+from hindcast.app.system.supervisor import home_folder
+from hindcast.storage.readmodel.episode_filter import EpisodeFilter, matching_episodes
+from hindcast.storage.readmodel.unknown_names import refuse_unknown
 
 BAR_EVENTS = 500
 """How often the bar moves."""

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from app.cli.bars import progress_bar, watched
-from app.cli.options import Json
-from app.cli.output import print_fields, print_json, print_text, say
-from app.runs.sources import open_source
-from core.fast_import import loading
-from events.log.places import OpenBatch, find_open_batch, parse_place, position_of
+from hindcast.app.cli.bars import progress_bar, watched
+from hindcast.app.cli.options import Json
+from hindcast.app.cli.output import print_fields, print_json, print_text, say
+from hindcast.app.runs.sources import open_source
+from hindcast.core.fast_import import loading
+from hindcast.events.log.places import OpenBatch, find_open_batch, parse_place, position_of
 
 if TYPE_CHECKING:
-    from app.runs.fork import ForkResult
+    from hindcast.app.runs.fork import ForkResult
 
 app = typer.Typer()
 
@@ -59,7 +59,7 @@ def fork(
     """
     parent, place = open_source(run), parse_place(at)
     with loading():
-        from app.runs.fork import fork_run  # loads torch: only once it is needed
+        from hindcast.app.runs.fork import fork_run  # loads torch: only once it is needed
 
     async def work() -> "ForkResult":
         async with parent.connect_log() as log:

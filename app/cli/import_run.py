@@ -7,12 +7,12 @@ from typing import Annotated
 import msgspec
 import typer
 
-from app.cli.archive import Bars
-from app.cli.bars import progress_bar
-from app.cli.options import Json
-from app.cli.output import print_json, print_text
-from app.runs.import_archive import ImportedRun, carry_out
-from app.runs.import_plan import plan_import
+from hindcast.app.cli.archive import Bars
+from hindcast.app.cli.bars import progress_bar
+from hindcast.app.cli.options import Json
+from hindcast.app.cli.output import print_json, print_text
+from hindcast.app.runs.import_archive import ImportedRun, carry_out
+from hindcast.app.runs.import_plan import plan_import
 
 app = typer.Typer()
 

@@ -7,20 +7,20 @@ from typing import Annotated
 import msgspec
 import typer
 
-from actors.judges.registry import judge_names
-from actors.replay.recorded import EpisodeSelection
-from app.cli.accuracy import print_accuracy
-from app.cli.bars import progress_bar
-from app.cli.episode_options import Episodes, Families, Origin, Seed, wanted_of
-from app.cli.options import EndpointValues, Json, SourceName
-from app.cli.output import print_json
-from app.evaluation.judge_accuracy import AT_ONCE, AccuracyReport, measure_accuracy
-from app.runs.sources import Source, open_source
-from app.settings.endpoint_overrides import asked_at_once, asked_settings
-from app.system.judges import open_judge
-from core.errors import SettingsError
-from core.rl.combined_state import ORM
-from core.settings.schema import Settings
+from hindcast.actors.judges.registry import judge_names
+from hindcast.actors.replay.recorded import EpisodeSelection
+from hindcast.app.cli.accuracy import print_accuracy
+from hindcast.app.cli.bars import progress_bar
+from hindcast.app.cli.episode_options import Episodes, Families, Origin, Seed, wanted_of
+from hindcast.app.cli.options import EndpointValues, Json, SourceName
+from hindcast.app.cli.output import print_json
+from hindcast.app.evaluation.judge_accuracy import AT_ONCE, AccuracyReport, measure_accuracy
+from hindcast.app.runs.sources import Source, open_source
+from hindcast.app.settings.endpoint_overrides import asked_at_once, asked_settings
+from hindcast.app.system.judges import open_judge
+from hindcast.core.errors import SettingsError
+from hindcast.core.rl.combined_state import ORM
+from hindcast.core.settings.schema import Settings
 
 app = typer.Typer(name="judge", help="Judges: how often they are right.", no_args_is_help=True)
 

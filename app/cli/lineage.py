@@ -5,11 +5,11 @@ from typing import Annotated, NamedTuple
 import msgspec
 import typer
 
-from app.cli.options import AsOf, Json, SourceName
-from app.cli.output import print_json, print_text
-from app.cli.read_model import asking, position_at
-from app.cli.trees import lines
-from storage.readmodel.lineage import DEPTH, LIMIT, lineage
+from hindcast.app.cli.options import AsOf, Json, SourceName
+from hindcast.app.cli.output import print_json, print_text
+from hindcast.app.cli.read_model import asking, position_at
+from hindcast.app.cli.trees import lines
+from hindcast.storage.readmodel.lineage import DEPTH, LIMIT, lineage
 
 app = typer.Typer(
     name="lineage",

@@ -13,9 +13,9 @@ from typing import Annotated
 import msgspec
 import typer
 
-from app.cli.event_selection import EventSelection, learn_tasks, select
-from app.cli.events import Chains, Stats, describe, describe_stored, fields_of
-from app.cli.log_cursor import (
+from hindcast.app.cli.event_selection import EventSelection, learn_tasks, select
+from hindcast.app.cli.events import Chains, Stats, describe, describe_stored, fields_of
+from hindcast.app.cli.log_cursor import (
     After,
     Cursor,
     Episode,
@@ -28,15 +28,15 @@ from app.cli.log_cursor import (
     print_event,
     with_log,
 )
-from app.cli.options import Json, Limit, RunName, SourceName
-from app.cli.output import moment, print_fields, print_json, print_table, print_text, shorten
-from app.runs.resize_log import UNITS, parse_size, resize_log
-from app.runs.runs import open_run
-from core.errors import SettingsError
-from core.text.plain_values import read_count
-from events.envelope import Recorded
-from events.log.port import EventLog
-from events.log.reader import tail
+from hindcast.app.cli.options import Json, Limit, RunName, SourceName
+from hindcast.app.cli.output import moment, print_fields, print_json, print_table, print_text, shorten
+from hindcast.app.runs.resize_log import UNITS, parse_size, resize_log
+from hindcast.app.runs.runs import open_run
+from hindcast.core.errors import SettingsError
+from hindcast.core.text.plain_values import read_count
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.reader import tail
 
 app = typer.Typer(name="log", help="The log: every event of a run, in order.", no_args_is_help=True)
 

@@ -7,17 +7,17 @@ from typing import Annotated
 
 import typer
 
-from app.cli.bars import progress_bar
-from app.cli.events import as_line, describe
-from app.cli.options import PLACES
-from app.cli.output import print_json, print_text
-from app.runs.sources import open_source
-from core.errors import NoSuchPlace
-from core.text.plain_values import read_count
-from events.envelope import Recorded
-from events.log.places import parse_place, position_of
-from events.log.port import EventLog
-from events.log.reader import read
+from hindcast.app.cli.bars import progress_bar
+from hindcast.app.cli.events import as_line, describe
+from hindcast.app.cli.options import PLACES
+from hindcast.app.cli.output import print_json, print_text
+from hindcast.app.runs.sources import open_source
+from hindcast.core.errors import NoSuchPlace
+from hindcast.core.text.plain_values import read_count
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.places import parse_place, position_of
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.reader import read
 
 Types = Annotated[
     list[str] | None,

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from app.cli.options import Json
-from app.cli.output import print_json, print_text
-from app.demonstrations.screen import require_screen, type_done
-from app.settings.configuration import resolve
-from core.errors import SettingsError
+from hindcast.app.cli.options import Json
+from hindcast.app.cli.output import print_json, print_text
+from hindcast.app.demonstrations.screen import require_screen, type_done
+from hindcast.app.settings.configuration import resolve
+from hindcast.core.errors import SettingsError
 
 app = typer.Typer()
 
@@ -34,10 +34,10 @@ def login(
 
     Example: hindcast login http://127.0.0.1:8917/login --name notes
     """
-    from actors.environments.web.scripted import read_script
-    from app.demonstrations.logins import save_login
-    from app.system.sites import login_states
-    from app.system.supervisor import home_folder
+    from hindcast.actors.environments.web.scripted import read_script
+    from hindcast.app.demonstrations.logins import save_login
+    from hindcast.app.system.sites import login_states
+    from hindcast.app.system.supervisor import home_folder
 
     steps = read_script(script).steps if script else ()
     if headless and not steps:

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from app.cli.options import Json
-from app.cli.output import print_json, print_text
-from app.settings.configuration import resolve
+from hindcast.app.cli.options import Json
+from hindcast.app.cli.output import print_json, print_text
+from hindcast.app.settings.configuration import resolve
 
 app = typer.Typer(name="model", help="Models in folders, before they are policies.", no_args_is_help=True)
 
@@ -33,7 +33,7 @@ def check(
 
     Example: hindcast model check /models/Qwen2.5-0.5B-Instruct --json
     """
-    from app.system.model_check import check_model
+    from hindcast.app.system.model_check import check_model
 
     settings = resolve(recipe=recipe, file=config, overrides=overrides or []).settings
     findings = check_model(folder, settings)

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.models import OptionInfo
 
-from core.errors import SettingsError
-from core.text.plain_values import find_unkeepable
+from hindcast.core.errors import SettingsError
+from hindcast.core.text.plain_values import find_unkeepable
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 RunName = Annotated[

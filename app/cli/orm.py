@@ -7,17 +7,17 @@ from typing import Annotated
 import msgspec
 import typer
 
-from actors.replay.recorded import EpisodeSelection
-from app.cli.accuracy import print_accuracy
-from app.cli.bars import progress_bar
-from app.cli.episode_options import Families, Origin, wanted_of
-from app.cli.options import Json, SourceName
-from app.cli.output import print_json
-from app.evaluation.judge_accuracy import AccuracyReport, measure_accuracy
-from app.runs.sources import Source, open_source
-from app.system.judges import open_judge
-from core.errors import SettingsError
-from core.rl.combined_state import ORM
+from hindcast.actors.replay.recorded import EpisodeSelection
+from hindcast.app.cli.accuracy import print_accuracy
+from hindcast.app.cli.bars import progress_bar
+from hindcast.app.cli.episode_options import Families, Origin, wanted_of
+from hindcast.app.cli.options import Json, SourceName
+from hindcast.app.cli.output import print_json
+from hindcast.app.evaluation.judge_accuracy import AccuracyReport, measure_accuracy
+from hindcast.app.runs.sources import Source, open_source
+from hindcast.app.system.judges import open_judge
+from hindcast.core.errors import SettingsError
+from hindcast.core.rl.combined_state import ORM
 
 app = typer.Typer(
     name="orm",
@@ -75,7 +75,7 @@ async def _measure(
         SettingsError: no version was published, or every task may have been learned from.
 
     """
-    from actors.judges.orm import OrmJudge
+    from hindcast.actors.judges.orm import OrmJudge
 
     learner = source.settings.learner
     if not learner.orm_held_out:

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import typer
 
-from core.rl.statistics import Interval
-from core.text.printable import printable
-from storage.readmodel.results import Success
+from hindcast.core.rl.statistics import Interval
+from hindcast.core.text.printable import printable
+from hindcast.storage.readmodel.results import Success
 
 GAP = "  "
 NOTHING = "-"

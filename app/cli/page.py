@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from app.cli.options import Json
-from app.cli.output import print_json, print_text
-from app.system.listen_addresses import page_address, page_token, with_token
-from app.system.processes import list_processes
-from app.system.supervisor import home_folder
-from core.errors import HindcastError
+from hindcast.app.cli.options import Json
+from hindcast.app.cli.output import print_json, print_text
+from hindcast.app.system.listen_addresses import page_address, page_token, with_token
+from hindcast.app.system.processes import list_processes
+from hindcast.app.system.supervisor import home_folder
+from hindcast.core.errors import HindcastError
 
 app = typer.Typer()
 
@@ -41,9 +41,9 @@ def show_page(
 
     Example: hindcast page --port 8080
     """
-    from app.page.guard import is_loopback
-    from app.page.server import serve_page
-    from app.runs.runs import open_run
+    from hindcast.app.page.guard import is_loopback
+    from hindcast.app.page.server import serve_page
+    from hindcast.app.runs.runs import open_run
 
     home = home_folder()
     if only_address:

@@ -2,10 +2,10 @@
 
 import typer
 
-from app.cli.options import AsOf, Json, SourceName
-from app.cli.output import print_json, print_table, rate, shorten
-from app.cli.read_model import asking, position_at
-from storage.readmodel.queries import list_policies
+from hindcast.app.cli.options import AsOf, Json, SourceName
+from hindcast.app.cli.output import print_json, print_table, rate, shorten
+from hindcast.app.cli.read_model import asking, position_at
+from hindcast.storage.readmodel.queries import list_policies
 
 app = typer.Typer(name="policy", help="Policy versions: exact weights.", no_args_is_help=True)
 

@@ -5,16 +5,16 @@ from contextlib import contextmanager
 
 from sqlalchemy import Connection
 
-from app.cli.bars import progress_bar, watched
-from app.cli.output import say
-from app.runs.folded_read_model import bring_up, folded
-from app.runs.runs import RunHandle
-from app.runs.sources import open_source
-from core.errors import HindcastError
-from events.log.places import parse_place
-from storage.readmodel.database import ReadModelUnavailable
-from storage.readmodel.places import position_of_place
-from storage.readmodel.query_parts import position_of
+from hindcast.app.cli.bars import progress_bar, watched
+from hindcast.app.cli.output import say
+from hindcast.app.runs.folded_read_model import bring_up, folded
+from hindcast.app.runs.runs import RunHandle
+from hindcast.app.runs.sources import open_source
+from hindcast.core.errors import HindcastError
+from hindcast.events.log.places import parse_place
+from hindcast.storage.readmodel.database import ReadModelUnavailable
+from hindcast.storage.readmodel.places import position_of_place
+from hindcast.storage.readmodel.query_parts import position_of
 
 
 @contextmanager

@@ -7,17 +7,17 @@ from typing import Annotated
 import msgspec
 import typer
 
-from app.cli.bars import progress_bar, watched
-from app.cli.options import Json, SourceName
-from app.cli.output import print_json, print_text
-from app.runs.runs import RunHandle
-from app.runs.sources import Source, open_source
-from app.system.private_home import users_umask
-from app.system.supervisor import home_folder
-from core.errors import ReplayDiverged
-from core.scratch import scratch_folder
-from storage.readmodel.rebuild import RebuildReport, rebuild
-from storage.readmodel.sqlite_address import sqlite_address
+from hindcast.app.cli.bars import progress_bar, watched
+from hindcast.app.cli.options import Json, SourceName
+from hindcast.app.cli.output import print_json, print_text
+from hindcast.app.runs.runs import RunHandle
+from hindcast.app.runs.sources import Source, open_source
+from hindcast.app.system.private_home import users_umask
+from hindcast.app.system.supervisor import home_folder
+from hindcast.core.errors import ReplayDiverged
+from hindcast.core.scratch import scratch_folder
+from hindcast.storage.readmodel.rebuild import RebuildReport, rebuild
+from hindcast.storage.readmodel.sqlite_address import sqlite_address
 
 app = typer.Typer()
 

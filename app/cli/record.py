@@ -8,26 +8,31 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from actors.environments.web.definition import UNCHECKED, DefinitionError, WebTask, task_of, tasks_of
-from actors.environments.web.files import filled, read_defaults, read_tasks
-from actors.environments.web.person import Person
-from actors.environments.web.scripted import act_out, read_script
-from actors.environments.web.task_writer import append_task, name_for
-from app.cli.options import Json
-from app.cli.output import print_json, print_text, say
-from app.demonstrations.screen import require_screen, type_done
-from app.runs.runs import RunHandle, list_runs, open_run
-from app.runs.selection import select_run
-from app.settings.configuration import resolve
-from app.settings.web_tasks import overrides_for, require_sound_groups, require_task_secrets, with_task
-from app.system.private_home import users_umask
-from app.system.supervisor import home_folder
-from app.system.system import holding
-from core.errors import SettingsError
-from core.text.nearest import advice
+from hindcast.actors.environments.web.definition import UNCHECKED, DefinitionError, WebTask, task_of, tasks_of
+from hindcast.actors.environments.web.files import filled, read_defaults, read_tasks
+from hindcast.actors.environments.web.person import Person
+from hindcast.actors.environments.web.scripted import act_out, read_script
+from hindcast.actors.environments.web.task_writer import append_task, name_for
+from hindcast.app.cli.options import Json
+from hindcast.app.cli.output import print_json, print_text, say
+from hindcast.app.demonstrations.screen import require_screen, type_done
+from hindcast.app.runs.runs import RunHandle, list_runs, open_run
+from hindcast.app.runs.selection import select_run
+from hindcast.app.settings.configuration import resolve
+from hindcast.app.settings.web_tasks import (
+    overrides_for,
+    require_sound_groups,
+    require_task_secrets,
+    with_task,
+)
+from hindcast.app.system.private_home import users_umask
+from hindcast.app.system.supervisor import home_folder
+from hindcast.app.system.system import holding
+from hindcast.core.errors import SettingsError
+from hindcast.core.text.nearest import advice
 
 if TYPE_CHECKING:
-    from app.demonstrations.recorder import Recording
+    from hindcast.app.demonstrations.recorder import Recording
 
 RECORDED_STEPS = 30
 """Steps of a task that was written down while it was shown, where no defaults say another number."""
@@ -77,7 +82,7 @@ def record(
 
     Example: hindcast record http://127.0.0.1:8917/ --instruction "Find Ada's number" notes --tasks notes.toml
     """
-    from app.demonstrations.recorder import append, play  # loads torch
+    from hindcast.app.demonstrations.recorder import append, play  # loads torch
 
     if task is not None and run is None:
         url, run = None, url

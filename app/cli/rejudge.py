@@ -6,18 +6,18 @@ from typing import Annotated
 import msgspec
 import typer
 
-from actors.judges.registry import judge_names
-from actors.judges.second_opinion import NO_VERDICT, Agreement, SecondOpinion
-from app.cli.bars import progress_bar
-from app.cli.episode_options import Episode, Episodes, Families, Origin, Seed, wanted_of
-from app.cli.options import EndpointValues, Json, SourceName
-from app.cli.output import print_json, print_table, print_text
-from app.evaluation.rejudge import AT_ONCE, RejudgeReport, rejudge
-from app.runs.runs import RunHandle
-from app.runs.sources import Source, open_source
-from app.settings.endpoint_overrides import asked_at_once, asked_settings
-from app.system.judges import open_judge
-from core.errors import ReplayDiverged, SettingsError
+from hindcast.actors.judges.registry import judge_names
+from hindcast.actors.judges.second_opinion import NO_VERDICT, Agreement, SecondOpinion
+from hindcast.app.cli.bars import progress_bar
+from hindcast.app.cli.episode_options import Episode, Episodes, Families, Origin, Seed, wanted_of
+from hindcast.app.cli.options import EndpointValues, Json, SourceName
+from hindcast.app.cli.output import print_json, print_table, print_text
+from hindcast.app.evaluation.rejudge import AT_ONCE, RejudgeReport, rejudge
+from hindcast.app.runs.runs import RunHandle
+from hindcast.app.runs.sources import Source, open_source
+from hindcast.app.settings.endpoint_overrides import asked_at_once, asked_settings
+from hindcast.app.system.judges import open_judge
+from hindcast.core.errors import ReplayDiverged, SettingsError
 
 app = typer.Typer()
 

@@ -7,21 +7,21 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from actors.published_versions import PublishedVersions
-from actors.replay.recorded import EpisodeSelection
-from app.cli.accuracy import band
-from app.cli.bars import progress_bar
-from app.cli.episode_options import Families, Origin, wanted_of
-from app.cli.options import EndpointValues, Json, SourceName
-from app.cli.output import print_json, print_table, print_text
-from app.evaluation.relabel_accuracy import RelabelReport, measure_relabeler
-from app.runs.sources import Source, open_source
-from app.settings.endpoint_overrides import asked_settings
-from app.system.relabelers import LEARNED, open_relabeler
-from core.errors import SettingsError
-from core.settings.endpoint import ENDPOINT
-from core.settings.schema import Settings
-from core.text.nearest import advice
+from hindcast.actors.published_versions import PublishedVersions
+from hindcast.actors.replay.recorded import EpisodeSelection
+from hindcast.app.cli.accuracy import band
+from hindcast.app.cli.bars import progress_bar
+from hindcast.app.cli.episode_options import Families, Origin, wanted_of
+from hindcast.app.cli.options import EndpointValues, Json, SourceName
+from hindcast.app.cli.output import print_json, print_table, print_text
+from hindcast.app.evaluation.relabel_accuracy import RelabelReport, measure_relabeler
+from hindcast.app.runs.sources import Source, open_source
+from hindcast.app.settings.endpoint_overrides import asked_settings
+from hindcast.app.system.relabelers import LEARNED, open_relabeler
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.endpoint import ENDPOINT
+from hindcast.core.settings.schema import Settings
+from hindcast.core.text.nearest import advice
 
 app = typer.Typer(
     name="relabel", help="Relabelers: the goals that episodes did achieve.", no_args_is_help=True

@@ -7,13 +7,13 @@ from typing import Annotated
 import msgspec
 import typer
 
-from app.cli.archive import Bars
-from app.cli.bars import progress_bar
-from app.cli.options import Json, RunName
-from app.cli.output import print_json, print_text
-from app.runs.repair import RepairResult, repair_log
-from app.runs.runs import open_run
-from app.runs.stream_repair import Reloaded, repair_in_place
+from hindcast.app.cli.archive import Bars
+from hindcast.app.cli.bars import progress_bar
+from hindcast.app.cli.options import Json, RunName
+from hindcast.app.cli.output import print_json, print_text
+from hindcast.app.runs.repair import RepairResult, repair_log
+from hindcast.app.runs.runs import open_run
+from hindcast.app.runs.stream_repair import Reloaded, repair_in_place
 
 app = typer.Typer()
 

@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from app.cli.bars import progress_bar
-from app.cli.episode_options import All, Episode, Episodes, Families, Origin, Seed, wanted_of
-from app.cli.options import Json, SourceName
-from app.cli.output import print_json, print_table, print_text
-from app.replay.steps import EpisodeReplay, StepsReport, replay_steps
-from app.runs.sources import open_source
-from core.errors import ReplayDiverged
-from core.fast_import import loading
+from hindcast.app.cli.bars import progress_bar
+from hindcast.app.cli.episode_options import All, Episode, Episodes, Families, Origin, Seed, wanted_of
+from hindcast.app.cli.options import Json, SourceName
+from hindcast.app.cli.output import print_json, print_table, print_text
+from hindcast.app.replay.steps import EpisodeReplay, StepsReport, replay_steps
+from hindcast.app.runs.sources import open_source
+from hindcast.core.errors import ReplayDiverged
+from hindcast.core.fast_import import loading
 
 if TYPE_CHECKING:
-    from app.replay.sampling import SamplingReport
+    from hindcast.app.replay.sampling import SamplingReport
 
 app = typer.Typer(
     name="replay", help="Play recorded episodes again, and compare with the record.", no_args_is_help=True
@@ -91,7 +91,7 @@ def replay_sampling_of(
     Example: hindcast replay sampling run-1 --episodes 50 --json
     """
     with loading():
-        from app.replay.sampling import replay_sampling  # loads torch: only once it is needed
+        from hindcast.app.replay.sampling import replay_sampling  # loads torch: only once it is needed
 
     wanted = wanted_of(episode, episodes, every=every, family=family, origin=origin, seed=seed, usual=SAMPLE)
     with progress_bar(as_json=as_json) as bar:

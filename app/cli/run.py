@@ -6,15 +6,23 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from app.cli.options import AsOf, Json, SourceName
-from app.cli.output import moment, print_fields, print_json, print_table, print_text, rate, weighted_rate
-from app.cli.read_model import asking, brought_up, position_at, reading
-from app.runs.runs import RunHandle, list_runs, open_run, run_folder
-from app.system.supervisor import home_folder
-from core.errors import HindcastError, SettingsError
-from storage.readmodel.comparison import Comparison, compare_runs
-from storage.readmodel.queries import run_summary
-from storage.readmodel.results import RunSummary, Stretch
+from hindcast.app.cli.options import AsOf, Json, SourceName
+from hindcast.app.cli.output import (
+    moment,
+    print_fields,
+    print_json,
+    print_table,
+    print_text,
+    rate,
+    weighted_rate,
+)
+from hindcast.app.cli.read_model import asking, brought_up, position_at, reading
+from hindcast.app.runs.runs import RunHandle, list_runs, open_run, run_folder
+from hindcast.app.system.supervisor import home_folder
+from hindcast.core.errors import HindcastError, SettingsError
+from hindcast.storage.readmodel.comparison import Comparison, compare_runs
+from hindcast.storage.readmodel.queries import run_summary
+from hindcast.storage.readmodel.results import RunSummary, Stretch
 
 WEIGHTED = (
     "success: each task family weighs its share of all judged episodes, the same for every policy version"

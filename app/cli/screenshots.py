@@ -5,11 +5,11 @@ from pathlib import Path
 
 import msgspec
 
-from core.domain.screen import Mark
-from core.errors import BlobCorrupt, BlobMissing
-from events.envelope import BlobRef
-from storage.blobs.store import BlobStore
-from storage.readmodel.results import ScreenshotRow
+from hindcast.core.domain.screen import Mark
+from hindcast.core.errors import BlobCorrupt, BlobMissing
+from hindcast.events.envelope import BlobRef
+from hindcast.storage.blobs.store import BlobStore
+from hindcast.storage.readmodel.results import ScreenshotRow
 
 
 def in_words(rows: Sequence[ScreenshotRow]) -> list[str]:
@@ -59,7 +59,7 @@ def write_out(
 
 
 def _with_marks(image: bytes, row: ScreenshotRow) -> bytes:
-    from core.prompts.rendering.marks import draw_marks  # other commands need no Pillow
+    from hindcast.core.prompts.rendering.marks import draw_marks  # other commands need no Pillow
 
     marks = msgspec.json.decode(row.marks or "[]", type=tuple[Mark, ...])
     return draw_marks(image, marks, scale=row.scale or 1.0)

@@ -5,9 +5,9 @@ from typing import Annotated
 import msgspec
 import typer
 
-from app.cli.options import Json
-from app.cli.output import print_fields, print_json
-from app.settings.sizing import GPUS, MODELS, Load, size_of
+from hindcast.app.cli.options import Json
+from hindcast.app.cli.output import print_fields, print_json
+from hindcast.app.settings.sizing import GPUS, MODELS, Load, size_of
 
 app = typer.Typer()
 

@@ -7,18 +7,18 @@ from typing import Annotated
 import msgspec
 import typer
 
-from app.cli.options import Json
-from app.cli.output import print_json, print_text
-from app.runs.runs import open_run
-from app.runs.selection import select_run
-from app.settings.checks.trained_models import require_webrl_orm
-from app.settings.checks.webarena import require_accounts, require_one_resetter
-from app.settings.web_tasks import overrides_for, require_actors, require_task_secrets
-from app.system.launch import Launch, elsewhere, parse_until, require_reachable, write_launch
-from app.system.start import Summary, run_system
-from app.system.supervisor import home_folder
-from app.system.system import check_home_is_free
-from app.system.vllm_python import require_policy_servers
+from hindcast.app.cli.options import Json
+from hindcast.app.cli.output import print_json, print_text
+from hindcast.app.runs.runs import open_run
+from hindcast.app.runs.selection import select_run
+from hindcast.app.settings.checks.trained_models import require_webrl_orm
+from hindcast.app.settings.checks.webarena import require_accounts, require_one_resetter
+from hindcast.app.settings.web_tasks import overrides_for, require_actors, require_task_secrets
+from hindcast.app.system.launch import Launch, elsewhere, parse_until, require_reachable, write_launch
+from hindcast.app.system.start import Summary, run_system
+from hindcast.app.system.supervisor import home_folder
+from hindcast.app.system.system import check_home_is_free
+from hindcast.app.system.vllm_python import require_policy_servers
 
 app = typer.Typer()
 

@@ -6,7 +6,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from core.text.nearest import advice, nearest
+from hindcast.core.text.nearest import advice, nearest
 
 CHOICE = re.compile(r"^(?:Value error, )?'(?P<given>.*)' is not one of (?P<known>'.*')\.?$", re.DOTALL)
 """What the parser says of a value that an option does not take."""

@@ -10,16 +10,25 @@ import msgspec
 import typer
 from rich.progress import Progress
 
-from app.cli.bars import progress_bar
-from app.cli.options import AsOf, Environment, Family, Json, Limit, OfTaskState, SourceName, site_and_family
-from app.cli.output import print_json, print_table, print_text, rate, shorten
-from app.cli.read_model import asking, position_at
-from app.settings.configuration import resolve
-from app.system.private_home import users_umask
-from app.system.supervisor import home_folder
-from storage.readmodel.episode_filter import EpisodeFilter
-from storage.readmodel.queries import list_tasks
-from storage.readmodel.unknown_names import refuse_unknown
+from hindcast.app.cli.bars import progress_bar
+from hindcast.app.cli.options import (
+    AsOf,
+    Environment,
+    Family,
+    Json,
+    Limit,
+    OfTaskState,
+    SourceName,
+    site_and_family,
+)
+from hindcast.app.cli.output import print_json, print_table, print_text, rate, shorten
+from hindcast.app.cli.read_model import asking, position_at
+from hindcast.app.settings.configuration import resolve
+from hindcast.app.system.private_home import users_umask
+from hindcast.app.system.supervisor import home_folder
+from hindcast.storage.readmodel.episode_filter import EpisodeFilter
+from hindcast.storage.readmodel.queries import list_tasks
+from hindcast.storage.readmodel.unknown_names import refuse_unknown
 
 app = typer.Typer(name="task", help="Tasks: what episodes attempt.", no_args_is_help=True)
 
@@ -100,11 +109,11 @@ def select(
 
     Example: hindcast task select --attempts 16 --out tasks.toml
     """
-    from actors.curriculum.pool import configured_pool
-    from app.bootstrap import task_sources
-    from app.evaluation.task_selection import held_out_file, select_tasks, settings_file
-    from core.errors import SettingsError
-    from core.models.folders import policy_folder
+    from hindcast.actors.curriculum.pool import configured_pool
+    from hindcast.app.bootstrap import task_sources
+    from hindcast.app.evaluation.task_selection import held_out_file, select_tasks, settings_file
+    from hindcast.core.errors import SettingsError
+    from hindcast.core.models.folders import policy_folder
 
     settings = resolve(recipe=recipe, overrides=overrides or []).settings
     if out.exists() or held_out_file(out).exists():
@@ -175,7 +184,7 @@ def solve_all(
 
     Example: hindcast task solve --environment miniwob --episodes 20
     """
-    from app.evaluation.solve import Solved, solvable, solve
+    from hindcast.app.evaluation.solve import Solved, solvable, solve
 
     settings = resolve(overrides=overrides or []).settings
     families = solvable(environment, family or [], settings)

@@ -7,12 +7,12 @@ from typing import Annotated
 import msgspec
 import typer
 
-from app.cli.bars import progress_bar
-from app.cli.options import Json
-from app.cli.output import print_json, print_text
-from app.settings.configuration import resolve
-from app.system.private_home import users_umask
-from app.system.supervisor import home_folder
+from hindcast.app.cli.bars import progress_bar
+from hindcast.app.cli.options import Json
+from hindcast.app.cli.output import print_json, print_text
+from hindcast.app.settings.configuration import resolve
+from hindcast.app.system.private_home import users_umask
+from hindcast.app.system.supervisor import home_folder
 
 app = typer.Typer(name="train", help="Offline training.", no_args_is_help=True)
 
@@ -43,11 +43,11 @@ def base(
 ) -> None:
     """Make the base policy again: record demonstrations in a browser, then train from nothing.
 
-    Its reading is measured by `python -m learner.base_policy measure FOLDER`; `hindcast eval --policy FOLDER` plays.
+    Its reading is measured by `python -m hindcast.learner.base_policy measure FOLDER`; `hindcast eval --policy FOLDER` plays.
 
     Example: hindcast train base --folder base-policy --minutes 137
     """
-    from app.demonstrations.base_policy import record_all, train_base  # loads torch
+    from hindcast.app.demonstrations.base_policy import record_all, train_base  # loads torch
 
     with progress_bar(as_json=as_json) as bar:
         bar.add_task("recording demonstrations", total=None)

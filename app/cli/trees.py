@@ -4,8 +4,8 @@ terminal."""
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from app.cli.output import shorten, show
-from storage.readmodel.lineage import Branch, Lineage, Node, Origins, Reach
+from hindcast.app.cli.output import shorten, show
+from hindcast.storage.readmodel.lineage import Branch, Lineage, Node, Origins, Reach
 
 DIGEST_WIDTH = 13
 TEXT_WIDTH = 60

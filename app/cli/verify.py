@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from app.cli.bars import progress_bar
-from app.cli.options import PLACES, Json, SourceName
-from app.cli.output import print_fields, print_json, print_table, print_text
-from app.runs.sources import Source, open_source
-from core.errors import NoSuchPlace, ReplayDiverged
-from core.fast_import import loading
-from events.log.places import END, Place, parse_place, position_of
-from events.log.port import EventLog
+from hindcast.app.cli.bars import progress_bar
+from hindcast.app.cli.options import PLACES, Json, SourceName
+from hindcast.app.cli.output import print_fields, print_json, print_table, print_text
+from hindcast.app.runs.sources import Source, open_source
+from hindcast.core.errors import NoSuchPlace, ReplayDiverged
+from hindcast.core.fast_import import loading
+from hindcast.events.log.places import END, Place, parse_place, position_of
+from hindcast.events.log.port import EventLog
 
 if TYPE_CHECKING:
-    from events.catalogue.run import Fingerprint
-    from learner.verify.diagnosis import Divergence
-    from learner.verify.verify import VerifyReport
+    from hindcast.events.catalogue.run import Fingerprint
+    from hindcast.learner.verify.diagnosis import Divergence
+    from hindcast.learner.verify.verify import VerifyReport
 
 app = typer.Typer()
 
@@ -97,12 +97,12 @@ def verify_run(
 
 async def _verify(source: Source, asked: VerifyOptions, *, as_json: bool) -> "VerifyReport":
     with loading():
-        from app.replay.recomputers import (  # loads torch: only once it is needed
+        from hindcast.app.replay.recomputers import (  # loads torch: only once it is needed
             Assignment,
             recomputing_processes,
         )
-        from core.models.folders import policy_folder
-        from learner.verify.verify import verify
+        from hindcast.core.models.folders import policy_folder
+        from hindcast.learner.verify.verify import verify
 
     async with AsyncExitStack() as stack:
         log = await stack.enter_async_context(source.connect_log())

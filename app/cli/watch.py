@@ -10,15 +10,15 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from app.cli.bars import progress_bar
-from app.cli.options import Json, RunName
-from app.cli.output import print_json, print_text
-from app.runs.runs import RunHandle, open_run
-from app.watch.follower import look
-from app.watch.read_model import Counts, WatchReadModel
-from app.watch.rendering import as_line, as_screen
-from app.watch.view import RunView
-from storage.readmodel.database import ReadModelUnavailable
+from hindcast.app.cli.bars import progress_bar
+from hindcast.app.cli.options import Json, RunName
+from hindcast.app.cli.output import print_json, print_text
+from hindcast.app.runs.runs import RunHandle, open_run
+from hindcast.app.watch.follower import look
+from hindcast.app.watch.read_model import Counts, WatchReadModel
+from hindcast.app.watch.rendering import as_line, as_screen
+from hindcast.app.watch.view import RunView
+from hindcast.storage.readmodel.database import ReadModelUnavailable
 
 app = typer.Typer()
 
@@ -57,7 +57,7 @@ def _is_terminal() -> bool:
 
 
 def _watch_on_screen(handle: RunHandle, every_s: float) -> None:
-    from app.watch.screens.terminal import WatchTerminal
+    from hindcast.app.watch.screens.terminal import WatchTerminal
 
     ended_by = WatchTerminal(handle, interval_s=every_s).run()
     if ended_by is not None:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import miniwob
 
-from actors.environments.miniwob.families import USUAL as MINIWOB_FAMILIES
-from actors.environments.store.families import FAMILIES as STORE_FAMILIES
-from actors.environments.store.words import vocabulary_words
-from app.demonstrations.scripted import record
-from core.settings.schema import Settings
-from learner.base_policy.building import PHASES, build
-from learner.base_policy.mix import CLONED, GLIMPSED
+from hindcast.actors.environments.miniwob.families import USUAL as MINIWOB_FAMILIES
+from hindcast.actors.environments.store.families import FAMILIES as STORE_FAMILIES
+from hindcast.actors.environments.store.words import vocabulary_words
+from hindcast.app.demonstrations.scripted import record
+from hindcast.core.settings.schema import Settings
+from hindcast.learner.base_policy.building import PHASES, build
+from hindcast.learner.base_policy.mix import CLONED, GLIMPSED
 
 DEMONSTRATIONS = "demonstrations.jsonl"
 WORDS = "words.txt"

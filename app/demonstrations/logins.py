@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 from playwright.async_api import Error as PlaywrightError
 
-from actors.environments.browser import BrowserHost
-from actors.environments.web.definition import (
+from hindcast.actors.environments.browser import BrowserHost
+from hindcast.actors.environments.web.definition import (
     UNCHECKED,
     DefinitionError,
     Login,
@@ -21,12 +21,12 @@ from actors.environments.web.definition import (
     plain,
     task_of,
 )
-from actors.environments.web.entry import first_line, log_in, state_path
-from actors.environments.web.secrets import Secrets
-from actors.environments.web.site import WebSite
-from actors.environments.web.tasks import as_task
-from core.errors import EnvironmentFailed, SettingsError
-from core.settings.schema import ActorSettings
+from hindcast.actors.environments.web.entry import first_line, log_in, state_path
+from hindcast.actors.environments.web.secrets import Secrets
+from hindcast.actors.environments.web.site import WebSite
+from hindcast.actors.environments.web.tasks import as_task
+from hindcast.core.errors import EnvironmentFailed, SettingsError
+from hindcast.core.settings.schema import ActorSettings
 
 
 async def save_login(

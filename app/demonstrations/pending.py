@@ -11,17 +11,17 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from actors.episodes.recorder import Abandoned, Ended, EpisodeRecord
-from app.runs.open_log import open_log
-from app.runs.runs import RunHandle
-from core.domain.evidence import Judgment
-from core.domain.observation import Page
-from core.domain.task import Task
-from core.errors import EngineFailed, ExpectationFailed
-from core.ids import digest_hex
-from core.seeds import derive_id
-from core.settings.schema import Settings
-from events.catalogue import (
+from hindcast.actors.episodes.recorder import Abandoned, Ended, EpisodeRecord
+from hindcast.app.runs.open_log import open_log
+from hindcast.app.runs.runs import RunHandle
+from hindcast.core.domain.evidence import Judgment
+from hindcast.core.domain.observation import Page
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import EngineFailed, ExpectationFailed
+from hindcast.core.ids import digest_hex
+from hindcast.core.seeds import derive_id
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import (
     EpisodeAbandoned,
     EpisodeCancelled,
     EpisodeEnded,
@@ -31,14 +31,14 @@ from events.catalogue import (
     TaskAdmitted,
     TaskProposed,
 )
-from events.codec import decode
-from events.envelope import BlobRef, Fact, Recorded
-from events.log.joined_log import RunLog
-from events.log.port import Expectation
-from events.log.publisher import Publisher
-from events.log.reader import read
-from events.registry import BY_CLASS
-from events.subjects import family_wildcard
+from hindcast.events.codec import decode
+from hindcast.events.envelope import BlobRef, Fact, Recorded
+from hindcast.events.log.joined_log import RunLog
+from hindcast.events.log.port import Expectation
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import read
+from hindcast.events.registry import BY_CLASS
+from hindcast.events.subjects import family_wildcard
 
 
 class DemonstratedEpisode(msgspec.Struct, frozen=True, kw_only=True):

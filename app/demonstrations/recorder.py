@@ -16,24 +16,24 @@ from pathlib import Path
 
 import msgspec
 
-from actors.environments.browser import BrowserHost
-from actors.environments.web.definition import UNCHECKED, Check, WebTask
-from actors.environments.web.evaluators import evaluate
-from actors.environments.web.person import Person, PersonWorld, RecordingStopped, WatchedWindows
-from actors.environments.web.site import WebSite
-from actors.environments.web.tasks import as_task
-from actors.environments.world import BrowserWorld
-from actors.episodes.answerers import PersonAnswerer
-from actors.episodes.episode import Episode
-from actors.episodes.screenshots import EpisodeScreenshots, ScreenshotBudget
-from actors.scaffold.scaffold import scaffold_of
-from app.demonstrations.pending import DemonstratedEpisode, PendingEpisode, appending, request_for
-from app.runs.runs import RunHandle
-from app.system.sites import login_states
-from core.domain.evidence import Evidence
-from core.models.folders import policy_folder
-from core.models.tokenizer import load_tokenizer
-from core.settings.schema import Settings
+from hindcast.actors.environments.browser import BrowserHost
+from hindcast.actors.environments.web.definition import UNCHECKED, Check, WebTask
+from hindcast.actors.environments.web.evaluators import evaluate
+from hindcast.actors.environments.web.person import Person, PersonWorld, RecordingStopped, WatchedWindows
+from hindcast.actors.environments.web.site import WebSite
+from hindcast.actors.environments.web.tasks import as_task
+from hindcast.actors.environments.world import BrowserWorld
+from hindcast.actors.episodes.answerers import PersonAnswerer
+from hindcast.actors.episodes.episode import Episode
+from hindcast.actors.episodes.screenshots import EpisodeScreenshots, ScreenshotBudget
+from hindcast.actors.scaffold.scaffold import scaffold_of
+from hindcast.app.demonstrations.pending import DemonstratedEpisode, PendingEpisode, appending, request_for
+from hindcast.app.runs.runs import RunHandle
+from hindcast.app.system.sites import login_states
+from hindcast.core.domain.evidence import Evidence
+from hindcast.core.models.folders import policy_folder
+from hindcast.core.models.tokenizer import load_tokenizer
+from hindcast.core.settings.schema import Settings
 
 NAME = "recorder"
 """Who records: `actor.recorder` plays the episode, by its facts."""

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-from core.errors import HindcastError
+from hindcast.core.errors import HindcastError
 
 DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
 

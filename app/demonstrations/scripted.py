@@ -11,19 +11,19 @@ from pathlib import Path
 
 import structlog
 
-from actors.environments.base import EpisodeWorld, TaskSource
-from actors.environments.browser import BrowserHost
-from actors.environments.demonstrator import DEMONSTRATORS
-from actors.judges.rules import EVALUATORS
-from app.bootstrap import task_sources
-from app.system.sites import sites_running
-from core.domain.action import Action
-from core.domain.task import Task
-from core.errors import EnvironmentFailed
-from core.grammar.answer_parser import format_answer
-from core.settings.schema import Settings
-from learner.base_policy.lookups import Sample
-from learner.base_policy.samples import append_samples
+from hindcast.actors.environments.base import EpisodeWorld, TaskSource
+from hindcast.actors.environments.browser import BrowserHost
+from hindcast.actors.environments.demonstrator import DEMONSTRATORS
+from hindcast.actors.judges.rules import EVALUATORS
+from hindcast.app.bootstrap import task_sources
+from hindcast.app.system.sites import sites_running
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import EnvironmentFailed
+from hindcast.core.grammar.answer_parser import format_answer
+from hindcast.core.settings.schema import Settings
+from hindcast.learner.base_policy.lookups import Sample
+from hindcast.learner.base_policy.samples import append_samples
 
 FIRST_SEED = 2_000_000
 """Demonstrations use task seeds from here on; training and evaluation never do."""

@@ -1,4 +1,4 @@
-"""Build the site: `python -m app.docs_site [--to FOLDER] [--home HOME]`, as `make docs` does."""
+"""Build the site: `python -m hindcast.app.docs_site [--to FOLDER] [--home HOME]`, as `make docs` does."""
 
 import asyncio
 import shutil
@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from app.cli import leave
-from app.docs_site.pictures import make_run, take_pictures
-from app.docs_site.site import configuration, write_pages
-from core.errors import HindcastError
-from core.scratch import scratch_folder
+from hindcast.app.cli import leave
+from hindcast.app.docs_site.pictures import make_run, take_pictures
+from hindcast.app.docs_site.site import configuration, write_pages
+from hindcast.core.errors import HindcastError
+from hindcast.core.scratch import scratch_folder
 
 BUILT_S = 300.0
 """Building takes seconds."""

@@ -6,8 +6,8 @@ from typing import Any
 
 import typer
 
-from app.cli import app
-from app.docs_site.markdown import code, table
+from hindcast.app.cli import app
+from hindcast.app.docs_site.markdown import code, table
 
 
 def commands() -> Iterator[tuple[str, Any]]:

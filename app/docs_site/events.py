@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-import events.catalogue  # noqa: F401  # fills the registry
-from app.docs_site.attributes import attributes_of
-from app.docs_site.markdown import code, table
-from events.envelope import Envelope, Fact
-from events.registry import BY_NAME, FactType
+import hindcast.events.catalogue  # noqa: F401  # fills the registry
+from hindcast.app.docs_site.attributes import attributes_of
+from hindcast.app.docs_site.markdown import code, table
+from hindcast.events.envelope import Envelope, Fact
+from hindcast.events.registry import BY_NAME, FactType
 
 _FIELDS = ("field", "type", "default", "meaning")
 

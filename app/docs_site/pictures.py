@@ -10,10 +10,10 @@ from pathlib import Path
 
 from playwright.async_api import Page, async_playwright
 
-from actors.environments.chromium import FLAGS, find_browser
-from app.page.server import serve_page
-from app.system.listen_addresses import with_token
-from core.errors import HindcastError
+from hindcast.actors.environments.chromium import FLAGS, find_browser
+from hindcast.app.page.server import serve_page
+from hindcast.app.system.listen_addresses import with_token
+from hindcast.core.errors import HindcastError
 
 RUN = "first"
 UPDATES = 6
@@ -38,8 +38,9 @@ def make_run(home: Path) -> None:
     """
     command = [
         sys.executable,
+        "-P",
         "-c",
-        "from app.cli import main; main()",
+        "from hindcast.app.cli import main; main()",
         "start",
         "--run",
         RUN,

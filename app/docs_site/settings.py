@@ -2,11 +2,11 @@
 
 from collections import defaultdict
 
-from app.docs_site.markdown import code, table
-from app.settings.allowed_values import allowed_values
-from app.settings.configuration import fields
-from core.settings.schema import Settings
-from core.text.toml import as_toml
+from hindcast.app.docs_site.markdown import code, table
+from hindcast.app.settings.allowed_values import allowed_values
+from hindcast.app.settings.configuration import fields
+from hindcast.core.settings.schema import Settings
+from hindcast.core.text.toml import as_toml
 
 
 def settings_page() -> str:

@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from app.docs_site.commands import commands_page
-from app.docs_site.events import events_page
-from app.docs_site.markdown import relink
-from app.docs_site.readmodel import readmodel_page
-from app.docs_site.settings import settings_page
-from core.text.toml import as_toml
+from hindcast.app.docs_site.commands import commands_page
+from hindcast.app.docs_site.events import events_page
+from hindcast.app.docs_site.markdown import relink
+from hindcast.app.docs_site.readmodel import readmodel_page
+from hindcast.app.docs_site.settings import settings_page
+from hindcast.core.text.toml import as_toml
 
 ROOT = Path(__file__).parents[2]
 CARD = "core/models/base/MODEL_CARD.md"

@@ -14,28 +14,34 @@ from typing import NamedTuple
 
 import msgspec
 
-from actors.endpoint.client import Endpoint
-from actors.engines.endpoint import EndpointEngine
-from actors.engines.in_process import InProcessEngine
-from actors.environments.base import TaskSource
-from actors.environments.browser import BrowserHost
-from actors.environments.web.starts import Starts
-from actors.episodes.actor import run_actor
-from actors.judges.role import run_judge
-from app.system.judges import open_judges
-from app.system.sites import sites_running
-from core.domain.evidence import Outcome
-from core.domain.task import Task
-from core.errors import HindcastError
-from core.rl.statistics import mean_interval, wilson
-from core.scratch import scratch_folder
-from core.settings.schema import Settings
-from events.catalogue import EpisodeAbandoned, EpisodeEnded, EpisodeJudged, EpisodeRequested, StepTaken
-from events.catalogue.episode import StepResult
-from events.log.memory import MemoryLog
-from events.log.publisher import Publisher
-from events.log.reader import tail
-from storage.blobs.store import BlobStore
+from hindcast.actors.endpoint.client import Endpoint
+from hindcast.actors.engines.endpoint import EndpointEngine
+from hindcast.actors.engines.in_process import InProcessEngine
+from hindcast.actors.environments.base import TaskSource
+from hindcast.actors.environments.browser import BrowserHost
+from hindcast.actors.environments.web.starts import Starts
+from hindcast.actors.episodes.actor import run_actor
+from hindcast.actors.judges.role import run_judge
+from hindcast.app.system.judges import open_judges
+from hindcast.app.system.sites import sites_running
+from hindcast.core.domain.evidence import Outcome
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import HindcastError
+from hindcast.core.rl.statistics import mean_interval, wilson
+from hindcast.core.scratch import scratch_folder
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import (
+    EpisodeAbandoned,
+    EpisodeEnded,
+    EpisodeJudged,
+    EpisodeRequested,
+    StepTaken,
+)
+from hindcast.events.catalogue.episode import StepResult
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import tail
+from hindcast.storage.blobs.store import BlobStore
 
 FIRST_SEED = 1_000_000
 """Evaluation draws seeds from here on; training, demonstrations and tuning use others."""

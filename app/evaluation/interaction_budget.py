@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from app.evaluation.evaluation import EvaluatedEpisode
-from core.rl.statistics import wilson
-from events.catalogue import EpisodeRequested
+from hindcast.app.evaluation.evaluation import EvaluatedEpisode
+from hindcast.core.rl.statistics import wilson
+from hindcast.events.catalogue import EpisodeRequested
 
 
 class BudgetPoint(msgspec.Struct, frozen=True, kw_only=True):

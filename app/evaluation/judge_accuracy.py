@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from actors.judges.base import AnyJudge, EpisodeModelJudge, Opinion, judge_in_time, undecided
-from actors.judges.episode_transcript import read_story
-from actors.judges.second_opinion import read_verdicts
-from actors.replay.bounded_map import each
-from actors.replay.recorded import EpisodeSelection, RecordedEpisode, recorded_episodes
-from app.runs.sources import Source
-from core.rl.confusion import (
+from hindcast.actors.judges.base import AnyJudge, EpisodeModelJudge, Opinion, judge_in_time, undecided
+from hindcast.actors.judges.episode_transcript import read_story
+from hindcast.actors.judges.second_opinion import read_verdicts
+from hindcast.actors.replay.bounded_map import each
+from hindcast.actors.replay.recorded import EpisodeSelection, RecordedEpisode, recorded_episodes
+from hindcast.app.runs.sources import Source
+from hindcast.core.rl.confusion import (
     Confusion,
     balanced_accuracy,
     majority_baseline,
@@ -21,11 +21,11 @@ from core.rl.confusion import (
     of_successes,
     plain_accuracy,
 )
-from core.rl.held_out import is_held_out
-from core.rl.statistics import Interval
-from events.catalogue import EpisodeEnded
-from events.log.port import EventLog
-from storage.blobs.store import BlobStore
+from hindcast.core.rl.held_out import is_held_out
+from hindcast.core.rl.statistics import Interval
+from hindcast.events.catalogue import EpisodeEnded
+from hindcast.events.log.port import EventLog
+from hindcast.storage.blobs.store import BlobStore
 
 AT_ONCE = 4
 """Episodes judged at the same time, as in a run."""

@@ -5,8 +5,8 @@ from contextlib import AsyncExitStack
 
 import msgspec
 
-from actors.judges.base import AnyJudge
-from actors.judges.second_opinion import (
+from hindcast.actors.judges.base import AnyJudge
+from hindcast.actors.judges.second_opinion import (
     Agreement,
     SecondOpinion,
     agreement_of,
@@ -14,14 +14,14 @@ from actors.judges.second_opinion import (
     save,
     second_opinion,
 )
-from actors.replay.bounded_map import each
-from actors.replay.recorded import EpisodeSelection, RecordedEpisode, recorded_episodes
-from app.runs.folded_read_model import fold_now
-from app.runs.runs import RunHandle
-from app.runs.sources import Source
-from core.errors import SettingsError
-from events.catalogue import EpisodeJudged
-from events.log.publisher import Publisher
+from hindcast.actors.replay.bounded_map import each
+from hindcast.actors.replay.recorded import EpisodeSelection, RecordedEpisode, recorded_episodes
+from hindcast.app.runs.folded_read_model import fold_now
+from hindcast.app.runs.runs import RunHandle
+from hindcast.app.runs.sources import Source
+from hindcast.core.errors import SettingsError
+from hindcast.events.catalogue import EpisodeJudged
+from hindcast.events.log.publisher import Publisher
 
 AT_ONCE = 4
 """Episodes judged at the same time, as in a run; in batches of an endpoint as many as a batch holds."""

@@ -8,23 +8,29 @@ from typing import NamedTuple
 
 import msgspec
 
-from actors.environments.store.evaluators import ending_of
-from actors.environments.store.goals.instruction_parser import goal_said
-from actors.environments.store.goals.visits import StartPage
-from actors.environments.store.hindsight import first_achieved, hindsight_of, meaning
-from actors.environments.store.relevance import Walk
-from actors.environments.store.tasks import ENVIRONMENT
-from actors.relabelers.base import AchievedGoal, PlayedEpisode, Relabeler, RelabelResult
-from actors.relabelers.role import goals_found, pages_of
-from actors.replay.bounded_map import each
-from actors.replay.recorded import EpisodeSelection, RecordedEpisode, recorded_episodes
-from app.runs.sources import Source
-from core.domain.observation import Page
-from core.errors import BlobCorrupt, BlobMissing, RelabelerFailed, RelabelerUnavailable
-from core.rl.confusion import Confusion, balanced_accuracy, majority_baseline, of_failures, of_successes
-from core.rl.held_out import is_held_out
-from core.rl.statistics import Interval, proportion
-from events.catalogue import EpisodeEnded
+from hindcast.actors.environments.store.evaluators import ending_of
+from hindcast.actors.environments.store.goals.instruction_parser import goal_said
+from hindcast.actors.environments.store.goals.visits import StartPage
+from hindcast.actors.environments.store.hindsight import first_achieved, hindsight_of, meaning
+from hindcast.actors.environments.store.relevance import Walk
+from hindcast.actors.environments.store.tasks import ENVIRONMENT
+from hindcast.actors.relabelers.base import AchievedGoal, PlayedEpisode, Relabeler, RelabelResult
+from hindcast.actors.relabelers.role import goals_found, pages_of
+from hindcast.actors.replay.bounded_map import each
+from hindcast.actors.replay.recorded import EpisodeSelection, RecordedEpisode, recorded_episodes
+from hindcast.app.runs.sources import Source
+from hindcast.core.domain.observation import Page
+from hindcast.core.errors import BlobCorrupt, BlobMissing, RelabelerFailed, RelabelerUnavailable
+from hindcast.core.rl.confusion import (
+    Confusion,
+    balanced_accuracy,
+    majority_baseline,
+    of_failures,
+    of_successes,
+)
+from hindcast.core.rl.held_out import is_held_out
+from hindcast.core.rl.statistics import Interval, proportion
+from hindcast.events.catalogue import EpisodeEnded
 
 AT_ONCE = 4
 """Episodes relabelled at the same time, as in a run."""

@@ -7,16 +7,16 @@ from statistics import fmean
 import msgspec
 import structlog
 
-from actors.environments.browser import BrowserHost
-from actors.environments.demonstrator import DEMONSTRATORS
-from actors.environments.site import Venue
-from app.bootstrap import task_sources
-from app.demonstrations.scripted import FIRST_SEED, demonstrate
-from app.system.sites import sites_running
-from core.domain.task import Task
-from core.errors import EnvironmentFailed, SettingsError
-from core.settings.schema import Settings
-from core.text.nearest import advice
+from hindcast.actors.environments.browser import BrowserHost
+from hindcast.actors.environments.demonstrator import DEMONSTRATORS
+from hindcast.actors.environments.site import Venue
+from hindcast.app.bootstrap import task_sources
+from hindcast.app.demonstrations.scripted import FIRST_SEED, demonstrate
+from hindcast.app.system.sites import sites_running
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import EnvironmentFailed, SettingsError
+from hindcast.core.settings.schema import Settings
+from hindcast.core.text.nearest import advice
 
 log = structlog.get_logger()
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import msgspec
 
-from actors.curriculum.pool import task_name
-from app.evaluation.evaluation import FamilyResult, OutcomeTally, plan_attempts, play
-from core.domain.task import Task
-from core.seeds import derive_seed
-from core.settings.schema import Settings
-from core.text.toml import as_toml
+from hindcast.actors.curriculum.pool import task_name
+from hindcast.app.evaluation.evaluation import FamilyResult, OutcomeTally, plan_attempts, play
+from hindcast.core.domain.task import Task
+from hindcast.core.seeds import derive_seed
+from hindcast.core.settings.schema import Settings
+from hindcast.core.text.toml import as_toml
 
 
 class TaskResult(msgspec.Struct, frozen=True, kw_only=True):

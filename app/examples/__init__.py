@@ -1,1 +1,1 @@
-"""Consumers to attach and to copy from: `hindcast attach app.examples.success_watcher:consumer`. See docs/attach.md."""
+"""Consumers to attach and to copy from: `hindcast attach hindcast.app.examples.success_watcher:consumer`. See docs/attach.md."""

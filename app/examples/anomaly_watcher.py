@@ -8,8 +8,8 @@ import os
 import sys
 from statistics import median
 
-from app.attach import Recorded
-from events.catalogue import UpdateApplied
+from hindcast.app.attach import Recorded
+from hindcast.events.catalogue import UpdateApplied
 
 TIMES, WINDOW, FEWEST = float(os.environ.get("ANOMALY_TIMES", "6")), 30, 8
 WATCHED = ("loss", "kl", "gradient_norm", "mismatch_kl", "staleness_mean", "entropy_estimate")

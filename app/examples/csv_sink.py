@@ -9,8 +9,8 @@ from pathlib import Path
 
 from sqlalchemy import Connection, text
 
-from app.attach import Recorded
-from events.catalogue import EpisodeJudged, UpdateApplied
+from hindcast.app.attach import Recorded
+from hindcast.events.catalogue import EpisodeJudged, UpdateApplied
 
 HEADS = {
     "verdicts.csv": ("position", "episode", "task", "judge", "outcome", "reward"),

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from sqlalchemy import Connection, text
 
-from app.attach import Recorded
-from events import catalogue as ev
+from hindcast.app.attach import Recorded
+from hindcast.events import catalogue as ev
 
 BEGIN, FORGET = "INSERT INTO said VALUES (:of, 0, '')", "DELETE FROM said WHERE episode = :of"
 TAKE = "INSERT INTO said SELECT :of, :at, :said FROM said WHERE episode = :of AND position = 0"

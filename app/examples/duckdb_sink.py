@@ -7,9 +7,9 @@ import os
 
 from sqlalchemy import Connection
 
-from app.attach import Recorded
-from core.errors import SettingsError
-from events.catalogue import EpisodeJudged, UpdateApplied
+from hindcast.app.attach import Recorded
+from hindcast.core.errors import SettingsError
+from hindcast.events.catalogue import EpisodeJudged, UpdateApplied
 
 VERDICTS = "verdicts(id TEXT UNIQUE, position BIGINT, episode TEXT, judge TEXT, outcome TEXT, reward DOUBLE)"
 UPDATES = "updates(id TEXT UNIQUE, position BIGINT, number BIGINT, model TEXT, loss DOUBLE, kl DOUBLE)"

@@ -1,7 +1,7 @@
 """How many episodes ended how: the smallest fold. `hindcast consumer show outcome_counts` shows its state."""
 
-from app.attach import Recorded
-from events.catalogue import EpisodeAbandoned, EpisodeCancelled, EpisodeEnded
+from hindcast.app.attach import Recorded
+from hindcast.events.catalogue import EpisodeAbandoned, EpisodeCancelled, EpisodeEnded
 
 
 class OutcomeCounts:

@@ -7,9 +7,9 @@ import sys
 
 from sqlalchemy import Connection, text
 
-from app.attach import Recorded
-from core.rl.statistics import wilson
-from events.catalogue import EpisodeJudged, EpisodeRequested
+from hindcast.app.attach import Recorded
+from hindcast.core.rl.statistics import wilson
+from hindcast.events.catalogue import EpisodeJudged, EpisodeRequested
 
 EPISODES, UNDER = int(os.environ.get("WATCH_EPISODES", "100")), float(os.environ.get("WATCH_UNDER", "0.2"))
 COMMAND = shlex.split(os.environ.get("WATCH_COMMAND", "true"))

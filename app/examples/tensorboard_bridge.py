@@ -7,8 +7,8 @@ from sqlalchemy import Connection, text
 from tensorboardX import FileWriter
 from tensorboardX.summary import scalar
 
-from app.attach import Recorded
-from events.catalogue import EpisodeJudged, EpisodeRequested, UpdateApplied
+from hindcast.app.attach import Recorded
+from hindcast.events.catalogue import EpisodeJudged, EpisodeRequested, UpdateApplied
 
 LAST = (
     "SELECT avg(won) FROM (SELECT won FROM tried WHERE at IS NOT NULL ORDER BY at DESC LIMIT 100) AS newest"

@@ -2,8 +2,8 @@
 
 from sqlalchemy import Connection, text
 
-from app.attach import Recorded
-from events.catalogue import EpisodeJudged
+from hindcast.app.attach import Recorded
+from hindcast.events.catalogue import EpisodeJudged
 
 
 def consumer(event: Recorded, db: Connection) -> None:

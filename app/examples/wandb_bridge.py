@@ -9,8 +9,8 @@ from typing import Any
 import wandb
 from sqlalchemy import Connection
 
-from app.attach import Recorded
-from events.catalogue import EpisodeJudged, RunStarted, UpdateApplied
+from hindcast.app.attach import Recorded
+from hindcast.events.catalogue import EpisodeJudged, RunStarted, UpdateApplied
 
 
 @cache

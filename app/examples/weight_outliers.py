@@ -5,9 +5,9 @@ from statistics import median
 
 from sqlalchemy import Connection, text
 
-from app.attach import Recorded
-from core.domain.arrays import unpack_floats, unpack_ids, unpack_positions
-from events.catalogue import BatchPlanned, StepTaken, UpdateApplied
+from hindcast.app.attach import Recorded
+from hindcast.core.domain.arrays import unpack_floats, unpack_ids, unpack_positions
+from hindcast.events.catalogue import BatchPlanned, StepTaken, UpdateApplied
 
 TIMES, RATIO = 5.0, 2.0
 """|advantage x weight| of a sample over the median of its mini-batch, rehearsed ones (0) left out; pi / mu of a sample, or its inverse."""

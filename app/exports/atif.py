@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from app.exports.atif_format import (
+from hindcast.app.exports.atif_format import (
     VERSION,
     Agent,
     ContentPart,
@@ -28,15 +28,15 @@ from app.exports.atif_format import (
     ToolCall,
     Trajectory,
 )
-from app.exports.document import document_of
-from app.exports.episodes import AssembledEpisode, AssembledStep
-from app.exports.functions import arguments_of, definitions, function_name
-from app.exports.output_folder import file_name
-from app.exports.writer import Sources
-from core.domain.arrays import unpack_floats, unpack_ids
-from core.grammar.answer_form import split_form
-from events.catalogue.episode import Screenshot
-from events.envelope import BlobRef, Recorded
+from hindcast.app.exports.document import document_of
+from hindcast.app.exports.episodes import AssembledEpisode, AssembledStep
+from hindcast.app.exports.functions import arguments_of, definitions, function_name
+from hindcast.app.exports.output_folder import file_name
+from hindcast.app.exports.writer import Sources
+from hindcast.core.domain.arrays import unpack_floats, unpack_ids
+from hindcast.core.grammar.answer_form import split_form
+from hindcast.events.catalogue.episode import Screenshot
+from hindcast.events.envelope import BlobRef, Recorded
 
 IMAGES = "images"
 KEY = "hindcast"

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from app.exports.writer import Origin
+from hindcast.app.exports.writer import Origin
 
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 LARGEST = "1M<n<10M"

@@ -10,12 +10,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from app.exports.card import Card, Split
-from app.exports.episodes import AssembledEpisode, AssembledStep
-from app.exports.parquet import TableFile
-from app.exports.writer import Sources
-from core.grammar.answer_form import split_form
-from events.envelope import Recorded
+from hindcast.app.exports.card import Card, Split
+from hindcast.app.exports.episodes import AssembledEpisode, AssembledStep
+from hindcast.app.exports.parquet import TableFile
+from hindcast.app.exports.writer import Sources
+from hindcast.core.grammar.answer_form import split_form
+from hindcast.events.envelope import Recorded
 
 SHARD_BYTES = 256 * 1024 * 1024
 """Of text, before it is compressed."""

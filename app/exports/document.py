@@ -8,14 +8,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from app.exports.episodes import AssembledEpisode, AssembledStep
-from app.exports.writer import Sources
-from core.domain.action import Action
-from core.domain.evidence import Evidence
-from core.domain.observation import Page
-from core.domain.task import Task
-from core.grammar.answer_form import split_form
-from events.catalogue.episode import EndReason, StepResult
+from hindcast.app.exports.episodes import AssembledEpisode, AssembledStep
+from hindcast.app.exports.writer import Sources
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.evidence import Evidence
+from hindcast.core.domain.observation import Page
+from hindcast.core.domain.task import Task
+from hindcast.core.grammar.answer_form import split_form
+from hindcast.events.catalogue.episode import EndReason, StepResult
 
 FORMAT: Literal["hindcast-episode/1"] = "hindcast-episode/1"
 

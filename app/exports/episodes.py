@@ -8,7 +8,7 @@ from collections.abc import Container
 
 import msgspec
 
-from events.catalogue import (
+from hindcast.events.catalogue import (
     EpisodeAbandoned,
     EpisodeCancelled,
     EpisodeEnded,
@@ -16,7 +16,7 @@ from events.catalogue import (
     EpisodeStarted,
     StepTaken,
 )
-from events.envelope import Recorded
+from hindcast.events.envelope import Recorded
 
 
 class AssembledStep(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,12 +6,12 @@ from typing import Literal, assert_never, get_args
 
 from sqlalchemy import Connection
 
-from app.exports.output_folder import whole_folder
-from app.exports.writer import Exported, Origin, Sources, Writer, choose, write_export
-from app.revision import code_revision
-from app.runs.sources import Source
-from storage.readmodel.episode_filter import EpisodeFilter
-from storage.readmodel.query_parts import position_of
+from hindcast.app.exports.output_folder import whole_folder
+from hindcast.app.exports.writer import Exported, Origin, Sources, Writer, choose, write_export
+from hindcast.app.revision import code_revision
+from hindcast.app.runs.sources import Source
+from hindcast.storage.readmodel.episode_filter import EpisodeFilter
+from hindcast.storage.readmodel.query_parts import position_of
 
 Format = Literal["parquet", "jsonl", "atif", "sts", "html", "dataset"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -32,27 +32,27 @@ def _open_writer(name: Format, folder: Path, sources: Sources, source: Source) -
     """A format's modules are imported when it is asked for: some take a second."""
     match name:
         case "parquet":
-            from app.exports.parquet import ParquetWriter
+            from hindcast.app.exports.parquet import ParquetWriter
 
             return ParquetWriter(folder, sources)
         case "jsonl":
-            from app.exports.jsonl import JsonlWriter
+            from hindcast.app.exports.jsonl import JsonlWriter
 
             return JsonlWriter(folder, sources)
         case "atif":
-            from app.exports.atif import AtifWriter
+            from hindcast.app.exports.atif import AtifWriter
 
             return AtifWriter(folder, sources)
         case "sts":
-            from app.exports.sts import StsWriter
+            from hindcast.app.exports.sts import StsWriter
 
             return StsWriter(folder, sources)
         case "html":
-            from app.exports.html import HtmlWriter
+            from hindcast.app.exports.html import HtmlWriter
 
             return HtmlWriter(folder, sources, source)
         case "dataset":
-            from app.exports.dataset import DatasetWriter
+            from hindcast.app.exports.dataset import DatasetWriter
 
             return DatasetWriter(folder, sources)
         case _:

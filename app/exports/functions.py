@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from core.domain.action import ACTIONS, Action
+from hindcast.core.domain.action import ACTIONS, Action
 
 
 def function_name(action: str) -> str:

@@ -10,15 +10,15 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from app.exports.episodes import AssembledEpisode
-from app.exports.output_folder import file_name
-from app.exports.writer import Sources
-from app.page.rendering import FOLDER, environment
-from app.page.step_detail import step_in_full
-from app.page.views.episode import EpisodePage, with_frames
-from app.runs.sources import Source
-from events.envelope import BlobRef, Recorded
-from storage.readmodel.queries import show_episode
+from hindcast.app.exports.episodes import AssembledEpisode
+from hindcast.app.exports.output_folder import file_name
+from hindcast.app.exports.writer import Sources
+from hindcast.app.page.rendering import FOLDER, environment
+from hindcast.app.page.step_detail import step_in_full
+from hindcast.app.page.views.episode import EpisodePage, with_frames
+from hindcast.app.runs.sources import Source
+from hindcast.events.envelope import BlobRef, Recorded
+from hindcast.storage.readmodel.queries import show_episode
 
 LAYOUT = "file.html"
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import msgspec
 
-from app.exports.document import document_of
-from app.exports.episodes import AssembledEpisode
-from app.exports.lines import to_line
-from app.exports.writer import Sources
-from events.envelope import Recorded
+from hindcast.app.exports.document import document_of
+from hindcast.app.exports.episodes import AssembledEpisode
+from hindcast.app.exports.lines import to_line
+from hindcast.app.exports.writer import Sources
+from hindcast.events.envelope import Recorded
 
 FACTS, EPISODES = "facts.jsonl", "episodes.jsonl"
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from core.errors import HindcastError
-from events.envelope import Envelope, Recorded
+from hindcast.core.errors import HindcastError
+from hindcast.events.envelope import Envelope, Recorded
 
 BYTES, FLOAT, MAP = "$bytes", "$float", "$map"
 NO_LINE = (

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from core.errors import HindcastError
-from events.disk import Disk
+from hindcast.core.errors import HindcastError
+from hindcast.events.disk import Disk
 
 PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,120}")
 """Names that are files of the folder they are meant for: a log may come from anybody."""

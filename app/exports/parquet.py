@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from app.exports.episodes import AssembledEpisode
-from app.exports.tables import TABLES, schema_of
-from app.exports.writer import Sources, Verdict
-from core.domain.arrays import unpack_floats, unpack_ids
-from events.catalogue import (
+from hindcast.app.exports.episodes import AssembledEpisode
+from hindcast.app.exports.tables import TABLES, schema_of
+from hindcast.app.exports.writer import Sources, Verdict
+from hindcast.core.domain.arrays import unpack_floats, unpack_ids
+from hindcast.events.catalogue import (
     EpisodeAbandoned,
     EpisodeCancelled,
     EpisodeEnded,
@@ -26,7 +26,7 @@ from events.catalogue import (
     VerdictDisputed,
     WeightsPublished,
 )
-from events.envelope import Recorded
+from hindcast.events.envelope import Recorded
 
 ROWS_IN_GROUP = 4096
 COMPRESSION = "zstd"

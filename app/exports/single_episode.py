@@ -6,19 +6,19 @@ from typing import NamedTuple
 import msgspec
 from sqlalchemy import Connection
 
-from app.exports.atif import trajectory_of
-from app.exports.document import document_of
-from app.exports.episodes import AssembledEpisode, EpisodeAssembler
-from app.exports.export import origin_of
-from app.exports.html import EpisodeFile
-from app.exports.output_folder import file_name
-from app.exports.writer import Sources, Verdict
-from app.runs.sources import Source
-from core.text.nearest import advice
-from events.log.reader import read
-from storage.readmodel.episode_filter import EpisodeFilter
-from storage.readmodel.queries import show_episode
-from storage.readmodel.query_parts import NotInReadModel
+from hindcast.app.exports.atif import trajectory_of
+from hindcast.app.exports.document import document_of
+from hindcast.app.exports.episodes import AssembledEpisode, EpisodeAssembler
+from hindcast.app.exports.export import origin_of
+from hindcast.app.exports.html import EpisodeFile
+from hindcast.app.exports.output_folder import file_name
+from hindcast.app.exports.writer import Sources, Verdict
+from hindcast.app.runs.sources import Source
+from hindcast.core.text.nearest import advice
+from hindcast.events.log.reader import read
+from hindcast.storage.readmodel.episode_filter import EpisodeFilter
+from hindcast.storage.readmodel.queries import show_episode
+from hindcast.storage.readmodel.query_parts import NotInReadModel
 
 FORMATS = {"html": "text/html; charset=utf-8", "atif": "application/json", "json": "application/json"}
 """With their media types."""

@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from app.exports.episodes import AssembledEpisode
-from app.exports.functions import arguments_of, function_name
-from app.exports.output_folder import file_name
-from app.exports.writer import Sources
-from core.domain.arrays import unpack_ids
-from core.grammar.answer_form import split_form
-from events.envelope import BlobRef, Recorded
+from hindcast.app.exports.episodes import AssembledEpisode
+from hindcast.app.exports.functions import arguments_of, function_name
+from hindcast.app.exports.output_folder import file_name
+from hindcast.app.exports.writer import Sources
+from hindcast.core.domain.arrays import unpack_ids
+from hindcast.core.grammar.answer_form import split_form
+from hindcast.events.envelope import BlobRef, Recorded
 
 HARNESS = "hindcast"
 MISSING = "(this page was not recorded, or was let go of since)"

@@ -14,19 +14,19 @@ from typing import Any, Protocol
 import msgspec
 from sqlalchemy import Connection
 
-from app.exports.episodes import AssembledEpisode, EpisodeAssembler
-from core.domain.observation import Page
-from core.errors import HindcastError
-from core.prompts.rendering import RENDERERS
-from core.settings.schema import Settings
-from events.catalogue import RunStarted
-from events.envelope import BlobRef, Recorded
-from events.log.hash_chain import RollingDigest
-from events.log.port import EventLog
-from events.log.reader import read
-from storage.blobs.store import BlobStore
-from storage.readmodel.episode_filter import EpisodeFilter, matching_episodes, verdicts_of
-from storage.readmodel.results import VerdictRow
+from hindcast.app.exports.episodes import AssembledEpisode, EpisodeAssembler
+from hindcast.core.domain.observation import Page
+from hindcast.core.errors import HindcastError
+from hindcast.core.prompts.rendering import RENDERERS
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import RunStarted
+from hindcast.events.envelope import BlobRef, Recorded
+from hindcast.events.log.hash_chain import RollingDigest
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.reader import read
+from hindcast.storage.blobs.store import BlobStore
+from hindcast.storage.readmodel.episode_filter import EpisodeFilter, matching_episodes, verdicts_of
+from hindcast.storage.readmodel.results import VerdictRow
 
 MANIFEST = "export.json"
 

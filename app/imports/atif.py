@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from app.exports.atif import KEY
-from app.exports.atif_format import READ, ObservationResult, Step, Trajectory
-from app.exports.document import FORMAT, DocumentStep, EpisodeDocument
-from app.exports.functions import action_of
-from app.imports.documents import DocumentError, decoded
-from core.domain.observation import Page
+from hindcast.app.exports.atif import KEY
+from hindcast.app.exports.atif_format import READ, ObservationResult, Step, Trajectory
+from hindcast.app.exports.document import FORMAT, DocumentStep, EpisodeDocument
+from hindcast.app.exports.functions import action_of
+from hindcast.app.imports.documents import DocumentError, decoded
+from hindcast.core.domain.observation import Page
 
 
 def document_of_trajectory(content: bytes) -> EpisodeDocument:

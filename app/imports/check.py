@@ -2,15 +2,15 @@
 
 from collections.abc import Mapping
 
-from actors.environments.base import TaskSource
-from actors.judges.rules import EVALUATORS
-from app.exports.document import DocumentStep, EpisodeDocument
-from app.imports.documents import DocumentError
-from core.domain.action import ACTIONS, Action
-from core.domain.task import Task
-from core.errors import SettingsError
-from core.settings.schema import Settings
-from core.text.nearest import advice
+from hindcast.actors.environments.base import TaskSource
+from hindcast.actors.judges.rules import EVALUATORS
+from hindcast.app.exports.document import DocumentStep, EpisodeDocument
+from hindcast.app.imports.documents import DocumentError
+from hindcast.core.domain.action import ACTIONS, Action
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.schema import Settings
+from hindcast.core.text.nearest import advice
 
 PLAIN_GOALS = {"store", "miniwob", "webshop"}
 """Environments whose goals are plain values. Those of others say what is run and where one logs in: a file does not."""

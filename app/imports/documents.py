@@ -11,9 +11,9 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
 
-from app.exports.document import EpisodeDocument
-from app.exports.writer import MANIFEST
-from core.errors import HindcastError
+from hindcast.app.exports.document import EpisodeDocument
+from hindcast.app.exports.writer import MANIFEST
+from hindcast.core.errors import HindcastError
 
 Format = Literal["jsonl", "atif"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -50,7 +50,7 @@ def read_documents(path: Path, format_name: Format) -> Iterator[LocatedDocument]
         ImportRefused: the file cannot be read, or holds something else.
 
     """
-    from app.imports.atif import document_of_trajectory
+    from hindcast.app.imports.atif import document_of_trajectory
 
     found = _lines(path) if format_name == "jsonl" else _files(path)
     for where, content in found:

@@ -14,11 +14,11 @@ from pathlib import Path
 
 import msgspec
 
-from app.bootstrap import task_sources
-from app.demonstrations.pending import Appender, appending
-from app.exports.document import EpisodeDocument
-from app.imports.check import check
-from app.imports.documents import (
+from hindcast.app.bootstrap import task_sources
+from hindcast.app.demonstrations.pending import Appender, appending
+from hindcast.app.exports.document import EpisodeDocument
+from hindcast.app.imports.check import check
+from hindcast.app.imports.documents import (
     DocumentError,
     Format,
     ImportRefused,
@@ -26,11 +26,11 @@ from app.imports.documents import (
     read_documents,
     refused,
 )
-from app.imports.player import SOURCE, play, request_of
-from app.runs.runs import RunHandle
-from core.models.folders import policy_folder
-from core.models.tokenizer import load_tokenizer
-from core.settings.schema import Settings
+from hindcast.app.imports.player import SOURCE, play, request_of
+from hindcast.app.runs.runs import RunHandle
+from hindcast.core.models.folders import policy_folder
+from hindcast.core.models.tokenizer import load_tokenizer
+from hindcast.core.settings.schema import Settings
 
 NAME = "importer"
 """Who imports: `actor.importer` plays the episodes, by their facts."""

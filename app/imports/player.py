@@ -8,24 +8,24 @@ from typing import Any
 
 import msgspec
 
-from actors.environments.base import ResetResult, StepOutcome, WindowImage
-from actors.environments.snapshot import observe
-from actors.episodes.answerers import RecordedAnswerer
-from actors.episodes.episode import Episode
-from actors.episodes.screenshots import EpisodeScreenshots, ScreenshotBudget
-from actors.judges.base import reach_judgment
-from actors.judges.rules import RuleJudge
-from actors.scaffold.scaffold import scaffold_of
-from app.demonstrations.pending import DemonstratedEpisode, PendingEpisode, request_for
-from app.exports.document import EpisodeDocument
-from app.imports.documents import DocumentError
-from core.domain.action import Action, ParseFailure
-from core.domain.evidence import Evidence
-from core.domain.task import Task
-from core.errors import EngineFailed, SettingsError
-from core.ids import digest_hex
-from core.settings.schema import Settings
-from events.catalogue import EpisodeRequested
+from hindcast.actors.environments.base import ResetResult, StepOutcome, WindowImage
+from hindcast.actors.environments.snapshot import observe
+from hindcast.actors.episodes.answerers import RecordedAnswerer
+from hindcast.actors.episodes.episode import Episode
+from hindcast.actors.episodes.screenshots import EpisodeScreenshots, ScreenshotBudget
+from hindcast.actors.judges.base import reach_judgment
+from hindcast.actors.judges.rules import RuleJudge
+from hindcast.actors.scaffold.scaffold import scaffold_of
+from hindcast.app.demonstrations.pending import DemonstratedEpisode, PendingEpisode, request_for
+from hindcast.app.exports.document import EpisodeDocument
+from hindcast.app.imports.documents import DocumentError
+from hindcast.core.domain.action import Action, ParseFailure
+from hindcast.core.domain.evidence import Evidence
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import EngineFailed, SettingsError
+from hindcast.core.ids import digest_hex
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import EpisodeRequested
 
 SOURCE = "imported"
 """Where a task comes from that came with its demonstration."""

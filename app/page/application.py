@@ -23,29 +23,29 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from app.exports.single_episode import EpisodeAsFile, episode_as_file
-from app.page.forms import FormHandler
-from app.page.guard import Guard
-from app.page.live import LIVE_POLL_S, LivePositions, mark
-from app.page.page_query import PageQuery
-from app.page.rendering import FOLDER, environment
-from app.page.runs import OpenRuns
-from app.page.step_detail import screenshot, step_detail
-from app.page.views.compare import compare
-from app.page.views.consumers import consumers
-from app.page.views.episode import episode
-from app.page.views.episodes import episode_table
-from app.page.views.lineage import lineage_of
-from app.page.views.overview import overview
-from app.page.views.policies import policies
-from app.page.views.settings import settings
-from app.page.views.tasks import curriculum
-from app.page.views.timeline import timeline
-from app.runs.runs import NoSuchRun
-from app.system.system_state import is_running
-from core.errors import BlobMissing, HindcastError, NoSuchPlace
-from storage.readmodel.database import ReadModelUnavailable
-from storage.readmodel.query_parts import NotInReadModel
+from hindcast.app.exports.single_episode import EpisodeAsFile, episode_as_file
+from hindcast.app.page.forms import FormHandler
+from hindcast.app.page.guard import Guard
+from hindcast.app.page.live import LIVE_POLL_S, LivePositions, mark
+from hindcast.app.page.page_query import PageQuery
+from hindcast.app.page.rendering import FOLDER, environment
+from hindcast.app.page.runs import OpenRuns
+from hindcast.app.page.step_detail import screenshot, step_detail
+from hindcast.app.page.views.compare import compare
+from hindcast.app.page.views.consumers import consumers
+from hindcast.app.page.views.episode import episode
+from hindcast.app.page.views.episodes import episode_table
+from hindcast.app.page.views.lineage import lineage_of
+from hindcast.app.page.views.overview import overview
+from hindcast.app.page.views.policies import policies
+from hindcast.app.page.views.settings import settings
+from hindcast.app.page.views.tasks import curriculum
+from hindcast.app.page.views.timeline import timeline
+from hindcast.app.runs.runs import NoSuchRun
+from hindcast.app.system.system_state import is_running
+from hindcast.core.errors import BlobMissing, HindcastError, NoSuchPlace
+from hindcast.storage.readmodel.database import ReadModelUnavailable
+from hindcast.storage.readmodel.query_parts import NotInReadModel
 
 KEEP_ALIVE_S = 15.0
 """A stream that says nothing for longer is taken for dead by some browsers and proxies."""

@@ -12,10 +12,10 @@ from typing import TypeVar
 import msgspec
 from markupsafe import Markup
 
-from app.page.plane import Plane, drawn_out, frame, round_values, svg, tick_labels
-from core.rl.statistics import standardized
-from storage.readmodel.outcome_counts import Families, added
-from storage.readmodel.results import MetricColumn
+from hindcast.app.page.plane import Plane, drawn_out, frame, round_values, svg, tick_labels
+from hindcast.core.rl.statistics import standardized
+from hindcast.storage.readmodel.outcome_counts import Families, added
+from hindcast.storage.readmodel.results import MetricColumn
 
 Shown = TypeVar("Shown")
 

@@ -14,11 +14,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from app.page.runs import OpenRuns
-from app.runs.author import this_user
-from app.runs.controls import Command, ask_run
-from app.runs.dispute import dispute
-from core.errors import SettingsError
+from hindcast.app.page.runs import OpenRuns
+from hindcast.app.runs.author import this_user
+from hindcast.app.runs.controls import Command, ask_run
+from hindcast.app.runs.dispute import dispute
+from hindcast.core.errors import SettingsError
 
 FIELD = "form"
 """Of the word that our own forms carry."""

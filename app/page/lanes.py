@@ -4,8 +4,8 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from app.page.plane import svg
-from app.page.views.timeline import Bar, TimelinePage
+from hindcast.app.page.plane import svg
+from hindcast.app.page.views.timeline import Bar, TimelinePage
 
 TOP = 22
 ROW, GAP, BAR = 12, 12, 9

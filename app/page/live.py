@@ -4,8 +4,8 @@ import asyncio
 import time
 from collections import defaultdict
 
-from app.page.runs import OpenRun
-from app.system.system_state import is_running
+from hindcast.app.page.runs import OpenRun
+from hindcast.app.system.system_state import is_running
 
 LIVE_POLL_S = 0.5
 """How often a run is looked at for those who watch it."""

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from app.page.runs import OpenRuns
-from app.runs.runs import RunHandle
-from core.errors import SettingsError
+from hindcast.app.page.runs import OpenRuns
+from hindcast.app.runs.runs import RunHandle
+from hindcast.core.errors import SettingsError
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 _LARGEST = 2**62

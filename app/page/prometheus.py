@@ -16,15 +16,15 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from sqlalchemy import Connection, select
 
-from app.attach.consumers import ConsumerRow, list_consumers
-from app.runs.runs import RunHandle
-from core.errors import HindcastError
-from core.rl.combined_state import POLICY
-from core.settings.schema import TelemetrySettings
-from storage.readmodel.queries import run_summary
-from storage.readmodel.query_parts import position_of
-from storage.readmodel.results import RunSummary, VersionSuccess
-from storage.readmodel.tables import updates
+from hindcast.app.attach.consumers import ConsumerRow, list_consumers
+from hindcast.app.runs.runs import RunHandle
+from hindcast.core.errors import HindcastError
+from hindcast.core.rl.combined_state import POLICY
+from hindcast.core.settings.schema import TelemetrySettings
+from hindcast.storage.readmodel.queries import run_summary
+from hindcast.storage.readmodel.query_parts import position_of
+from hindcast.storage.readmodel.results import RunSummary, VersionSuccess
+from hindcast.storage.readmodel.tables import updates
 
 CONSUMERS_S = 5.0
 """How long a scrape waits for the broker: Prometheus itself gives up after 10 s by default."""

@@ -7,11 +7,11 @@ from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from app.cli.output import moment, rate, show
-from app.page.charts import metric_chart, success_chart
-from app.page.lanes import lanes
-from storage.readmodel.forgetting import WATCHED
-from storage.readmodel.results import Stretch
+from hindcast.app.cli.output import moment, rate, show
+from hindcast.app.page.charts import metric_chart, success_chart
+from hindcast.app.page.lanes import lanes
+from hindcast.storage.readmodel.forgetting import WATCHED
+from hindcast.storage.readmodel.results import Stretch
 
 FOLDER = Path(__file__).parent
 DIGEST = 40

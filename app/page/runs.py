@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection
 
-from app.runs.runs import FORK_FILE, SETTINGS_FILE, RunHandle, list_runs, open_run, run_folder
-from events.log.places import parse_place
-from storage.readmodel.database import ReadModel
-from storage.readmodel.places import position_of_place
-from storage.readmodel.query_parts import position_of
+from hindcast.app.runs.runs import FORK_FILE, SETTINGS_FILE, RunHandle, list_runs, open_run, run_folder
+from hindcast.events.log.places import parse_place
+from hindcast.storage.readmodel.database import ReadModel
+from hindcast.storage.readmodel.places import position_of_place
+from hindcast.storage.readmodel.query_parts import position_of
 
 
 class OpenRun(NamedTuple):

@@ -4,9 +4,9 @@ import gc
 from collections.abc import Callable
 from pathlib import Path
 
-from actors.web_server import serve_app
-from app.page.application import create_app
-from app.page.runs import OpenRuns
+from hindcast.actors.web_server import serve_app
+from hindcast.app.page.application import create_app
+from hindcast.app.page.runs import OpenRuns
 
 
 async def serve_page(

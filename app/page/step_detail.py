@@ -9,19 +9,19 @@ import msgspec
 from sqlalchemy import select
 from tokenizers import Tokenizer
 
-from app.page.runs import OpenRun
-from app.runs.runs import RunHandle
-from app.runs.sources import Source
-from core.domain.arrays import unpack_floats, unpack_ids
-from core.domain.observation import Page
-from core.errors import HindcastError
-from core.models.folders import policy_folder
-from core.prompts.rendering.lines import render_lines
-from events.catalogue import StepTaken
-from events.codec import decode
-from events.envelope import BlobRef
-from storage.readmodel.query_parts import NotInReadModel
-from storage.readmodel.tables import screenshots
+from hindcast.app.page.runs import OpenRun
+from hindcast.app.runs.runs import RunHandle
+from hindcast.app.runs.sources import Source
+from hindcast.core.domain.arrays import unpack_floats, unpack_ids
+from hindcast.core.domain.observation import Page
+from hindcast.core.errors import HindcastError
+from hindcast.core.models.folders import policy_folder
+from hindcast.core.prompts.rendering.lines import render_lines
+from hindcast.events.catalogue import StepTaken
+from hindcast.events.codec import decode
+from hindcast.events.envelope import BlobRef
+from hindcast.storage.readmodel.query_parts import NotInReadModel
+from hindcast.storage.readmodel.tables import screenshots
 
 FURTHEST = 2**63 - 1
 """Position that a log can have."""

@@ -13,24 +13,21 @@ import os
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 import msgspec
 import structlog
 
-import core.errors
-from app.runs.sources import open_source
-from app.system.interrupts import INTERRUPTED
-from core.errors import HindcastError
-from core.models.folders import policy_folder
-from learner.verify.log_recomputer import LogRecomputer, StretchReport
-from learner.verify.survey import LogStretch
+import hindcast.core.errors
+from hindcast.app.runs.sources import open_source
+from hindcast.app.system.interrupts import INTERRUPTED
+from hindcast.core.errors import HindcastError
+from hindcast.core.models.folders import policy_folder
+from hindcast.learner.verify.log_recomputer import LogRecomputer, StretchReport
+from hindcast.learner.verify.survey import LogStretch
 
 T = TypeVar("T")
-SOURCES = Path(__file__).parents[2]
-CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from app.replay.recomputers import main; main()"
-"""Out of the same source tree as this process, in whatever folder it was started."""
+CHILD = "from hindcast.app.replay.recomputers import main; main()"
 LENGTH_BYTES = 4
 
 
@@ -73,7 +70,7 @@ class ProcessRecomputer:
     async def start(cls, assignment: Assignment) -> "ProcessRecomputer":
         """A process that waits for its first stretch."""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", CHILD, str(SOURCES)),
+            *(sys.executable, "-P", "-c", CHILD),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
@@ -129,7 +126,7 @@ async def recomputing_processes(
 
 def _as_raised(answer: Answer) -> HindcastError:
     """The error that a child met, of the class that it had: the command's exit status follows from it."""
-    kind = getattr(core.errors, answer.kind, None)
+    kind = getattr(hindcast.core.errors, answer.kind, None)
     if isinstance(kind, type) and issubclass(kind, HindcastError):
         return kind(answer.error)
     return RecomputingFailed(answer.error)

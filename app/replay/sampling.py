@@ -13,10 +13,10 @@ from pathlib import Path
 
 import msgspec
 
-from actors.engines.in_process import InProcessEngine
-from actors.engines.rescorer import GivenAnswer, Rescored, Rescorer
-from actors.replay.recorded import EpisodeSelection, RecordedStep, recorded_episodes
-from actors.replay.sampling import (
+from hindcast.actors.engines.in_process import InProcessEngine
+from hindcast.actors.engines.rescorer import GivenAnswer, Rescored, Rescorer
+from hindcast.actors.replay.recorded import EpisodeSelection, RecordedStep, recorded_episodes
+from hindcast.actors.replay.sampling import (
     TOLERANCE,
     AnswerReplay,
     Origins,
@@ -25,13 +25,13 @@ from actors.replay.sampling import (
     recorded_logprobs,
     version_of,
 )
-from app.replay.steps import NothingToReplay
-from app.runs.sources import Source
-from core.domain.arrays import unpack_ids
-from core.models.folders import policy_folder
-from core.seeds import derive_seed
-from learner.screenshots import ScreenshotStore
-from storage.blobs.store import BlobStore
+from hindcast.app.replay.steps import NothingToReplay
+from hindcast.app.runs.sources import Source
+from hindcast.core.domain.arrays import unpack_ids
+from hindcast.core.models.folders import policy_folder
+from hindcast.core.seeds import derive_seed
+from hindcast.learner.screenshots import ScreenshotStore
+from hindcast.storage.blobs.store import BlobStore
 
 DEMONSTRATED = -1
 CHUNK = 32

@@ -13,17 +13,17 @@ from typing import Literal
 
 import msgspec
 
-from actors.environments.browser import BrowserHost
-from actors.environments.site import Venue
-from actors.replay.bounded_map import each
-from actors.replay.divergence_causes import MATTER, Cause, Surroundings, explain
-from actors.replay.recorded import EpisodeSelection, RecordedEpisode, recorded_episodes
-from actors.replay.steps import Difference, drive
-from app.runs.sources import Source
-from app.system.sites import sites_running
-from core.errors import BrowserUnavailable, EnvironmentFailed, HindcastError
-from core.settings.schema import ActorSettings
-from events.catalogue import EpisodeEnded
+from hindcast.actors.environments.browser import BrowserHost
+from hindcast.actors.environments.site import Venue
+from hindcast.actors.replay.bounded_map import each
+from hindcast.actors.replay.divergence_causes import MATTER, Cause, Surroundings, explain
+from hindcast.actors.replay.recorded import EpisodeSelection, RecordedEpisode, recorded_episodes
+from hindcast.actors.replay.steps import Difference, drive
+from hindcast.app.runs.sources import Source
+from hindcast.app.system.sites import sites_running
+from hindcast.core.errors import BrowserUnavailable, EnvironmentFailed, HindcastError
+from hindcast.core.settings.schema import ActorSettings
+from hindcast.events.catalogue import EpisodeEnded
 
 Outcome = Literal["same", "differs", "skipped", "failed"]
 

@@ -1,9 +1,9 @@
 """What a person says to a run: one fact, appended in a role that may, and shown at once where no projector is at work."""
 
-from app.runs.folded_read_model import fold_now
-from app.runs.runs import RunHandle
-from events.envelope import Fact
-from events.log.publisher import Publisher
+from hindcast.app.runs.folded_read_model import fold_now
+from hindcast.app.runs.runs import RunHandle
+from hindcast.events.envelope import Fact
+from hindcast.events.log.publisher import Publisher
 
 ROLE = "control"
 PRODUCER = "control.1"

@@ -6,22 +6,22 @@ from pathlib import Path
 
 import structlog
 
-from app.runs.runs import RunHandle
-from app.runs.sources import Source
-from core.errors import DiskFull, ForeignLog, HindcastError, SettingsError
-from events.archive.errors import ArchiveDamaged
-from events.archive.format import START
-from events.archive.reader import ArchiveReader
-from events.archive.writer import ArchiveWriter
-from events.catalogue import RunForked
-from events.codec import decode, decode_envelope
-from events.jetstream.stream_log import JetStreamLog
-from events.log.joined_log import RunLog
-from events.log.publisher import Publisher
-from storage.archive.archiver import Archiver, ArchiveReport
-from storage.archive.log_mover import Mover, OpenEpisodes
-from storage.blobs.page_retention import PRODUCER as PAGES
-from storage.blobs.page_retention import PageKeeper
+from hindcast.app.runs.runs import RunHandle
+from hindcast.app.runs.sources import Source
+from hindcast.core.errors import DiskFull, ForeignLog, HindcastError, SettingsError
+from hindcast.events.archive.errors import ArchiveDamaged
+from hindcast.events.archive.format import START
+from hindcast.events.archive.reader import ArchiveReader
+from hindcast.events.archive.writer import ArchiveWriter
+from hindcast.events.catalogue import RunForked
+from hindcast.events.codec import decode, decode_envelope
+from hindcast.events.jetstream.stream_log import JetStreamLog
+from hindcast.events.log.joined_log import RunLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.storage.archive.archiver import Archiver, ArchiveReport
+from hindcast.storage.archive.log_mover import Mover, OpenEpisodes
+from hindcast.storage.blobs.page_retention import PRODUCER as PAGES
+from hindcast.storage.blobs.page_retention import PageKeeper
 
 LEASES_KEPT = 10
 """Events stay in the broker for so many leases: whoever might still end an episode of theirs has given up by then.

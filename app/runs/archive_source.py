@@ -5,16 +5,16 @@ from contextlib import asynccontextmanager
 from functools import cached_property
 from pathlib import Path
 
-from app.revision import code_revision
-from core.settings.schema import Settings
-from events.archive.archive_log import ArchiveLog
-from events.archive.manifest import load
-from events.archive.reader import ArchiveReader
-from events.catalogue import RunStarted
-from events.log.port import EventLog
-from events.log.run_identity import before_own, beginning_in
-from storage.archive.archiver import archive_blobs
-from storage.blobs.store import BlobStore
+from hindcast.app.revision import code_revision
+from hindcast.core.settings.schema import Settings
+from hindcast.events.archive.archive_log import ArchiveLog
+from hindcast.events.archive.manifest import load
+from hindcast.events.archive.reader import ArchiveReader
+from hindcast.events.catalogue import RunStarted
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.run_identity import before_own, beginning_in
+from hindcast.storage.archive.archiver import archive_blobs
+from hindcast.storage.blobs.store import BlobStore
 
 
 class ArchiveSource:

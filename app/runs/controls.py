@@ -10,18 +10,18 @@ from typing import Any, Literal
 
 import msgspec
 
-from actors.curriculum.pauses import Pauses
-from app.runs.append_fact import ROLE, append_fact
-from app.runs.runs import RunHandle
-from app.system.system_state import is_running
-from core.errors import SettingsError
-from events.catalogue import ControlRequested, EpisodeEnded, EpisodeRequested, EpisodeStarted
-from events.codec import decode
-from events.envelope import Recorded
-from events.log.port import EventLog
-from events.log.reader import skim
-from events.registry import BY_CLASS
-from events.subjects import family_wildcard, subject_of
+from hindcast.actors.curriculum.pauses import Pauses
+from hindcast.app.runs.append_fact import ROLE, append_fact
+from hindcast.app.runs.runs import RunHandle
+from hindcast.app.system.system_state import is_running
+from hindcast.core.errors import SettingsError
+from hindcast.events.catalogue import ControlRequested, EpisodeEnded, EpisodeRequested, EpisodeStarted
+from hindcast.events.codec import decode
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.reader import skim
+from hindcast.events.registry import BY_CLASS
+from hindcast.events.subjects import family_wildcard, subject_of
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]+")
 """What stands for itself in a subject."""

@@ -10,13 +10,13 @@ from typing import Literal
 
 import msgspec
 
-from app.runs.append_fact import append_fact
-from app.runs.runs import RunHandle
-from core.errors import SettingsError
-from events.catalogue import VerdictDisputed
-from events.catalogue.verdict import JudgeIdentity
-from storage.readmodel.queries import show_episode, training_judge
-from storage.readmodel.results import VerdictRow
+from hindcast.app.runs.append_fact import append_fact
+from hindcast.app.runs.runs import RunHandle
+from hindcast.core.errors import SettingsError
+from hindcast.events.catalogue import VerdictDisputed
+from hindcast.events.catalogue.verdict import JudgeIdentity
+from hindcast.storage.readmodel.queries import show_episode, training_judge
+from hindcast.storage.readmodel.results import VerdictRow
 
 Outcome = Literal["success", "failure"]
 

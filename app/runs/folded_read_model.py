@@ -17,16 +17,16 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from hashlib import sha256
 from pathlib import Path
 
-from app.runs.runs import RunHandle
-from app.runs.sources import Source
-from app.system.broker import ensure_broker
-from app.system.supervisor import home_folder
-from app.system.system_state import is_running
-from core.errors import ForeignLog, HindcastError
-from events.log.port import EventLog
-from storage.readmodel.catch_up import fill
-from storage.readmodel.database import ReadModel
-from storage.readmodel.sqlite_address import sqlite_address
+from hindcast.app.runs.runs import RunHandle
+from hindcast.app.runs.sources import Source
+from hindcast.app.system.broker import ensure_broker
+from hindcast.app.system.supervisor import home_folder
+from hindcast.app.system.system_state import is_running
+from hindcast.core.errors import ForeignLog, HindcastError
+from hindcast.events.log.port import EventLog
+from hindcast.storage.readmodel.catch_up import fill
+from hindcast.storage.readmodel.database import ReadModel
+from hindcast.storage.readmodel.sqlite_address import sqlite_address
 
 FOLDER = "folded"
 LOCK_FILE = "readmodel.lock"

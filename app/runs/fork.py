@@ -18,24 +18,24 @@ from typing import Any
 
 import msgspec
 
-from actors.episodes.recorder import decide_if_absent
-from actors.judges.base import AnyJudge, EpisodeModelJudge, judge_in_time, verdict_key
-from actors.judges.role import configured_judges
-from actors.queue_worker import OUTAGE_PAUSES_S
-from app.runs.archive_source import ArchiveSource
-from app.runs.fork_prefix import Prefix, fold_prefix
-from app.runs.import_plan import HERE
-from app.runs.open_log import PACKAGES, behaviour_of
-from app.runs.runs import Fork, RunHandle, plan_run, write_down
-from app.settings.configuration import Layer, Resolved, flatten, from_override, merge
-from app.system.join import JOINED
-from app.system.judges import open_judges, shelf_for
-from app.system.supervisor import home_folder
-from core.errors import BlobCorrupt, BlobMissing, ExpectationFailed, JudgeUnavailable, SettingsError
-from core.models.folders import policy_folder
-from core.models.vision import ImageProcessor
-from core.rl.combined_state import CRITIC
-from events.catalogue import (
+from hindcast.actors.episodes.recorder import decide_if_absent
+from hindcast.actors.judges.base import AnyJudge, EpisodeModelJudge, judge_in_time, verdict_key
+from hindcast.actors.judges.role import configured_judges
+from hindcast.actors.queue_worker import OUTAGE_PAUSES_S
+from hindcast.app.runs.archive_source import ArchiveSource
+from hindcast.app.runs.fork_prefix import Prefix, fold_prefix
+from hindcast.app.runs.import_plan import HERE
+from hindcast.app.runs.open_log import PACKAGES, behaviour_of
+from hindcast.app.runs.runs import Fork, RunHandle, plan_run, write_down
+from hindcast.app.settings.configuration import Layer, Resolved, flatten, from_override, merge
+from hindcast.app.system.join import JOINED
+from hindcast.app.system.judges import open_judges, shelf_for
+from hindcast.app.system.supervisor import home_folder
+from hindcast.core.errors import BlobCorrupt, BlobMissing, ExpectationFailed, JudgeUnavailable, SettingsError
+from hindcast.core.models.folders import policy_folder
+from hindcast.core.models.vision import ImageProcessor
+from hindcast.core.rl.combined_state import CRITIC
+from hindcast.events.catalogue import (
     BlobReleased,
     EpisodeAbandoned,
     EpisodeEnded,
@@ -43,17 +43,17 @@ from events.catalogue import (
     RunForked,
     RunStarted,
 )
-from events.codec import decode
-from events.envelope import BlobRef, Fact
-from events.log.port import EventLog, Expectation
-from events.log.publisher import Publisher
-from events.log.reader import read
-from events.log.run_identity import beginning
-from events.subjects import family_wildcard
-from learner.buffer.state import BufferState
-from learner.numerics import fingerprint_of
-from learner.restore import recompute_weights
-from storage.readmodel.address import parse
+from hindcast.events.codec import decode
+from hindcast.events.envelope import BlobRef, Fact
+from hindcast.events.log.port import EventLog, Expectation
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import read
+from hindcast.events.log.run_identity import beginning
+from hindcast.events.subjects import family_wildcard
+from hindcast.learner.buffer.state import BufferState
+from hindcast.learner.numerics import fingerprint_of
+from hindcast.learner.restore import recompute_weights
+from hindcast.storage.readmodel.address import parse
 
 FIXED = (
     "policy.base",

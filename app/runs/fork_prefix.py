@@ -3,15 +3,21 @@
 from contextlib import aclosing
 from dataclasses import dataclass, field
 
-from actors.curriculum.leases import LeaseBook
-from core.domain.task import Task
-from core.errors import ForeignLog
-from events.catalogue import BatchPlanned, EpisodeEnded, EpisodeJudged, EpisodeRequested, SamplesSwept
-from events.envelope import Recorded
-from events.log.port import EventLog
-from events.log.reader import read
-from learner.buffer.replay_buffer import ReplayBuffer
-from learner.buffer.state import BufferState
+from hindcast.actors.curriculum.leases import LeaseBook
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import ForeignLog
+from hindcast.events.catalogue import (
+    BatchPlanned,
+    EpisodeEnded,
+    EpisodeJudged,
+    EpisodeRequested,
+    SamplesSwept,
+)
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.reader import read
+from hindcast.learner.buffer.replay_buffer import ReplayBuffer
+from hindcast.learner.buffer.state import BufferState
 
 
 @dataclass(slots=True)

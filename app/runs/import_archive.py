@@ -16,21 +16,21 @@ from threading import Event
 
 import msgspec
 
-from app.runs.import_plan import ImportPlan, RunImport
-from app.runs.runs import IMPORTING, UnfinishedImport, list_runs, unfinished, write_down
-from app.system.processes import write_json
-from core.errors import BlobCorrupt, BlobMissing, CorruptEvent, ForeignLog
-from core.text.toml import as_toml
-from events.archive.archive_log import ArchiveLog
-from events.archive.format import split
-from events.archive.manifest import NamedBlob
-from events.envelope import Record, Stored
-from events.jetstream.stream_log import JetStreamLog, LogMissing
-from events.log.port import EventLog, Expectation
-from events.subjects import everything
-from storage.archive.archived_blobs import BlobNeeds, CopyResult, settle
-from storage.archive.archiver import archive_blobs
-from storage.blobs.store import BlobStore
+from hindcast.app.runs.import_plan import ImportPlan, RunImport
+from hindcast.app.runs.runs import IMPORTING, UnfinishedImport, list_runs, unfinished, write_down
+from hindcast.app.system.processes import write_json
+from hindcast.core.errors import BlobCorrupt, BlobMissing, CorruptEvent, ForeignLog
+from hindcast.core.text.toml import as_toml
+from hindcast.events.archive.archive_log import ArchiveLog
+from hindcast.events.archive.format import split
+from hindcast.events.archive.manifest import NamedBlob
+from hindcast.events.envelope import Record, Stored
+from hindcast.events.jetstream.stream_log import JetStreamLog, LogMissing
+from hindcast.events.log.port import EventLog, Expectation
+from hindcast.events.subjects import everything
+from hindcast.storage.archive.archived_blobs import BlobNeeds, CopyResult, settle
+from hindcast.storage.archive.archiver import archive_blobs
+from hindcast.storage.blobs.store import BlobStore
 
 
 class ImportedRun(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,18 +6,18 @@ from typing import Any
 
 import msgspec
 
-from app.runs.runs import Fork, RunHandle, list_runs, open_run, plan_run
-from app.settings.configuration import Layer, flatten, merge_recorded
-from app.system.supervisor import home_folder
-from core.errors import SettingsError
-from events.archive.check import check_archive
-from events.archive.errors import ArchiveDamaged
-from events.archive.manifest import Manifest, load
-from events.catalogue import RunForked
-from events.codec import decode
-from events.envelope import Envelope, Stored
-from events.log.run_identity import beginning_in
-from storage.archive.archived_blobs import BlobNeeds
+from hindcast.app.runs.runs import Fork, RunHandle, list_runs, open_run, plan_run
+from hindcast.app.settings.configuration import Layer, flatten, merge_recorded
+from hindcast.app.system.supervisor import home_folder
+from hindcast.core.errors import SettingsError
+from hindcast.events.archive.check import check_archive
+from hindcast.events.archive.errors import ArchiveDamaged
+from hindcast.events.archive.manifest import Manifest, load
+from hindcast.events.catalogue import RunForked
+from hindcast.events.codec import decode
+from hindcast.events.envelope import Envelope, Stored
+from hindcast.events.log.run_identity import beginning_in
+from hindcast.storage.archive.archived_blobs import BlobNeeds
 
 SLACK = 2
 """A stream's limit is at least so many times what is imported into it: the run is to go on."""

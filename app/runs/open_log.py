@@ -9,23 +9,23 @@ import importlib.metadata
 
 import structlog
 
-from app.runs.runs import RunHandle
-from app.runs.stream_repair import renew_lost_queues
-from app.runs.witnesses import known_witnesses, note, require_witnessed, witness_of
-from app.system.launch import Launch
-from app.system.queue_watch import make_queues
-from core.errors import ExpectationFailed, SettingsError
-from core.fast_import import loading
-from core.models.folders import policy_folder
-from core.prompts.chat_frame import chat_frame
-from core.settings.operation import is_operational
-from core.settings.schema import ActorSettings, Settings
-from events.catalogue import RunResumed, RunStarted
-from events.log.port import EventLog, Expectation
-from events.log.publisher import Publisher
-from events.log.run_identity import beginning
-from events.subjects import family_wildcard
-from learner.numerics import fingerprint_of
+from hindcast.app.runs.runs import RunHandle
+from hindcast.app.runs.stream_repair import renew_lost_queues
+from hindcast.app.runs.witnesses import known_witnesses, note, require_witnessed, witness_of
+from hindcast.app.system.launch import Launch
+from hindcast.app.system.queue_watch import make_queues
+from hindcast.core.errors import ExpectationFailed, SettingsError
+from hindcast.core.fast_import import loading
+from hindcast.core.models.folders import policy_folder
+from hindcast.core.prompts.chat_frame import chat_frame
+from hindcast.core.settings.operation import is_operational
+from hindcast.core.settings.schema import ActorSettings, Settings
+from hindcast.events.catalogue import RunResumed, RunStarted
+from hindcast.events.log.port import EventLog, Expectation
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.run_identity import beginning
+from hindcast.events.subjects import family_wildcard
+from hindcast.learner.numerics import fingerprint_of
 
 PACKAGES = (
     "torch",
@@ -89,7 +89,7 @@ async def open_log(handle: RunHandle, launch: Launch | None) -> None:
 def _started(handle: RunHandle) -> RunStarted:
     # it loads transformers, which a run that goes on is spared
     with loading():
-        from core.models.policy import encode_weights, load_policy
+        from hindcast.core.models.policy import encode_weights, load_policy
 
     settings = handle.settings
     folder = policy_folder(settings.policy.base)

@@ -12,20 +12,20 @@ from typing import Any
 
 import msgspec
 
-from actors.curriculum.projection import DEMONSTRATION, ONLINE, PAIRING
-from actors.curriculum.task_pools import pools, require_demonstrations
-from actors.environments.demonstrator import DEMONSTRATORS
-from app.bootstrap import task_sources
-from app.runs.runs import RunHandle
-from app.settings.configuration import Layer, Resolved, flatten, from_override, merge_recorded
-from core.errors import ExpectationFailed, ForeignLog, SettingsError
-from core.settings.schema import Settings
-from events.catalogue import EpisodeRequested, RecipeChanged, RunForked, RunStarted
-from events.codec import decode
-from events.log.port import EventLog, Expectation
-from events.log.publisher import Publisher
-from events.log.reader import read
-from events.subjects import family_wildcard
+from hindcast.actors.curriculum.projection import DEMONSTRATION, ONLINE, PAIRING
+from hindcast.actors.curriculum.task_pools import pools, require_demonstrations
+from hindcast.actors.environments.demonstrator import DEMONSTRATORS
+from hindcast.app.bootstrap import task_sources
+from hindcast.app.runs.runs import RunHandle
+from hindcast.app.settings.configuration import Layer, Resolved, flatten, from_override, merge_recorded
+from hindcast.core.errors import ExpectationFailed, ForeignLog, SettingsError
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import EpisodeRequested, RecipeChanged, RunForked, RunStarted
+from hindcast.events.codec import decode
+from hindcast.events.log.port import EventLog, Expectation
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import read
+from hindcast.events.subjects import family_wildcard
 
 PRODUCER = "change.1"
 OF_CURRICULUM = frozenset(

@@ -17,25 +17,25 @@ from pathlib import Path
 
 import msgspec
 
-from app.runs.import_archive import fill_stream, fingerprint
-from app.runs.import_plan import RunImport
-from app.runs.runs import IMPORTING, RunHandle, UnfinishedImport, unfinished
-from app.runs.stream_repair import record_repair, reload_stream
-from app.runs.witnesses import forget_noted
-from app.system.processes import write_json
-from app.system.system import check_home_is_free
-from core.errors import ForeignLog, HindcastError
-from events.archive.archive_log import ArchiveLog
-from events.archive.check import CheckReport, check_archive
-from events.archive.errors import ArchiveDamaged
-from events.archive.manifest import load
-from events.archive.writer import ArchiveWriter
-from events.catalogue import LogRepaired
-from events.codec import decode_envelope
-from events.envelope import Envelope, Stored
-from events.jetstream.stream_log import JetStreamLog, LogMissing
-from events.log.hash_chain import ChainChecker
-from events.log.port import EventLog
+from hindcast.app.runs.import_archive import fill_stream, fingerprint
+from hindcast.app.runs.import_plan import RunImport
+from hindcast.app.runs.runs import IMPORTING, RunHandle, UnfinishedImport, unfinished
+from hindcast.app.runs.stream_repair import record_repair, reload_stream
+from hindcast.app.runs.witnesses import forget_noted
+from hindcast.app.system.processes import write_json
+from hindcast.app.system.system import check_home_is_free
+from hindcast.core.errors import ForeignLog, HindcastError
+from hindcast.events.archive.archive_log import ArchiveLog
+from hindcast.events.archive.check import CheckReport, check_archive
+from hindcast.events.archive.errors import ArchiveDamaged
+from hindcast.events.archive.manifest import load
+from hindcast.events.archive.writer import ArchiveWriter
+from hindcast.events.catalogue import LogRepaired
+from hindcast.events.codec import decode_envelope
+from hindcast.events.envelope import Envelope, Stored
+from hindcast.events.jetstream.stream_log import JetStreamLog, LogMissing
+from hindcast.events.log.hash_chain import ChainChecker
+from hindcast.events.log.port import EventLog
 
 DISPLACED = "displaced"
 """File of events that no longer have a place in the log: MessagePack, one map per event."""

@@ -2,10 +2,10 @@
 
 import re
 
-from app.runs.runs import SETTINGS_FILE, RunHandle, write_settings
-from app.settings.configuration import Layer, merge_recorded, read_file
-from core.errors import SettingsError
-from core.text.plain_values import GREATEST_INTEGER
+from hindcast.app.runs.runs import SETTINGS_FILE, RunHandle, write_settings
+from hindcast.app.settings.configuration import Layer, merge_recorded, read_file
+from hindcast.core.errors import SettingsError
+from hindcast.core.text.plain_values import GREATEST_INTEGER
 
 UNITS = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
 LONGEST = 32

@@ -15,34 +15,34 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from app.revision import code_revision
-from app.runs.archive_source import ArchiveSource
-from app.settings.checks.storage_places import require_places
-from app.settings.checks.webarena import require_sound_shared_groups
-from app.settings.checks.webshop import require_webshop_data
-from app.settings.configuration import Layer, Resolved, merge_recorded, read_file, to_toml
-from app.settings.web_tasks import require_sound_groups
-from app.system.broker import ensure_broker
-from app.system.launch import read_launch
-from app.system.processes import read_json, write_json
-from app.system.supervisor import home_folder
-from core.errors import ForeignLog, HindcastError, SettingsError
-from core.settings.schema import Settings
-from core.text.nearest import advice
-from events.archive.continued_log import ContinuedLog
-from events.archive.manifest import is_archive
-from events.jetstream.broker_store import StreamNotLoaded, describe_stream_damage, stored_stream
-from events.jetstream.connection import Connection, connect
-from events.jetstream.stream_log import JetStreamLog
-from events.log.joined_log import JoinedStream, OwnLog, RunLog
-from learner.recipes import DEFAULT
-from storage.archive.archiver import archive_blobs
-from storage.blobs.remote import RemoteBlobStore, open_blobs
-from storage.blobs.store import BlobStore
-from storage.readmodel.sqlite_address import sqlite_address
+from hindcast.app.revision import code_revision
+from hindcast.app.runs.archive_source import ArchiveSource
+from hindcast.app.settings.checks.storage_places import require_places
+from hindcast.app.settings.checks.webarena import require_sound_shared_groups
+from hindcast.app.settings.checks.webshop import require_webshop_data
+from hindcast.app.settings.configuration import Layer, Resolved, merge_recorded, read_file, to_toml
+from hindcast.app.settings.web_tasks import require_sound_groups
+from hindcast.app.system.broker import ensure_broker
+from hindcast.app.system.launch import read_launch
+from hindcast.app.system.processes import read_json, write_json
+from hindcast.app.system.supervisor import home_folder
+from hindcast.core.errors import ForeignLog, HindcastError, SettingsError
+from hindcast.core.settings.schema import Settings
+from hindcast.core.text.nearest import advice
+from hindcast.events.archive.continued_log import ContinuedLog
+from hindcast.events.archive.manifest import is_archive
+from hindcast.events.jetstream.broker_store import StreamNotLoaded, describe_stream_damage, stored_stream
+from hindcast.events.jetstream.connection import Connection, connect
+from hindcast.events.jetstream.stream_log import JetStreamLog
+from hindcast.events.log.joined_log import JoinedStream, OwnLog, RunLog
+from hindcast.learner.recipes import DEFAULT
+from hindcast.storage.archive.archiver import archive_blobs
+from hindcast.storage.blobs.remote import RemoteBlobStore, open_blobs
+from hindcast.storage.blobs.store import BlobStore
+from hindcast.storage.readmodel.sqlite_address import sqlite_address
 
 if TYPE_CHECKING:
-    from storage.readmodel.database import ReadModel
+    from hindcast.storage.readmodel.database import ReadModel
 
 SETTINGS_FILE = "settings.toml"
 FORK_FILE = "fork.json"
@@ -141,7 +141,9 @@ class RunHandle:
 
     def read_model(self) -> "ReadModel":
         """The run's read model; to be closed by the caller."""
-        from storage.readmodel.database import ReadModel  # SQLAlchemy, which most processes never need
+        from hindcast.storage.readmodel.database import (
+            ReadModel,  # SQLAlchemy, which most processes never need
+        )
 
         return ReadModel(self.database_url, run=self.name)
 

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from app.runs.runs import RunHandle, create_run, list_runs, open_run
-from app.settings.checks.trained_models import require_webrl_orm
-from app.settings.configuration import resolve
-from app.system.launch import Launch, write_launch
-from core.errors import SettingsError
-from core.models.folders import SHIPPED
+from hindcast.app.runs.runs import RunHandle, create_run, list_runs, open_run
+from hindcast.app.settings.checks.trained_models import require_webrl_orm
+from hindcast.app.settings.configuration import resolve
+from hindcast.app.system.launch import Launch, write_launch
+from hindcast.core.errors import SettingsError
+from hindcast.core.models.folders import SHIPPED
 
 
 def choose_run(home: Path) -> RunHandle:
@@ -47,7 +47,7 @@ def select_run(
     require_webrl_orm(resolved.settings.judge.judges, resolved.settings)
     shown = resolved.settings.actors.screenshot_observation != "off"
     if resolved.settings.policy.base != SHIPPED or shown:
-        from app.system.model_check import require_model
+        from hindcast.app.system.model_check import require_model
 
         require_model(resolved.settings)
     return create_run(resolved, name=name, home=home)

@@ -4,14 +4,14 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol
 
-from app.runs.archive_source import ArchiveSource
-from app.runs.runs import RUN_NAME, RunHandle, list_runs, open_run
-from app.system.supervisor import home_folder
-from core.settings.schema import Settings
-from events.archive.errors import ArchiveMissing
-from events.archive.manifest import is_archive
-from events.log.port import EventLog
-from storage.blobs.store import BlobStore
+from hindcast.app.runs.archive_source import ArchiveSource
+from hindcast.app.runs.runs import RUN_NAME, RunHandle, list_runs, open_run
+from hindcast.app.system.supervisor import home_folder
+from hindcast.core.settings.schema import Settings
+from hindcast.events.archive.errors import ArchiveMissing
+from hindcast.events.archive.manifest import is_archive
+from hindcast.events.log.port import EventLog
+from hindcast.storage.blobs.store import BlobStore
 
 
 class Source(Protocol):

@@ -13,23 +13,23 @@ import shutil
 import msgspec
 import structlog
 
-from app.runs.runs import IMPORTING, RunHandle, UnfinishedImport, unfinished
-from app.runs.witnesses import known_witnesses, require_witnessed
-from app.system.broker import stopped_broker
-from app.system.processes import write_json
-from app.system.system import check_home_is_free
-from core.errors import CorruptEvent, ForeignLog
-from events.catalogue import LogRepaired
-from events.jetstream.broker_store import (
+from hindcast.app.runs.runs import IMPORTING, RunHandle, UnfinishedImport, unfinished
+from hindcast.app.runs.witnesses import known_witnesses, require_witnessed
+from hindcast.app.system.broker import stopped_broker
+from hindcast.app.system.processes import write_json
+from hindcast.app.system.system import check_home_is_free
+from hindcast.core.errors import CorruptEvent, ForeignLog
+from hindcast.events.catalogue import LogRepaired
+from hindcast.events.jetstream.broker_store import (
     describe_damage,
     describe_stream_damage,
     forget_descriptions,
     queue_folder,
 )
-from events.jetstream.stream_log import JetStreamLog
-from events.log.port import LogIdentity
-from events.log.publisher import Publisher
-from events.log.reader import read
+from hindcast.events.jetstream.stream_log import JetStreamLog
+from hindcast.events.log.port import LogIdentity
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import read
 
 QUEUES = ("episodes", "verdicts", "relabels")
 """Work queues of actors, judge and relabeler."""

@@ -17,14 +17,14 @@ from typing import Any
 
 import msgspec
 
-from app.attach.attachment import AttachmentStatus, consumers_folder
-from app.attach.store import ConsumerStore
-from app.runs.runs import RunHandle
-from app.system.processes import read_json, write_json
-from core.errors import ForeignLog, HindcastError
-from events.log.port import EventLog
-from storage.audit.witnesses import Witness
-from storage.readmodel.fold import read_cursor
+from hindcast.app.attach.attachment import AttachmentStatus, consumers_folder
+from hindcast.app.attach.store import ConsumerStore
+from hindcast.app.runs.runs import RunHandle
+from hindcast.app.system.processes import read_json, write_json
+from hindcast.core.errors import ForeignLog, HindcastError
+from hindcast.events.log.port import EventLog
+from hindcast.storage.audit.witnesses import Witness
+from hindcast.storage.readmodel.fold import read_cursor
 
 FILE = "witness.json"
 WHO = {"start": "the last start of the run", "audit": "the last audit without defects"}

@@ -3,8 +3,8 @@
 from functools import cache
 from typing import Any
 
-from core.settings.schema import Settings
-from core.text.toml import as_toml
+from hindcast.core.settings.schema import Settings
+from hindcast.core.text.toml import as_toml
 
 _BOUNDS = (
     ("minimum", "≥ {}"),

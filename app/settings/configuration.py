@@ -15,18 +15,18 @@ import msgspec
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
-from app.settings import web_tasks
-from app.settings.allowed_values import allowed_values
-from app.settings.checks.cross_checks import find_conflicts
-from app.settings.checks.names import name_conflicts
-from app.settings.checks.storage_places import size_conflicts
-from core.errors import SettingsError
-from core.settings.schema import Settings
-from core.text.nearest import nearest
-from core.text.plain_values import find_unkeepable, parse_toml
-from core.text.printable import one_line
-from core.text.toml import as_toml
-from learner.recipes import DEFAULT, load_recipe
+from hindcast.app.settings import web_tasks
+from hindcast.app.settings.allowed_values import allowed_values
+from hindcast.app.settings.checks.cross_checks import find_conflicts
+from hindcast.app.settings.checks.names import name_conflicts
+from hindcast.app.settings.checks.storage_places import size_conflicts
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.schema import Settings
+from hindcast.core.text.nearest import nearest
+from hindcast.core.text.plain_values import find_unkeepable, parse_toml
+from hindcast.core.text.printable import one_line
+from hindcast.core.text.toml import as_toml
+from hindcast.learner.recipes import DEFAULT, load_recipe
 
 USER_FILE = "hindcast.toml"
 PREFIX = "HINDCAST__"

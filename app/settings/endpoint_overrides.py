@@ -6,11 +6,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from app.settings.checks.endpoint import endpoint_conflicts
-from app.settings.configuration import from_override
-from core.errors import SettingsError
-from core.settings.endpoint import ENDPOINT
-from core.settings.schema import Settings
+from hindcast.app.settings.checks.endpoint import endpoint_conflicts
+from hindcast.app.settings.configuration import from_override
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.endpoint import ENDPOINT
+from hindcast.core.settings.schema import Settings
 
 SECTION = "endpoint"
 JUDGE = ("judge.timeout_s", "judge.webrl_orm", "judge.webrl_orm_server", "judge.webrl_orm_tokens")

@@ -11,8 +11,8 @@ from typing import TypeVar
 
 import msgspec
 
-from core.errors import SettingsError
-from core.text.nearest import advice
+from hindcast.core.errors import SettingsError
+from hindcast.core.text.nearest import advice
 
 GIB = 1024**3
 Known = TypeVar("Known")

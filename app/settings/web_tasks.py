@@ -7,12 +7,12 @@ the settings hold the tasks themselves, so that a run, its resumes and its forks
 from pathlib import Path
 from typing import Any
 
-from actors.environments.web.definition import WebTask, plain, secrets_named, tasks_of
-from actors.environments.web.files import read_tasks
-from actors.environments.web.secrets import require_secrets
-from actors.environments.web.tasks import ENVIRONMENT
-from core.errors import SettingsError
-from core.settings.schema import Settings
+from hindcast.actors.environments.web.definition import WebTask, plain, secrets_named, tasks_of
+from hindcast.actors.environments.web.files import read_tasks
+from hindcast.actors.environments.web.secrets import require_secrets
+from hindcast.actors.environments.web.tasks import ENVIRONMENT
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.schema import Settings
 
 FILE = "web.file"
 TASKS = "web.tasks"

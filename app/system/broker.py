@@ -24,12 +24,12 @@ from typing import Self
 import msgspec
 import psutil
 
-from app.system import broker_watchdog
-from app.system.broker_watchdog import HOME_VARIABLE
-from app.system.processes import pid_alive, process_began, read_json, write_json
-from core.errors import BrokerUnreachable
-from events.disk import PRIVATE_FOLDER
-from events.jetstream.broker import HOST, BrokerPlan, PortTaken, prepare
+from hindcast.app.system import broker_watchdog
+from hindcast.app.system.broker_watchdog import HOME_VARIABLE
+from hindcast.app.system.processes import pid_alive, process_began, read_json, write_json
+from hindcast.core.errors import BrokerUnreachable
+from hindcast.events.disk import PRIVATE_FOLDER
+from hindcast.events.jetstream.broker import HOST, BrokerPlan, PortTaken, prepare
 
 STATE = "broker.json"
 START_S = 30.0

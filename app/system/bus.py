@@ -12,15 +12,15 @@ import sys
 import time
 from pathlib import Path
 
-from app.runs.runs import RunHandle
-from app.runs.selection import choose_run
-from app.system.broker import plan_broker
-from app.system.broker_disk import BrokerDisk
-from app.system.private_home import make_home
-from app.system.processes import others_working, report, report_failure, write_json
-from app.system.queue_watch import QueueWatch
-from app.system.supervisor import Supervisor, home_folder
-from core.errors import HindcastError
+from hindcast.app.runs.runs import RunHandle
+from hindcast.app.runs.selection import choose_run
+from hindcast.app.system.broker import plan_broker
+from hindcast.app.system.broker_disk import BrokerDisk
+from hindcast.app.system.private_home import make_home
+from hindcast.app.system.processes import others_working, report, report_failure, write_json
+from hindcast.app.system.queue_watch import QueueWatch
+from hindcast.app.system.supervisor import Supervisor, home_folder
+from hindcast.core.errors import HindcastError
 
 BUS_LOCK = "bus.lock"
 READY = "ready.json"
@@ -107,7 +107,9 @@ def prepare(name: str) -> int:
     """Let a child of ours open the run; returns its exit status."""
     try:
         return subprocess.run(
-            [sys.executable, "-m", "app.system.worker", "prepare", name], timeout=PREPARE_S, check=False
+            [sys.executable, "-P", "-m", "hindcast.app.system.worker", "prepare", name],
+            timeout=PREPARE_S,
+            check=False,
         ).returncode
     except subprocess.TimeoutExpired:
         sys.stderr.write(f"opening the run took longer than {PREPARE_S:.0f} s\n")

@@ -3,15 +3,15 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from actors.curriculum.feasibility import FeasibilityChecker
-from actors.curriculum.first_state_values import Valuer
-from actors.curriculum.task_generator import TaskGenerator
-from app.runs.runs import RunHandle
-from app.system.supervisor import home_folder
-from core.rl.combined_state import ORM
-from core.rl.replay_filter import PHASED
-from core.settings.endpoint import ENDPOINT
-from core.settings.schema import Settings
+from hindcast.actors.curriculum.feasibility import FeasibilityChecker
+from hindcast.actors.curriculum.first_state_values import Valuer
+from hindcast.actors.curriculum.task_generator import TaskGenerator
+from hindcast.app.runs.runs import RunHandle
+from hindcast.app.system.supervisor import home_folder
+from hindcast.core.rl.combined_state import ORM
+from hindcast.core.rl.replay_filter import PHASED
+from hindcast.core.settings.endpoint import ENDPOINT
+from hindcast.core.settings.schema import Settings
 
 
 @asynccontextmanager
@@ -23,8 +23,8 @@ async def asking(settings: Settings) -> AsyncIterator[tuple[TaskGenerator | None
     if not (settings.evolution.generator and settings.endpoint.base_url and settings.endpoint.model):
         yield None, None
         return
-    from actors.endpoint.client import Endpoint
-    from app.system.judges import MEMORY
+    from hindcast.actors.endpoint.client import Endpoint
+    from hindcast.app.system.judges import MEMORY
 
     async with Endpoint(
         settings.endpoint, memory=home_folder() / MEMORY, content=settings.telemetry.content
@@ -42,8 +42,8 @@ def valuer_of(handle: RunHandle) -> Valuer | None:
     by_orm = settings.evolution.valued_by == ORM
     if not settings.evolution.generator or (settings.learner.algorithm not in PHASED and not by_orm):
         return None
-    from actors.engines.value_models import CriticValuer, OutcomeValuer
-    from core.models.folders import policy_folder
+    from hindcast.actors.engines.value_models import CriticValuer, OutcomeValuer
+    from hindcast.core.models.folders import policy_folder
 
     if by_orm:
         return OutcomeValuer(policy_folder(settings.policy.base), blobs=handle.blobs, settings=settings)

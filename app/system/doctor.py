@@ -21,17 +21,17 @@ import msgspec
 import psutil
 from packaging.requirements import Requirement
 
-from app.runs.runs import NoSuchRun, RunHandle, open_run
-from app.system.broker import ensure_broker, running_broker
-from core.errors import HindcastError
-from core.scratch import scratch_folder
-from core.settings.schema import LogSettings, Settings
-from events.codec import decode_envelope
-from events.disk import PRIVATE_FOLDER
-from events.envelope import Record
-from events.jetstream.connection import connect
-from events.jetstream.stream_log import NEEDED_VERSION, JetStreamLog
-from events.subjects import family_wildcard
+from hindcast.app.runs.runs import NoSuchRun, RunHandle, open_run
+from hindcast.app.system.broker import ensure_broker, running_broker
+from hindcast.core.errors import HindcastError
+from hindcast.core.scratch import scratch_folder
+from hindcast.core.settings.schema import LogSettings, Settings
+from hindcast.events.codec import decode_envelope
+from hindcast.events.disk import PRIVATE_FOLDER
+from hindcast.events.envelope import Record
+from hindcast.events.jetstream.connection import connect
+from hindcast.events.jetstream.stream_log import NEEDED_VERSION, JetStreamLog
+from hindcast.events.subjects import family_wildcard
 
 FREE_MIB = 2000
 """Disk space under which a run would soon stop."""
@@ -237,8 +237,8 @@ async def _browser(settings: Settings) -> str:
     """Launched, and a page computed in it."""
     from playwright.async_api import Error as PlaywrightError
 
-    from actors.environments.chromium import Chromium
-    from actors.environments.proxy import FilteringProxy
+    from hindcast.actors.environments.chromium import Chromium
+    from hindcast.actors.environments.proxy import FilteringProxy
 
     began = time.monotonic()
     chromium = await Chromium.start(settings.actors.browser_path)
@@ -258,8 +258,8 @@ async def _policy(settings: Settings) -> str:
 
 
 def _load_policy(base: str) -> str:
-    from core.models.folders import policy_folder
-    from core.models.policy import load_policy
+    from hindcast.core.models.folders import policy_folder
+    from hindcast.core.models.policy import load_policy
 
     folder = policy_folder(base)
     loaded = load_policy(folder)

@@ -8,9 +8,9 @@ import shutil
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
-from app.runs.runs import RunHandle
-from events.log.joined_log import RunLog
-from storage.blobs.bucket import is_bucket
+from hindcast.app.runs.runs import RunHandle
+from hindcast.events.log.joined_log import RunLog
+from hindcast.storage.blobs.bucket import is_bucket
 
 SOFT_LIMIT = 0.9
 """Share of `log.max_bytes` at which nothing new is begun."""

@@ -14,27 +14,27 @@ from pathlib import Path
 
 import msgspec
 
-from app.runs.runs import RunHandle, list_runs, run_folder, write_down
-from app.settings.configuration import Layer, flatten, from_override, merge_recorded
-from app.system.processes import read_json, write_json
-from app.system.supervisor import instance_name
-from app.system.system import ROLES
-from core.errors import HindcastError, SettingsError
-from core.models.folders import policy_folder
-from core.settings.operation import is_operational
-from core.text.nearest import advice
-from events.catalogue import RunForked
-from events.codec import decode_envelope
-from events.envelope import BlobRef
-from events.jetstream.accounts import PUBLISHES
-from events.jetstream.connection import connect
-from events.jetstream.run_discovery import clock_ahead_s, runs_on
-from events.jetstream.stream_log import JetStreamLog
-from events.log.joined_log import RunLog
-from events.log.run_identity import beginning
-from events.registry import BY_CLASS
-from events.subjects import family_wildcard
-from learner.recipes import DEFAULT
+from hindcast.app.runs.runs import RunHandle, list_runs, run_folder, write_down
+from hindcast.app.settings.configuration import Layer, flatten, from_override, merge_recorded
+from hindcast.app.system.processes import read_json, write_json
+from hindcast.app.system.supervisor import instance_name
+from hindcast.app.system.system import ROLES
+from hindcast.core.errors import HindcastError, SettingsError
+from hindcast.core.models.folders import policy_folder
+from hindcast.core.settings.operation import is_operational
+from hindcast.core.text.nearest import advice
+from hindcast.events.catalogue import RunForked
+from hindcast.events.codec import decode_envelope
+from hindcast.events.envelope import BlobRef
+from hindcast.events.jetstream.accounts import PUBLISHES
+from hindcast.events.jetstream.connection import connect
+from hindcast.events.jetstream.run_discovery import clock_ahead_s, runs_on
+from hindcast.events.jetstream.stream_log import JetStreamLog
+from hindcast.events.log.joined_log import RunLog
+from hindcast.events.log.run_identity import beginning
+from hindcast.events.registry import BY_CLASS
+from hindcast.events.subjects import family_wildcard
+from hindcast.learner.recipes import DEFAULT
 
 JOINED = "joined.json"
 """In the folder of a run that this home has joined: which broker it is at."""

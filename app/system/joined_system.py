@@ -13,17 +13,17 @@ from collections.abc import Callable
 
 import msgspec
 
-from app.alerts.processes import ProcessAlerts
-from app.runs.runs import RunHandle
-from app.system.bus import READY
-from app.system.interrupts import heed_interrupts
-from app.system.join import JoinRequest
-from app.system.launch import Launch, write_launch
-from app.system.processes import list_processes, write_json
-from app.system.system import POLL_S, System, stop_with_starter, wait_until_ready
-from core.errors import BrokerUnreachable
-from events.catalogue import RunFinished
-from events.log.reader import tail
+from hindcast.app.alerts.processes import ProcessAlerts
+from hindcast.app.runs.runs import RunHandle
+from hindcast.app.system.bus import READY
+from hindcast.app.system.interrupts import heed_interrupts
+from hindcast.app.system.join import JoinRequest
+from hindcast.app.system.launch import Launch, write_launch
+from hindcast.app.system.processes import list_processes, write_json
+from hindcast.app.system.system import POLL_S, System, stop_with_starter, wait_until_ready
+from hindcast.core.errors import BrokerUnreachable
+from hindcast.events.catalogue import RunFinished
+from hindcast.events.log.reader import tail
 
 
 class JoinEnd(msgspec.Struct, frozen=True, kw_only=True):

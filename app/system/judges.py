@@ -3,17 +3,17 @@
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from actors.judges.base import AnyJudge
-from actors.judges.registry import JUDGES, judge_named
-from actors.judges.trained_judges import JudgeVersions
-from app.runs.sources import Source
-from app.settings.checks.trained_models import require_webrl_orm
-from app.system.supervisor import home_folder
-from core.prompts.webrl_verdict_prompt import WEBRL_ORM
-from core.rl.combined_state import ORM
-from core.settings.endpoint import ENDPOINT, FUZZY
-from core.settings.schema import Settings
-from storage.blobs.store import BlobStore
+from hindcast.actors.judges.base import AnyJudge
+from hindcast.actors.judges.registry import JUDGES, judge_named
+from hindcast.actors.judges.trained_judges import JudgeVersions
+from hindcast.app.runs.sources import Source
+from hindcast.app.settings.checks.trained_models import require_webrl_orm
+from hindcast.app.system.supervisor import home_folder
+from hindcast.core.prompts.webrl_verdict_prompt import WEBRL_ORM
+from hindcast.core.rl.combined_state import ORM
+from hindcast.core.settings.endpoint import ENDPOINT, FUZZY
+from hindcast.core.settings.schema import Settings
+from hindcast.storage.blobs.store import BlobStore
 
 MEMORY = "endpoint"
 """Folder in the home of what endpoints have answered: equal questions of all runs are asked once."""
@@ -28,8 +28,8 @@ def shelf_for(names: Collection[str], settings: Settings, blobs: BlobStore) -> J
     """
     if ORM not in names:
         return None
-    from actors.judges.orm import OrmVersions
-    from core.models.folders import policy_folder
+    from hindcast.actors.judges.orm import OrmVersions
+    from hindcast.core.models.folders import policy_folder
 
     return OrmVersions(policy_folder(settings.policy.base), blobs=blobs, settings=settings)
 
@@ -48,9 +48,9 @@ async def open_judges(
     judges = dict(JUDGES)
     async with AsyncExitStack() as opened:
         if {ENDPOINT, FUZZY} & set(names):
-            from actors.endpoint.client import Endpoint
-            from actors.judges.endpoint import EndpointJudge
-            from actors.judges.fuzzy import FuzzyJudge
+            from hindcast.actors.endpoint.client import Endpoint
+            from hindcast.actors.judges.endpoint import EndpointJudge
+            from hindcast.actors.judges.fuzzy import FuzzyJudge
 
             endpoint = await opened.enter_async_context(
                 Endpoint(settings.endpoint, memory=home_folder() / MEMORY, content=settings.telemetry.content)
@@ -58,7 +58,7 @@ async def open_judges(
             judges |= {ENDPOINT: EndpointJudge(endpoint, blobs=blobs), FUZZY: FuzzyJudge(endpoint)}
         if WEBRL_ORM in names:
             require_webrl_orm(names, settings)
-            from actors.judges.webrl_orm import open_webrl_orm
+            from hindcast.actors.judges.webrl_orm import open_webrl_orm
 
             judges[WEBRL_ORM] = await opened.enter_async_context(open_webrl_orm(settings, blobs))
         yield judges

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import msgspec
 
-from app.system.processes import read_json, write_json
-from core.errors import SettingsError
-from core.settings.schema import Settings
-from core.text.nearest import advice, nearest
+from hindcast.app.system.processes import read_json, write_json
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.schema import Settings
+from hindcast.core.text.nearest import advice, nearest
 
 CURRENT = "current.json"
 MINUTES = "minutes"

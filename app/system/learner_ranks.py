@@ -13,20 +13,20 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from app.runs.runs import RunHandle
-from app.system.supervisor import die_with_parent
-from core.errors import HindcastError, SettingsError
-from core.models.arithmetic import require_device
-from core.models.folders import policy_folder
-from core.settings.schema import LearnerSettings
-from events.log.port import EventLog
-from events.log.publisher import Publisher
-from learner.distributed.leader import EndOrder, MakeLeading, follow
-from learner.distributed.rendezvous import Place, found_store, joined, open_store
-from learner.loop import run_learner
-from learner.numerics import configure
-from learner.trainer import MakeTrainer
-from learner.training import Training
+from hindcast.app.runs.runs import RunHandle
+from hindcast.app.system.supervisor import die_with_parent
+from hindcast.core.errors import HindcastError, SettingsError
+from hindcast.core.models.arithmetic import require_device
+from hindcast.core.models.folders import policy_folder
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.learner.distributed.leader import EndOrder, MakeLeading, follow
+from hindcast.learner.distributed.rendezvous import Place, found_store, joined, open_store
+from hindcast.learner.loop import run_learner
+from hindcast.learner.numerics import configure
+from hindcast.learner.trainer import MakeTrainer
+from hindcast.learner.training import Training
 
 WATCH_S = 0.5
 
@@ -139,7 +139,7 @@ def companions(
 
 def _start(place: Place, port: int, name: str) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(
-        [sys.executable, "-m", "app.system.worker", "learner", name],
+        [sys.executable, "-P", "-m", "hindcast.app.system.worker", "learner", name],
         stdin=subprocess.DEVNULL,
         preexec_fn=die_with_parent,
         env=os.environ | place.environment(port),

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import structlog
 
-from app.system.private_home import lasting_token
-from app.system.processes import read_json, write_json
-from core.errors import EnvironmentFailed
+from hindcast.app.system.private_home import lasting_token
+from hindcast.app.system.processes import read_json, write_json
+from hindcast.core.errors import EnvironmentFailed
 
 SITE_FILE = "site.json"
 """Of the embedded store."""

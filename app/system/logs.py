@@ -11,8 +11,8 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from app.system.processes import read_json
-from core.text.plain_values import parse_toml
+from hindcast.app.system.processes import read_json
+from hindcast.core.text.plain_values import parse_toml
 
 LEVELS = ("debug", "info", "warning", "error")
 QUIET_LIBRARIES = "warning"

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import psutil
 
-from core.errors import HindcastError, SettingsError
-from core.models.folder_check import MIB, FolderFinding, check_folder, loading_bytes
-from core.models.folders import policy_folder
-from core.models.sample_page import EXAMPLE
-from core.models.vision_check import sample_pictures
-from core.prompts.chat_frame import turns_of
-from core.settings.schema import Settings
+from hindcast.core.errors import HindcastError, SettingsError
+from hindcast.core.models.folder_check import MIB, FolderFinding, check_folder, loading_bytes
+from hindcast.core.models.folders import policy_folder
+from hindcast.core.models.sample_page import EXAMPLE
+from hindcast.core.models.vision_check import sample_pictures
+from hindcast.core.prompts.chat_frame import turns_of
+from hindcast.core.settings.schema import Settings
 
 
 def check_model(folder: Path, settings: Settings) -> list[FolderFinding]:
@@ -33,8 +33,8 @@ def require_model(settings: Settings) -> None:
 
 
 def _round_trip(folder: Path, settings: Settings) -> FolderFinding:
-    from actors.engines.round_trip import TOLERANCE, RoundTripPrompt, round_trip
-    from core.models.policy import load_policy
+    from hindcast.actors.engines.round_trip import TOLERANCE, RoundTripPrompt, round_trip
+    from hindcast.core.models.policy import load_policy
 
     if settings.policy.engine != "in_process":
         return FolderFinding(

@@ -6,33 +6,33 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from actors.engines.base import PolicyEngine
-from actors.engines.vllm.server import VllmServer
-from actors.engines.vllm.weights import served_weights
-from actors.policy_servers.command import HOST, server_command, server_environment
-from actors.policy_servers.role import (
+from hindcast.actors.engines.base import PolicyEngine
+from hindcast.actors.engines.vllm.server import VllmServer
+from hindcast.actors.engines.vllm.weights import served_weights
+from hindcast.actors.policy_servers.command import HOST, server_command, server_environment
+from hindcast.actors.policy_servers.role import (
     TargetWeights,
     WeightSynchronizer,
     folders_for,
     follow_published,
     published_so_far,
 )
-from actors.policy_servers.server_process import ServerProcess, running
-from actors.policy_servers.weight_delivery import giving_for
-from app.runs.runs import RunHandle
-from app.system.listen_addresses import POLICY_FILE, base_url_in
-from app.system.processes import read_json, write_json
-from app.system.supervisor import die_with_parent
-from app.system.vllm_python import server_python
-from core.errors import EngineFailed
-from core.fast_import import loading
-from core.models.folders import policy_folder
-from core.settings.schema import Settings
-from core.settings.vllm import VLLM
-from events.catalogue import PolicyServerTroubled
-from events.log.port import EventLog
-from events.log.publisher import Publisher
-from events.log.run_identity import log_name
+from hindcast.actors.policy_servers.server_process import ServerProcess, running
+from hindcast.actors.policy_servers.weight_delivery import giving_for
+from hindcast.app.runs.runs import RunHandle
+from hindcast.app.system.listen_addresses import POLICY_FILE, base_url_in
+from hindcast.app.system.processes import read_json, write_json
+from hindcast.app.system.supervisor import die_with_parent
+from hindcast.app.system.vllm_python import server_python
+from hindcast.core.errors import EngineFailed
+from hindcast.core.fast_import import loading
+from hindcast.core.models.folders import policy_folder
+from hindcast.core.settings.schema import Settings
+from hindcast.core.settings.vllm import VLLM
+from hindcast.events.catalogue import PolicyServerTroubled
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.run_identity import log_name
 
 OUTPUT = Path("policy-server") / "output.log"
 """In the home: what the server started here says."""
@@ -61,13 +61,13 @@ async def opened_engine(
     folder = policy_folder(settings.policy.base)
     if settings.policy.engine != VLLM:
         with loading():
-            from actors.engines.in_process import InProcessEngine
+            from hindcast.actors.engines.in_process import InProcessEngine
 
         async with await asyncio.to_thread(InProcessEngine, folder, settings.policy) as engine:
             yield engine
         return
     with loading():
-        from actors.engines.vllm.engine import VllmEngine
+        from hindcast.actors.engines.vllm.engine import VllmEngine
 
     run = await log_name(log)
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from events.disk import Disk
+from hindcast.events.disk import Disk
 
 UMASK = "HINDCAST_UMASK"
 """Environment variable with the umask of whoever ran the command, in octal digits."""

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from core.text.plain_values import parse_json
-from events.disk import PRIVATE_FILE, PRIVATE_FOLDER
+from hindcast.core.text.plain_values import parse_json
+from hindcast.events.disk import PRIVATE_FILE, PRIVATE_FOLDER
 
 
 class ProcessState(msgspec.Struct, frozen=True, kw_only=True):

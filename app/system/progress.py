@@ -2,10 +2,10 @@
 
 import msgspec
 
-from actors.environments.web.starts import Starts
-from core.rl.combined_state import POLICY
-from core.rl.statistics import wilson
-from events.catalogue import (
+from hindcast.actors.environments.web.starts import Starts
+from hindcast.core.rl.combined_state import POLICY
+from hindcast.core.rl.statistics import wilson
+from hindcast.events.catalogue import (
     ControlRequested,
     EpisodeAbandoned,
     EpisodeCancelled,
@@ -20,7 +20,7 @@ from events.catalogue import (
     WaitExceeded,
     WeightsPublished,
 )
-from events.envelope import Recorded
+from hindcast.events.envelope import Recorded
 
 VERSIONS_KEPT = 16
 """Policy versions whose success is remembered, the newest: older ones are not spoken of any more."""

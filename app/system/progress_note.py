@@ -10,18 +10,20 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from app.system.processes import read_json, write_json
-from app.system.progress import Progress
-from core.errors import ForeignLog
-from events.log.port import EventLog
-from events.log.reader import Bookmark, check_log
-from storage.snapshots import SnapshotKind
+from hindcast.app.system.processes import read_json, write_json
+from hindcast.app.system.progress import Progress
+from hindcast.core.errors import ForeignLog
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.reader import Bookmark, check_log
+from hindcast.storage.snapshots import SnapshotKind
 
 FILE = "progress.json"
 EVERY_EVENTS = 10_000
 """Events between two notes: about as many are read at the next start."""
 
-_KIND = SnapshotKind("progress", Progress, rules=("app.system.progress", "actors.environments.web.starts"))
+_KIND = SnapshotKind(
+    "progress", Progress, rules=("hindcast.app.system.progress", "hindcast.actors.environments.web.starts")
+)
 logger = structlog.get_logger(__name__)
 
 

@@ -9,13 +9,13 @@ import threading
 
 import structlog
 
-from app.runs.runs import RunHandle
-from core.errors import HindcastError
-from events.catalogue import QueueRepaired
-from events.jetstream.accounts import QUEUES
-from events.jetstream.stream_log import JetStreamLog
-from events.jetstream.stream_queue import NOT_THERE
-from events.log.publisher import Publisher
+from hindcast.app.runs.runs import RunHandle
+from hindcast.core.errors import HindcastError
+from hindcast.events.catalogue import QueueRepaired
+from hindcast.events.jetstream.accounts import QUEUES
+from hindcast.events.jetstream.stream_log import JetStreamLog
+from hindcast.events.jetstream.stream_queue import NOT_THERE
+from hindcast.events.log.publisher import Publisher
 
 PRODUCER = "queues.1"
 STOP_S = 1.0

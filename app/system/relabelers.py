@@ -5,15 +5,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from actors.published_versions import PublishedVersions
-from actors.relabelers.base import Relabeler
-from actors.relabelers.rules import RuleRelabeler
-from app.system.judges import MEMORY
-from app.system.supervisor import home_folder
-from core.errors import SettingsError
-from core.settings.endpoint import ENDPOINT
-from core.settings.schema import Settings
-from storage.blobs.store import BlobStore
+from hindcast.actors.published_versions import PublishedVersions
+from hindcast.actors.relabelers.base import Relabeler
+from hindcast.actors.relabelers.rules import RuleRelabeler
+from hindcast.app.system.judges import MEMORY
+from hindcast.app.system.supervisor import home_folder
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.endpoint import ENDPOINT
+from hindcast.core.settings.schema import Settings
+from hindcast.storage.blobs.store import BlobStore
 
 LEARNED = "learned"
 
@@ -35,16 +35,16 @@ async def open_relabeler(
     if kind == "rules":
         yield RuleRelabeler(most=most)
     elif kind == ENDPOINT:
-        from actors.endpoint.client import Endpoint
-        from actors.relabelers.endpoint import EndpointRelabeler
+        from hindcast.actors.endpoint.client import Endpoint
+        from hindcast.actors.relabelers.endpoint import EndpointRelabeler
 
         async with Endpoint(
             settings.endpoint, memory=home_folder() / MEMORY, content=settings.telemetry.content
         ) as endpoint:
             yield EndpointRelabeler(endpoint, blobs=pages or blobs, most=most)
     elif kind == LEARNED:
-        from actors.relabelers.learned import LearnedVersions
-        from core.models.folders import policy_folder
+        from hindcast.actors.relabelers.learned import LearnedVersions
+        from hindcast.core.models.folders import policy_folder
 
         teacher = RuleRelabeler(most=most) if settings.relabeler.teacher else None
         folder = policy_folder(settings.policy.base)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from pathlib import Path
 
-from app.system.processes import others_working
+from hindcast.app.system.processes import others_working
 
 LAST_WORDS_S = 2.8
 """How long the projector outlasts a stop; honcho kills 5 s after the first process has left."""

@@ -6,15 +6,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from actors.environments.browsergym.world import Browsergym
-from actors.environments.miniwob.site import MiniwobSite
-from actors.environments.site import Venue
-from actors.environments.store.site import StoreSite
-from actors.environments.web.site import WebSite
-from actors.environments.webarena.site import WebArenaSite
-from actors.environments.webshop.site import webshop_site
-from app.system.supervisor import home_folder
-from core.settings.schema import Settings
+from hindcast.actors.environments.browsergym.world import Browsergym
+from hindcast.actors.environments.miniwob.site import MiniwobSite
+from hindcast.actors.environments.site import Venue
+from hindcast.actors.environments.store.site import StoreSite
+from hindcast.actors.environments.web.site import WebSite
+from hindcast.actors.environments.webarena.site import WebArenaSite
+from hindcast.actors.environments.webshop.site import webshop_site
+from hindcast.app.system.supervisor import home_folder
+from hindcast.core.settings.schema import Settings
 
 SERVER_S = 20.0
 """How long the store may take to answer."""
@@ -45,7 +45,7 @@ def sites_with(store: StoreSite, settings: Settings, *, trusted: bool = True) ->
 @asynccontextmanager
 async def sites_running(settings: Settings, *, trusted: bool = True) -> AsyncIterator[dict[str, Venue]]:
     """Every site by name, the store served by this process for as long as the block lasts; see `sites_with`."""
-    from actors.environments.store.server import serve
+    from hindcast.actors.environments.store.server import serve
 
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     async with asyncio.TaskGroup() as tasks:

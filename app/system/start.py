@@ -16,22 +16,22 @@ from pathlib import Path
 
 import msgspec
 
-from app.alerts.processes import ProcessAlerts
-from app.runs.runs import RunHandle, open_run
-from app.system.bus import READY
-from app.system.interrupts import heed_interrupts
-from app.system.launch import Launch, write_launch
-from app.system.listen_addresses import page_address
-from app.system.processes import list_processes, read_json
-from app.system.progress import Narrator, Progress
-from app.system.progress_note import ProgressNote
-from app.system.system import POLICY_SERVER, ROLES, System, stop_with_starter, wait_until_ready
-from core.errors import BrokerUnreachable, HindcastError
-from core.settings.vllm import VLLM
-from events.catalogue import ControlApplied, ControlRequested, RunFinished
-from events.envelope import Fact
-from events.log.publisher import Publisher
-from events.log.reader import tail
+from hindcast.app.alerts.processes import ProcessAlerts
+from hindcast.app.runs.runs import RunHandle, open_run
+from hindcast.app.system.bus import READY
+from hindcast.app.system.interrupts import heed_interrupts
+from hindcast.app.system.launch import Launch, write_launch
+from hindcast.app.system.listen_addresses import page_address
+from hindcast.app.system.processes import list_processes, read_json
+from hindcast.app.system.progress import Narrator, Progress
+from hindcast.app.system.progress_note import ProgressNote
+from hindcast.app.system.system import POLICY_SERVER, ROLES, System, stop_with_starter, wait_until_ready
+from hindcast.core.errors import BrokerUnreachable, HindcastError
+from hindcast.core.settings.vllm import VLLM
+from hindcast.events.catalogue import ControlApplied, ControlRequested, RunFinished
+from hindcast.events.envelope import Fact
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import tail
 
 DRAIN_S = 10.0
 """How long requests that nobody started may take to be cancelled at the end of a finite run."""
@@ -199,7 +199,7 @@ async def _finish_archive(handle: RunHandle, say: Callable[[str], None]) -> None
     """Archive the last events; an archive that cannot take them is named, and the run has ended all the same."""
     if handle.archive is None:
         return
-    from app.runs.archive import finish_archive  # most runs have no archive
+    from hindcast.app.runs.archive import finish_archive  # most runs have no archive
 
     try:
         report = await finish_archive(handle)
@@ -214,6 +214,8 @@ async def _finish_archive(handle: RunHandle, say: Callable[[str], None]) -> None
 
 
 def _alerts(handle: RunHandle, say: Callable[[str], None]) -> contextlib.AbstractAsyncContextManager[None]:
-    from app.alerts.terminal import telling_alerts  # loads SQLAlchemy, while the system is up already
+    from hindcast.app.alerts.terminal import (
+        telling_alerts,  # loads SQLAlchemy, while the system is up already
+    )
 
     return telling_alerts(handle, say)

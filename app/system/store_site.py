@@ -4,9 +4,9 @@ import asyncio
 import time
 from pathlib import Path
 
-from app.system.listen_addresses import SITE_FILE, base_url_in
-from app.system.private_home import lasting_token
-from core.errors import EnvironmentFailed
+from hindcast.app.system.listen_addresses import SITE_FILE, base_url_in
+from hindcast.app.system.private_home import lasting_token
+from hindcast.core.errors import EnvironmentFailed
 
 SITE_WAIT_S = 60.0
 """How long an actor waits for the store's first answer."""

@@ -4,7 +4,7 @@ honcho stops everything when any of its children ends, so a crash must never rea
 again after a back-off. The worker runs in a session of its own. honcho signals whole process groups; without that,
 the browser would die before the actor could record the end of its episodes.
 
-Run as `python -m app.system.supervisor ROLE`; honcho names the instance in HONCHO_PROCESS_NAME.
+Run as `python -m hindcast.app.system.supervisor ROLE`; honcho names the instance in HONCHO_PROCESS_NAME.
 """
 
 import ctypes
@@ -19,10 +19,10 @@ from pathlib import Path
 from threading import Thread
 from typing import IO, Protocol
 
-from app.system.logs import style_of, tell
-from app.system.private_home import restrict_new_files
-from app.system.processes import pid_alive, read_json, report
-from core.errors import SettingsError
+from hindcast.app.system.logs import style_of, tell
+from hindcast.app.system.private_home import restrict_new_files
+from hindcast.app.system.processes import pid_alive, read_json, report
+from hindcast.core.errors import SettingsError
 
 STOP_AFTER_S = 4.0
 """honcho kills its children 5 s after the first of them has ended."""
@@ -282,11 +282,13 @@ def main() -> int:
     restrict_new_files(home)
     folder = home / "processes"
     if role == "bus":
-        from app.system.bus import run_bus  # only this role needs the broker's code; the others stay small
+        from hindcast.app.system.bus import (
+            run_bus,  # only this role needs the broker's code; the others stay small
+        )
 
         return run_bus(name, folder)
     supervisor = Supervisor(
-        name, lambda: (sys.executable, "-m", "app.system.worker", role, name), folder=folder
+        name, lambda: (sys.executable, "-P", "-m", "hindcast.app.system.worker", role, name), folder=folder
     )
     supervisor.catch_signals()
     if role in OPTIONAL and not _has_work(supervisor, home, role):

@@ -14,16 +14,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from app.system.bus import BUS_LOCK, READY
-from app.system.kept_output import KeptOutput, keep_output
-from app.system.logs import style_of
-from app.system.private_home import make_home
-from app.system.processes import FAILURE, list_processes, pid_alive, read_json
-from app.system.supervisor import MACHINE, STARTER, instance_name, stop_with_parent
-from core.errors import HindcastError
+from hindcast.app.system.bus import BUS_LOCK, READY
+from hindcast.app.system.kept_output import KeptOutput, keep_output
+from hindcast.app.system.logs import style_of
+from hindcast.app.system.private_home import make_home
+from hindcast.app.system.processes import FAILURE, list_processes, pid_alive, read_json
+from hindcast.app.system.supervisor import MACHINE, STARTER, instance_name, stop_with_parent
+from hindcast.core.errors import HindcastError
 
-PROCFILE = Path(__file__).parents[2] / "Procfile"
-PROCFILE_VLLM = Path(__file__).parents[2] / "Procfile.vllm"
+PROCFILE = Path(__file__).parent / "procfiles" / "Procfile"
+PROCFILE_VLLM = PROCFILE.with_name("Procfile.vllm")
 """With the role that keeps vLLM servers."""
 POLICY_SERVER = "policy_server"
 ROLES = (
@@ -130,7 +130,7 @@ class System:
                 *prefix,
                 *self._counts,
             ],
-            cwd=PROCFILE.parent,
+            cwd=self.home,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -1,8 +1,8 @@
 """Whether a home's system works on a run at this moment, as its processes say about themselves."""
 
-from app.runs.runs import RunHandle
-from app.system.launch import read_launch
-from app.system.processes import WORKING, list_processes
+from hindcast.app.runs.runs import RunHandle
+from hindcast.app.system.launch import read_launch
+from hindcast.app.system.processes import WORKING, list_processes
 
 
 def is_running(run: RunHandle, role: str = "bus") -> bool:

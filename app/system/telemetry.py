@@ -12,7 +12,7 @@ from threading import Thread
 
 import structlog
 
-from core.settings.schema import TelemetrySettings
+from hindcast.core.settings.schema import TelemetrySettings
 
 QUEUE_SPANS = 4096
 """Spans that wait to be sent; beyond it the oldest are dropped."""

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from core.errors import SettingsError
-from core.models.folders import policy_folder, require_folder
-from core.settings.schema import Settings
-from core.settings.vllm import VLLM
-from core.text.plain_values import parse_json
+from hindcast.core.errors import SettingsError
+from hindcast.core.models.folders import policy_folder, require_folder
+from hindcast.core.settings.schema import Settings
+from hindcast.core.settings.vllm import VLLM
+from hindcast.core.text.plain_values import parse_json
 
 OWN_PYTHON = Path(__file__).parents[2] / ".venv-vllm" / "bin" / "python"
 """Of `make vllm`."""

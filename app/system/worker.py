@@ -1,4 +1,4 @@
-"""The work behind one Procfile line: `python -m app.system.worker ROLE NAME`, started by its supervisor.
+"""The work behind one Procfile line: `python -m hindcast.app.system.worker ROLE NAME`, started by its supervisor.
 
 Crash-only: it folds what it needs from the log at every start. SIGTERM sets `stop`; the role records what it must and
 leaves within `STOP_S`. Exit status 0: the work is done; 2: no restart can help; 3: it was told to stop; else it crashed.
@@ -17,12 +17,12 @@ from typing import NoReturn
 import structlog
 import uvloop
 
-from app.revision import is_code_newer_than
-from app.system.logs import configure_logging, current_run, style_of, tell
-from app.system.private_home import restrict_new_files
-from app.system.processes import pid_alive, read_json, report, report_failure
-from app.system.supervisor import HOPELESS, RESTARTS, STOPPED, home_folder
-from core.errors import (
+from hindcast.app.revision import is_code_newer_than
+from hindcast.app.system.logs import configure_logging, current_run, style_of, tell
+from hindcast.app.system.private_home import restrict_new_files
+from hindcast.app.system.processes import pid_alive, read_json, report, report_failure
+from hindcast.app.system.supervisor import HOPELESS, RESTARTS, STOPPED, home_folder
+from hindcast.core.errors import (
     BrokerDenied,
     BrokerUnreachable,
     BrowserUnavailable,
@@ -34,7 +34,7 @@ from core.errors import (
     SettingsError,
     UnknownVersion,
 )
-from core.fast_import import loading
+from hindcast.core.fast_import import loading
 
 BEGAN = time.time()
 """When this process read its code, in unix seconds."""
@@ -101,7 +101,7 @@ async def work(role: str, name: str, stop: asyncio.Event) -> None:
 
     """
     with loading():
-        from app.bootstrap import ROLES
+        from hindcast.app.bootstrap import ROLES
 
     loop = asyncio.get_running_loop()
     loop.set_default_executor(_Unawaited(thread_name_prefix=name))

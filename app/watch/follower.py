@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 import msgspec
 
-from app.attach.consumers import ConsumerRow, list_consumers
-from app.runs.runs import RunHandle
-from app.watch.state import WatchFold
-from app.watch.view import RunView
-from events.log.port import EventLog
-from events.log.reader import read, tail
+from hindcast.app.attach.consumers import ConsumerRow, list_consumers
+from hindcast.app.runs.runs import RunHandle
+from hindcast.app.watch.state import WatchFold
+from hindcast.app.watch.view import RunView
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.reader import read, tail
 
 LOOK_BACK = 50_000
 """Events before the log's end that a view is made of: what is older shows in `hindcast run show`."""

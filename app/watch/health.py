@@ -1,6 +1,6 @@
 """What holds a run up, in words. Pure: from a view's figures alone."""
 
-from app.watch.view import RunView
+from hindcast.app.watch.view import RunView
 
 QUIET_S = 30.0
 """Nothing recorded for this long is worth a word."""

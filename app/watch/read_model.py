@@ -6,9 +6,9 @@ from typing import TypeVar
 
 from sqlalchemy import Connection
 
-from app.runs.runs import RunHandle
-from storage.readmodel.queries import list_episodes, show_episode, success_by_version
-from storage.readmodel.results import EpisodeDetail, EpisodeRow
+from hindcast.app.runs.runs import RunHandle
+from hindcast.storage.readmodel.queries import list_episodes, show_episode, success_by_version
+from hindcast.storage.readmodel.results import EpisodeDetail, EpisodeRow
 
 Answer = TypeVar("Answer")
 Counts = tuple[int, float, int]

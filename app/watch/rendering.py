@@ -6,10 +6,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from app.watch.read_model import Counts
-from app.watch.sparkline import sparkline
-from app.watch.view import LearnerView, RateView, RunView
-from core.text.printable import one_line
+from hindcast.app.watch.read_model import Counts
+from hindcast.app.watch.sparkline import sparkline
+from hindcast.app.watch.view import LearnerView, RateView, RunView
+from hindcast.core.text.printable import one_line
 
 EPISODES = 4
 """Episodes shown of one actor."""

@@ -5,14 +5,14 @@ from typing import Any
 
 import msgspec
 
-from app.system.progress import VersionTally
-from app.watch.health import bottleneck
-from app.watch.spans import Spans, covered_ns, total_ns
-from app.watch.view import ActorView, EpisodeView, LearnerView, RateView, RunView
-from core.domain.arrays import unpack_ids
-from core.rl.combined_state import POLICY
-from core.rl.statistics import wilson
-from events.catalogue import (
+from hindcast.app.system.progress import VersionTally
+from hindcast.app.watch.health import bottleneck
+from hindcast.app.watch.spans import Spans, covered_ns, total_ns
+from hindcast.app.watch.view import ActorView, EpisodeView, LearnerView, RateView, RunView
+from hindcast.core.domain.arrays import unpack_ids
+from hindcast.core.rl.combined_state import POLICY
+from hindcast.core.rl.statistics import wilson
+from hindcast.events.catalogue import (
     BatchPlanned,
     CheckpointSaved,
     EpisodeAbandoned,
@@ -33,7 +33,7 @@ from events.catalogue import (
     WeightsAdopted,
     WeightsPublished,
 )
-from events.envelope import Recorded
+from hindcast.events.envelope import Recorded
 
 WINDOW_S = 120.0
 """Stretch over which shares and rates are taken."""

@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from app.attach.consumers import ConsumerRow
+from hindcast.app.attach.consumers import ConsumerRow
 
 
 class EpisodeView(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ compares whole answers; web-arena-x/webarena compares actions (`is_equivalent`).
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from core.domain.action import Action
+from hindcast.core.domain.action import Action
 
 Compared = Literal["answer", "action"]
 """What of two steps is compared."""

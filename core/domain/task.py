@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from core.ids import digest_hex
+from hindcast.core.ids import digest_hex
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,8 +10,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from core.domain.arrays import pack_ids, unpack_ids
-from core.errors import CorruptEvent
+from hindcast.core.domain.arrays import pack_ids, unpack_ids
+from hindcast.core.errors import CorruptEvent
 
 Allowed = NDArray[np.bool_]
 """A set of tokens  # [vocabulary]."""

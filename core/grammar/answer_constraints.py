@@ -8,9 +8,9 @@ from enum import Enum
 
 import msgspec
 
-from core.domain.action import Action
-from core.domain.observation import Page
-from core.grammar.answer_parser import Dialect, format_answer
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.observation import Page
+from hindcast.core.grammar.answer_parser import Dialect, format_answer
 
 _PLACE = "\ue000"
 """Stands for free text while a call is formatted: a character of Unicode's private use."""

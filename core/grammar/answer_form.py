@@ -15,9 +15,9 @@ import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from core.domain.action import Action, ParseFailure
-from core.domain.observation import Page
-from core.grammar.answer_parser import parse_answer
+from hindcast.core.domain.action import Action, ParseFailure
+from hindcast.core.domain.observation import Page
+from hindcast.core.grammar.answer_parser import parse_answer
 
 AnswerForm = Literal["plain", "thinking"]
 

@@ -15,11 +15,11 @@ docs/planners/webrl.md counts where the two parsers still differ.
 import re
 from typing import Literal
 
-from core.domain.action import ACTIONS, Action, ParseFailure
-from core.domain.observation import Node, Page
-from core.grammar.browsergym_dialect import read_browsergym, write_browsergym
-from core.grammar.calls import Call, MalformedCall, checked, quoted, read_call, shown, skip_space
-from core.grammar.webshop_dialect import read_bracketed
+from hindcast.core.domain.action import ACTIONS, Action, ParseFailure
+from hindcast.core.domain.observation import Node, Page
+from hindcast.core.grammar.browsergym_dialect import read_browsergym, write_browsergym
+from hindcast.core.grammar.calls import Call, MalformedCall, checked, quoted, read_call, shown, skip_space
+from hindcast.core.grammar.webshop_dialect import read_bracketed
 
 Dialect = Literal["webrl", "browsergym"]
 
@@ -97,7 +97,7 @@ def format_answer(action: Action, page: Page, dialect: Dialect = "webrl") -> str
     Looked at is the element, or the line of the page that a message is taken from. Quoting it first turns finding an
     id or a value into copying on from the place that was found, which a small model learns far sooner.
 
-    >>> from core.domain.observation import Page
+    >>> from hindcast.core.domain.observation import Page
     >>> print(format_answer(Action(name="Click", element=7), Page(url="", title="", nodes=())))
     # Element: [7]
     do(action="Click", element="7")

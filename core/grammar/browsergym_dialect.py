@@ -10,8 +10,8 @@ direction alone, since ours moves most of a window.
 import re
 from collections.abc import Callable
 
-from core.domain.action import Action
-from core.grammar.calls import Arguments, MalformedCall, checked, quoted, shown
+from hindcast.core.domain.action import Action
+from hindcast.core.grammar.calls import Arguments, MalformedCall, checked, quoted, shown
 
 INFEASIBLE = "N/A"
 """The message of an agent that reports its task as infeasible, as in WebArena."""

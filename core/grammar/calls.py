@@ -9,7 +9,7 @@ import re
 import unicodedata
 from typing import NamedTuple
 
-from core.domain.action import ACTIONS, Action
+from hindcast.core.domain.action import ACTIONS, Action
 
 _ESCAPES = {
     "n": "\n",

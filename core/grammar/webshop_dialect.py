@@ -5,8 +5,8 @@ It names what is clicked by its words, so that reading it takes the page.
 
 import re
 
-from core.domain.action import Action, ParseFailure
-from core.domain.observation import Node, Page
+from hindcast.core.domain.action import Action, ParseFailure
+from hindcast.core.domain.observation import Node, Page
 
 _BRACKETED = re.compile(r"(?:action\s*:\s*)?(search|click|think)\s*\[(.*)\]", re.DOTALL | re.IGNORECASE)
 _CLICKED = frozenset({"button", "link", "radio", "checkbox", "clickable"})

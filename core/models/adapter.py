@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from safetensors.torch import save
 
-from core.errors import ModelFileError
-from core.models.adapter_file import CONFIG
-from core.models.sharded_tensors import fill, whole
-from core.models.vision import TOWER, reads_pictures
+from hindcast.core.errors import ModelFileError
+from hindcast.core.models.adapter_file import CONFIG
+from hindcast.core.models.sharded_tensors import fill, whole
+from hindcast.core.models.vision import TOWER, reads_pictures
 
 PREFIX = "base_model.model."
 """Before every name in peft's files."""

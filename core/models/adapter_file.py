@@ -10,8 +10,8 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
-from core.errors import ModelFileError
-from core.text.plain_values import parse_json
+from hindcast.core.errors import ModelFileError
+from hindcast.core.text.plain_values import parse_json
 
 CONFIG = "adapter_config"
 """The one key of an adapter file's metadata."""

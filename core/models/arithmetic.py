@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from core.errors import SettingsError
-from core.settings.computing import Device, Precision
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.computing import Device, Precision
 
 
 def device_for(wanted: Device) -> torch.device:

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from core.errors import ModelFileError
+from hindcast.core.errors import ModelFileError
 
 
 @contextmanager

@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from core.models.arithmetic import device_of
-from core.models.logprobs import SampleToScore, packs
-from core.models.policy import load_policy, load_weights
+from hindcast.core.models.arithmetic import device_of
+from hindcast.core.models.logprobs import SampleToScore, packs
+from hindcast.core.models.policy import load_policy, load_weights
 
 CriticForm = Literal["scalar", "double"]
 HEAD_DEVIATION = 0.02

@@ -13,20 +13,20 @@ import torch
 from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig
 
-from core.errors import HindcastError, ModelFileError
-from core.models.bounded_use import bounded_use
-from core.models.generation_config import GENERATION, context_length, stop_tokens, text_config
-from core.models.model_files import CONFIG, misfits, read_config_file, require_files, weight_files
-from core.models.policy import model_class, weights_of
-from core.models.sample_page import EXAMPLE, PAGE
-from core.models.tokenizer import load_tokenizer
-from core.models.vision import KINDS, name_in_model
-from core.models.vision_check import check_pictures
-from core.prompts.chat_frame import STAND_IN, chat_frame, encode_text, render_chat, turns_of
-from core.prompts.prompt import build_prompt
-from core.prompts.rendering import RENDERERS
-from core.settings.schema import Settings
-from core.text.printable import one_line
+from hindcast.core.errors import HindcastError, ModelFileError
+from hindcast.core.models.bounded_use import bounded_use
+from hindcast.core.models.generation_config import GENERATION, context_length, stop_tokens, text_config
+from hindcast.core.models.model_files import CONFIG, misfits, read_config_file, require_files, weight_files
+from hindcast.core.models.policy import model_class, weights_of
+from hindcast.core.models.sample_page import EXAMPLE, PAGE
+from hindcast.core.models.tokenizer import load_tokenizer
+from hindcast.core.models.vision import KINDS, name_in_model
+from hindcast.core.models.vision_check import check_pictures
+from hindcast.core.prompts.chat_frame import STAND_IN, chat_frame, encode_text, render_chat, turns_of
+from hindcast.core.prompts.prompt import build_prompt
+from hindcast.core.prompts.rendering import RENDERERS
+from hindcast.core.settings.schema import Settings
+from hindcast.core.text.printable import one_line
 
 Verdict = Literal["ok", "note", "failed"]
 FLOAT32 = 4

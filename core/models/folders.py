@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from core.errors import ModelFileError
+from hindcast.core.errors import ModelFileError
 
 SHIPPED = "base"
 """Value of `policy.base` that means the small policy that ships with Hindcast."""

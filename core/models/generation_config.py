@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from core.errors import ModelFileError
-from core.prompts.chat_frame import end_of_answer
-from core.text.plain_values import parse_json
+from hindcast.core.errors import ModelFileError
+from hindcast.core.prompts.chat_frame import end_of_answer
+from hindcast.core.text.plain_values import parse_json
 
 GENERATION = "generation_config.json"
 

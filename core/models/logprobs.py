@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from core.grammar.allowed_tokens import Allowed, unpack_allowed
-from core.models.arithmetic import device_of
-from core.models.vision import ProcessedImage, picture_inputs
+from hindcast.core.grammar.allowed_tokens import Allowed, unpack_allowed
+from hindcast.core.models.arithmetic import device_of
+from hindcast.core.models.vision import ProcessedImage, picture_inputs
 
 
 class SampleToScore(NamedTuple):

@@ -10,10 +10,10 @@ from typing import Any
 
 from transformers import CONFIG_MAPPING
 
-from core.bounded_read import read_file_bounded
-from core.errors import ModelFileError
-from core.models.folders import require_folder
-from core.text.plain_values import parse_json
+from hindcast.core.bounded_read import read_file_bounded
+from hindcast.core.errors import ModelFileError
+from hindcast.core.models.folders import require_folder
+from hindcast.core.text.plain_values import parse_json
 
 MOST_JSON_BYTES = 64 * 1024 * 1024
 """Of a configuration or an index of weight files."""

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from core.models.logprobs import SampleToScore, distributions
-from core.models.policy import load_policy, load_weights
-from core.prompts.verdict_prompt import AnswerIds, answer_ids
+from hindcast.core.models.logprobs import SampleToScore, distributions
+from hindcast.core.models.policy import load_policy, load_weights
+from hindcast.core.prompts.verdict_prompt import AnswerIds, answer_ids
 
 
 def log_odds(model: Any, prompts: Sequence[Sequence[int]], answers: AnswerIds) -> torch.Tensor:

@@ -14,15 +14,15 @@ from torch.overrides import TorchFunctionMode
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers.utils import logging as transformers_logging
 
-from core.errors import ModelFileError
-from core.models.adapter import adapter_of, encode_adapter, load_adapter
-from core.models.adapter_file import adapter_config
-from core.models.generation_config import stop_tokens
-from core.models.model_files import WEIGHTS as WEIGHTS
-from core.models.model_files import misfits, require_files, weight_files
-from core.models.sharded_tensors import whole
-from core.models.tokenizer import load_tokenizer
-from core.models.vision import KINDS, name_in_model
+from hindcast.core.errors import ModelFileError
+from hindcast.core.models.adapter import adapter_of, encode_adapter, load_adapter
+from hindcast.core.models.adapter_file import adapter_config
+from hindcast.core.models.generation_config import stop_tokens
+from hindcast.core.models.model_files import WEIGHTS as WEIGHTS
+from hindcast.core.models.model_files import misfits, require_files, weight_files
+from hindcast.core.models.sharded_tensors import whole
+from hindcast.core.models.tokenizer import load_tokenizer
+from hindcast.core.models.vision import KINDS, name_in_model
 
 transformers_logging.set_verbosity_error()  # what it warns of (kernels for GPUs) nobody here can act on
 

@@ -1,6 +1,6 @@
 """A page of a common size and a usual answer, to say what renderers need of a tokenizer."""
 
-from core.domain.observation import Element, Node, Page
+from hindcast.core.domain.observation import Element, Node, Page
 
 EXAMPLE = '# Element: Copper kettle, 2 litres [37]\ndo(action="Click", element="37")'
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from core.models.arithmetic import device_of
+from hindcast.core.models.arithmetic import device_of
 
 APART = 1e-3
 """Least difference, as a share of the largest number, that rounding does not explain."""

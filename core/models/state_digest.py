@@ -5,8 +5,8 @@ from typing import Any
 
 import torch
 
-from core.models.policy import weights_of
-from core.models.sharded_tensors import whole
+from hindcast.core.models.policy import weights_of
+from hindcast.core.models.sharded_tensors import whole
 
 
 def state_digest(model: Any, optimizer: torch.optim.Optimizer | None = None) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from core.models.policy import load_policy, load_weights
+from hindcast.core.models.policy import load_policy, load_weights
 
 
 class TextGenerator:

@@ -5,8 +5,8 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerFast
 
-from core.errors import ModelFileError
-from core.models.folders import base_policy_folder, require_folder
+from hindcast.core.errors import ModelFileError
+from hindcast.core.models.folders import base_policy_folder, require_folder
 
 
 def load_tokenizer(folder: Path) -> Any:

@@ -17,8 +17,8 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from transformers import AutoConfig
 
-from core.errors import ModelFileError, PictureUnreadable
-from core.models.folders import require_folder
+from hindcast.core.errors import ModelFileError, PictureUnreadable
+from hindcast.core.models.folders import require_folder
 
 KINDS = ("qwen2_5_vl",)
 """`model_type` of those that are known here."""

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from core.errors import ModelFileError
-from core.models.vision import ImageProcessor, ProcessedImage
-from core.settings.schema import Settings
+from hindcast.core.errors import ModelFileError
+from hindcast.core.models.vision import ImageProcessor, ProcessedImage
+from hindcast.core.settings.schema import Settings
 
 ASPECT = 0.8
 """Height of a window for its width, about."""

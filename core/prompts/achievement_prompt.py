@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from core.domain.observation import Page
-from core.ids import digest_hex
-from core.prompts.prompt import Prompt, build_prompt
-from core.prompts.rendering import RENDERERS
+from hindcast.core.domain.observation import Page
+from hindcast.core.ids import digest_hex
+from hindcast.core.prompts.prompt import Prompt, build_prompt
+from hindcast.core.prompts.rendering import RENDERERS
 
 FORMAT = "achieved/2"
 """Named and versioned: whatever changes what is read or written gives it another number."""

@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from core.errors import ModelFileError
+from hindcast.core.errors import ModelFileError
 
 FramingName = Literal["chat/1", "webrl/1", "webrl/2"]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from core.errors import SettingsError
-from core.prompts.chat_frame import FramingName, Turns, encode_text, turns_of
+from hindcast.core.errors import SettingsError
+from hindcast.core.prompts.chat_frame import FramingName, Turns, encode_text, turns_of
 
 KEPT_ANSWERS = 3
 """Latest answers that are never dropped to make room for the page."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from core.domain.observation import Page
+from hindcast.core.domain.observation import Page
 
 EXCERPT = 160
 """Characters of an excerpt."""

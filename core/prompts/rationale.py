@@ -7,9 +7,9 @@ whether the task names it, what follows. A pure function: equal situations, equa
 
 import re
 
-from core.domain.action import Action
-from core.domain.observation import Node, Page
-from core.prompts.rendering.lines import render_line
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.observation import Node, Page
+from hindcast.core.prompts.rendering.lines import render_line
 
 QUOTED_CHARS = 60
 """Longer texts of a page are cut where a thought quotes them."""
@@ -19,7 +19,7 @@ _WORDS = re.compile(r"\w+")
 def reason_for(action: Action, *, page: Page, instruction: str, steps: int) -> str:
     """A thought that leads to the action; `steps` were taken before.
 
-    >>> from core.domain.observation import Node
+    >>> from hindcast.core.domain.observation import Node
     >>> lamp = Node(kind="link", tag="a", text="Brass lamp", id=7)
     >>> page = Page(url="", title="Lamps", nodes=(lamp,))
     >>> reason_for(Action(name="Click", element=7), page=page, instruction="Buy the brass lamp.", steps=0)

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from core.domain.observation import Page
-from core.errors import ModelFileError
-from core.ids import digest_hex
-from core.prompts.chat_frame import encode_text
-from core.prompts.prompt import Prompt, build_prompt
-from core.prompts.rendering import RENDERERS
+from hindcast.core.domain.observation import Page
+from hindcast.core.errors import ModelFileError
+from hindcast.core.ids import digest_hex
+from hindcast.core.prompts.chat_frame import encode_text
+from hindcast.core.prompts.prompt import Prompt, build_prompt
+from hindcast.core.prompts.rendering import RENDERERS
 
 FORMAT = "orm/2"
 """Name and version of what is read; every change raises the version. `orm/1` read pages by `lines/1`, which lets a page forge

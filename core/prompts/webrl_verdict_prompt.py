@@ -19,13 +19,13 @@ from typing import Any
 
 import msgspec
 
-from core.domain.observation import Page
-from core.errors import ModelFileError, SettingsError
-from core.ids import digest_hex
-from core.prompts.chat_frame import WEBRL_END, WEBRL_ROLE, encode_frame, encode_text
-from core.prompts.prompt import Prompt
-from core.prompts.rendering import RENDERERS
-from core.prompts.verdict_prompt import NO, YES
+from hindcast.core.domain.observation import Page
+from hindcast.core.errors import ModelFileError, SettingsError
+from hindcast.core.ids import digest_hex
+from hindcast.core.prompts.chat_frame import WEBRL_END, WEBRL_ROLE, encode_frame, encode_text
+from hindcast.core.prompts.prompt import Prompt
+from hindcast.core.prompts.rendering import RENDERERS
+from hindcast.core.prompts.verdict_prompt import NO, YES
 
 WEBRL_ORM = "webrl_orm"
 """Name of the judge."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from core.ids import digest_hex
+from hindcast.core.ids import digest_hex
 
 POLICY = "policy"
 """The model that acts; others stand beside it."""

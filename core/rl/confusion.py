@@ -4,7 +4,7 @@ from math import sqrt
 
 import msgspec
 
-from core.rl.statistics import Interval, proportion, wilson
+from hindcast.core.rl.statistics import Interval, proportion, wilson
 
 
 class Confusion(msgspec.Struct, frozen=True, kw_only=True):

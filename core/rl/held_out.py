@@ -1,6 +1,6 @@
 """Which tasks are kept from training a model beside the policy, so that it can be measured on them. By their content alone."""
 
-from core.ids import digest_hex
+from hindcast.core.ids import digest_hex
 
 _RANGE = 2**32
 

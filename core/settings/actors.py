@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from core.settings.section import Count, NetworkName, Seconds, Section, Tokens
+from hindcast.core.settings.section import Count, NetworkName, Seconds, Section, Tokens
 
 
 class ScreenshotSettings(Section):

@@ -1,6 +1,6 @@
 """The settings of BrowserGym's tasks, part of the section `sites`."""
 
-from core.settings.section import Count, Section
+from hindcast.core.settings.section import Count, Section
 
 
 class BrowsergymSettings(Section):

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from core.settings.schema import Settings
+from hindcast.core.settings.schema import Settings
 
 
 def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from core.settings.section import Count, Section
+from hindcast.core.settings.section import Count, Section
 
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["float32", "bf16"]

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from core.settings.section import Count, Seconds, Section
+from hindcast.core.settings.section import Count, Seconds, Section
 
 ENDPOINT = "endpoint"
 """What the judge, the relabeler, the generator and the policy behind an endpoint are called in settings and facts."""

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from core.settings.section import Bytes, Count, Seconds, Section
+from hindcast.core.settings.section import Bytes, Count, Seconds, Section
 
 OPERATIONAL = ("sites.port", "actors.contexts", "policy.threads", "policy.max_batch")
 

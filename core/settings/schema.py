@@ -8,19 +8,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from core.rl.advantages import EPSILON, Deviation
-from core.rl.loss_normalization import LossMean
-from core.settings.actors import ActorSettings as ActorSettings
-from core.settings.browsergym import BrowsergymSettings
-from core.settings.computing import ComputingSettings
-from core.settings.endpoint import EndpointSettings as EndpointSettings
-from core.settings.operation import LogSettings as LogSettings
-from core.settings.operation import StorageSettings as StorageSettings
-from core.settings.operation import TelemetrySettings as TelemetrySettings
-from core.settings.section import Count, Seconds, Section, Threads, Tokens
-from core.settings.vllm import VllmSettings as VllmSettings
-from core.settings.webarena import WebArenaSettings
-from core.settings.webshop import WebshopSettings
+from hindcast.core.rl.advantages import EPSILON, Deviation
+from hindcast.core.rl.loss_normalization import LossMean
+from hindcast.core.settings.actors import ActorSettings as ActorSettings
+from hindcast.core.settings.browsergym import BrowsergymSettings
+from hindcast.core.settings.computing import ComputingSettings
+from hindcast.core.settings.endpoint import EndpointSettings as EndpointSettings
+from hindcast.core.settings.operation import LogSettings as LogSettings
+from hindcast.core.settings.operation import StorageSettings as StorageSettings
+from hindcast.core.settings.operation import TelemetrySettings as TelemetrySettings
+from hindcast.core.settings.section import Count, Seconds, Section, Threads, Tokens
+from hindcast.core.settings.vllm import VllmSettings as VllmSettings
+from hindcast.core.settings.webarena import WebArenaSettings
+from hindcast.core.settings.webshop import WebshopSettings
 
 
 class RunSettings(Section):

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from core.settings.section import Seconds, Section
+from hindcast.core.settings.section import Seconds, Section
 
 VLLM = "vllm"
 """What the engine is called in settings."""

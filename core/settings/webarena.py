@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from core.settings.section import Count, Seconds, Section
+from hindcast.core.settings.section import Count, Seconds, Section
 
 WindowSide = Annotated[int, Field(ge=200, le=4000)]
 

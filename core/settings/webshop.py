@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from core.settings.section import Count, Section
+from hindcast.core.settings.section import Count, Section
 
 
 class WebshopSettings(Section):

@@ -9,13 +9,13 @@ from collections.abc import AsyncGenerator, Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from core.errors import ForeignLog
-from events.archive.errors import ArchiveReadOnly
-from events.archive.manifest import Manifest
-from events.archive.reader import ArchiveReader
-from events.envelope import Record, Stored
-from events.log.port import Ancestor, Expectation, LogIdentity
-from events.subjects import matches, of_run
+from hindcast.core.errors import ForeignLog
+from hindcast.events.archive.errors import ArchiveReadOnly
+from hindcast.events.archive.manifest import Manifest
+from hindcast.events.archive.reader import ArchiveReader
+from hindcast.events.envelope import Record, Stored
+from hindcast.events.log.port import Ancestor, Expectation, LogIdentity
+from hindcast.events.subjects import matches, of_run
 
 POLL_S = 0.5
 

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import msgspec
 
-from core.errors import CorruptEvent
-from events.archive.errors import ArchiveDamaged
-from events.archive.format import Frame, NotWhole, check_frame, decode_frame, decode_header
-from events.archive.index import encode_index, hash_of, index_path, is_indexed
-from events.archive.manifest import SEGMENTS, Manifest, Segment, load, segment_path
-from events.archive.reader import closed_frames, look_at_open
-from events.codec import decode_envelope
-from events.envelope import Envelope, Stored
-from events.log.hash_chain import RollingDigest
+from hindcast.core.errors import CorruptEvent
+from hindcast.events.archive.errors import ArchiveDamaged
+from hindcast.events.archive.format import Frame, NotWhole, check_frame, decode_frame, decode_header
+from hindcast.events.archive.index import encode_index, hash_of, index_path, is_indexed
+from hindcast.events.archive.manifest import SEGMENTS, Manifest, Segment, load, segment_path
+from hindcast.events.archive.reader import closed_frames, look_at_open
+from hindcast.events.codec import decode_envelope
+from hindcast.events.envelope import Envelope, Stored
+from hindcast.events.log.hash_chain import RollingDigest
 
 Take = Callable[[Stored, Envelope], None]
 

@@ -9,15 +9,15 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from pathlib import Path
 
-from core.errors import CorruptEvent, ExpectationFailed
-from events.archive.archive_log import ArchiveLog
-from events.archive.errors import ArchiveMissing
-from events.envelope import Record, Stored
-from events.jetstream.consumers import BrokerConsumer
-from events.jetstream.stream_log import Fill, JetStreamLog
-from events.jetstream.stream_queue import JetStreamQueue
-from events.log.port import Ancestor, Expectation, LogIdentity
-from events.log.publisher import Publisher
+from hindcast.core.errors import CorruptEvent, ExpectationFailed
+from hindcast.events.archive.archive_log import ArchiveLog
+from hindcast.events.archive.errors import ArchiveMissing
+from hindcast.events.envelope import Record, Stored
+from hindcast.events.jetstream.consumers import BrokerConsumer
+from hindcast.events.jetstream.stream_log import Fill, JetStreamLog
+from hindcast.events.jetstream.stream_queue import JetStreamQueue
+from hindcast.events.log.port import Ancestor, Expectation, LogIdentity
+from hindcast.events.log.publisher import Publisher
 
 
 class ContinuedLog:

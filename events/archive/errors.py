@@ -1,6 +1,6 @@
 """What can be wrong with an archive, for its users."""
 
-from core.errors import CorruptEvent, ForeignLog, HindcastError
+from hindcast.core.errors import CorruptEvent, ForeignLog, HindcastError
 
 
 class ArchiveMissing(HindcastError):

@@ -4,10 +4,10 @@ import fcntl
 import os
 from pathlib import Path
 
-from core.errors import ForeignLog
-from events.archive.errors import ArchiveBusy
-from events.archive.manifest import NAME, SEGMENTS
-from events.disk import PRIVATE_FILE
+from hindcast.core.errors import ForeignLog
+from hindcast.events.archive.errors import ArchiveBusy
+from hindcast.events.archive.manifest import NAME, SEGMENTS
+from hindcast.events.disk import PRIVATE_FILE
 
 LOCK = "archive.lock"
 

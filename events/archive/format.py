@@ -22,10 +22,10 @@ import msgspec
 import zstandard
 from google_crc32c import value as crc32c
 
-from core.bounded_read import TooLarge, read_bounded
-from events.archive.errors import ArchiveUnknown
-from events.codec import UNDECODABLE
-from events.envelope import Stored
+from hindcast.core.bounded_read import TooLarge, read_bounded
+from hindcast.events.archive.errors import ArchiveUnknown
+from hindcast.events.codec import UNDECODABLE
+from hindcast.events.envelope import Stored
 
 FORMAT = 1
 MAGIC = b"HINDCAST"

@@ -17,9 +17,9 @@ import numpy as np
 from google_crc32c import value as crc32c
 from numpy.typing import NDArray
 
-from core.bounded_read import TooLarge, read_file_bounded
-from events.archive.manifest import SEGMENTS
-from events.subjects import family_of
+from hindcast.core.bounded_read import TooLarge, read_file_bounded
+from hindcast.events.archive.manifest import SEGMENTS
+from hindcast.events.subjects import family_of
 
 MAGIC = b"SUBJECTS"
 INDEXED = frozenset({"episode", "episode_end", "verdict", "relabel", "snapshot"})

@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
-from core.bounded_read import TooLarge, read_file_bounded
-from events.archive.errors import ArchiveDamaged, ArchiveMissing, ArchiveUnknown
-from events.archive.format import FORMAT, START
-from events.codec import UNDECODABLE
-from events.disk import Disk
-from events.envelope import BlobRef
-from events.log.port import Ancestor
+from hindcast.core.bounded_read import TooLarge, read_file_bounded
+from hindcast.events.archive.errors import ArchiveDamaged, ArchiveMissing, ArchiveUnknown
+from hindcast.events.archive.format import FORMAT, START
+from hindcast.events.codec import UNDECODABLE
+from hindcast.events.disk import Disk
+from hindcast.events.envelope import BlobRef
+from hindcast.events.log.port import Ancestor
 
 NAME = "manifest.json"
 SEGMENTS = "segments"

@@ -12,12 +12,27 @@ from pathlib import Path
 from threading import Lock
 from typing import NamedTuple, NoReturn
 
-from core.bounded_read import TooLarge, read_bounded, read_file_bounded
-from events.archive.errors import ArchiveDamaged, BeyondArchive
-from events.archive.format import Frame, Header, NotWhole, decode_frame, decode_header, frame_at, frames_from
-from events.archive.index import Hashes, hash_of, holds, is_indexed, load_index
-from events.archive.manifest import LARGEST_SEGMENT_BYTES, NAME, Manifest, Segment, load, segment_path
-from events.envelope import Stored
+from hindcast.core.bounded_read import TooLarge, read_bounded, read_file_bounded
+from hindcast.events.archive.errors import ArchiveDamaged, BeyondArchive
+from hindcast.events.archive.format import (
+    Frame,
+    Header,
+    NotWhole,
+    decode_frame,
+    decode_header,
+    frame_at,
+    frames_from,
+)
+from hindcast.events.archive.index import Hashes, hash_of, holds, is_indexed, load_index
+from hindcast.events.archive.manifest import (
+    LARGEST_SEGMENT_BYTES,
+    NAME,
+    Manifest,
+    Segment,
+    load,
+    segment_path,
+)
+from hindcast.events.envelope import Stored
 
 CACHED_FRAMES = 4
 """Frames kept decoded: several readers often stand close to each other."""

@@ -17,11 +17,19 @@ from typing import Self
 import msgspec
 import structlog
 
-from core.errors import DiskFull, ForeignLog
-from events.archive.folder_lock import hold, require_empty
-from events.archive.format import FORMAT, START, Header, decode_frame, encode_frame, encode_header, split
-from events.archive.index import encode_index, hash_of, index_path, is_indexed
-from events.archive.manifest import (
+from hindcast.core.errors import DiskFull, ForeignLog
+from hindcast.events.archive.folder_lock import hold, require_empty
+from hindcast.events.archive.format import (
+    FORMAT,
+    START,
+    Header,
+    decode_frame,
+    encode_frame,
+    encode_header,
+    split,
+)
+from hindcast.events.archive.index import encode_index, hash_of, index_path, is_indexed
+from hindcast.events.archive.manifest import (
     SEGMENTS,
     Blobs,
     Manifest,
@@ -32,12 +40,12 @@ from events.archive.manifest import (
     segment_path,
     store,
 )
-from events.archive.reader import ArchiveReader, look_at_open, refuse_open
-from events.disk import Disk
-from events.envelope import Stored
-from events.log.hash_chain import RollingDigest
-from events.log.port import Ancestor
-from events.subjects import family_of
+from hindcast.events.archive.reader import ArchiveReader, look_at_open, refuse_open
+from hindcast.events.disk import Disk
+from hindcast.events.envelope import Stored
+from hindcast.events.log.hash_chain import RollingDigest
+from hindcast.events.log.port import Ancestor
+from hindcast.events.subjects import family_of
 
 SEGMENT_BYTES = 32 * 1024 * 1024
 _log = structlog.get_logger(__name__)

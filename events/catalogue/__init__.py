@@ -1,6 +1,6 @@
 """Every fact there is, one family per file. Importing this package fills the registry."""
 
-from events.catalogue.curriculum import (
+from hindcast.events.catalogue.curriculum import (
     EpisodeRequested,
     PhaseStarted,
     StateValued,
@@ -9,14 +9,14 @@ from events.catalogue.curriculum import (
     TaskProposed,
     TaskRejected,
 )
-from events.catalogue.episode import (
+from hindcast.events.catalogue.episode import (
     EpisodeAbandoned,
     EpisodeCancelled,
     EpisodeEnded,
     EpisodeStarted,
     StepTaken,
 )
-from events.catalogue.operation import (
+from hindcast.events.catalogue.operation import (
     BlobReleased,
     ControlApplied,
     ControlRequested,
@@ -31,8 +31,8 @@ from events.catalogue.operation import (
     SnapshotSaved,
     WaitExceeded,
 )
-from events.catalogue.run import RecipeChanged, RunFinished, RunForked, RunResumed, RunStarted
-from events.catalogue.training import (
+from hindcast.events.catalogue.run import RecipeChanged, RunFinished, RunForked, RunResumed, RunStarted
+from hindcast.events.catalogue.training import (
     BatchPlanned,
     CheckpointSaved,
     ReplayScored,
@@ -42,7 +42,7 @@ from events.catalogue.training import (
     WeightsAdopted,
     WeightsPublished,
 )
-from events.catalogue.verdict import EpisodeJudged, EpisodeRelabeled, VerdictDisputed
+from hindcast.events.catalogue.verdict import EpisodeJudged, EpisodeRelabeled, VerdictDisputed
 
 __all__ = [
     "BatchPlanned",

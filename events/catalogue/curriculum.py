@@ -1,9 +1,9 @@
 """Facts about what is attempted, and why."""
 
-from core.domain.task import Task
-from events.catalogue.consulted import Consulted
-from events.envelope import Fact
-from events.registry import fact
+from hindcast.core.domain.task import Task
+from hindcast.events.catalogue.consulted import Consulted
+from hindcast.events.envelope import Fact
+from hindcast.events.registry import fact
 
 
 @fact("task.proposed", family="curriculum", version=3)

@@ -4,13 +4,13 @@ from typing import Literal
 
 import msgspec
 
-from core.domain.action import Action
-from core.domain.evidence import Evidence
-from core.domain.sampling import Sampling
-from core.domain.scaffold_step import ScaffoldStep
-from core.domain.screen import Box, Mark
-from events.envelope import BlobRef, Fact
-from events.registry import fact
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.evidence import Evidence
+from hindcast.core.domain.sampling import Sampling
+from hindcast.core.domain.scaffold_step import ScaffoldStep
+from hindcast.core.domain.screen import Box, Mark
+from hindcast.events.envelope import BlobRef, Fact
+from hindcast.events.registry import fact
 
 StepResult = Literal[
     "ok",

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from events.envelope import BlobRef, Fact
-from events.registry import fact
+from hindcast.events.envelope import BlobRef, Fact
+from hindcast.events.registry import fact
 
 
 @fact("wait.exceeded", family="notice")

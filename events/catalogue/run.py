@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from events.envelope import BlobRef, Fact
-from events.registry import fact
+from hindcast.events.envelope import BlobRef, Fact
+from hindcast.events.registry import fact
 
 
 class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):

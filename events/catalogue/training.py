@@ -2,8 +2,8 @@
 
 import msgspec
 
-from events.envelope import BlobRef, Fact
-from events.registry import fact
+from hindcast.events.envelope import BlobRef, Fact
+from hindcast.events.registry import fact
 
 
 class PlannedEpisode(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 
-from core.domain.evidence import Judgment
-from events.catalogue.consulted import Consulted
-from events.envelope import Fact
-from events.registry import fact
+from hindcast.core.domain.evidence import Judgment
+from hindcast.events.catalogue.consulted import Consulted
+from hindcast.events.envelope import Fact
+from hindcast.events.registry import fact
 
 
 class JudgeIdentity(msgspec.Struct, frozen=True, kw_only=True):

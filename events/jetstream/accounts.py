@@ -13,8 +13,8 @@ No role may create a consumer but `admin`, which makes the work queues when it o
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-import events.catalogue  # noqa: F401  # fills the registry
-from events.registry import BY_NAME
+import hindcast.events.catalogue  # noqa: F401  # fills the registry
+from hindcast.events.registry import BY_NAME
 
 LOG_ACCOUNT = "HINDCAST"
 """Account that holds the streams of the runs. Nobody logs into it."""

@@ -9,7 +9,7 @@ import ssl
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from core.errors import BrokerDenied, SettingsError
+from hindcast.core.errors import BrokerDenied, SettingsError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 ENCRYPTED = ("tls", "wss")

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from core.errors import BrokerUnreachable, HindcastError
-from events.envelope import Stored
-from events.jetstream.accounts import ROLE_API
-from events.jetstream.connection import Connection, RequestTimeout
-from events.jetstream.headers import parse_headers, status_in
-from events.subjects import matches
+from hindcast.core.errors import BrokerUnreachable, HindcastError
+from hindcast.events.envelope import Stored
+from hindcast.events.jetstream.accounts import ROLE_API
+from hindcast.events.jetstream.connection import Connection, RequestTimeout
+from hindcast.events.jetstream.headers import parse_headers, status_in
+from hindcast.events.subjects import matches
 
 CALL_S = 5.0
 """One request."""

@@ -17,10 +17,10 @@ from typing import Any
 
 import msgspec
 
-from core.errors import BrokerUnreachable, HindcastError
-from events.disk import Disk
-from events.jetstream.accounts import LOG_ACCOUNT, PUBLISHES, log_accounts, permissions
-from events.jetstream.broker_store import store_of
+from hindcast.core.errors import BrokerUnreachable, HindcastError
+from hindcast.events.disk import Disk
+from hindcast.events.jetstream.accounts import LOG_ACCOUNT, PUBLISHES, log_accounts, permissions
+from hindcast.events.jetstream.broker_store import store_of
 
 HOST = "127.0.0.1"
 MAX_PAYLOAD_BYTES = 1024 * 1024

@@ -14,8 +14,8 @@ import re
 import shutil
 from pathlib import Path
 
-from core.errors import HindcastError
-from events.subjects import stream_name
+from hindcast.core.errors import HindcastError
+from hindcast.events.subjects import stream_name
 
 CHECKSUM_CHARS = 16
 DESCRIPTION, CHECKSUM, SERVED = "meta.inf", "meta.sum", "o.dat"

@@ -24,11 +24,11 @@ from nats.errors import (
 )
 from nats.errors import Error as NatsError
 
-from core.errors import BrokerDenied, BrokerUnreachable
-from events.jetstream.accounts import inbox_prefix
-from events.jetstream.addresses import is_encrypted, servers_in, tls_context
-from events.jetstream.broker import secret_path
-from events.jetstream.wire import Receiver, StreamParser
+from hindcast.core.errors import BrokerDenied, BrokerUnreachable
+from hindcast.events.jetstream.accounts import inbox_prefix
+from hindcast.events.jetstream.addresses import is_encrypted, servers_in, tls_context
+from hindcast.events.jetstream.broker import secret_path
+from hindcast.events.jetstream.wire import Receiver, StreamParser
 
 RECONNECT_WAIT_S = 0.25
 PING_INTERVAL_S = 10

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from events.jetstream.api import STREAM_NOT_FOUND, ApiError, StreamApi
-from events.jetstream.stream_tail import KEPT_S
+from hindcast.events.jetstream.api import STREAM_NOT_FOUND, ApiError, StreamApi
+from hindcast.events.jetstream.stream_tail import KEPT_S
 
 POSITIONS = "READING"
 """Stream of followers' positions, by run, role and reader."""

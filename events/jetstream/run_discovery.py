@@ -4,10 +4,10 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 
-from core.errors import BrokerUnreachable
-from events.jetstream.api import StreamApi
-from events.jetstream.connection import Connection
-from events.subjects import STREAM, stream_name
+from hindcast.core.errors import BrokerUnreachable
+from hindcast.events.jetstream.api import StreamApi
+from hindcast.events.jetstream.connection import Connection
+from hindcast.events.subjects import STREAM, stream_name
 
 BOUND_S = 15.0
 """How long a broker may take to answer somebody who only looks."""

@@ -14,17 +14,17 @@ from typing import Any, Self
 import msgspec
 from nats.errors import Error as NatsError
 
-from core.errors import CorruptEvent, ForeignLog, HindcastError
-from core.settings.schema import LogSettings
-from events.codec import decode_envelope
-from events.envelope import Record, Stored
-from events.jetstream.api import PAUSE_S, STREAM_NOT_FOUND, TRACEPARENT, ApiError, StreamApi
-from events.jetstream.connection import Connection, Outgoing, RequestTimeout
-from events.jetstream.consumers import BrokerConsumer, list_served, make_positions
-from events.jetstream.headers import format_headers
-from events.jetstream.stream_queue import JetStreamQueue, ensure_queue
-from events.jetstream.stream_tail import follow
-from events.log.append_once import (
+from hindcast.core.errors import CorruptEvent, ForeignLog, HindcastError
+from hindcast.core.settings.schema import LogSettings
+from hindcast.events.codec import decode_envelope
+from hindcast.events.envelope import Record, Stored
+from hindcast.events.jetstream.api import PAUSE_S, STREAM_NOT_FOUND, TRACEPARENT, ApiError, StreamApi
+from hindcast.events.jetstream.connection import Connection, Outgoing, RequestTimeout
+from hindcast.events.jetstream.consumers import BrokerConsumer, list_served, make_positions
+from hindcast.events.jetstream.headers import format_headers
+from hindcast.events.jetstream.stream_queue import JetStreamQueue, ensure_queue
+from hindcast.events.jetstream.stream_tail import follow
+from hindcast.events.log.append_once import (
     AlreadyStored,
     Committed,
     ExpectationRefused,
@@ -33,9 +33,9 @@ from events.log.append_once import (
     StreamFull,
     append_once,
 )
-from events.log.port import Ancestor, Expectation, LogIdentity
-from events.log.publisher import Publisher
-from events.subjects import everything, stream_name
+from hindcast.events.log.port import Ancestor, Expectation, LogIdentity
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.subjects import everything, stream_name
 
 MAX_BATCH = 1000
 """Most messages JetStream takes in one atomic batch."""

@@ -8,12 +8,19 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 
-from events.envelope import Stored
-from events.jetstream.api import CALL_S, TRACEPARENT, ApiError, StreamApi, delivery_numbers, status_of
-from events.jetstream.connection import RequestTimeout
-from events.log.publisher import Publisher
-from events.log.work_queue import ACK_WAIT_S, Delivery, Handed, admit
-from events.subjects import family_wildcard
+from hindcast.events.envelope import Stored
+from hindcast.events.jetstream.api import (
+    CALL_S,
+    TRACEPARENT,
+    ApiError,
+    StreamApi,
+    delivery_numbers,
+    status_of,
+)
+from hindcast.events.jetstream.connection import RequestTimeout
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.work_queue import ACK_WAIT_S, Delivery, Handed, admit
+from hindcast.events.subjects import family_wildcard
 
 NANOSECONDS = 1_000_000_000
 MAX_UNACKED = 10_000

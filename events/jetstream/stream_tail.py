@@ -12,10 +12,10 @@ from collections.abc import AsyncGenerator
 
 from nats.errors import Error as NatsError
 
-from events.envelope import Stored
-from events.jetstream.accounts import FOLLOWERS
-from events.jetstream.api import StreamApi
-from events.jetstream.connection import Connection, RequestTimeout
+from hindcast.events.envelope import Stored
+from hindcast.events.jetstream.accounts import FOLLOWERS
+from hindcast.events.jetstream.api import StreamApi
+from hindcast.events.jetstream.connection import Connection, RequestTimeout
 
 READ_EVENTS = 500
 FIRST_POLL_S = 0.005

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
 
 if TYPE_CHECKING:
-    from events.jetstream.connection import Connection
+    from hindcast.events.jetstream.connection import Connection
 
 Receiver = Callable[[bytes, bytes, bytes, bytes], None]
 """Takes subject, reply subject, content and header block of a message, as they came over the wire."""

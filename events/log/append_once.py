@@ -9,9 +9,9 @@ from typing import Protocol
 
 import msgspec
 
-from core.errors import BrokerUnreachable, ExpectationFailed, HindcastError, LogFull
-from events.envelope import Record
-from events.log.port import Expectation
+from hindcast.core.errors import BrokerUnreachable, ExpectationFailed, HindcastError, LogFull
+from hindcast.events.envelope import Record
+from hindcast.events.log.port import Expectation
 
 
 class Committed(msgspec.Struct, frozen=True):

@@ -20,12 +20,12 @@ from typing import Protocol, runtime_checkable
 import msgspec
 import structlog
 
-from core.errors import HindcastError
-from events.catalogue.operation import EventDeadLettered
-from events.envelope import Recorded
-from events.log.port import EventLog
-from events.log.publisher import Publisher
-from events.log.reader import Bookmark, tail_batches
+from hindcast.core.errors import HindcastError
+from hindcast.events.catalogue.operation import EventDeadLettered
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import Bookmark, tail_batches
 
 _log = structlog.get_logger(__name__)
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import NamedTuple
 
-from core.errors import CorruptEvent
-from events.envelope import Envelope, Recorded
+from hindcast.core.errors import CorruptEvent
+from hindcast.events.envelope import Envelope, Recorded
 
 
 class ChainLink(NamedTuple):

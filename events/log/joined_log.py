@@ -8,15 +8,15 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
-from core.errors import CorruptEvent, ExpectationFailed
-from events.archive.continued_log import ContinuedLog
-from events.envelope import Record, Stored
-from events.jetstream.consumers import BrokerConsumer
-from events.jetstream.stream_log import Fill, JetStreamLog
-from events.log.port import Ancestor, EventLog, Expectation, LogIdentity
-from events.log.publisher import Publisher
-from events.log.work_queue import QueueSource, WorkQueue
-from events.subjects import of_run
+from hindcast.core.errors import CorruptEvent, ExpectationFailed
+from hindcast.events.archive.continued_log import ContinuedLog
+from hindcast.events.envelope import Record, Stored
+from hindcast.events.jetstream.consumers import BrokerConsumer
+from hindcast.events.jetstream.stream_log import Fill, JetStreamLog
+from hindcast.events.log.port import Ancestor, EventLog, Expectation, LogIdentity
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.work_queue import QueueSource, WorkQueue
+from hindcast.events.subjects import of_run
 
 
 class GrowingLog(EventLog, QueueSource, Protocol):

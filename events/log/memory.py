@@ -12,9 +12,9 @@ from random import Random
 
 import msgspec
 
-from core.errors import ForeignLog
-from events.envelope import Record, Stored
-from events.log.append_once import (
+from hindcast.core.errors import ForeignLog
+from hindcast.events.envelope import Record, Stored
+from hindcast.events.log.append_once import (
     AlreadyStored,
     Committed,
     ExpectationRefused,
@@ -23,10 +23,10 @@ from events.log.append_once import (
     StreamFull,
     append_once,
 )
-from events.log.memory_queue import MemoryQueue, QueueState
-from events.log.port import Ancestor, Expectation, LogIdentity
-from events.log.publisher import Publisher
-from events.subjects import family_wildcard, matches
+from hindcast.events.log.memory_queue import MemoryQueue, QueueState
+from hindcast.events.log.port import Ancestor, Expectation, LogIdentity
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.subjects import family_wildcard, matches
 
 READ_BATCH = 500
 

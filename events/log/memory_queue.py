@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from events.log.publisher import Publisher
-from events.log.work_queue import ACK_WAIT_S, Delivery, Handed, admit
-from events.subjects import matches
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.work_queue import ACK_WAIT_S, Delivery, Handed, admit
+from hindcast.events.subjects import matches
 
 if TYPE_CHECKING:
-    from events.log.memory import MemoryLog
+    from hindcast.events.log.memory import MemoryLog
 
 
 class _Lease(NamedTuple):

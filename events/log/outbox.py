@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
-from core.errors import HindcastError
-from events.codec import encode
-from events.envelope import Envelope, Record
-from events.log.port import Expectation
+from hindcast.core.errors import HindcastError
+from hindcast.events.codec import encode
+from hindcast.events.envelope import Envelope, Record
+from hindcast.events.log.port import Expectation
 
 
 class Decision:

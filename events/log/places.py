@@ -23,12 +23,18 @@ from typing import Literal, get_args
 
 import msgspec
 
-from core.domain.arrays import unpack_ids
-from core.errors import NoSuchPlace
-from events.catalogue import BatchPlanned, CheckpointSaved, UpdateApplied, UpdateSkipped, WeightsPublished
-from events.envelope import Fact
-from events.log.port import EventLog
-from events.log.reader import skim
+from hindcast.core.domain.arrays import unpack_ids
+from hindcast.core.errors import NoSuchPlace
+from hindcast.events.catalogue import (
+    BatchPlanned,
+    CheckpointSaved,
+    UpdateApplied,
+    UpdateSkipped,
+    WeightsPublished,
+)
+from hindcast.events.envelope import Fact
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.reader import skim
 
 Noun = Literal["position", "update", "batch", "policy", "checkpoint"]
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from events.envelope import Record, Stored
+from hindcast.events.envelope import Record, Stored
 
 
 class Expectation(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ folding it again gives the same state.
 from collections.abc import Iterable
 from typing import Protocol, TypeVar
 
-from events.envelope import Recorded
+from hindcast.events.envelope import Recorded
 
 S = TypeVar("S")
 

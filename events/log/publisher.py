@@ -21,16 +21,16 @@ from typing import Self
 import msgspec
 import structlog
 
-from core.errors import BrokerUnreachable, ExpectationFailed, HindcastError, LogFull
-from core.ids import uuid7
-from core.settings.schema import LogSettings
-from events.codec import MAX_EVENT_BYTES, EventTooLarge, encode_fact
-from events.envelope import Fact, Record
-from events.log.outbox import Decision, OutboxChain, PendingFact
-from events.log.port import EventLog, Expectation
-from events.registry import BY_CLASS
-from events.subjects import CREATED_ONCE, PER_ENTITY, subject_of
-from events.tracing import current_traceparent
+from hindcast.core.errors import BrokerUnreachable, ExpectationFailed, HindcastError, LogFull
+from hindcast.core.ids import uuid7
+from hindcast.core.settings.schema import LogSettings
+from hindcast.events.codec import MAX_EVENT_BYTES, EventTooLarge, encode_fact
+from hindcast.events.envelope import Fact, Record
+from hindcast.events.log.outbox import Decision, OutboxChain, PendingFact
+from hindcast.events.log.port import EventLog, Expectation
+from hindcast.events.registry import BY_CLASS
+from hindcast.events.subjects import CREATED_ONCE, PER_ENTITY, subject_of
+from hindcast.events.tracing import current_traceparent
 
 BATCH_BYTES = 1024 * 1024
 """Most bytes in one atomic batch."""

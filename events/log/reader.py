@@ -11,13 +11,13 @@ from hashlib import sha256
 
 import msgspec
 
-from core.errors import CorruptEvent, ForeignLog, HindcastError
-from events.catalogue.run import RunForked
-from events.codec import decode, decode_envelope, decode_fact
-from events.envelope import Recorded, Stored
-from events.log.hash_chain import ChainChecker
-from events.log.port import EventLog, LogIdentity
-from events.subjects import family_of
+from hindcast.core.errors import CorruptEvent, ForeignLog, HindcastError
+from hindcast.events.catalogue.run import RunForked
+from hindcast.events.codec import decode, decode_envelope, decode_fact
+from hindcast.events.envelope import Recorded, Stored
+from hindcast.events.log.hash_chain import ChainChecker
+from hindcast.events.log.port import EventLog, LogIdentity
+from hindcast.events.subjects import family_of
 
 SKIM_EVENTS = 1000
 """Events per request."""

@@ -1,11 +1,11 @@
 """What the first event of a run's own says: everything about the run that holds from its beginning on."""
 
-from core.errors import ForeignLog
-from core.ids import digest_hex
-from events.catalogue import RunForked, RunStarted
-from events.codec import decode
-from events.envelope import Stored
-from events.log.port import Ancestor, EventLog
+from hindcast.core.errors import ForeignLog
+from hindcast.core.ids import digest_hex
+from hindcast.events.catalogue import RunForked, RunStarted
+from hindcast.events.codec import decode
+from hindcast.events.envelope import Stored
+from hindcast.events.log.port import Ancestor, EventLog
 
 
 def before_own(lineage: tuple[Ancestor, ...]) -> int:

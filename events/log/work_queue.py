@@ -10,11 +10,11 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from core.errors import CorruptEvent
-from events.catalogue.operation import EventDeadLettered
-from events.codec import decode
-from events.envelope import Recorded, Stored
-from events.log.publisher import Publisher
+from hindcast.core.errors import CorruptEvent
+from hindcast.events.catalogue.operation import EventDeadLettered
+from hindcast.events.codec import decode
+from hindcast.events.envelope import Recorded, Stored
+from hindcast.events.log.publisher import Publisher
 
 ACK_WAIT_S = 60.0
 """A delivery neither acknowledged nor reported in progress for this long goes to another worker."""

@@ -1,15 +1,15 @@
 """One file per training algorithm, and the table by which settings name them."""
 
-from core.settings.schema import LearnerSettings
-from learner.algorithms.awr import Awr
-from learner.algorithms.base import Algorithm, MakeAlgorithm
-from learner.algorithms.cloning import Cloning
-from learner.algorithms.dpo import Dpo
-from learner.algorithms.grpo import Grpo
-from learner.algorithms.hsl import Hsl
-from learner.algorithms.reinforce import Reinforce
-from learner.algorithms.self_imitation import SelfImitation
-from learner.algorithms.webrl import WebRl
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.learner.algorithms.awr import Awr
+from hindcast.learner.algorithms.base import Algorithm, MakeAlgorithm
+from hindcast.learner.algorithms.cloning import Cloning
+from hindcast.learner.algorithms.dpo import Dpo
+from hindcast.learner.algorithms.grpo import Grpo
+from hindcast.learner.algorithms.hsl import Hsl
+from hindcast.learner.algorithms.reinforce import Reinforce
+from hindcast.learner.algorithms.self_imitation import SelfImitation
+from hindcast.learner.algorithms.webrl import WebRl
 
 ALGORITHMS: dict[str, MakeAlgorithm] = {
     "grpo": Grpo,

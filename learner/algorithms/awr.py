@@ -9,9 +9,9 @@ from math import exp, log
 
 import torch
 
-from core.settings.schema import LearnerSettings
-from learner.algorithms.base import EpisodePart, SampleLoss, SampleTerms
-from learner.algorithms.steps import step_loss, step_share, step_shares
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.learner.algorithms.base import EpisodePart, SampleLoss, SampleTerms
+from hindcast.learner.algorithms.steps import step_loss, step_share, step_shares
 
 LARGEST_WEIGHT = 20.0
 

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from core.rl.importance_weights import TokenCorrection
-from core.rl.loss_normalization import EpisodeTokens
-from core.settings.schema import LearnerSettings
-from learner.buffer.records import Sample
+from hindcast.core.rl.importance_weights import TokenCorrection
+from hindcast.core.rl.loss_normalization import EpisodeTokens
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.learner.buffer.records import Sample
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import torch
 
-from core.rl.loss_normalization import EpisodeTokens, loss_shares
-from core.settings.schema import LearnerSettings
-from learner.algorithms.base import EpisodePart, SampleLoss, SampleTerms
+from hindcast.core.rl.loss_normalization import EpisodeTokens, loss_shares
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.learner.algorithms.base import EpisodePart, SampleLoss, SampleTerms
 
 
 class Cloning:

@@ -15,8 +15,8 @@ from math import exp, fsum, log1p
 
 import torch
 
-from core.settings.schema import LearnerSettings
-from learner.algorithms.base import CurrentLogProbs, EpisodePart, SampleLoss, SampleTerms
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.learner.algorithms.base import CurrentLogProbs, EpisodePart, SampleLoss, SampleTerms
 
 
 class Dpo:

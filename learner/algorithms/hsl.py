@@ -10,8 +10,8 @@ a relabelled demonstration also counts by its weight over the mean weight of tho
 
 from collections.abc import Sequence
 
-from learner.algorithms.base import EpisodePart
-from learner.algorithms.cloning import Cloning
+from hindcast.learner.algorithms.base import EpisodePart
+from hindcast.learner.algorithms.cloning import Cloning
 
 
 class Hsl(Cloning):

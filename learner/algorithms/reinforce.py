@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import torch
 
-from core.settings.schema import LearnerSettings
-from learner.algorithms.base import EpisodePart, SampleLoss, SampleTerms
-from learner.algorithms.steps import step_loss, step_share, step_shares
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.learner.algorithms.base import EpisodePart, SampleLoss, SampleTerms
+from hindcast.learner.algorithms.steps import step_loss, step_share, step_shares
 
 
 class Reinforce:

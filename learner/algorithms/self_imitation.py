@@ -9,8 +9,8 @@ Without a critic, V is the mean reward of the episode's group: what the policy g
 
 import torch
 
-from learner.algorithms.base import SampleLoss, SampleTerms
-from learner.algorithms.cloning import Cloning
+from hindcast.learner.algorithms.base import SampleLoss, SampleTerms
+from hindcast.learner.algorithms.cloning import Cloning
 
 
 class SelfImitation(Cloning):

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import torch
 
-from core.rl.loss_normalization import EpisodeTokens, nested_shares
-from learner.algorithms.base import EpisodePart, SampleLoss, SampleTerms
+from hindcast.core.rl.loss_normalization import EpisodeTokens, nested_shares
+from hindcast.learner.algorithms.base import EpisodePart, SampleLoss, SampleTerms
 
 
 def step_shares(episodes: Sequence[EpisodePart]) -> tuple[list[float], list[float]]:

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 
 import torch
 
-from core.settings.schema import LearnerSettings
-from learner.algorithms.base import EpisodePart, SampleLoss, SampleTerms
-from learner.algorithms.steps import step_loss, step_share, step_shares
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.learner.algorithms.base import EpisodePart, SampleLoss, SampleTerms
+from hindcast.learner.algorithms.steps import step_loss, step_share, step_shares
 
 CONFIDENT = 0.8
 """Geometric mean of the reference's probabilities of an action's tokens from which on it was confident."""

@@ -14,18 +14,18 @@ from math import exp, fsum
 from pathlib import Path
 from typing import Any
 
-from core.domain.arrays import pack_floats, unpack_ids
-from core.models.arithmetic import arithmetic
-from core.models.logprobs import SampleToScore, packs, score_pack
-from core.rl.combined_state import RELABELER
-from core.settings.schema import LearnerSettings
-from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
-from events.catalogue.training import SampleReport
-from learner.batch_plan import minibatches_of
-from learner.buffer.records import Batch, Sample
-from learner.clocks import Clocks
-from learner.trained_model import TrainedModel
-from learner.update import MinibatchReport, step_along
+from hindcast.core.domain.arrays import pack_floats, unpack_ids
+from hindcast.core.models.arithmetic import arithmetic
+from hindcast.core.models.logprobs import SampleToScore, packs, score_pack
+from hindcast.core.rl.combined_state import RELABELER
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
+from hindcast.events.catalogue.training import SampleReport
+from hindcast.learner.batch_plan import minibatches_of
+from hindcast.learner.buffer.records import Batch, Sample
+from hindcast.learner.clocks import Clocks
+from hindcast.learner.trained_model import TrainedModel
+from hindcast.learner.update import MinibatchReport, step_along
 
 
 class RelabelerTraining:

@@ -7,11 +7,11 @@ episodes neither.
 
 from dataclasses import dataclass, field
 
-from core.rl.held_out import is_held_out
-from core.settings.schema import LearnerSettings
-from events.catalogue import EpisodeJudged, EpisodeRelabeled, EpisodeRequested
-from events.envelope import Recorded
-from learner.buffer.records import Episode, Sample
+from hindcast.core.rl.held_out import is_held_out
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.events.catalogue import EpisodeJudged, EpisodeRelabeled, EpisodeRequested
+from hindcast.events.envelope import Recorded
+from hindcast.learner.buffer.records import Episode, Sample
 
 
 @dataclass(slots=True)

@@ -15,21 +15,21 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from core.domain.arrays import pack_floats, unpack_ids
-from core.models.arithmetic import arithmetic
-from core.models.logprobs import SampleToScore, packs
-from core.models.orm import log_odds
-from core.models.policy import load_policy
-from core.prompts.verdict_prompt import answer_ids
-from core.rl.combined_state import ORM
-from core.settings.schema import LearnerSettings
-from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
-from events.catalogue.training import SampleReport
-from learner.batch_plan import minibatches_of
-from learner.buffer.records import Batch, Sample
-from learner.clocks import Clocks
-from learner.trained_model import TrainedModel
-from learner.update import MinibatchReport, step_along
+from hindcast.core.domain.arrays import pack_floats, unpack_ids
+from hindcast.core.models.arithmetic import arithmetic
+from hindcast.core.models.logprobs import SampleToScore, packs
+from hindcast.core.models.orm import log_odds
+from hindcast.core.models.policy import load_policy
+from hindcast.core.prompts.verdict_prompt import answer_ids
+from hindcast.core.rl.combined_state import ORM
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
+from hindcast.events.catalogue.training import SampleReport
+from hindcast.learner.batch_plan import minibatches_of
+from hindcast.learner.buffer.records import Batch, Sample
+from hindcast.learner.clocks import Clocks
+from hindcast.learner.trained_model import TrainedModel
+from hindcast.learner.update import MinibatchReport, step_along
 
 
 class LabelledEpisode(NamedTuple):

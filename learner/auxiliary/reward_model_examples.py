@@ -6,12 +6,12 @@ trained on, is the same bytes (invariant 4). Tasks that are held out are never l
 
 from dataclasses import dataclass, field
 
-from core.rl.combined_state import ORM
-from core.rl.held_out import is_held_out
-from core.settings.schema import LearnerSettings
-from events.catalogue import EpisodeJudged, EpisodeRequested
-from events.envelope import Recorded
-from learner.buffer.records import Episode, Sample
+from hindcast.core.rl.combined_state import ORM
+from hindcast.core.rl.held_out import is_held_out
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.events.catalogue import EpisodeJudged, EpisodeRequested
+from hindcast.events.envelope import Recorded
+from hindcast.learner.buffer.records import Episode, Sample
 
 
 @dataclass(slots=True)

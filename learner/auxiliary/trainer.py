@@ -4,14 +4,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
-from core.rl.combined_state import CRITIC, ORM, RELABELER
-from core.settings.schema import LearnerSettings
-from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
-from learner.auxiliary.critic import CriticTraining
-from learner.auxiliary.relabeler import RelabelerTraining
-from learner.auxiliary.reward_model import RewardModelTraining
-from learner.buffer.records import Batch
-from learner.trained_model import TrainedModel
+from hindcast.core.rl.combined_state import CRITIC, ORM, RELABELER
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
+from hindcast.learner.auxiliary.critic import CriticTraining
+from hindcast.learner.auxiliary.relabeler import RelabelerTraining
+from hindcast.learner.auxiliary.reward_model import RewardModelTraining
+from hindcast.learner.buffer.records import Batch
+from hindcast.learner.trained_model import TrainedModel
 
 
 class AuxiliaryTrainer(Protocol):

@@ -1,4 +1,4 @@
-"""`python -m learner.base_policy`: build, measure and ship the base policy from files that were recorded before."""
+"""`python -m hindcast.learner.base_policy`: build, measure and ship the base policy from files that were recorded before."""
 
 from pathlib import Path
 from random import Random
@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from core.models.folders import base_policy_folder
-from learner.base_policy.building import PHASES, build
-from learner.base_policy.folder import export
-from learner.base_policy.lookups import lookup
-from learner.base_policy.measuring import exactness
-from learner.base_policy.samples import read_samples
+from hindcast.core.models.folders import base_policy_folder
+from hindcast.learner.base_policy.building import PHASES, build
+from hindcast.learner.base_policy.folder import export
+from hindcast.learner.base_policy.lookups import lookup
+from hindcast.learner.base_policy.measuring import exactness
+from hindcast.learner.base_policy.samples import read_samples
 
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
 

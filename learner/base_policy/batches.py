@@ -9,11 +9,11 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import PreTrainedTokenizerFast
 
-from core.seeds import derive_seed
-from learner.base_policy.lookups import Sample, lookup
-from learner.base_policy.mix import Mix
-from learner.base_policy.questions import questions
-from learner.base_policy.samples import Encoded, encode
+from hindcast.core.seeds import derive_seed
+from hindcast.learner.base_policy.lookups import Sample, lookup
+from hindcast.learner.base_policy.mix import Mix
+from hindcast.learner.base_policy.questions import questions
+from hindcast.learner.base_policy.samples import Encoded, encode
 
 POOL = 768
 """Samples sorted by length together: batches hold little padding and yet differ."""

@@ -8,15 +8,15 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from core.grammar.answer_parser import format_answer
-from core.prompts.rendering import RENDERERS
-from core.seeds import derive_seed
-from learner.base_policy.folder import create
-from learner.base_policy.lookups import Sample, lookup
-from learner.base_policy.mix import CLONED, GLIMPSED, HASTY, choose
-from learner.base_policy.samples import RENDERER, read_samples
-from learner.base_policy.tokenizer import train_tokenizer
-from learner.base_policy.training import Plan, train
+from hindcast.core.grammar.answer_parser import format_answer
+from hindcast.core.prompts.rendering import RENDERERS
+from hindcast.core.seeds import derive_seed
+from hindcast.learner.base_policy.folder import create
+from hindcast.learner.base_policy.lookups import Sample, lookup
+from hindcast.learner.base_policy.mix import CLONED, GLIMPSED, HASTY, choose
+from hindcast.learner.base_policy.samples import RENDERER, read_samples
+from hindcast.learner.base_policy.tokenizer import train_tokenizer
+from hindcast.learner.base_policy.training import Plan, train
 
 TOKENIZER_LOOKUPS = 12_000
 """Generated pages that the tokenizer learns its merges from."""

@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import save
 from transformers import AutoConfig, GenerationConfig, Lfm2ForCausalLM, PreTrainedTokenizerFast
 
-from core.models.policy import WEIGHTS, load_weights, save_weights, weights_of
-from learner.base_policy.architecture import configuration, new_model
-from learner.base_policy.tokenizer import MAX_TOKENS, save_tokenizer
+from hindcast.core.models.policy import WEIGHTS, load_weights, save_weights, weights_of
+from hindcast.learner.base_policy.architecture import configuration, new_model
+from hindcast.learner.base_policy.tokenizer import MAX_TOKENS, save_tokenizer
 
 SHIPPED = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
 

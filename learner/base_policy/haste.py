@@ -9,8 +9,8 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from core.domain.action import Action
-from learner.base_policy.lookups import Sample
+from hindcast.core.domain.action import Action
+from hindcast.learner.base_policy.lookups import Sample
 
 OF = 5
 """Versions of an episode."""

@@ -8,11 +8,11 @@ from random import Random
 
 import msgspec
 
-from core.domain.action import Action
-from core.domain.observation import Node, Page
-from core.grammar.answer_parser import format_answer
-from learner.base_policy import words
-from learner.base_policy.pages import Draft, find, node
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.observation import Node, Page
+from hindcast.core.grammar.answer_parser import format_answer
+from hindcast.learner.base_policy import words
+from hindcast.learner.base_policy.pages import Draft, find, node
 
 
 class Sample(msgspec.Struct, frozen=True):

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from core.models.logprobs import SampleToScore, packs
-from core.models.policy import load_policy
-from learner.base_policy.lookups import Sample
-from learner.base_policy.samples import encode
+from hindcast.core.models.logprobs import SampleToScore, packs
+from hindcast.core.models.policy import load_policy
+from hindcast.learner.base_policy.lookups import Sample
+from hindcast.learner.base_policy.samples import encode
 
 TOKENS_PER_FORWARD = 8192
 

@@ -9,9 +9,9 @@ mostly leave too early: it then wins those sometimes.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from core.domain.observation import Page
-from learner.base_policy.haste import hasten
-from learner.base_policy.lookups import Sample
+from hindcast.core.domain.observation import Page
+from hindcast.learner.base_policy.haste import hasten
+from hindcast.learner.base_policy.lookups import Sample
 
 CLONED: dict[str, int] = {
     "store/find_price": 60,

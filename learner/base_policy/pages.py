@@ -2,8 +2,8 @@
 
 from random import Random
 
-from core.domain.observation import Node, Page
-from learner.base_policy import words
+from hindcast.core.domain.observation import Node, Page
+from hindcast.learner.base_policy import words
 
 MOST_IDS = 200
 """Element ids below this are single tokens of the base policy's tokenizer; generated pages use all of them."""

@@ -7,9 +7,9 @@ works on any page, also on recorded ones, and says nothing about how a site is u
 from collections import Counter
 from random import Random
 
-from core.domain.action import Action
-from core.domain.observation import Node, Page
-from learner.base_policy import words
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.observation import Node, Page
+from hindcast.learner.base_policy import words
 
 _CLICK = ('Click on "{}".', "Click {}.", "Open {}.", "Press {}.", 'Go to "{}".', "Choose {}.")
 _TYPE = ('Enter "{1}" into {0}.', "Type {1} into {0}.", 'Set {0} to "{1}".', "Fill {0} with {1}.")

@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from core.domain.action import Action
-from core.errors import HindcastError
-from core.grammar.answer_parser import format_answer
-from core.prompts.chat_frame import STAND_IN, encode_text
-from core.prompts.prompt import build_prompt, encode_answer
-from core.prompts.rendering import RENDERERS
-from learner.base_policy.lookups import Sample
-from learner.base_policy.tokenizer import ASSISTANT, END, USER
+from hindcast.core.domain.action import Action
+from hindcast.core.errors import HindcastError
+from hindcast.core.grammar.answer_parser import format_answer
+from hindcast.core.prompts.chat_frame import STAND_IN, encode_text
+from hindcast.core.prompts.prompt import build_prompt, encode_answer
+from hindcast.core.prompts.rendering import RENDERERS
+from hindcast.learner.base_policy.lookups import Sample
+from hindcast.learner.base_policy.tokenizer import ASSISTANT, END, USER
 
 RENDERER = "lines/1"
 MAX_PROMPT_TOKENS = 1024

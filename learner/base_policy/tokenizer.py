@@ -11,8 +11,8 @@ from pathlib import Path
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
-from core.domain.observation import KINDS
-from learner.base_policy.pages import MOST_IDS
+from hindcast.core.domain.observation import KINDS
+from hindcast.learner.base_policy.pages import MOST_IDS
 
 PAD, USER, ASSISTANT, END = "<|pad|>", "<|user|>", "<|assistant|>", "<|end|>"
 SPECIAL = (PAD, USER, ASSISTANT, END)

@@ -18,12 +18,12 @@ import torch
 from torch import distributed, nn
 from torch.nn import functional
 
-from core.scratch import scratch_folder
-from core.seeds import derive_seed
-from learner.base_policy.batches import Batch, batches
-from learner.base_policy.folder import load_model, save_model
-from learner.base_policy.fused import use_fused_operations
-from learner.base_policy.mix import Mix
+from hindcast.core.scratch import scratch_folder
+from hindcast.core.seeds import derive_seed
+from hindcast.learner.base_policy.batches import Batch, batches
+from hindcast.learner.base_policy.folder import load_model, save_model
+from hindcast.learner.base_policy.fused import use_fused_operations
+from hindcast.learner.base_policy.mix import Mix
 
 PROMPT_SHARE = 0.12
 """Prompt tokens whose loss is computed: a random part gives the same gradient on average, a good deal sooner."""

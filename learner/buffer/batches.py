@@ -5,17 +5,23 @@ from itertools import islice
 
 import msgspec
 
-from core.domain.arrays import unpack_positions
-from core.errors import CorruptEvent
-from core.rl.combined_state import ORM, POLICY, RELABELER
-from events.catalogue import BatchPlanned, BlobReleased, UpdateApplied, UpdateSkipped, WeightsPublished
-from events.envelope import BlobRef, Recorded
-from learner.buffer.records import Batch, Episode
-from learner.buffer.state import BufferState
-from learner.buffer.success_replay import count_replays
-from learner.planners import planner_of
-from learner.planners.cloning import CloningPlanner
-from learner.planners.hsl import HindsightPlanner
+from hindcast.core.domain.arrays import unpack_positions
+from hindcast.core.errors import CorruptEvent
+from hindcast.core.rl.combined_state import ORM, POLICY, RELABELER
+from hindcast.events.catalogue import (
+    BatchPlanned,
+    BlobReleased,
+    UpdateApplied,
+    UpdateSkipped,
+    WeightsPublished,
+)
+from hindcast.events.envelope import BlobRef, Recorded
+from hindcast.learner.buffer.records import Batch, Episode
+from hindcast.learner.buffer.state import BufferState
+from hindcast.learner.buffer.success_replay import count_replays
+from hindcast.learner.planners import planner_of
+from hindcast.learner.planners.cloning import CloningPlanner
+from hindcast.learner.planners.hsl import HindsightPlanner
 
 RELEASED_KEPT = 64
 """A released blob is deleted before the next one is released, so that a crash leaves at most one behind."""

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from learner.buffer.records import Episode
-from learner.buffer.state import BufferState
-from learner.buffer.success_replay import store_success
+from hindcast.learner.buffer.records import Episode
+from hindcast.learner.buffer.state import BufferState
+from hindcast.learner.buffer.success_replay import store_success
 
 
 def forget_settled(state: BufferState) -> None:

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from core.rl.replay_filter import PHASED, in_window
-from core.seeds import derive_seed
-from core.settings.schema import LearnerSettings
-from learner.buffer.records import DEMONSTRATION, Episode, Sample
-from learner.buffer.state import BufferState
+from hindcast.core.rl.replay_filter import PHASED, in_window
+from hindcast.core.seeds import derive_seed
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.learner.buffer.records import DEMONSTRATION, Episode, Sample
+from hindcast.learner.buffer.state import BufferState
 
 
 class ReplayedEpisode(NamedTuple):

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from core.domain.evidence import Outcome
-from core.settings.schema import LearnerSettings
-from events.catalogue.episode import ShownPicture
-from events.envelope import BlobRef
+from hindcast.core.domain.evidence import Outcome
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.events.catalogue.episode import ShownPicture
+from hindcast.events.envelope import BlobRef
 
 DEMONSTRATION = "demonstration"
 """The origin of an episode that somebody shows."""

@@ -13,11 +13,11 @@ from dataclasses import replace
 
 import msgspec
 
-from core.errors import CorruptEvent
-from events.catalogue import EpisodeRelabeled
-from events.catalogue.verdict import Relabel
-from learner.buffer.records import Episode, RelabelledDemonstration, Sample
-from learner.buffer.state import BufferState
+from hindcast.core.errors import CorruptEvent
+from hindcast.events.catalogue import EpisodeRelabeled
+from hindcast.events.catalogue.verdict import Relabel
+from hindcast.learner.buffer.records import Episode, RelabelledDemonstration, Sample
+from hindcast.learner.buffer.state import BufferState
 
 HSL = "hsl"
 """`learner.algorithm` of hindsight supervised learning."""

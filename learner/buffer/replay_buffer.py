@@ -14,11 +14,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from core.domain.arrays import unpack_floats, unpack_ids, unpack_positions
-from core.errors import CorruptEvent, SettingsError
-from core.settings.changes import merge
-from core.settings.schema import Settings
-from events.catalogue import (
+from hindcast.core.domain.arrays import unpack_floats, unpack_ids, unpack_positions
+from hindcast.core.errors import CorruptEvent, SettingsError
+from hindcast.core.settings.changes import merge
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import (
     BatchPlanned,
     BlobReleased,
     CheckpointSaved,
@@ -41,29 +41,29 @@ from events.catalogue import (
     UpdateSkipped,
     WeightsPublished,
 )
-from events.envelope import Recorded
-from events.registry import BY_CLASS
-from learner.auxiliary.relabeler_examples import (
+from hindcast.events.envelope import Recorded
+from hindcast.events.registry import BY_CLASS
+from hindcast.learner.auxiliary.relabeler_examples import (
     await_lesson,
     forget_lesson,
     forget_lessons,
     take_lesson,
     take_lesson_verdict,
 )
-from learner.auxiliary.reward_model_examples import (
+from hindcast.learner.auxiliary.reward_model_examples import (
     await_outcome,
     forget_awaited,
     forget_outcomes,
     take_outcome,
 )
-from learner.buffer.batches import take_plan, take_release, take_update, take_weights
-from learner.buffer.group_completion import drop, forget_settled, remember, resolve
-from learner.buffer.phases import store_demonstration
-from learner.buffer.records import DEMONSTRATION, Episode, Group, Sample
-from learner.buffer.relabels import collect, leave_behind, take_relabels
-from learner.buffer.state import BufferState
-from learner.buffer.verdicts import change_judge, take_verdict
-from learner.planners import wanted
+from hindcast.learner.buffer.batches import take_plan, take_release, take_update, take_weights
+from hindcast.learner.buffer.group_completion import drop, forget_settled, remember, resolve
+from hindcast.learner.buffer.phases import store_demonstration
+from hindcast.learner.buffer.records import DEMONSTRATION, Episode, Group, Sample
+from hindcast.learner.buffer.relabels import collect, leave_behind, take_relabels
+from hindcast.learner.buffer.state import BufferState
+from hindcast.learner.buffer.verdicts import change_judge, take_verdict
+from hindcast.learner.planners import wanted
 
 
 class ReplayBuffer:

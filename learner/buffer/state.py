@@ -3,14 +3,20 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.settings.schema import Settings
-from events.catalogue import BatchPlanned, CheckpointSaved, RunStarted, SnapshotSaved, WeightsPublished
-from events.catalogue.run import Fingerprint
-from events.envelope import BlobRef
-from events.log.hash_chain import RollingDigest
-from learner.auxiliary.relabeler_examples import RelabelerExamples
-from learner.auxiliary.reward_model_examples import RewardModelExamples
-from learner.buffer.records import Batch, Episode, Group, RelabelledDemonstration
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import (
+    BatchPlanned,
+    CheckpointSaved,
+    RunStarted,
+    SnapshotSaved,
+    WeightsPublished,
+)
+from hindcast.events.catalogue.run import Fingerprint
+from hindcast.events.envelope import BlobRef
+from hindcast.events.log.hash_chain import RollingDigest
+from hindcast.learner.auxiliary.relabeler_examples import RelabelerExamples
+from hindcast.learner.auxiliary.reward_model_examples import RewardModelExamples
+from hindcast.learner.buffer.records import Batch, Episode, Group, RelabelledDemonstration
 
 
 @dataclass(frozen=True, slots=True)

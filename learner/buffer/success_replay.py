@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from core.rl.advantages import SUCCESS_RESULT, failed_altogether
-from core.seeds import derive_seed
-from core.settings.schema import LearnerSettings
-from events.catalogue.training import PlannedEpisode
-from learner.buffer.records import Episode, ReplayUse
-from learner.buffer.state import BufferState
+from hindcast.core.rl.advantages import SUCCESS_RESULT, failed_altogether
+from hindcast.core.seeds import derive_seed
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.events.catalogue.training import PlannedEpisode
+from hindcast.learner.buffer.records import Episode, ReplayUse
+from hindcast.learner.buffer.state import BufferState
 
 
 class GroupSlot(NamedTuple):

@@ -5,10 +5,10 @@ remembers those of the others. A fork, or a changed recipe, that names another j
 said, also of episodes that ended before; those it has not spoken about wait for it.
 """
 
-from core.domain.evidence import Outcome
-from events.catalogue import EpisodeJudged
-from learner.buffer.records import Episode, Verdict
-from learner.buffer.state import BufferState
+from hindcast.core.domain.evidence import Outcome
+from hindcast.events.catalogue import EpisodeJudged
+from hindcast.learner.buffer.records import Episode, Verdict
+from hindcast.learner.buffer.state import BufferState
 
 
 def take_verdict(episode: Episode, fact: EpisodeJudged, *, position: int, training: str) -> bool:

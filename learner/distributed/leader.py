@@ -22,15 +22,15 @@ import torch.distributed as dist
 from pydantic import BaseModel
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from core.errors import BlobMissing, CheckpointCorrupt, DiskFull
-from core.settings.schema import LearnerSettings
-from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
-from events.envelope import BlobRef
-from learner.buffer.records import Batch, Sample
-from learner.distributed.ranks import DistributedRank
-from learner.training import Training
-from storage.blobs.store import BlobStore
-from storage.checkpoints import BlobSink, Checkpoint, Saved, load_checkpoint
+from hindcast.core.errors import BlobMissing, CheckpointCorrupt, DiskFull
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
+from hindcast.events.envelope import BlobRef
+from hindcast.learner.buffer.records import Batch, Sample
+from hindcast.learner.distributed.ranks import DistributedRank
+from hindcast.learner.training import Training
+from hindcast.storage.blobs.store import BlobStore
+from hindcast.storage.checkpoints import BlobSink, Checkpoint, Saved, load_checkpoint
 
 WAIT_S = 600.0
 """After which a follower that has no order looks again whether its leader is there."""

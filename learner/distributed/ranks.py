@@ -18,10 +18,10 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forward_method
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from core.errors import DiskFull
-from core.models.arithmetic import device_of
-from core.models.logprobs import read_out
-from events.envelope import BlobRef
+from hindcast.core.errors import DiskFull
+from hindcast.core.models.arithmetic import device_of
+from hindcast.core.models.logprobs import read_out
+from hindcast.events.envelope import BlobRef
 
 T = TypeVar("T")
 

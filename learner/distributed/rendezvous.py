@@ -19,11 +19,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from core.errors import HindcastError, SettingsError
-from core.models.arithmetic import device_for
-from core.settings.computing import Device
-from learner.distributed.leader import Orders
-from learner.distributed.ranks import DistributedRank
+from hindcast.core.errors import HindcastError, SettingsError
+from hindcast.core.models.arithmetic import device_for
+from hindcast.core.settings.computing import Device
+from hindcast.learner.distributed.leader import Orders
+from hindcast.learner.distributed.ranks import DistributedRank
 
 
 class Place(NamedTuple):

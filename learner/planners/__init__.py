@@ -6,21 +6,21 @@ Models beside the policy have planners of their own, asked before the policy's.
 
 from collections.abc import Iterator
 
-from core.rl.combined_state import CRITIC, ORM, RELABELER
-from core.rl.replay_filter import PHASED
-from core.settings.schema import LearnerSettings
-from learner.buffer.records import DEMONSTRATION
-from learner.buffer.state import BufferState
-from learner.planners.base import Planner, clones_before
-from learner.planners.cloning import CloningPlanner
-from learner.planners.filtered_cloning import FilteredCloningPlanner
-from learner.planners.groups import GroupPlanner
-from learner.planners.hsl import HindsightPlanner
-from learner.planners.pairs import PairPlanner
-from learner.planners.phases import CriticPhasePlanner, PhasePlanner
-from learner.planners.relabeler import RelabelerPlanner
-from learner.planners.reward_model import RewardModelPlanner
-from learner.planners.successes import SuccessPlanner
+from hindcast.core.rl.combined_state import CRITIC, ORM, RELABELER
+from hindcast.core.rl.replay_filter import PHASED
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.learner.buffer.records import DEMONSTRATION
+from hindcast.learner.buffer.state import BufferState
+from hindcast.learner.planners.base import Planner, clones_before
+from hindcast.learner.planners.cloning import CloningPlanner
+from hindcast.learner.planners.filtered_cloning import FilteredCloningPlanner
+from hindcast.learner.planners.groups import GroupPlanner
+from hindcast.learner.planners.hsl import HindsightPlanner
+from hindcast.learner.planners.pairs import PairPlanner
+from hindcast.learner.planners.phases import CriticPhasePlanner, PhasePlanner
+from hindcast.learner.planners.relabeler import RelabelerPlanner
+from hindcast.learner.planners.reward_model import RewardModelPlanner
+from hindcast.learner.planners.successes import SuccessPlanner
 
 BEFORE = CloningPlanner("sft", origins=frozenset({DEMONSTRATION}))
 """What a run with `learner.cloning_updates` begins with."""

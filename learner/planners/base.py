@@ -6,15 +6,15 @@ Pure functions of the buffer's state, so that a plan can be computed again from 
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from core.domain.arrays import pack_ids, pack_positions
-from core.rl.staleness import is_stale
-from core.seeds import derive_seed
-from core.settings.schema import LearnerSettings, Settings
-from events.catalogue import BatchPlanned
-from events.catalogue.training import PlannedEpisode
-from learner.buffer.records import Episode, Group
-from learner.buffer.state import BufferState
-from learner.digests import config_digest
+from hindcast.core.domain.arrays import pack_ids, pack_positions
+from hindcast.core.rl.staleness import is_stale
+from hindcast.core.seeds import derive_seed
+from hindcast.core.settings.schema import LearnerSettings, Settings
+from hindcast.events.catalogue import BatchPlanned
+from hindcast.events.catalogue.training import PlannedEpisode
+from hindcast.learner.buffer.records import Episode, Group
+from hindcast.learner.buffer.state import BufferState
+from hindcast.learner.digests import config_digest
 
 
 class Planner(Protocol):

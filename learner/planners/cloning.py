@@ -4,14 +4,14 @@ Where nothing but demonstrations is imitated, and all of them are in, a batch sm
 it will ever be: then it is what there is.
 """
 
-from core.rl.combined_state import POLICY
-from core.seeds import derive_seed
-from core.settings.schema import LearnerSettings, Settings
-from events.catalogue import BatchPlanned
-from learner.buffer.group_completion import drop
-from learner.buffer.records import DEMONSTRATION, Episode
-from learner.buffer.state import BufferState
-from learner.planners.base import BatchEntry, as_fact, clones_before, cut, why_unusable
+from hindcast.core.rl.combined_state import POLICY
+from hindcast.core.seeds import derive_seed
+from hindcast.core.settings.schema import LearnerSettings, Settings
+from hindcast.events.catalogue import BatchPlanned
+from hindcast.learner.buffer.group_completion import drop
+from hindcast.learner.buffer.records import DEMONSTRATION, Episode
+from hindcast.learner.buffer.state import BufferState
+from hindcast.learner.planners.base import BatchEntry, as_fact, clones_before, cut, why_unusable
 
 
 class CloningPlanner:

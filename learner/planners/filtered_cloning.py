@@ -4,13 +4,13 @@ As in WebRL's baseline (arXiv 2411.02337, section 4.1): kept are episodes whose 
 binary outcomes: successes, those with the best discounted return, so the shortest, first.
 """
 
-from core.rl.combined_state import POLICY
-from core.settings.schema import LearnerSettings, Settings
-from events.catalogue import BatchPlanned
-from learner.buffer.group_completion import drop
-from learner.buffer.records import Episode
-from learner.buffer.state import BufferState
-from learner.planners.base import BatchEntry, as_fact, cut, why_unusable
+from hindcast.core.rl.combined_state import POLICY
+from hindcast.core.settings.schema import LearnerSettings, Settings
+from hindcast.events.catalogue import BatchPlanned
+from hindcast.learner.buffer.group_completion import drop
+from hindcast.learner.buffer.records import Episode
+from hindcast.learner.buffer.state import BufferState
+from hindcast.learner.planners.base import BatchEntry, as_fact, cut, why_unusable
 
 
 class FilteredCloningPlanner:

@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 
-from core.rl.advantages import group_advantages, is_informative
-from core.rl.combined_state import POLICY
-from core.seeds import derive_seed
-from core.settings.schema import LearnerSettings, Settings
-from events.catalogue import BatchPlanned
-from learner.buffer.group_completion import settle
-from learner.buffer.records import Episode
-from learner.buffer.state import BufferState
-from learner.buffer.success_replay import GroupSlot, compared_as
-from learner.planners.base import BatchEntry, as_fact, cut, too_old, trainable, why_unusable
+from hindcast.core.rl.advantages import group_advantages, is_informative
+from hindcast.core.rl.combined_state import POLICY
+from hindcast.core.seeds import derive_seed
+from hindcast.core.settings.schema import LearnerSettings, Settings
+from hindcast.events.catalogue import BatchPlanned
+from hindcast.learner.buffer.group_completion import settle
+from hindcast.learner.buffer.records import Episode
+from hindcast.learner.buffer.state import BufferState
+from hindcast.learner.buffer.success_replay import GroupSlot, compared_as
+from hindcast.learner.planners.base import BatchEntry, as_fact, cut, too_old, trainable, why_unusable
 
 
 class GroupPlanner:

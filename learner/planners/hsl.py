@@ -7,16 +7,16 @@ drawn from the memory of the latest, by weight or uniformly, its given ones unif
 from collections.abc import Sequence
 from random import Random
 
-from core.rl.combined_state import POLICY
-from core.rl.hindsight_weights import demonstration_weight, drawn
-from core.seeds import derive_seed
-from core.settings.schema import LearnerSettings, Settings
-from events.catalogue import BatchPlanned
-from learner.buffer.group_completion import drop
-from learner.buffer.records import DEMONSTRATION, Episode, RelabelledDemonstration
-from learner.buffer.relabels import HSL, collected
-from learner.buffer.state import BufferState
-from learner.planners.base import BatchEntry, as_fact, why_unusable
+from hindcast.core.rl.combined_state import POLICY
+from hindcast.core.rl.hindsight_weights import demonstration_weight, drawn
+from hindcast.core.seeds import derive_seed
+from hindcast.core.settings.schema import LearnerSettings, Settings
+from hindcast.events.catalogue import BatchPlanned
+from hindcast.learner.buffer.group_completion import drop
+from hindcast.learner.buffer.records import DEMONSTRATION, Episode, RelabelledDemonstration
+from hindcast.learner.buffer.relabels import HSL, collected
+from hindcast.learner.buffer.state import BufferState
+from hindcast.learner.planners.base import BatchEntry, as_fact, why_unusable
 
 
 class HindsightPlanner:

@@ -3,14 +3,14 @@
 Invariant: every failure stands in one batch at most; a demonstration stands in as many pairs as its task has failures.
 """
 
-from core.rl.combined_state import POLICY
-from core.seeds import derive_seed
-from core.settings.schema import LearnerSettings, Settings
-from events.catalogue import BatchPlanned
-from learner.buffer.group_completion import drop
-from learner.buffer.records import DEMONSTRATION, Episode
-from learner.buffer.state import BufferState
-from learner.planners.base import BatchEntry, as_fact, cut, too_old, why_unusable
+from hindcast.core.rl.combined_state import POLICY
+from hindcast.core.seeds import derive_seed
+from hindcast.core.settings.schema import LearnerSettings, Settings
+from hindcast.events.catalogue import BatchPlanned
+from hindcast.learner.buffer.group_completion import drop
+from hindcast.learner.buffer.records import DEMONSTRATION, Episode
+from hindcast.learner.buffer.state import BufferState
+from hindcast.learner.planners.base import BatchEntry, as_fact, cut, too_old, why_unusable
 
 PAIRS = "dpo"
 PREFERRED, OTHER = 1.0, -1.0

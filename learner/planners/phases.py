@@ -9,12 +9,12 @@ episodes whose order is drawn anew each time. The policy's advantages come from 
 
 from collections.abc import Sequence
 
-from core.rl.combined_state import CRITIC, POLICY
-from core.seeds import derive_seed
-from core.settings.schema import LearnerSettings, Settings
-from events.catalogue import BatchPlanned
-from learner.buffer.group_completion import drop
-from learner.buffer.phases import (
+from hindcast.core.rl.combined_state import CRITIC, POLICY
+from hindcast.core.seeds import derive_seed
+from hindcast.core.settings.schema import LearnerSettings, Settings
+from hindcast.events.catalogue import BatchPlanned
+from hindcast.learner.buffer.group_completion import drop
+from hindcast.learner.buffer.phases import (
     collected,
     in_phases,
     replayed,
@@ -23,9 +23,9 @@ from learner.buffer.phases import (
     unscored,
     valued,
 )
-from learner.buffer.records import DEMONSTRATION, Episode
-from learner.buffer.state import BufferState
-from learner.planners.base import BatchEntry, GivesNothingUp, as_fact, cut, why_unusable
+from hindcast.learner.buffer.records import DEMONSTRATION, Episode
+from hindcast.learner.buffer.state import BufferState
+from hindcast.learner.planners.base import BatchEntry, GivesNothingUp, as_fact, cut, why_unusable
 
 
 class PhasePlanner:

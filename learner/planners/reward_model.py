@@ -2,11 +2,11 @@
 
 from math import ceil
 
-from core.rl.combined_state import ORM
-from core.settings.schema import Settings
-from events.catalogue import BatchPlanned
-from learner.buffer.state import BufferState
-from learner.planners.base import BatchEntry, GivesNothingUp, as_fact, in_turn
+from hindcast.core.rl.combined_state import ORM
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import BatchPlanned
+from hindcast.learner.buffer.state import BufferState
+from hindcast.learner.planners.base import BatchEntry, GivesNothingUp, as_fact, in_turn
 
 
 class RewardModelPlanner(GivesNothingUp):

@@ -1,13 +1,13 @@
 """Batches for self-imitation: the run's own successes at tasks it does not always win, each in several batches."""
 
-from core.rl.combined_state import POLICY
-from core.seeds import derive_seed
-from core.settings.schema import LearnerSettings, Settings
-from events.catalogue import BatchPlanned
-from learner.buffer.group_completion import drop
-from learner.buffer.records import Episode, Group
-from learner.buffer.state import BufferState
-from learner.planners.base import BatchEntry, as_fact, cut, why_unusable
+from hindcast.core.rl.combined_state import POLICY
+from hindcast.core.seeds import derive_seed
+from hindcast.core.settings.schema import LearnerSettings, Settings
+from hindcast.events.catalogue import BatchPlanned
+from hindcast.learner.buffer.group_completion import drop
+from hindcast.learner.buffer.records import Episode, Group
+from hindcast.learner.buffer.state import BufferState
+from hindcast.learner.planners.base import BatchEntry, as_fact, cut, why_unusable
 
 
 class SuccessPlanner:

@@ -4,8 +4,8 @@ import tomllib
 from importlib.resources import files
 from typing import Any
 
-from core.errors import SettingsError
-from core.text.nearest import advice
+from hindcast.core.errors import SettingsError
+from hindcast.core.text.nearest import advice
 
 DEFAULT = "mgrpo"
 

@@ -8,8 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from core.domain.arrays import unpack_positions
-from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
+from hindcast.core.domain.arrays import unpack_positions
+from hindcast.events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
 
 What = Literal["inputs", "order", "advantages", "loss", "weights", "chain", "plan"]
 UPDATE_STAGES: tuple[What, ...] = ("inputs", "order", "advantages", "loss", "weights")

@@ -5,11 +5,11 @@ from hashlib import sha256
 
 import msgspec
 
-from core.errors import CorruptEvent, HindcastError
-from events.codec import decode_envelope
-from events.envelope import Envelope, Stored
-from events.log.port import EventLog
-from learner.verify.diagnosis import Divergence
+from hindcast.core.errors import CorruptEvent, HindcastError
+from hindcast.events.codec import decode_envelope
+from hindcast.events.envelope import Envelope, Stored
+from hindcast.events.log.port import EventLog
+from hindcast.learner.verify.diagnosis import Divergence
 
 LOOK_AHEAD_EVENTS = 500
 """How far to look for the next event of a producer whose chain is broken."""

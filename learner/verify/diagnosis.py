@@ -5,11 +5,11 @@ from functools import cache
 
 import msgspec
 
-from core.settings.computing import Device
-from events.catalogue.run import Fingerprint
-from events.envelope import Recorded
-from learner.numerics import device_then, differences, fingerprint
-from learner.verify.comparison import Difference, What
+from hindcast.core.settings.computing import Device
+from hindcast.events.catalogue.run import Fingerprint
+from hindcast.events.envelope import Recorded
+from hindcast.learner.numerics import device_then, differences, fingerprint
+from hindcast.learner.verify.comparison import Difference, What
 
 CLOSE = 1e-3
 """Numbers no further apart than this were probably computed from the same inputs, in another order of addition."""

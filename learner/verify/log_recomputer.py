@@ -18,19 +18,19 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from core.errors import ForeignLog
-from events.envelope import Recorded
-from events.log.port import EventLog
-from events.log.reader import read
-from learner.buffer.replay_buffer import ReplayBuffer
-from learner.numerics import configure
-from learner.trainer import MakeTrainer
-from learner.training import Training
-from learner.verify.diagnosis import Divergence
-from learner.verify.recomputation import HEAVY, Recomputation
-from learner.verify.survey import LogStretch
-from learner.verify.tolerance import Deviation
-from storage.blobs.store import BlobStore
+from hindcast.core.errors import ForeignLog
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.reader import read
+from hindcast.learner.buffer.replay_buffer import ReplayBuffer
+from hindcast.learner.numerics import configure
+from hindcast.learner.trainer import MakeTrainer
+from hindcast.learner.training import Training
+from hindcast.learner.verify.diagnosis import Divergence
+from hindcast.learner.verify.recomputation import HEAVY, Recomputation
+from hindcast.learner.verify.survey import LogStretch
+from hindcast.learner.verify.tolerance import Deviation
+from hindcast.storage.blobs.store import BlobStore
 
 T = TypeVar("T")
 

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from core.domain.arrays import unpack_positions
-from core.rl.combined_state import POLICY
-from events.catalogue import BatchPlanned
+from hindcast.core.domain.arrays import unpack_positions
+from hindcast.core.rl.combined_state import POLICY
+from hindcast.events.catalogue import BatchPlanned
 
 
 @dataclass(slots=True)

@@ -7,8 +7,8 @@ Invariant 9, no effects in replay: nothing is appended, no blob is written.
 
 import msgspec
 
-from core.domain.arrays import unpack_positions
-from events.catalogue import (
+from hindcast.core.domain.arrays import unpack_positions
+from hindcast.events.catalogue import (
     BatchPlanned,
     EpisodeJudged,
     EpisodeRelabeled,
@@ -16,15 +16,15 @@ from events.catalogue import (
     SamplesSwept,
     StepTaken,
 )
-from events.catalogue.run import Fingerprint
-from events.envelope import Recorded
-from learner.batch_plan import plan, sweep
-from learner.buffer.phases import unscored
-from learner.buffer.replay_buffer import ReplayBuffer
-from learner.verify.comparison import PLAN_STAGES, Difference, What, plan_differences
-from learner.verify.damage import ChainEnd
-from learner.verify.diagnosis import ComparedEnvironments, Divergence, diagnose, witness_of
-from learner.verify.plan_claims import Claims
+from hindcast.events.catalogue.run import Fingerprint
+from hindcast.events.envelope import Recorded
+from hindcast.learner.batch_plan import plan, sweep
+from hindcast.learner.buffer.phases import unscored
+from hindcast.learner.buffer.replay_buffer import ReplayBuffer
+from hindcast.learner.verify.comparison import PLAN_STAGES, Difference, What, plan_differences
+from hindcast.learner.verify.damage import ChainEnd
+from hindcast.learner.verify.diagnosis import ComparedEnvironments, Divergence, diagnose, witness_of
+from hindcast.learner.verify.plan_claims import Claims
 
 
 class Verifier:

@@ -5,11 +5,11 @@ from threading import Event
 
 import numpy as np
 
-from core.domain.arrays import unpack_floats, unpack_positions
-from core.errors import BlobMissing, CheckpointCorrupt, CorruptEvent, HindcastError
-from core.ids import digest_hex
-from core.rl.combined_state import CRITIC, POLICY, combined
-from events.catalogue import (
+from hindcast.core.domain.arrays import unpack_floats, unpack_positions
+from hindcast.core.errors import BlobMissing, CheckpointCorrupt, CorruptEvent, HindcastError
+from hindcast.core.ids import digest_hex
+from hindcast.core.rl.combined_state import CRITIC, POLICY, combined
+from hindcast.events.catalogue import (
     BatchPlanned,
     CheckpointSaved,
     ReplayScored,
@@ -18,18 +18,18 @@ from events.catalogue import (
     UpdateSkipped,
     WeightsPublished,
 )
-from events.envelope import BlobRef, Recorded
-from learner.buffer.phases import earlier_samples
-from learner.buffer.state import BufferState
-from learner.numerics import device_then
-from learner.trainer import MakeTrainer, Trainer
-from learner.training import Training
-from learner.verify.comparison import UPDATE_STAGES, Difference, What, update_differences
-from learner.verify.diagnosis import Divergence, diagnose, witness_of
-from learner.verify.tolerance import POLICY as DISTANCE
-from learner.verify.tolerance import Deviation, deviation, incomparable, weights_distance
-from storage.blobs.store import BlobStore
-from storage.checkpoints import DigestOnlySink, encode_checkpoint, load_checkpoint
+from hindcast.events.envelope import BlobRef, Recorded
+from hindcast.learner.buffer.phases import earlier_samples
+from hindcast.learner.buffer.state import BufferState
+from hindcast.learner.numerics import device_then
+from hindcast.learner.trainer import MakeTrainer, Trainer
+from hindcast.learner.training import Training
+from hindcast.learner.verify.comparison import UPDATE_STAGES, Difference, What, update_differences
+from hindcast.learner.verify.diagnosis import Divergence, diagnose, witness_of
+from hindcast.learner.verify.tolerance import POLICY as DISTANCE
+from hindcast.learner.verify.tolerance import Deviation, deviation, incomparable, weights_distance
+from hindcast.storage.blobs.store import BlobStore
+from hindcast.storage.checkpoints import DigestOnlySink, encode_checkpoint, load_checkpoint
 
 HEAVY = (
     RunStarted,

@@ -7,13 +7,19 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from core.errors import BlobCorrupt, BlobMissing, ForeignLog
-from events.catalogue import BatchPlanned, CheckpointSaved, SamplesSwept, UpdateApplied, UpdateSkipped
-from events.envelope import Fact
-from events.log.port import EventLog
-from events.log.reader import skim
-from learner.verify.plan_claims import Claims
-from storage.blobs.store import BlobStore
+from hindcast.core.errors import BlobCorrupt, BlobMissing, ForeignLog
+from hindcast.events.catalogue import (
+    BatchPlanned,
+    CheckpointSaved,
+    SamplesSwept,
+    UpdateApplied,
+    UpdateSkipped,
+)
+from hindcast.events.envelope import Fact
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.reader import skim
+from hindcast.learner.verify.plan_claims import Claims
+from hindcast.storage.blobs.store import BlobStore
 
 
 class RecomputationStart(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from safetensors.numpy import load
 
-from core.domain.arrays import unpack_floats
-from events.catalogue import UpdateApplied, UpdateSkipped
-from learner.verify.comparison import Difference, place
+from hindcast.core.domain.arrays import unpack_floats
+from hindcast.events.catalogue import UpdateApplied, UpdateSkipped
+from hindcast.learner.verify.comparison import Difference, place
 
 REPORTED = ("advantages", "weights", "ratios", "masks")
 """Numbers per sample."""

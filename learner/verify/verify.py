@@ -18,20 +18,20 @@ from pathlib import Path
 
 import msgspec
 
-from core.errors import CorruptEvent, ForeignLog, UnknownVersion
-from events.catalogue.run import Fingerprint
-from events.log.port import EventLog
-from events.log.reader import read
-from learner.trainer import MakeTrainer
-from learner.training import Training
-from learner.verify.damage import find_damage
-from learner.verify.diagnosis import Divergence, witness_of
-from learner.verify.log_recomputer import LogRecomputer, Recomputer, StretchReport
-from learner.verify.plan_verifier import Verifier
-from learner.verify.survey import BASE, LogStretch, Survey, cut, survey, thin, usable_seams
-from learner.verify.tolerance import Deviation
-from learner.verify.work_distribution import recompute_all
-from storage.blobs.store import BlobStore
+from hindcast.core.errors import CorruptEvent, ForeignLog, UnknownVersion
+from hindcast.events.catalogue.run import Fingerprint
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.reader import read
+from hindcast.learner.trainer import MakeTrainer
+from hindcast.learner.training import Training
+from hindcast.learner.verify.damage import find_damage
+from hindcast.learner.verify.diagnosis import Divergence, witness_of
+from hindcast.learner.verify.log_recomputer import LogRecomputer, Recomputer, StretchReport
+from hindcast.learner.verify.plan_verifier import Verifier
+from hindcast.learner.verify.survey import BASE, LogStretch, Survey, cut, survey, thin, usable_seams
+from hindcast.learner.verify.tolerance import Deviation
+from hindcast.learner.verify.work_distribution import recompute_all
+from hindcast.storage.blobs.store import BlobStore
 
 Progress = Callable[[int, int], None]
 """Called with the number of updates recomputed so far, and of all to be recomputed."""

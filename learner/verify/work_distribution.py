@@ -7,9 +7,9 @@ divergence, whichever recomputer found it; only what lies after a divergence is 
 import asyncio
 from collections.abc import Callable, Sequence
 
-from core.errors import HindcastError
-from learner.verify.log_recomputer import Recomputer, StretchReport
-from learner.verify.survey import LogStretch
+from hindcast.core.errors import HindcastError
+from hindcast.learner.verify.log_recomputer import Recomputer, StretchReport
+from hindcast.learner.verify.survey import LogStretch
 
 
 async def recompute_all(

@@ -10,11 +10,11 @@ from threading import Event
 
 import msgspec
 
-from core.errors import BlobCorrupt, BlobMissing
-from events.archive.manifest import NamedBlob
-from events.blob_references import RELEASING, blobs_in
-from events.envelope import BlobRef, Envelope
-from storage.blobs.store import BlobStore
+from hindcast.core.errors import BlobCorrupt, BlobMissing
+from hindcast.events.archive.manifest import NamedBlob
+from hindcast.events.blob_references import RELEASING, blobs_in
+from hindcast.events.envelope import BlobRef, Envelope
+from hindcast.storage.blobs.store import BlobStore
 
 
 class BlobNeeds:

@@ -16,18 +16,18 @@ from time import monotonic
 
 import msgspec
 
-from core.errors import CorruptEvent, ForeignLog, HindcastError
-from events.archive.format import FRAME_EVENTS
-from events.archive.manifest import Blobs, NamedBlob
-from events.archive.reader import ArchiveReader
-from events.archive.writer import ArchiveWriter
-from events.codec import decode_envelope
-from events.envelope import BlobRef, Envelope, Stored
-from events.log.hash_chain import ChainChecker
-from events.log.port import EventLog, LogIdentity
-from events.log.reader import Bookmark, check_log
-from storage.archive.archived_blobs import BlobNeeds, CopyResult, settle
-from storage.blobs.store import BlobStore
+from hindcast.core.errors import CorruptEvent, ForeignLog, HindcastError
+from hindcast.events.archive.format import FRAME_EVENTS
+from hindcast.events.archive.manifest import Blobs, NamedBlob
+from hindcast.events.archive.reader import ArchiveReader
+from hindcast.events.archive.writer import ArchiveWriter
+from hindcast.events.codec import decode_envelope
+from hindcast.events.envelope import BlobRef, Envelope, Stored
+from hindcast.events.log.hash_chain import ChainChecker
+from hindcast.events.log.port import EventLog, LogIdentity
+from hindcast.events.log.reader import Bookmark, check_log
+from hindcast.storage.archive.archived_blobs import BlobNeeds, CopyResult, settle
+from hindcast.storage.blobs.store import BlobStore
 
 BLOBS = "blobs"
 LINGER_S = 1.0

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import msgspec
 
-from core.errors import BlobCorrupt, BlobMissing
-from events.archive.check import CheckReport, Defect, check_archive
-from events.archive.manifest import load
-from events.envelope import Envelope, Stored
-from storage.archive.archived_blobs import BlobNeeds
-from storage.archive.archiver import BLOBS, archive_blobs
+from hindcast.core.errors import BlobCorrupt, BlobMissing
+from hindcast.events.archive.check import CheckReport, Defect, check_archive
+from hindcast.events.archive.manifest import load
+from hindcast.events.envelope import Envelope, Stored
+from hindcast.storage.archive.archived_blobs import BlobNeeds
+from hindcast.storage.archive.archiver import BLOBS, archive_blobs
 
 
 class WholeCheck(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,19 +18,19 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from core.errors import ForeignLog
-from events.archive.archive_log import ArchiveLog
-from events.archive.check import check_segment
-from events.archive.errors import ArchiveDamaged
-from events.archive.manifest import Segment, load, segment_path
-from events.catalogue import SegmentArchived
-from events.codec import decode, decode_envelope
-from events.envelope import Envelope
-from events.jetstream.accounts import FOLLOWERS
-from events.jetstream.consumers import BrokerConsumer
-from events.jetstream.stream_log import JetStreamLog
-from events.log.port import EventLog, Expectation
-from events.log.publisher import Publisher
+from hindcast.core.errors import ForeignLog
+from hindcast.events.archive.archive_log import ArchiveLog
+from hindcast.events.archive.check import check_segment
+from hindcast.events.archive.errors import ArchiveDamaged
+from hindcast.events.archive.manifest import Segment, load, segment_path
+from hindcast.events.catalogue import SegmentArchived
+from hindcast.events.codec import decode, decode_envelope
+from hindcast.events.envelope import Envelope
+from hindcast.events.jetstream.accounts import FOLLOWERS
+from hindcast.events.jetstream.consumers import BrokerConsumer
+from hindcast.events.jetstream.stream_log import JetStreamLog
+from hindcast.events.log.port import EventLog, Expectation
+from hindcast.events.log.publisher import Publisher
 
 MOVE_S = 15.0
 """Between two looks at what may be moved."""

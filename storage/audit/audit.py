@@ -14,15 +14,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from core.errors import BrokerUnreachable, CorruptEvent, ForeignLog, HindcastError
-from events.envelope import Stored
-from events.log.port import EventLog
-from storage.audit.blobs import Depth
-from storage.audit.decoder import decode, digest_of
-from storage.audit.defects import LOST, Defect
-from storage.audit.fold import Fold
-from storage.audit.witnesses import Witness
-from storage.blobs.store import BlobStore
+from hindcast.core.errors import BrokerUnreachable, CorruptEvent, ForeignLog, HindcastError
+from hindcast.events.envelope import Stored
+from hindcast.events.log.port import EventLog
+from hindcast.storage.audit.blobs import Depth
+from hindcast.storage.audit.decoder import decode, digest_of
+from hindcast.storage.audit.defects import LOST, Defect
+from hindcast.storage.audit.fold import Fold
+from hindcast.storage.audit.witnesses import Witness
+from hindcast.storage.blobs.store import BlobStore
 
 READ_EVENTS = 1000
 """Events per request."""

@@ -9,14 +9,14 @@ from array import array
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
-from core.errors import BlobMissing, HindcastError
-from events.envelope import BlobRef
-from storage.audit.check import Check
-from storage.audit.decoder import Event
-from storage.audit.defects import Findings
-from storage.audit.policies import Policies
-from storage.audit.shapes import Refs
-from storage.blobs.store import BlobStore
+from hindcast.core.errors import BlobMissing, HindcastError
+from hindcast.events.envelope import BlobRef
+from hindcast.storage.audit.check import Check
+from hindcast.storage.audit.decoder import Event
+from hindcast.storage.audit.defects import Findings
+from hindcast.storage.audit.policies import Policies
+from hindcast.storage.audit.shapes import Refs
+from hindcast.storage.blobs.store import BlobStore
 
 Depth = Literal["full", "exist", "none"]
 """Digests of all bytes; existence and size; nothing."""

@@ -6,8 +6,8 @@ later, says that it is the one that was appended (`digests`).
 
 from typing import NamedTuple
 
-from storage.audit.decoder import Event
-from storage.audit.defects import ALTERED, LOST, Findings
+from hindcast.storage.audit.decoder import Event
+from hindcast.storage.audit.defects import ALTERED, LOST, Findings
 
 
 class Link(NamedTuple):

@@ -4,8 +4,8 @@ import math
 import re
 from typing import Any
 
-from storage.audit.decoder import Event
-from storage.audit.defects import FORGED, Findings
+from hindcast.storage.audit.decoder import Event
+from hindcast.storage.audit.defects import FORGED, Findings
 
 DIGEST = re.compile(r"[0-9a-f]{64}")
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from core.domain.arrays import unpack_floats, unpack_ids
-from core.errors import CorruptEvent
-from core.grammar.allowed_tokens import unpack_allowed
+from hindcast.core.domain.arrays import unpack_floats, unpack_ids
+from hindcast.core.errors import CorruptEvent
+from hindcast.core.grammar.allowed_tokens import unpack_allowed
 
 
 def wrong_constraint(step: Mapping[str, Any]) -> str | None:

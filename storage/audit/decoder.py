@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgpack
 
-from events.envelope import Stored
+from hindcast.events.envelope import Stored
 
 LARGEST_BYTES = 508 * 1024
 SHA256_BYTES = 32

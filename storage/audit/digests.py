@@ -11,8 +11,8 @@ from collections import deque
 from hashlib import sha256
 from typing import NamedTuple
 
-from storage.audit.chains import Chains
-from storage.audit.defects import Findings
+from hindcast.storage.audit.chains import Chains
+from hindcast.storage.audit.defects import Findings
 
 WINDOW = 1 << 15
 """How many events back a digest may be noted: a plan is written some tens of events behind what it rests on."""

@@ -10,13 +10,13 @@ from struct import unpack
 from sys import intern
 from typing import Any
 
-from storage.audit.check import Check
-from storage.audit.constraints import wrong_constraint
-from storage.audit.decoder import Event
-from storage.audit.defects import Findings
-from storage.audit.ledger import Ledger
-from storage.audit.policies import Policies
-from storage.audit.tasks import Tasks
+from hindcast.storage.audit.check import Check
+from hindcast.storage.audit.constraints import wrong_constraint
+from hindcast.storage.audit.decoder import Event
+from hindcast.storage.audit.defects import Findings
+from hindcast.storage.audit.ledger import Ledger
+from hindcast.storage.audit.policies import Policies
+from hindcast.storage.audit.tasks import Tasks
 
 INT32_BYTES = 4
 NO_VERSION = -1

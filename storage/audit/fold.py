@@ -6,25 +6,25 @@ What cannot be read is a defect of its own and takes part in nothing that follow
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from core.errors import HindcastError
-from events.envelope import Stored
-from storage.audit.blobs import Blobs, Depth
-from storage.audit.chains import Chains
-from storage.audit.decoder import Event, decode, digest_of
-from storage.audit.defects import ALTERED, FORGED, LOST, Findings
-from storage.audit.digests import Digests
-from storage.audit.episodes import Episodes
-from storage.audit.ledger import Ledger
-from storage.audit.names import Names
-from storage.audit.operation import Operation
-from storage.audit.plans import Plans
-from storage.audit.policies import Policies
-from storage.audit.relabels import Relabels
-from storage.audit.shapes import Refs, Shape, shapes
-from storage.audit.tasks import Tasks
-from storage.audit.training import Training
-from storage.audit.witnesses import Witness, Witnesses
-from storage.blobs.store import BlobStore
+from hindcast.core.errors import HindcastError
+from hindcast.events.envelope import Stored
+from hindcast.storage.audit.blobs import Blobs, Depth
+from hindcast.storage.audit.chains import Chains
+from hindcast.storage.audit.decoder import Event, decode, digest_of
+from hindcast.storage.audit.defects import ALTERED, FORGED, LOST, Findings
+from hindcast.storage.audit.digests import Digests
+from hindcast.storage.audit.episodes import Episodes
+from hindcast.storage.audit.ledger import Ledger
+from hindcast.storage.audit.names import Names
+from hindcast.storage.audit.operation import Operation
+from hindcast.storage.audit.plans import Plans
+from hindcast.storage.audit.policies import Policies
+from hindcast.storage.audit.relabels import Relabels
+from hindcast.storage.audit.shapes import Refs, Shape, shapes
+from hindcast.storage.audit.tasks import Tasks
+from hindcast.storage.audit.training import Training
+from hindcast.storage.audit.witnesses import Witness, Witnesses
+from hindcast.storage.blobs.store import BlobStore
 
 FIRST = "run.started"
 

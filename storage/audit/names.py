@@ -4,12 +4,12 @@ A fork reads its parent's log up to the position it was forked at. So the run's 
 first event under the new name is a `run.forked` that names the old one, the position, and the digest of the log up to it.
 """
 
-from events.jetstream.accounts import may_append
-from events.subjects import PER_ENTITY
-from storage.audit.decoder import Event
-from storage.audit.defects import ALTERED, Findings
-from storage.audit.digests import Digests
-from storage.audit.shapes import Shape
+from hindcast.events.jetstream.accounts import may_append
+from hindcast.events.subjects import PER_ENTITY
+from hindcast.storage.audit.decoder import Event
+from hindcast.storage.audit.defects import ALTERED, Findings
+from hindcast.storage.audit.digests import Digests
+from hindcast.storage.audit.shapes import Shape
 
 FOREIGN = "Another run's events stand in this log, or an event was altered."
 INTRUDER = "Somebody wrote into the log past the permissions of the broker, or an event was altered."

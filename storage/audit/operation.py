@@ -3,16 +3,16 @@
 from struct import iter_unpack
 from typing import Any
 
-from storage.audit.check import Check
-from storage.audit.decoder import Event
-from storage.audit.defects import ALTERED, Findings
-from storage.audit.digests import Digests
-from storage.audit.episodes import Episodes
-from storage.audit.ledger import Ledger
-from storage.audit.plans import Plans
-from storage.audit.policies import Policies
-from storage.audit.tasks import Tasks
-from storage.audit.training import Training
+from hindcast.storage.audit.check import Check
+from hindcast.storage.audit.decoder import Event
+from hindcast.storage.audit.defects import ALTERED, Findings
+from hindcast.storage.audit.digests import Digests
+from hindcast.storage.audit.episodes import Episodes
+from hindcast.storage.audit.ledger import Ledger
+from hindcast.storage.audit.plans import Plans
+from hindcast.storage.audit.policies import Policies
+from hindcast.storage.audit.tasks import Tasks
+from hindcast.storage.audit.training import Training
 
 POSITION_BYTES = 8
 

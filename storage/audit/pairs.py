@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from storage.audit.check import Check
-from storage.audit.decoder import Event
-from storage.audit.episodes import Episodes
+from hindcast.storage.audit.check import Check
+from hindcast.storage.audit.decoder import Event
+from hindcast.storage.audit.episodes import Episodes
 
 PAIRING = "dpo"
 """`batch.planned.algorithm` of such plans."""

@@ -8,18 +8,18 @@ from itertools import pairwise
 from struct import unpack
 from typing import Any
 
-from core.rl.advantages import EPSILON, Deviation, group_advantages
-from core.rl.combined_state import ORM, POLICY, RELABELER
-from storage.audit.check import Check
-from storage.audit.decoder import Event
-from storage.audit.defects import ALTERED, Findings
-from storage.audit.digests import Digests
-from storage.audit.episodes import Episode, Episodes
-from storage.audit.ledger import Ledger
-from storage.audit.pairs import PAIRING, check_pairs
-from storage.audit.policies import Policies
-from storage.audit.relabels import Relabels
-from storage.audit.replays import check_format_terms, check_replays
+from hindcast.core.rl.advantages import EPSILON, Deviation, group_advantages
+from hindcast.core.rl.combined_state import ORM, POLICY, RELABELER
+from hindcast.storage.audit.check import Check
+from hindcast.storage.audit.decoder import Event
+from hindcast.storage.audit.defects import ALTERED, Findings
+from hindcast.storage.audit.digests import Digests
+from hindcast.storage.audit.episodes import Episode, Episodes
+from hindcast.storage.audit.ledger import Ledger
+from hindcast.storage.audit.pairs import PAIRING, check_pairs
+from hindcast.storage.audit.policies import Policies
+from hindcast.storage.audit.relabels import Relabels
+from hindcast.storage.audit.replays import check_format_terms, check_replays
 
 POSITION_BYTES = 8
 DIGEST_BYTES = 8

@@ -1,8 +1,8 @@
 """Policy versions: published before anybody adopts them, adopted before anybody samples from them, never going back."""
 
-from storage.audit.check import Check
-from storage.audit.decoder import Event
-from storage.audit.defects import Findings
+from hindcast.storage.audit.check import Check
+from hindcast.storage.audit.decoder import Event
+from hindcast.storage.audit.defects import Findings
 
 
 class Policies(Check):

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from storage.audit.check import Check
-from storage.audit.decoder import Event
-from storage.audit.defects import Findings
-from storage.audit.episodes import INT32_BYTES, Episode, Episodes
-from storage.audit.ledger import Ledger
+from hindcast.storage.audit.check import Check
+from hindcast.storage.audit.decoder import Event
+from hindcast.storage.audit.defects import Findings
+from hindcast.storage.audit.episodes import INT32_BYTES, Episode, Episodes
+from hindcast.storage.audit.ledger import Ledger
 
 
 class Relabels(Check):

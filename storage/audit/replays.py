@@ -7,10 +7,10 @@ used up before its batch was planned. Nothing here is kept from one plan to the 
 from collections import defaultdict
 from typing import Any
 
-from core.rl.advantages import SUCCESS_RESULT, failed_altogether
-from storage.audit.check import Check
-from storage.audit.decoder import Event
-from storage.audit.episodes import Episode, Episodes
+from hindcast.core.rl.advantages import SUCCESS_RESULT, failed_altogether
+from hindcast.storage.audit.check import Check
+from hindcast.storage.audit.decoder import Event
+from hindcast.storage.audit.episodes import Episode, Episodes
 
 Planned = dict[str, Any]
 

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import msgspec.inspect as described
 
-import events.catalogue  # noqa: F401  # fills the registry
-from events.envelope import BlobRef
-from events.registry import BY_NAME
-from events.upcasters import upcast
+import hindcast.events.catalogue  # noqa: F401  # fills the registry
+from hindcast.events.envelope import BlobRef
+from hindcast.events.registry import BY_NAME
+from hindcast.events.upcasters import upcast
 
 DIGEST_CHARACTERS = 64
 Refs = list[tuple[str, int]]

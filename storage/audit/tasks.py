@@ -9,9 +9,9 @@ from typing import Any
 
 import msgpack
 
-from storage.audit.check import Check
-from storage.audit.decoder import Event
-from storage.audit.defects import Findings
+from hindcast.storage.audit.check import Check
+from hindcast.storage.audit.decoder import Event
+from hindcast.storage.audit.defects import Findings
 
 _pack = msgpack.Packer().pack
 

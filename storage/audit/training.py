@@ -5,12 +5,12 @@ A batch trains one model; states and counts are followed per model.
 
 from collections import Counter
 
-from core.rl.combined_state import CRITIC, POLICY, combined
-from storage.audit.check import Check
-from storage.audit.decoder import Event
-from storage.audit.defects import Findings
-from storage.audit.plans import Plans
-from storage.audit.policies import Policies
+from hindcast.core.rl.combined_state import CRITIC, POLICY, combined
+from hindcast.storage.audit.check import Check
+from hindcast.storage.audit.decoder import Event
+from hindcast.storage.audit.defects import Findings
+from hindcast.storage.audit.plans import Plans
+from hindcast.storage.audit.policies import Policies
 
 FLOAT_BYTES = 4
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from storage.audit.defects import LOST, Findings
-from storage.audit.digests import Digests
+from hindcast.storage.audit.defects import LOST, Findings
+from hindcast.storage.audit.digests import Digests
 
 
 class Witness(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,8 +12,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
-from core.errors import BlobsUnreachable, SettingsError
-from events.jetstream.addresses import LOOPBACK
+from hindcast.core.errors import BlobsUnreachable, SettingsError
+from hindcast.events.jetstream.addresses import LOOPBACK
 
 if TYPE_CHECKING:
     from obstore.store import S3Store

@@ -19,16 +19,16 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from core.errors import CorruptEvent, DiskFull
-from core.settings.schema import Settings
-from events.catalogue import BlobReleased
-from events.codec import decode_envelope
-from events.envelope import BlobRef, Stored
-from events.log.port import EventLog
-from events.log.publisher import Publisher
-from storage.blobs.store import BlobStore
-from storage.blobs.wanted_pages import PageState, ReleasablePage, page_window, pages_kind
-from storage.snapshots import append_snapshot, newest_standing
+from hindcast.core.errors import CorruptEvent, DiskFull
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import BlobReleased
+from hindcast.events.codec import decode_envelope
+from hindcast.events.envelope import BlobRef, Stored
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.storage.blobs.store import BlobStore
+from hindcast.storage.blobs.wanted_pages import PageState, ReleasablePage, page_window, pages_kind
+from hindcast.storage.snapshots import append_snapshot, newest_standing
 
 PRODUCER = "pages"
 """A name apart from the archiver's own: the last event under that says how far the archive is announced."""

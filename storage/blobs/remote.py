@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from core.errors import BlobCorrupt, BlobMissing, SettingsError
-from core.ids import digest_hex
-from core.settings.operation import StorageSettings
-from events.envelope import BlobRef
-from storage.blobs.bucket import Bucket, is_bucket
-from storage.blobs.store import FULL_WAIT_S, NO_ROOM, BlobStore
+from hindcast.core.errors import BlobCorrupt, BlobMissing, SettingsError
+from hindcast.core.ids import digest_hex
+from hindcast.core.settings.operation import StorageSettings
+from hindcast.events.envelope import BlobRef
+from hindcast.storage.blobs.bucket import Bucket, is_bucket
+from hindcast.storage.blobs.store import FULL_WAIT_S, NO_ROOM, BlobStore
 
 FRESH_S = 600.0
 """So long after its last use a blob stays in the folder, whatever else is in it."""

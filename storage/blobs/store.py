@@ -23,9 +23,9 @@ from typing import IO
 
 import structlog
 
-from core.errors import BlobCorrupt, BlobMissing, DiskFull
-from core.ids import digest_hex
-from events.envelope import BlobRef
+from hindcast.core.errors import BlobCorrupt, BlobMissing, DiskFull
+from hindcast.core.ids import digest_hex
+from hindcast.events.envelope import BlobRef
 
 UNFINISHED = "unfinished"
 """Folder of what is being written, in the folder of the blobs."""

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 
 import msgspec
 
-from core.settings.schema import Settings
-from events.blob_references import RELEASING, blobs_in
-from events.envelope import BlobRef, Envelope
-from storage.snapshots import SnapshotKind
+from hindcast.core.settings.schema import Settings
+from hindcast.events.blob_references import RELEASING, blobs_in
+from hindcast.events.envelope import BlobRef, Envelope
+from hindcast.storage.snapshots import SnapshotKind
 
 REQUESTED, ENDED, JUDGED = "episode.requested", "episode.ended", "episode.judged"
 GIVEN_UP = ("episode.abandoned", "episode.cancelled")
-RULES = ("storage.blobs.wanted_pages", "events.blob_references")
+RULES = ("hindcast.storage.blobs.wanted_pages", "hindcast.events.blob_references")
 """Modules whose code decides what the state is."""
 
 

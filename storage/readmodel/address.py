@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
-from core.errors import SettingsError
+from hindcast.core.errors import SettingsError
 
 BUSY_TIMEOUT_MS = 10_000
 """How long another writer of the same SQLite file is waited for."""

@@ -2,9 +2,9 @@
 
 from sqlalchemy import Connection, func, select
 
-from storage.readmodel.query_parts import holding
-from storage.readmodel.results import ModelSummary
-from storage.readmodel.tables import updates, weights
+from hindcast.storage.readmodel.query_parts import holding
+from hindcast.storage.readmodel.results import ModelSummary
+from hindcast.storage.readmodel.tables import updates, weights
 
 POLICY = "policy"
 

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, and_, func, literal, select
 
-from storage.readmodel.row_operations import Values
-from storage.readmodel.rows import insert_rows
-from storage.readmodel.tables import (
+from hindcast.storage.readmodel.row_operations import Values
+from hindcast.storage.readmodel.rows import insert_rows
+from hindcast.storage.readmodel.tables import (
     block_counts,
     block_metrics,
     block_tallies,

@@ -3,11 +3,11 @@
 import asyncio
 from contextlib import aclosing
 
-from events.envelope import Recorded
-from events.log.port import EventLog
-from events.log.reader import Bookmark, read
-from storage.readmodel.database import ReadModel
-from storage.readmodel.fold import Cursor, Span, apply, read_cursor
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.reader import Bookmark, read
+from hindcast.storage.readmodel.database import ReadModel
+from hindcast.storage.readmodel.fold import Cursor, Span, apply, read_cursor
 
 BATCH_EVENTS = 1000
 """Events folded in one transaction: more are no faster."""

@@ -13,11 +13,11 @@ import msgspec
 from pydantic import ValidationError
 from sqlalchemy import Connection, func, select
 
-from core.rl.statistics import Interval, gap, standardized
-from core.settings.schema import Settings
-from storage.readmodel.outcome_counts import Families, added, curve, families_by_version, tallies
-from storage.readmodel.queries import training_judge
-from storage.readmodel.query_parts import (
+from hindcast.core.rl.statistics import Interval, gap, standardized
+from hindcast.core.settings.schema import Settings
+from hindcast.storage.readmodel.outcome_counts import Families, added, curve, families_by_version, tallies
+from hindcast.storage.readmodel.queries import training_judge
+from hindcast.storage.readmodel.query_parts import (
     OUTCOMES,
     NotInReadModel,
     holding,
@@ -26,8 +26,8 @@ from storage.readmodel.query_parts import (
     position_of,
     success_of,
 )
-from storage.readmodel.results import Success
-from storage.readmodel.tables import episodes, runs, updates
+from hindcast.storage.readmodel.results import Success
+from hindcast.storage.readmodel.tables import episodes, runs, updates
 
 ONLINE = "online"
 

@@ -17,11 +17,11 @@ from sqlalchemy import Connection, insert, inspect, select
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.schema import CreateSchema, CreateTable, DropSchema
 
-from core.errors import DiskFull, ForeignLog, HindcastError
-from storage.readmodel.address import open_engine, parse, schema_name, shown
-from storage.readmodel.fold import CURSOR_NAME, Cursor, read_cursor
-from storage.readmodel.tables import SCHEMA_VERSION, cursor, metadata
-from storage.readmodel.views import create_views, drop_views
+from hindcast.core.errors import DiskFull, ForeignLog, HindcastError
+from hindcast.storage.readmodel.address import open_engine, parse, schema_name, shown
+from hindcast.storage.readmodel.fold import CURSOR_NAME, Cursor, read_cursor
+from hindcast.storage.readmodel.tables import SCHEMA_VERSION, cursor, metadata
+from hindcast.storage.readmodel.views import create_views, drop_views
 
 SQLITE_NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 """Primary result codes: full is told as an I/O error where it is met beside the file itself, in its log or index of it."""

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import BigInteger, ColumnElement, Connection, Table, case, literal, select
 
-from storage.readmodel.tables import OPEN, TABLES
+from hindcast.storage.readmodel.tables import OPEN, TABLES
 
 ROWS_PER_FETCH = 2000
 

@@ -4,9 +4,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Double, Select, cast, func, select
 
-from storage.readmodel.query_parts import holding
-from storage.readmodel.results import Consultations
-from storage.readmodel.tables import consultations, verdicts
+from hindcast.storage.readmodel.query_parts import holding
+from hindcast.storage.readmodel.results import Consultations
+from hindcast.storage.readmodel.tables import consultations, verdicts
 
 
 def verdicts_with_cost(position: int, episode: str) -> Select[Any]:

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 import msgspec
 from sqlalchemy import Connection
 
-from storage.readmodel.endpoint_costs import verdicts_with_cost
-from storage.readmodel.queries import training_judge
-from storage.readmodel.query_parts import answers, episode_rows, first_verdicts, only, position_of
-from storage.readmodel.results import EpisodeRow, VerdictRow
-from storage.readmodel.tables import episodes
+from hindcast.storage.readmodel.endpoint_costs import verdicts_with_cost
+from hindcast.storage.readmodel.queries import training_judge
+from hindcast.storage.readmodel.query_parts import answers, episode_rows, first_verdicts, only, position_of
+from hindcast.storage.readmodel.results import EpisodeRow, VerdictRow
+from hindcast.storage.readmodel.tables import episodes
 
 ROWS_AT_ONCE = 1000
 

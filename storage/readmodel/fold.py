@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from sqlalchemy import Connection, select, update
 
-from core.errors import HindcastError
-from events.envelope import Recorded
-from events.log.hash_chain import RollingDigest
-from storage.readmodel.block_sums import add_up
-from storage.readmodel.mapping import operations
-from storage.readmodel.revisions import Key, Revisions
-from storage.readmodel.row_operations import Ensure, Insert, InsertMany, Put, Values
-from storage.readmodel.rows import RowBatch, insert_many, insert_rows
-from storage.readmodel.tables import SCHEMA_VERSION, TABLES, cursor
+from hindcast.core.errors import HindcastError
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.hash_chain import RollingDigest
+from hindcast.storage.readmodel.block_sums import add_up
+from hindcast.storage.readmodel.mapping import operations
+from hindcast.storage.readmodel.revisions import Key, Revisions
+from hindcast.storage.readmodel.row_operations import Ensure, Insert, InsertMany, Put, Values
+from hindcast.storage.readmodel.rows import RowBatch, insert_many, insert_rows
+from hindcast.storage.readmodel.tables import SCHEMA_VERSION, TABLES, cursor
 
 CURSOR_NAME = "readmodel"
 

@@ -9,9 +9,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from core.rl.statistics import difference, wilson
-from storage.readmodel.outcome_counts import Tally
-from storage.readmodel.results import FamilyRetention, Stretch
+from hindcast.core.rl.statistics import difference, wilson
+from hindcast.storage.readmodel.outcome_counts import Tally
+from hindcast.storage.readmodel.results import FamilyRetention, Stretch
 
 WATCHED = 30
 ONLINE = "online"

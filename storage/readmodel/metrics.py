@@ -5,10 +5,10 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select
 
-from storage.readmodel.block_sums import POLICY, applied, ended_by
-from storage.readmodel.query_parts import holding, position_of
-from storage.readmodel.results import MetricColumn
-from storage.readmodel.tables import block_metrics, updates
+from hindcast.storage.readmodel.block_sums import POLICY, applied, ended_by
+from hindcast.storage.readmodel.query_parts import holding, position_of
+from hindcast.storage.readmodel.results import MetricColumn
+from hindcast.storage.readmodel.tables import block_metrics, updates
 
 ONE_BY_ONE = 2400
 """Updates up to which each is a column of its own; of more, those of a finished block stand together by up to 16."""

@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, select
 
-from core.rl.statistics import Interval, standardized
-from storage.readmodel.block_sums import Kind, ended_by, first_said
-from storage.readmodel.query_parts import OUTCOMES, success_of
-from storage.readmodel.results import VersionSuccess
-from storage.readmodel.tables import block_tallies, judged
+from hindcast.core.rl.statistics import Interval, standardized
+from hindcast.storage.readmodel.block_sums import Kind, ended_by, first_said
+from hindcast.storage.readmodel.query_parts import OUTCOMES, success_of
+from hindcast.storage.readmodel.results import VersionSuccess
+from hindcast.storage.readmodel.tables import block_tallies, judged
 
 SUMS = ("success", "failure", "undecided", "reward", "mixed")
 Sums = tuple[Any, ...]

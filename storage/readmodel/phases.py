@@ -8,10 +8,10 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, func, select
 
-from storage.readmodel.queries import training_judge
-from storage.readmodel.query_parts import holding, position_of, success_of
-from storage.readmodel.results import PhaseRow
-from storage.readmodel.tables import episodes, judged, notices, tasks
+from hindcast.storage.readmodel.queries import training_judge
+from hindcast.storage.readmodel.query_parts import holding, position_of, success_of
+from hindcast.storage.readmodel.results import PhaseRow
+from hindcast.storage.readmodel.tables import episodes, judged, notices, tasks
 
 ONLINE = "online"
 TOLD = ("task", "phase", "state", "reason", "value", "change")

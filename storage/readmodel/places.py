@@ -2,10 +2,10 @@
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, func, select
 
-from core.errors import NoSuchPlace
-from events.log.places import Noun, Place, what_there_is
-from storage.readmodel.query_parts import holding, position_of
-from storage.readmodel.tables import batches, checkpoints, updates, weights
+from hindcast.core.errors import NoSuchPlace
+from hindcast.events.log.places import Noun, Place, what_there_is
+from hindcast.storage.readmodel.query_parts import holding, position_of
+from hindcast.storage.readmodel.tables import batches, checkpoints, updates, weights
 
 POLICY = "policy"
 

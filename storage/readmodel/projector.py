@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 import structlog
 from sqlalchemy import Connection
 
-from core.settings.schema import StorageSettings
-from events.envelope import Recorded
-from events.log.consumer import consume
-from events.log.port import EventLog
-from events.log.reader import Bookmark
-from storage.readmodel.catch_up import bookmark_of, cursor_of, fill
-from storage.readmodel.database import DatabaseAway, ReadModel, ReadModelUnavailable
-from storage.readmodel.fold import Span, apply, read_cursor
+from hindcast.core.settings.schema import StorageSettings
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.consumer import consume
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.reader import Bookmark
+from hindcast.storage.readmodel.catch_up import bookmark_of, cursor_of, fill
+from hindcast.storage.readmodel.database import DatabaseAway, ReadModel, ReadModelUnavailable
+from hindcast.storage.readmodel.fold import Span, apply, read_cursor
 
 NAME = "projector"
 RETRY_S = 1.0

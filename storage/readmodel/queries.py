@@ -9,12 +9,12 @@ from collections import defaultdict
 
 from sqlalchemy import Connection, RowMapping, and_, case, func, select
 
-from storage.readmodel.auxiliary_models import models_beside
-from storage.readmodel.block_sums import totals
-from storage.readmodel.endpoint_costs import consulted_models, verdicts_with_cost
-from storage.readmodel.forgetting import retention
-from storage.readmodel.outcome_counts import curve, outcomes_of, tallies, tallies_of
-from storage.readmodel.query_parts import (
+from hindcast.storage.readmodel.auxiliary_models import models_beside
+from hindcast.storage.readmodel.block_sums import totals
+from hindcast.storage.readmodel.endpoint_costs import consulted_models, verdicts_with_cost
+from hindcast.storage.readmodel.forgetting import retention
+from hindcast.storage.readmodel.outcome_counts import curve, outcomes_of, tallies, tallies_of
+from hindcast.storage.readmodel.query_parts import (
     DISPUTED,
     OUTCOMES,
     NotInReadModel,
@@ -35,7 +35,7 @@ from storage.readmodel.query_parts import (
     sampling_from,
     success_of,
 )
-from storage.readmodel.results import (
+from hindcast.storage.readmodel.results import (
     DisputeRow,
     EpisodeDetail,
     EpisodeRow,
@@ -48,8 +48,8 @@ from storage.readmodel.results import (
     VerdictRow,
     VersionSuccess,
 )
-from storage.readmodel.screenshots import screenshots_of
-from storage.readmodel.tables import (
+from hindcast.storage.readmodel.screenshots import screenshots_of
+from hindcast.storage.readmodel.tables import (
     batch_episodes,
     batch_samples,
     batches,
@@ -64,7 +64,7 @@ from storage.readmodel.tables import (
     updates,
     weights,
 )
-from storage.readmodel.throughput import throughput
+from hindcast.storage.readmodel.throughput import throughput
 
 DEFAULT_JUDGE = "rules"
 

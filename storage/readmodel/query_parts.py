@@ -19,11 +19,11 @@ from sqlalchemy import (
     select,
 )
 
-from core.errors import HindcastError
-from core.rl.statistics import wilson
-from storage.readmodel.fold import read_cursor
-from storage.readmodel.results import EpisodeRow, Success
-from storage.readmodel.tables import adoptions, batch_episodes, episodes, judged, notices, runs
+from hindcast.core.errors import HindcastError
+from hindcast.core.rl.statistics import wilson
+from hindcast.storage.readmodel.fold import read_cursor
+from hindcast.storage.readmodel.results import EpisodeRow, Success
+from hindcast.storage.readmodel.tables import adoptions, batch_episodes, episodes, judged, notices, runs
 
 DISPUTED = "verdict.disputed"
 OUTCOMES = ("success", "failure", "undecided")

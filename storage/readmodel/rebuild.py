@@ -11,14 +11,14 @@ from itertools import zip_longest
 import msgspec
 from sqlalchemy import Connection
 
-from core.errors import ForeignLog
-from events.log.port import EventLog
-from events.log.reader import check_log
-from storage.readmodel.catch_up import bookmark_of, cursor_of, fill
-from storage.readmodel.database import ReadModel, ReadModelDamaged
-from storage.readmodel.dump import dump_table
-from storage.readmodel.fold import read_cursor
-from storage.readmodel.tables import TABLES
+from hindcast.core.errors import ForeignLog
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.reader import check_log
+from hindcast.storage.readmodel.catch_up import bookmark_of, cursor_of, fill
+from hindcast.storage.readmodel.database import ReadModel, ReadModelDamaged
+from hindcast.storage.readmodel.dump import dump_table
+from hindcast.storage.readmodel.fold import read_cursor
+from hindcast.storage.readmodel.tables import TABLES
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):

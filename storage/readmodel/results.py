@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from core.rl.statistics import Interval
+from hindcast.core.rl.statistics import Interval
 
 
 class Success(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,9 +5,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, bindparam, select, tuple_, update
 
-from storage.readmodel.row_operations import Ensure, Put, Values
-from storage.readmodel.rows import BLANK, insert_rows
-from storage.readmodel.tables import OPEN
+from hindcast.storage.readmodel.row_operations import Ensure, Put, Values
+from hindcast.storage.readmodel.rows import BLANK, insert_rows
+from hindcast.storage.readmodel.tables import OPEN
 
 Key = tuple[Any, ...]
 

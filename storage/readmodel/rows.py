@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Table, insert
 
-from storage.readmodel.row_operations import Values
-from storage.readmodel.tables import TABLES
+from hindcast.storage.readmodel.row_operations import Values
+from hindcast.storage.readmodel.tables import TABLES
 
 BLANK: dict[str, Values] = {name: dict.fromkeys(table.c.keys()) for name, table in TABLES.items()}
 """A row of each table with nothing known: the rows of one statement must name the same columns."""

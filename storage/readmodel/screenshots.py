@@ -2,9 +2,9 @@
 
 from sqlalchemy import Connection, func, select
 
-from storage.readmodel.query_parts import answers, holding
-from storage.readmodel.results import ScreenshotRow
-from storage.readmodel.tables import notices, screenshots
+from hindcast.storage.readmodel.query_parts import answers, holding
+from hindcast.storage.readmodel.results import ScreenshotRow
+from hindcast.storage.readmodel.tables import notices, screenshots
 
 
 def screenshots_of(connection: Connection, episode: str, position: int) -> tuple[ScreenshotRow, ...]:

@@ -12,7 +12,7 @@ there are views of what holds now (`storage.readmodel.views`).
 from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, MetaData, Table
 from sqlalchemy import Text as AnyText
 
-from storage.readmodel.descriptions import description
+from hindcast.storage.readmodel.descriptions import description
 
 SCHEMA_VERSION = 17
 """A read model of another version is dropped and folded again: no migrations, the log has everything.

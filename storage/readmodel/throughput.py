@@ -2,9 +2,9 @@
 
 from sqlalchemy import Connection, func, select
 
-from storage.readmodel.query_parts import also_holding, holding, newest_ns, of_this_run, position_of
-from storage.readmodel.results import Throughput
-from storage.readmodel.tables import episodes, runs, steps, updates, verdicts
+from hindcast.storage.readmodel.query_parts import also_holding, holding, newest_ns, of_this_run, position_of
+from hindcast.storage.readmodel.results import Throughput
+from hindcast.storage.readmodel.tables import episodes, runs, steps, updates, verdicts
 
 WINDOW_S = 300.0
 """Stretch over which throughput is measured."""

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 from sqlalchemy import ColumnElement, Connection, select
 
-from core.text.nearest import advice
-from storage.readmodel.episode_filter import EpisodeFilter
-from storage.readmodel.query_parts import NotInReadModel, also_holding, holding, position_of
-from storage.readmodel.tables import episodes, notices, tasks, weights
+from hindcast.core.text.nearest import advice
+from hindcast.storage.readmodel.episode_filter import EpisodeFilter
+from hindcast.storage.readmodel.query_parts import NotInReadModel, also_holding, holding, position_of
+from hindcast.storage.readmodel.tables import episodes, notices, tasks, weights
 
 NEAR = 3
 

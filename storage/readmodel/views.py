@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from sqlalchemy import Connection
 
-from storage.readmodel.tables import OPEN, TABLES
+from hindcast.storage.readmodel.tables import OPEN, TABLES
 
 SUFFIX = "_current"
 

@@ -16,13 +16,13 @@ from recorded_home import make_home
 from sqlalchemy import text
 from synthetic_run import a_run
 
-from app.attach.attachment import store_url
-from app.attach.consumers import ConsumerRow, list_consumers
-from app.attach.store import ConsumerStore
-from app.runs.runs import RunHandle
-from app.system.broker import ensure_broker
-from core.errors import BrokerDenied
-from events.envelope import Record
+from hindcast.app.attach.attachment import store_url
+from hindcast.app.attach.consumers import ConsumerRow, list_consumers
+from hindcast.app.attach.store import ConsumerStore
+from hindcast.app.runs.runs import RunHandle
+from hindcast.app.system.broker import ensure_broker
+from hindcast.core.errors import BrokerDenied
+from hindcast.events.envelope import Record
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 120.0
@@ -37,7 +37,7 @@ def handle(tmp_path_factory: pytest.TempPathFactory) -> RunHandle:
 def start(handle: RunHandle, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
     """`hindcast attach`, in the folder of the tests' consumers."""
     return subprocess.Popen(
-        [sys.executable, "-c", "from app.cli import main; main()", "attach", *arguments],
+        [sys.executable, "-c", "from hindcast.app.cli import main; main()", "attach", *arguments],
         cwd=ROOT / "tests",
         env={
             **os.environ,
@@ -140,7 +140,7 @@ async def test_a_stuck_consumer_is_shown_leaves_when_asked_and_undoes_what_it_be
     handle: RunHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     note = tmp_path / "note"
-    monkeypatch.setattr("app.attach.consumers.STALLED_S", 1.0)
+    monkeypatch.setattr("hindcast.app.attach.consumers.STALLED_S", 1.0)
     process = start(handle, "attached_consumers:stuck", "--name", "stuck", POISON="5", NOTE=str(note))
     try:
         await wait_for(note.exists)
@@ -202,7 +202,7 @@ async def test_the_reader_may_not_publish(handle: RunHandle) -> None:
 
 def json_of(handle: RunHandle, *arguments: str) -> Any:
     done = subprocess.run(
-        [sys.executable, "-c", "from app.cli import main; main()", *arguments, "--json"],
+        [sys.executable, "-c", "from hindcast.app.cli import main; main()", *arguments, "--json"],
         cwd=ROOT,
         env={**os.environ, "HINDCAST_HOME": str(handle.home)},
         capture_output=True,

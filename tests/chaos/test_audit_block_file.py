@@ -17,15 +17,15 @@ from tiny_policy import write_tiny_policy
 from training_story import LEARNER, QUICK, Story, informative, tell
 from typer.testing import CliRunner
 
-from app.cli import app
-from app.runs.open_log import open_log
-from app.runs.runs import RunHandle, create_run, open_run
-from app.settings.configuration import resolve
-from core.domain.task import Task
-from core.errors import CorruptEvent, ForeignLog
-from events.catalogue import PhaseStarted, TaskProposed
-from events.log.publisher import Publisher
-from learner.loop import run_learner
+from hindcast.app.cli import app
+from hindcast.app.runs.open_log import open_log
+from hindcast.app.runs.runs import RunHandle, create_run, open_run
+from hindcast.app.settings.configuration import resolve
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import CorruptEvent, ForeignLog
+from hindcast.events.catalogue import PhaseStarted, TaskProposed
+from hindcast.events.log.publisher import Publisher
+from hindcast.learner.loop import run_learner
 
 RUN = "damaged"
 MAX_BYTES = 16 * 1024 * 1024

@@ -14,17 +14,17 @@ from curriculum_story import Story, settings_of
 from tiny_policy import write_tiny_policy
 from typer.testing import CliRunner
 
-from app.cli import app
-from app.runs.open_log import open_log
-from app.runs.repair import repair_log
-from app.runs.runs import IMPORTING, RunHandle, create_run, open_run
-from app.settings.configuration import resolve
-from core.errors import CorruptEvent, ForeignLog
-from events.catalogue import LogRepaired, RunResumed
-from events.envelope import Stored
-from events.jetstream.broker_store import StreamNotLoaded
-from events.log.publisher import Publisher
-from events.log.reader import read
+from hindcast.app.cli import app
+from hindcast.app.runs.open_log import open_log
+from hindcast.app.runs.repair import repair_log
+from hindcast.app.runs.runs import IMPORTING, RunHandle, create_run, open_run
+from hindcast.app.settings.configuration import resolve
+from hindcast.core.errors import CorruptEvent, ForeignLog
+from hindcast.events.catalogue import LogRepaired, RunResumed
+from hindcast.events.envelope import Stored
+from hindcast.events.jetstream.broker_store import StreamNotLoaded
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import read
 
 RUN = "damaged"
 REQUESTS = 6

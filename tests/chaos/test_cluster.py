@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from nats_servers import Server, cluster_of_three, serving
 
-from core.settings.schema import LogSettings
-from events.catalogue import WaitExceeded
-from events.jetstream.api import StreamApi
-from events.jetstream.connection import Connection, connect
-from events.jetstream.stream_log import JetStreamLog
-from events.log.publisher import Publisher
-from events.log.reader import read
-from events.subjects import stream_name
+from hindcast.core.settings.schema import LogSettings
+from hindcast.events.catalogue import WaitExceeded
+from hindcast.events.jetstream.api import StreamApi
+from hindcast.events.jetstream.connection import Connection, connect
+from hindcast.events.jetstream.stream_log import JetStreamLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import read
+from hindcast.events.subjects import stream_name
 
 pytestmark = pytest.mark.slow
 

@@ -14,19 +14,19 @@ from conftest import Connect, LiveBroker
 from synthetic_run import a_run, record
 from system import COMMAND, ROOT, Home, settings
 
-from app.runs.runs import open_run
-from app.system.broker_disk import BrokerDisk
-from app.system.supervisor import Supervisor
-from core.errors import DiskFull
-from core.settings.schema import LogSettings, StorageSettings
-from events.catalogue import ControlRequested, EpisodeEnded, TaskAdmitted, UpdateApplied
-from events.jetstream.stream_log import JetStreamLog
-from events.log.memory import MemoryLog
-from events.log.publisher import Publisher
-from events.log.reader import read
-from storage.blobs.store import BlobStore
-from storage.readmodel.database import ReadModel
-from storage.readmodel.projector import run_projector
+from hindcast.app.runs.runs import open_run
+from hindcast.app.system.broker_disk import BrokerDisk
+from hindcast.app.system.supervisor import Supervisor
+from hindcast.core.errors import DiskFull
+from hindcast.core.settings.schema import LogSettings, StorageSettings
+from hindcast.events.catalogue import ControlRequested, EpisodeEnded, TaskAdmitted, UpdateApplied
+from hindcast.events.jetstream.stream_log import JetStreamLog
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import read
+from hindcast.storage.blobs.store import BlobStore
+from hindcast.storage.readmodel.database import ReadModel
+from hindcast.storage.readmodel.projector import run_projector
 
 MIB = 1024 * 1024
 WAIT_S = 120.0

@@ -11,15 +11,15 @@ from pathlib import Path
 import pytest
 from conftest import Connect, LiveBroker
 
-from core.errors import ExpectationFailed
-from core.settings.schema import LogSettings
-from events.catalogue import EpisodeAbandoned, SamplesSwept, TaskAdmitted
-from events.envelope import Recorded
-from events.jetstream.stream_log import JetStreamLog
-from events.log.consumer import consume
-from events.log.port import Expectation
-from events.log.publisher import Publisher
-from events.log.reader import read
+from hindcast.core.errors import ExpectationFailed
+from hindcast.core.settings.schema import LogSettings
+from hindcast.events.catalogue import EpisodeAbandoned, SamplesSwept, TaskAdmitted
+from hindcast.events.envelope import Recorded
+from hindcast.events.jetstream.stream_log import JetStreamLog
+from hindcast.events.log.consumer import consume
+from hindcast.events.log.port import Expectation
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import read
 
 KILLS = 4
 FACTS_BETWEEN = 150
@@ -143,11 +143,11 @@ async def test_publishers_survive_a_broker_that_dies_again_and_again(
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from core.settings.schema import LogSettings
-from events.catalogue import TaskAdmitted
-from events.jetstream.connection import connect
-from events.jetstream.stream_log import JetStreamLog
-from events.log.publisher import Publisher
+from hindcast.core.settings.schema import LogSettings
+from hindcast.events.catalogue import TaskAdmitted
+from hindcast.events.jetstream.connection import connect
+from hindcast.events.jetstream.stream_log import JetStreamLog
+from hindcast.events.log.publisher import Publisher
 
 async def main(url, home, run, life):
     settings = LogSettings(append_timeout_s=60, linger_ms=2)

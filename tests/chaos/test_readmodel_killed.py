@@ -8,18 +8,18 @@ from pathlib import Path
 from recorded_home import make_home
 from synthetic_run import a_run
 
-from app.runs.runs import RunHandle
-from app.system.broker import ensure_broker
-from storage.readmodel.rebuild import rebuild
+from hindcast.app.runs.runs import RunHandle
+from hindcast.app.system.broker import ensure_broker
+from hindcast.storage.readmodel.rebuild import rebuild
 
 ROOT = Path(__file__).parents[2]
 KILLS = 3
 WAIT_S = 60.0
 PROJECTOR = """
 import asyncio
-from app.runs.runs import open_run
-from core.settings.schema import StorageSettings
-from storage.readmodel.projector import run_projector
+from hindcast.app.runs.runs import open_run
+from hindcast.core.settings.schema import StorageSettings
+from hindcast.storage.readmodel.projector import run_projector
 
 async def main():
     handle = open_run()

@@ -9,23 +9,23 @@ from random import Random
 import msgspec
 import pytest
 
-from app.runs.archive import archive_source
-from app.runs.fork import fork_run
-from app.runs.repair import RepairResult, repair_log
-from app.runs.runs import IMPORTING, RunHandle, create_run, open_run
-from app.settings.configuration import resolve
-from core.domain.task import Task
-from core.errors import ForeignLog
-from events.archive.errors import ArchiveDamaged
-from events.archive.writer import ArchiveWriter
-from events.catalogue import LogRepaired, RunStarted, TaskProposed
-from events.envelope import Record, Stored
-from events.jetstream.stream_log import JetStreamLog
-from events.log.port import Ancestor
-from events.log.publisher import Publisher
-from events.log.reader import read
-from learner.numerics import fingerprint
-from storage.blobs.store import BlobStore
+from hindcast.app.runs.archive import archive_source
+from hindcast.app.runs.fork import fork_run
+from hindcast.app.runs.repair import RepairResult, repair_log
+from hindcast.app.runs.runs import IMPORTING, RunHandle, create_run, open_run
+from hindcast.app.settings.configuration import resolve
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import ForeignLog
+from hindcast.events.archive.errors import ArchiveDamaged
+from hindcast.events.archive.writer import ArchiveWriter
+from hindcast.events.catalogue import LogRepaired, RunStarted, TaskProposed
+from hindcast.events.envelope import Record, Stored
+from hindcast.events.jetstream.stream_log import JetStreamLog
+from hindcast.events.log.port import Ancestor
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import read
+from hindcast.learner.numerics import fingerprint
+from hindcast.storage.blobs.store import BlobStore
 
 RUN = "damaged"
 LARGE = 70_000
@@ -194,7 +194,7 @@ async def test_an_interrupted_repair_keeps_the_run_closed_until_it_is_finished(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(f"app.runs.repair.{step}", killed)
+        patched.setattr(f"hindcast.app.runs.repair.{step}", killed)
         with pytest.raises(KeyboardInterrupt):
             await repaired(damaged, archive_of(damaged))
     with pytest.raises(ForeignLog, match="hindcast repair"):

@@ -19,9 +19,9 @@ from fault_trial import Trial
 from run_witness import Witness
 from system import ROOT, Home, settings
 
-from app.runs.runs import open_run
-from core.domain.arrays import unpack_ids, unpack_positions
-from events.catalogue import (
+from hindcast.app.runs.runs import open_run
+from hindcast.core.domain.arrays import unpack_ids, unpack_positions
+from hindcast.events.catalogue import (
     BatchPlanned,
     EpisodeAbandoned,
     EpisodeCancelled,
@@ -33,8 +33,8 @@ from events.catalogue import (
     UpdateApplied,
     UpdateSkipped,
 )
-from events.envelope import Recorded
-from events.log.reader import read
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.reader import read
 
 FAULTS = int(os.environ.get("HINDCAST_FAULTS", "15"))
 SEED = int(os.environ.get("HINDCAST_FAULT_SEED", "1"))
@@ -113,7 +113,9 @@ def usurp(home: Home, witness: Witness) -> None:
     first, restarts = home.pid("learner.1"), home.restarts("learner.1")
     os.kill(first, signal.SIGSTOP)
     other = subprocess.Popen(
-        [sys.executable, "-m", "app.system.worker", "learner", "learner.2"], cwd=ROOT, env=home.environment
+        [sys.executable, "-m", "hindcast.app.system.worker", "learner", "learner.2"],
+        cwd=ROOT,
+        env=home.environment,
     )
     try:
         trained = lambda: any(s.producer == "learner.2" and s.type in LEARNING for s in witness.sights)  # noqa: E731

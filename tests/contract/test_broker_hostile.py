@@ -16,15 +16,15 @@ import pytest
 from conftest import Connect, LiveBroker
 from nats_servers import Server, hub_and_leaf, serving
 
-from core.settings.schema import LogSettings
-from events.catalogue import RunFinished
-from events.jetstream.accounts import FOLLOWERS, LOG_ACCOUNT, PUBLISHES, QUEUES, inbox_prefix
-from events.jetstream.api import StreamApi
-from events.jetstream.broker import LEAF_ROLES, config_text, secret_path, users
-from events.jetstream.connection import Connection, connect
-from events.jetstream.stream_log import JetStreamLog
-from events.jetstream.stream_queue import queue_config
-from events.log.publisher import Publisher
+from hindcast.core.settings.schema import LogSettings
+from hindcast.events.catalogue import RunFinished
+from hindcast.events.jetstream.accounts import FOLLOWERS, LOG_ACCOUNT, PUBLISHES, QUEUES, inbox_prefix
+from hindcast.events.jetstream.api import StreamApi
+from hindcast.events.jetstream.broker import LEAF_ROLES, config_text, secret_path, users
+from hindcast.events.jetstream.connection import Connection, connect
+from hindcast.events.jetstream.stream_log import JetStreamLog
+from hindcast.events.jetstream.stream_queue import queue_config
+from hindcast.events.log.publisher import Publisher
 
 SETTINGS = LogSettings(max_bytes=16 * 1024 * 1024, append_timeout_s=10)
 RUNS = ("a", "b")

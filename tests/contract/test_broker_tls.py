@@ -9,10 +9,10 @@ import pytest
 from certificates import certificate
 from nats_servers import Server, serving
 
-from core.errors import BrokerDenied, BrokerUnreachable
-from events.jetstream.accounts import log_accounts
-from events.jetstream.broker import HOST, users
-from events.jetstream.connection import connect
+from hindcast.core.errors import BrokerDenied, BrokerUnreachable
+from hindcast.events.jetstream.accounts import log_accounts
+from hindcast.events.jetstream.broker import HOST, users
+from hindcast.events.jetstream.connection import connect
 
 QUICK_S = 3.0
 

@@ -7,9 +7,9 @@ import pytest
 from conftest import Connect, LiveBroker
 from nats.aio.msg import Msg
 
-from core.settings.schema import LogSettings
-from events.jetstream.connection import RequestTimeout, connect
-from events.jetstream.stream_log import JetStreamLog
+from hindcast.core.settings.schema import LogSettings
+from hindcast.events.jetstream.connection import RequestTimeout, connect
+from hindcast.events.jetstream.stream_log import JetStreamLog
 
 
 async def test_a_cancellation_that_arrives_while_a_message_is_handed_over_is_not_lost(

@@ -15,14 +15,14 @@ import pytest
 from archive_story import ArchivedLog, MovedLog
 from conftest import Connect, LiveBroker
 
-from core.errors import ExpectationFailed, LogFull
-from core.settings.schema import LogSettings
-from events.codec import MAX_EVENT_BYTES
-from events.envelope import Record
-from events.jetstream.stream_log import JetStreamLog
-from events.log.memory import Faults, MemoryLog
-from events.log.port import EventLog, Expectation
-from events.subjects import matches
+from hindcast.core.errors import ExpectationFailed, LogFull
+from hindcast.core.settings.schema import LogSettings
+from hindcast.events.codec import MAX_EVENT_BYTES
+from hindcast.events.envelope import Record
+from hindcast.events.jetstream.stream_log import JetStreamLog
+from hindcast.events.log.memory import Faults, MemoryLog
+from hindcast.events.log.port import EventLog, Expectation
+from hindcast.events.subjects import matches
 
 pytestmark = pytest.mark.parametrize("adapter", ["memory", "faulty", "jetstream", "archived", "moved"])
 

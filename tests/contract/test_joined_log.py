@@ -12,14 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from watched_reads import watch_reads
 
-from core.errors import CorruptEvent, ExpectationFailed
-from core.settings.schema import LogSettings
-from events.archive import reader
-from events.envelope import Record, Stored
-from events.jetstream.stream_log import JetStreamLog
-from events.log.joined_log import GrowingLog, JoinedLog
-from events.log.memory import MemoryLog
-from events.log.port import Ancestor, EventLog, Expectation
+from hindcast.core.errors import CorruptEvent, ExpectationFailed
+from hindcast.core.settings.schema import LogSettings
+from hindcast.events.archive import reader
+from hindcast.events.envelope import Record, Stored
+from hindcast.events.jetstream.stream_log import JetStreamLog
+from hindcast.events.log.joined_log import GrowingLog, JoinedLog
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.port import Ancestor, EventLog, Expectation
 
 _ids = itertools.count()
 

@@ -9,19 +9,27 @@ from pathlib import Path
 import pytest
 from nats_servers import Server, hub_and_leaf, serving
 
-from app.revision import code_revision
-from app.runs.fork import fork_run
-from app.runs.runs import Fork, RunHandle, create_run, open_run, run_folder
-from app.settings.configuration import resolve
-from app.system.join import CLOCK_S, JOINED, JoinRefused, JoinRequest, parse_machine, parse_roles, plan_join
-from app.system.processes import write_json
-from core.errors import BrokerDenied, BrokerUnreachable, SettingsError
-from events.catalogue import RunForked, RunStarted, WeightsAdopted
-from events.catalogue.run import Fingerprint
-from events.envelope import BlobRef
-from events.jetstream.broker import LEAF_ROLES, secret_path
-from events.log.publisher import Publisher
-from storage.blobs.store import BlobStore
+from hindcast.app.revision import code_revision
+from hindcast.app.runs.fork import fork_run
+from hindcast.app.runs.runs import Fork, RunHandle, create_run, open_run, run_folder
+from hindcast.app.settings.configuration import resolve
+from hindcast.app.system.join import (
+    CLOCK_S,
+    JOINED,
+    JoinRefused,
+    JoinRequest,
+    parse_machine,
+    parse_roles,
+    plan_join,
+)
+from hindcast.app.system.processes import write_json
+from hindcast.core.errors import BrokerDenied, BrokerUnreachable, SettingsError
+from hindcast.events.catalogue import RunForked, RunStarted, WeightsAdopted
+from hindcast.events.catalogue.run import Fingerprint
+from hindcast.events.envelope import BlobRef
+from hindcast.events.jetstream.broker import LEAF_ROLES, secret_path
+from hindcast.events.log.publisher import Publisher
+from hindcast.storage.blobs.store import BlobStore
 
 RUN = "shared"
 BASE = b"the first weights"
@@ -135,7 +143,7 @@ async def test_a_run_that_is_not_there_is_told_with_those_that_are(shared: Hub, 
 async def test_a_clock_that_is_far_off_is_refused(
     shared: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, off_s: float, words: str
 ) -> None:
-    from app.system import join
+    from hindcast.app.system import join
 
     measured = join.clock_ahead_s
 
@@ -151,7 +159,7 @@ async def test_a_clock_that_is_far_off_is_refused(
 async def test_other_code_is_refused_unless_it_is_asked_for(
     shared: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.runs.runs.code_revision", lambda: "another")
+    monkeypatch.setattr("hindcast.app.runs.runs.code_revision", lambda: "another")
     home = shared.machine(tmp_path / "m", "reader", "actor")
     with pytest.raises(JoinRefused, match=r"this is another.*--other-code"):
         await plan_join(home, asked(shared.hub.url))

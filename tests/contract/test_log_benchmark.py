@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from app.bench.log_append import Appending
-from app.bench.log_disk import synced_writes_per_s
-from app.bench.log_facts import GROUP, STEPS, group_facts
-from app.bench.log_read import Reading, tail_latency
-from app.bench.log_stage import SETTINGS, stage
-from events.codec import encode_fact
-from events.jetstream.stream_log import JetStreamLog
+from hindcast.app.bench.log_append import Appending
+from hindcast.app.bench.log_disk import synced_writes_per_s
+from hindcast.app.bench.log_facts import GROUP, STEPS, group_facts
+from hindcast.app.bench.log_read import Reading, tail_latency
+from hindcast.app.bench.log_stage import SETTINGS, stage
+from hindcast.events.codec import encode_fact
+from hindcast.events.jetstream.stream_log import JetStreamLog
 
 APPENDED = GROUP * (STEPS + 3)
 """Of a group: starts, steps and ends; verdicts."""

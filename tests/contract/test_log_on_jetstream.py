@@ -11,9 +11,16 @@ import pytest
 from conftest import Connect, LiveBroker
 from nats.aio.client import ServerVersion
 
-from core.errors import BrokerDenied, BrokerUnreachable, CorruptEvent, ForeignLog, LogFull, SettingsError
-from core.settings.schema import LogSettings
-from events.catalogue import (
+from hindcast.core.errors import (
+    BrokerDenied,
+    BrokerUnreachable,
+    CorruptEvent,
+    ForeignLog,
+    LogFull,
+    SettingsError,
+)
+from hindcast.core.settings.schema import LogSettings
+from hindcast.events.catalogue import (
     ControlRequested,
     EpisodeAbandoned,
     PhaseStarted,
@@ -22,16 +29,16 @@ from events.catalogue import (
     TaskAdmitted,
     WaitExceeded,
 )
-from events.envelope import Fact, Record
-from events.jetstream.accounts import LOG_ACCOUNT, PUBLISHES, REQUESTS
-from events.jetstream.api import ApiError, StreamApi
-from events.jetstream.broker import NO_ACCOUNT, PortTaken, prepare
-from events.jetstream.connection import Connection, connect
-from events.jetstream.stream_log import BrokerTooOld, JetStreamLog, LogMissing
-from events.log.publisher import Publisher
-from events.log.reader import Bookmark, read, tail
-from events.registry import BY_CLASS
-from events.subjects import stream_name
+from hindcast.events.envelope import Fact, Record
+from hindcast.events.jetstream.accounts import LOG_ACCOUNT, PUBLISHES, REQUESTS
+from hindcast.events.jetstream.api import ApiError, StreamApi
+from hindcast.events.jetstream.broker import NO_ACCOUNT, PortTaken, prepare
+from hindcast.events.jetstream.connection import Connection, connect
+from hindcast.events.jetstream.stream_log import BrokerTooOld, JetStreamLog, LogMissing
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import Bookmark, read, tail
+from hindcast.events.registry import BY_CLASS
+from hindcast.events.subjects import stream_name
 
 
 def finished(number: int = 0) -> RunFinished:

@@ -4,10 +4,10 @@ import asyncio
 
 from conftest import Connect, LiveBroker
 
-from core.settings.schema import LogSettings
-from events.catalogue import TaskAdmitted
-from events.jetstream.stream_log import JetStreamLog
-from events.log.publisher import Publisher
+from hindcast.core.settings.schema import LogSettings
+from hindcast.events.catalogue import TaskAdmitted
+from hindcast.events.jetstream.stream_log import JetStreamLog
+from hindcast.events.log.publisher import Publisher
 
 EVENTS = 3
 

@@ -3,12 +3,12 @@
 import pytest
 from conftest import Connect, LiveBroker
 
-from core.settings.schema import LogSettings
-from events.catalogue import RunFinished
-from events.envelope import Record
-from events.jetstream.stream_log import JetStreamLog
-from events.log.memory import MemoryLog
-from events.log.publisher import Publisher
+from hindcast.core.settings.schema import LogSettings
+from hindcast.events.catalogue import RunFinished
+from hindcast.events.envelope import Record
+from hindcast.events.jetstream.stream_log import JetStreamLog
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.publisher import Publisher
 
 pytestmark = pytest.mark.parametrize("adapter", ["memory", "jetstream"])
 

@@ -9,23 +9,23 @@ import pytest
 from archive_story import QUICK, open_writer, plain
 from conftest import Connect, LiveBroker
 
-from core.domain.task import Task
-from core.errors import CorruptEvent, ExpectationFailed, ForeignLog
-from core.settings.schema import LogSettings
-from events.archive.continued_log import ContinuedLog
-from events.archive.errors import ArchiveDamaged, ArchiveMissing
-from events.archive.manifest import load, segment_path
-from events.catalogue import EpisodeCancelled, EpisodeRequested, SegmentArchived, WaitExceeded
-from events.envelope import Fact, Record, Stored
-from events.jetstream.stream_log import JetStreamLog
-from events.log.memory import MemoryLog
-from events.log.port import EventLog, Expectation
-from events.log.publisher import Publisher
-from events.log.reader import read
-from events.subjects import subject_of
-from storage.archive.archiver import Archiver
-from storage.archive.log_mover import Mover, OpenEpisodes, floor_of
-from storage.blobs.store import BlobStore
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import CorruptEvent, ExpectationFailed, ForeignLog
+from hindcast.core.settings.schema import LogSettings
+from hindcast.events.archive.continued_log import ContinuedLog
+from hindcast.events.archive.errors import ArchiveDamaged, ArchiveMissing
+from hindcast.events.archive.manifest import load, segment_path
+from hindcast.events.catalogue import EpisodeCancelled, EpisodeRequested, SegmentArchived, WaitExceeded
+from hindcast.events.envelope import Fact, Record, Stored
+from hindcast.events.jetstream.stream_log import JetStreamLog
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.port import EventLog, Expectation
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import read
+from hindcast.events.subjects import subject_of
+from hindcast.storage.archive.archiver import Archiver
+from hindcast.storage.archive.log_mover import Mover, OpenEpisodes, floor_of
+from hindcast.storage.blobs.store import BlobStore
 
 LATER_S = 1e6
 """Seconds after which the archiver looks at the clock again in these tests: everything is old then."""
@@ -138,8 +138,8 @@ async def test_what_was_said_last_up_to_a_position_is_found_on_either_side(made:
     subject = subject_of(made.whole.run, EpisodeCancelled, key="new")
     assert await made.whole.last_under(subject) is None
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("events.archive.reader.decode_frame", None)
-        patched.setattr("events.archive.reader.CACHED_FRAMES", 0)
+        patched.setattr("hindcast.events.archive.reader.decode_frame", None)
+        patched.setattr("hindcast.events.archive.reader.CACHED_FRAMES", 0)
         assert await made.whole.last_under(subject) is None
 
 

@@ -5,18 +5,18 @@ from pathlib import Path
 import pytest
 from conftest import Connect, LiveBroker
 
-from app.runs.runs import RunHandle, create_run
-from app.settings.configuration import resolve
-from app.system.queue_watch import QueueWatch, check_queues, make_queues, queues_of
-from core.domain.task import Task
-from core.settings.schema import LogSettings
-from events.catalogue import EpisodeRequested, QueueRepaired
-from events.jetstream.api import StreamApi
-from events.jetstream.stream_log import JetStreamLog
-from events.jetstream.stream_queue import queue_config
-from events.log.publisher import Publisher
-from events.log.reader import read
-from events.subjects import stream_name
+from hindcast.app.runs.runs import RunHandle, create_run
+from hindcast.app.settings.configuration import resolve
+from hindcast.app.system.queue_watch import QueueWatch, check_queues, make_queues, queues_of
+from hindcast.core.domain.task import Task
+from hindcast.core.settings.schema import LogSettings
+from hindcast.events.catalogue import EpisodeRequested, QueueRepaired
+from hindcast.events.jetstream.api import StreamApi
+from hindcast.events.jetstream.stream_log import JetStreamLog
+from hindcast.events.jetstream.stream_queue import queue_config
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import read
+from hindcast.events.subjects import stream_name
 
 RUN = "watched"
 

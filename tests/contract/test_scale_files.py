@@ -9,13 +9,13 @@ from certificates import certificate
 from honcho.environ import Procfile, parse_procfile
 from typer.main import get_command
 
-from app.cli import main
-from app.cli.join import app as join
-from app.cli.start import app as start
-from app.settings.configuration import resolve
-from app.system.join import parse_roles
-from app.system.launch import elsewhere
-from events.jetstream.broker import find_program
+from hindcast.app.cli import main
+from hindcast.app.cli.join import app as join
+from hindcast.app.cli.start import app as start
+from hindcast.app.settings.configuration import resolve
+from hindcast.app.system.join import parse_roles
+from hindcast.app.system.launch import elsewhere
+from hindcast.events.jetstream.broker import find_program
 
 FILES = Path(__file__).parents[2] / "docs" / "scale"
 

@@ -6,17 +6,17 @@ from collections.abc import AsyncIterator
 import pytest
 from conftest import Connect, LiveBroker
 
-from core.errors import UnknownVersion
-from core.settings.schema import LogSettings
-from events.catalogue import EventDeadLettered, PhaseStarted, TaskAdmitted, WaitExceeded
-from events.envelope import Record
-from events.jetstream.stream_log import JetStreamLog
-from events.log.memory import MemoryLog
-from events.log.port import EventLog
-from events.log.publisher import Publisher
-from events.log.reader import read
-from events.log.work_queue import MAX_TRIES, QueueSource
-from events.registry import BY_NAME
+from hindcast.core.errors import UnknownVersion
+from hindcast.core.settings.schema import LogSettings
+from hindcast.events.catalogue import EventDeadLettered, PhaseStarted, TaskAdmitted, WaitExceeded
+from hindcast.events.envelope import Record
+from hindcast.events.jetstream.stream_log import JetStreamLog
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import read
+from hindcast.events.log.work_queue import MAX_TRIES, QueueSource
+from hindcast.events.registry import BY_NAME
 
 pytestmark = pytest.mark.parametrize("adapter", ["memory", "jetstream"])
 

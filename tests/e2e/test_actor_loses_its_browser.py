@@ -14,25 +14,25 @@ import psutil
 from curriculum_story import settings_of
 from simulation.stand_ins import Mishaps, ScriptedEngine
 
-from actors.engines.base import Constraint, Generation
-from actors.environments.browser import BrowserHost
-from actors.environments.miniwob.site import MiniwobSite
-from actors.environments.miniwob.tasks import MiniwobTasks
-from actors.episodes.actor import run_actor
-from core.domain.sampling import Sampling
-from events.catalogue import EpisodeAbandoned, EpisodeEnded, EpisodeRequested, StepTaken
-from events.envelope import Fact
-from events.log.memory import MemoryLog
-from events.log.publisher import Publisher
-from events.log.reader import read, tail
-from storage.blobs.store import BlobStore
+from hindcast.actors.engines.base import Constraint, Generation
+from hindcast.actors.environments.browser import BrowserHost
+from hindcast.actors.environments.miniwob.site import MiniwobSite
+from hindcast.actors.environments.miniwob.tasks import MiniwobTasks
+from hindcast.actors.episodes.actor import run_actor
+from hindcast.core.domain.sampling import Sampling
+from hindcast.events.catalogue import EpisodeAbandoned, EpisodeEnded, EpisodeRequested, StepTaken
+from hindcast.events.envelope import Fact
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import read, tail
+from hindcast.storage.blobs.store import BlobStore
 
 SETTINGS = settings_of(actors={"contexts": 2})
 ROOT = Path(__file__).parents[2]
 BROWSING = """
 import asyncio, sys
-from actors.environments.browser import BrowserHost
-from core.settings.schema import ActorSettings
+from hindcast.actors.environments.browser import BrowserHost
+from hindcast.core.settings.schema import ActorSettings
 
 async def browse():
     async with BrowserHost(ActorSettings()):
@@ -43,7 +43,7 @@ asyncio.run(browse())
 """
 GIVING_UP = """
 import asyncio, os, tempfile
-from actors.environments.chromium import Chromium
+from hindcast.actors.environments.chromium import Chromium
 
 async def give_up():
     starting = asyncio.create_task(Chromium.start(""))

@@ -16,23 +16,23 @@ from conftest import Connect, LiveBroker
 from store_visitor import TOKEN, running_store
 from tiny_policy import tiny_model, write_tiny_policy
 
-from actors.curriculum.role import run_curriculum
-from actors.engines.in_process import InProcessEngine
-from actors.environments.browser import BrowserHost
-from actors.environments.miniwob.site import MiniwobSite
-from actors.environments.miniwob.tasks import MiniwobTasks
-from actors.environments.snapshot import observe
-from actors.environments.store.site import StoreSite
-from actors.environments.store.tasks import StoreTasks
-from actors.episodes.actor import run_actor
-from actors.judges.role import run_judge
-from core.domain.arrays import unpack_floats, unpack_ids
-from core.domain.observation import Page
-from core.models.logprobs import SampleToScore, score
-from core.models.policy import encode_weights, load_policy, load_weights
-from core.seeds import derive_seed
-from core.settings.schema import Settings
-from events.catalogue import (
+from hindcast.actors.curriculum.role import run_curriculum
+from hindcast.actors.engines.in_process import InProcessEngine
+from hindcast.actors.environments.browser import BrowserHost
+from hindcast.actors.environments.miniwob.site import MiniwobSite
+from hindcast.actors.environments.miniwob.tasks import MiniwobTasks
+from hindcast.actors.environments.snapshot import observe
+from hindcast.actors.environments.store.site import StoreSite
+from hindcast.actors.environments.store.tasks import StoreTasks
+from hindcast.actors.episodes.actor import run_actor
+from hindcast.actors.judges.role import run_judge
+from hindcast.core.domain.arrays import unpack_floats, unpack_ids
+from hindcast.core.domain.observation import Page
+from hindcast.core.models.logprobs import SampleToScore, score
+from hindcast.core.models.policy import encode_weights, load_policy, load_weights
+from hindcast.core.seeds import derive_seed
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import (
     EpisodeAbandoned,
     EpisodeEnded,
     EpisodeJudged,
@@ -41,11 +41,11 @@ from events.catalogue import (
     WeightsAdopted,
     WeightsPublished,
 )
-from events.envelope import Recorded
-from events.jetstream.stream_log import JetStreamLog
-from events.log.publisher import Publisher
-from events.log.reader import read, tail
-from storage.blobs.store import BlobStore
+from hindcast.events.envelope import Recorded
+from hindcast.events.jetstream.stream_log import JetStreamLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import read, tail
+from hindcast.storage.blobs.store import BlobStore
 
 SETTINGS = Settings.model_validate(
     {

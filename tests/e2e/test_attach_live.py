@@ -19,13 +19,13 @@ import pytest
 from sqlalchemy import text
 from system import ROOT, START_S, Home, settings
 
-from app.attach.attachment import store_url
-from app.attach.store import ConsumerStore
-from app.runs.runs import open_run
-from events.catalogue import ControlApplied, ControlRequested, EpisodeCancelled, EpisodeStarted
-from events.envelope import Recorded
-from events.log.reader import read
-from storage.readmodel.queries import list_episodes
+from hindcast.app.attach.attachment import store_url
+from hindcast.app.attach.store import ConsumerStore
+from hindcast.app.runs.runs import open_run
+from hindcast.events.catalogue import ControlApplied, ControlRequested, EpisodeCancelled, EpisodeStarted
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.reader import read
+from hindcast.storage.readmodel.queries import list_episodes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -35,7 +35,15 @@ END_S = 240
 
 def attach(home: Home, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [sys.executable, "-c", "from app.cli import main; main()", "attach", *arguments, "--run", RUN],
+        [
+            sys.executable,
+            "-c",
+            "from hindcast.app.cli import main; main()",
+            "attach",
+            *arguments,
+            "--run",
+            RUN,
+        ],
         cwd=ROOT / "tests",
         env={**home.environment, "PYTHONPATH": str(ROOT), **environment},
         stdout=subprocess.PIPE,
@@ -185,7 +193,9 @@ def test_a_run_does_not_notice_who_is_attached_and_heeds_who_controls_it(tmp_pat
             attach(home, "attached_consumers:slow", "--name", "suspended"),
             attach(home, "attached_consumers:slow", "--name", "slow", SLOW_S="1"),
             attach(home, "attached_consumers:poisoned", "--name", "crashed", "--retries", "0", POISON="10"),
-            attach(home, "app.examples.success_watcher:consumer", WATCH_EPISODES="4", WATCH_UNDER="1.1"),
+            attach(
+                home, "hindcast.app.examples.success_watcher:consumer", WATCH_EPISODES="4", WATCH_UNDER="1.1"
+            ),
         ]
         home.wait_for(
             "the second to begin", lambda: (rows(home).get("suspended", {}).get("position") or 0) > 0

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from actors.environments.browser import BrowserHost
-from app.bench.actor import ActorBench, DifferentWork
-from app.bench.actor_bare import bare_pages, play_bare, record
-from app.bench.actor_plays import FAMILIES, IN_A_ROW, Play, Tally, page_seed, problems, spread
-from app.bench.actor_world import play_worlds
-from core.settings.schema import ActorSettings
+from hindcast.actors.environments.browser import BrowserHost
+from hindcast.app.bench.actor import ActorBench, DifferentWork
+from hindcast.app.bench.actor_bare import bare_pages, play_bare, record
+from hindcast.app.bench.actor_plays import FAMILIES, IN_A_ROW, Play, Tally, page_seed, problems, spread
+from hindcast.app.bench.actor_world import play_worlds
+from hindcast.core.settings.schema import ActorSettings
 
 
 async def test_ours_and_the_bare_loop_win_every_recorded_episode_with_the_same_clicks() -> None:

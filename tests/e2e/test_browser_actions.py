@@ -9,11 +9,11 @@ import pytest_asyncio
 from browser_site import PATIENT, PageServer, PageSite, visiting
 from PIL import Image
 
-from actors.environments.actions import EXECUTORS, SCROLL_HEARD_S, ActionRefused
-from actors.environments.base import WindowImage
-from actors.environments.browser import BrowserHost
-from core.domain.action import ACTIONS, Action, ParseFailure
-from core.domain.screen import Box, Mark
+from hindcast.actors.environments.actions import EXECUTORS, SCROLL_HEARD_S, ActionRefused
+from hindcast.actors.environments.base import WindowImage
+from hindcast.actors.environments.browser import BrowserHost
+from hindcast.core.domain.action import ACTIONS, Action, ParseFailure
+from hindcast.core.domain.screen import Box, Mark
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

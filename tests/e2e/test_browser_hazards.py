@@ -13,9 +13,9 @@ import pytest
 import pytest_asyncio
 from browser_site import PATIENT, SETTINGS, PageServer, PageSite, task_at, visiting
 
-from actors.environments.browser import BrowserHost
-from actors.environments.window import MAX_TABS, Window
-from core.errors import BrowserUnavailable, EnvironmentFailed
+from hindcast.actors.environments.browser import BrowserHost
+from hindcast.actors.environments.window import MAX_TABS, Window
+from hindcast.core.errors import BrowserUnavailable, EnvironmentFailed
 
 WAITS = 20
 """Seconds for what the browser does on its own, on a busy machine."""
@@ -389,7 +389,7 @@ async def test_a_missing_browser_is_said_with_what_to_install(monkeypatch: pytes
         async with BrowserHost(SETTINGS.model_copy(update={"browser_path": "/bin/true"})):
             pass
     assert "/bin/true" in str(failure.value)
-    monkeypatch.setattr("actors.environments.chromium.COMMANDS", ())
+    monkeypatch.setattr("hindcast.actors.environments.chromium.COMMANDS", ())
     with pytest.raises(BrowserUnavailable, match="apt-get install chromium"):
         async with BrowserHost(SETTINGS):
             pass
@@ -407,8 +407,8 @@ def wait_until_gone(processes: list[psutil.Process], *, limit_s: float = 20) -> 
 
 ORPHANS = """
 import asyncio, sys, time
-from actors.environments.browser import BrowserHost
-from core.settings.schema import ActorSettings
+from hindcast.actors.environments.browser import BrowserHost
+from hindcast.core.settings.schema import ActorSettings
 
 async def main():
     async with BrowserHost(ActorSettings()) as host:

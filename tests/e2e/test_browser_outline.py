@@ -11,11 +11,11 @@ import pytest
 import pytest_asyncio
 from browser_site import PATIENT, PageServer, PageSite, visiting
 
-from actors.environments.browser import BrowserHost
-from actors.environments.snapshot import LIMITS, take_snapshot
-from core.domain.action import Action
-from core.domain.observation import Page
-from core.prompts.rendering import RENDERERS
+from hindcast.actors.environments.browser import BrowserHost
+from hindcast.actors.environments.snapshot import LIMITS, take_snapshot
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.observation import Page
+from hindcast.core.prompts.rendering import RENDERERS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

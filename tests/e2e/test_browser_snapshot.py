@@ -6,9 +6,9 @@ import pytest
 import pytest_asyncio
 from browser_site import PATIENT, PageServer, PageSite, visiting
 
-from actors.environments.browser import BrowserHost
-from actors.environments.snapshot import LIMITS
-from core.prompts.rendering import RENDERERS
+from hindcast.actors.environments.browser import BrowserHost
+from hindcast.actors.environments.snapshot import LIMITS
+from hindcast.core.prompts.rendering import RENDERERS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

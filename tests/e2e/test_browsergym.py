@@ -8,11 +8,11 @@ import os
 import pytest
 from curriculum_story import settings_of
 
-from actors.environments.browsergym.child import DRIVER
-from actors.environments.browsergym.evaluators import evaluate
-from actors.environments.browsergym.tasks import BrowsergymTasks
-from actors.environments.browsergym.world import BrowsergymWorld
-from core.domain.action import Action
+from hindcast.actors.environments.browsergym.child import DRIVER
+from hindcast.actors.environments.browsergym.evaluators import evaluate
+from hindcast.actors.environments.browsergym.tasks import BrowsergymTasks
+from hindcast.actors.environments.browsergym.world import BrowsergymWorld
+from hindcast.core.domain.action import Action
 
 PYTHON = os.environ.get("BROWSERGYM_PYTHON", "")
 

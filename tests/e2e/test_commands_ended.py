@@ -15,7 +15,7 @@ import pytest
 from recorded_home import make_home
 from synthetic_run import a_run
 
-from app.system.broker import noted_broker, running_broker
+from hindcast.app.system.broker import noted_broker, running_broker
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +40,7 @@ class Command:
         self.home = home
         self.noted = noted_broker(home)
         self.process = subprocess.Popen(
-            [sys.executable, "-c", "from app.cli import main; main()", *arguments],
+            [sys.executable, "-c", "from hindcast.app.cli import main; main()", *arguments],
             cwd=ROOT,
             env={**os.environ, "HINDCAST_HOME": str(home), "PYTHONUNBUFFERED": "1"},
             stdout=subprocess.PIPE,

@@ -2,11 +2,11 @@
 
 from chat_server import chatting, policy_rule
 
-from actors.engines.in_process import InProcessEngine
-from actors.environments.store.tasks import StoreTasks
-from app.evaluation.evaluation import plan_requests, play
-from core.models.folders import base_policy_folder
-from core.settings.schema import Settings
+from hindcast.actors.engines.in_process import InProcessEngine
+from hindcast.actors.environments.store.tasks import StoreTasks
+from hindcast.app.evaluation.evaluation import plan_requests, play
+from hindcast.core.models.folders import base_policy_folder
+from hindcast.core.settings.schema import Settings
 
 
 async def test_a_model_behind_an_endpoint_is_evaluated_and_what_it_took_is_told() -> None:

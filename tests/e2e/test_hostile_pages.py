@@ -10,14 +10,14 @@ import pytest_asyncio
 from hostile_pages import PAGES, TALKING, Hostile
 from hostile_server import NAME, OWN, PRIVATE, HostileServer, HostileSite
 
-from actors.environments.browser import BrowserHost
-from core.domain.action import Action
-from core.domain.observation import Page
-from core.domain.task import Task
-from core.errors import EnvironmentFailed
-from core.prompts.prompt_injection import suspicions
-from core.prompts.rendering import RENDERERS
-from core.settings.schema import ActorSettings
+from hindcast.actors.environments.browser import BrowserHost
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.observation import Page
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import EnvironmentFailed
+from hindcast.core.prompts.prompt_injection import suspicions
+from hindcast.core.prompts.rendering import RENDERERS
+from hindcast.core.settings.schema import ActorSettings
 
 PATIENT = ActorSettings(page_timeout_s=120.0, action_timeout_s=60.0, private_networks=(f"{OWN}/32",))
 """For pages that answer, however busy the machine is."""

@@ -12,12 +12,12 @@ from demonstrated_documents import clicks, says
 from guide_reader import Reader
 from system import ROOT
 
-from actors.episodes.recorder import EpisodeRecord
-from app.exports.document import EpisodeDocument
-from app.imports.import_documents import import_documents
-from app.runs.runs import open_run
-from core.domain.arrays import unpack_floats
-from events.catalogue import (
+from hindcast.actors.episodes.recorder import EpisodeRecord
+from hindcast.app.exports.document import EpisodeDocument
+from hindcast.app.imports.import_documents import import_documents
+from hindcast.app.runs.runs import open_run
+from hindcast.core.domain.arrays import unpack_floats
+from hindcast.events.catalogue import (
     EpisodeAbandoned,
     EpisodeEnded,
     EpisodeJudged,
@@ -25,8 +25,8 @@ from events.catalogue import (
     StepTaken,
     UpdateApplied,
 )
-from events.envelope import Fact
-from events.log.reader import read
+from hindcast.events.envelope import Fact
+from hindcast.events.log.reader import read
 
 GUIDE = (ROOT / "docs" / "exports.md").read_text().split("## Demonstrations\n", 1)[1]
 COMMANDS = re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL)[0].splitlines()

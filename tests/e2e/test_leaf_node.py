@@ -19,12 +19,12 @@ from nats_servers import Server, hub_and_leaf, serving
 from s3_server import BUCKET, S3Server, s3_server  # noqa: F401  # fixture
 from system import COMMAND, ROOT, SMALL, Home
 
-from app.runs.open_log import open_log
-from app.runs.runs import RunHandle, create_run
-from app.settings.configuration import resolve
-from core.models.folders import base_policy_folder
-from core.models.policy import encode_weights, load_policy
-from events.catalogue import (
+from hindcast.app.runs.open_log import open_log
+from hindcast.app.runs.runs import RunHandle, create_run
+from hindcast.app.settings.configuration import resolve
+from hindcast.core.models.folders import base_policy_folder
+from hindcast.core.models.policy import encode_weights, load_policy
+from hindcast.events.catalogue import (
     EpisodeAbandoned,
     EpisodeCancelled,
     EpisodeEnded,
@@ -35,10 +35,10 @@ from events.catalogue import (
     WeightsAdopted,
     WeightsPublished,
 )
-from events.envelope import Recorded
-from events.jetstream.broker import secret_path
-from events.log.publisher import Publisher
-from events.log.reader import read, tail
+from hindcast.events.envelope import Recorded
+from hindcast.events.jetstream.broker import secret_path
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import read, tail
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

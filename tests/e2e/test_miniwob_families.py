@@ -8,13 +8,13 @@ import pytest
 import pytest_asyncio
 from miniwob_player import AT_ONCE, Sweep, play, play_all, start, start_all
 
-from actors.environments.browser import BrowserHost
-from actors.environments.demonstrator import DEMONSTRATORS
-from actors.environments.miniwob.families import FAMILIES, USUAL
-from actors.environments.miniwob.site import MiniwobSite
-from actors.environments.miniwob.tasks import MiniwobTasks
-from core.domain.action import Action
-from core.settings.schema import ActorSettings
+from hindcast.actors.environments.browser import BrowserHost
+from hindcast.actors.environments.demonstrator import DEMONSTRATORS
+from hindcast.actors.environments.miniwob.families import FAMILIES, USUAL
+from hindcast.actors.environments.miniwob.site import MiniwobSite
+from hindcast.actors.environments.miniwob.tasks import MiniwobTasks
+from hindcast.core.domain.action import Action
+from hindcast.core.settings.schema import ActorSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -8,14 +8,14 @@ import pytest
 import pytest_asyncio
 from miniwob_player import play_all
 
-from actors.environments.browser import BrowserHost
-from actors.environments.miniwob.evaluators import evaluate
-from actors.environments.miniwob.families import USUAL
-from actors.environments.miniwob.site import MiniwobSite
-from actors.environments.miniwob.tasks import MiniwobTasks
-from core.domain.action import Action
-from core.prompts.rendering import RENDERERS
-from core.settings.schema import ActorSettings
+from hindcast.actors.environments.browser import BrowserHost
+from hindcast.actors.environments.miniwob.evaluators import evaluate
+from hindcast.actors.environments.miniwob.families import USUAL
+from hindcast.actors.environments.miniwob.site import MiniwobSite
+from hindcast.actors.environments.miniwob.tasks import MiniwobTasks
+from hindcast.core.domain.action import Action
+from hindcast.core.prompts.rendering import RENDERERS
+from hindcast.core.settings.schema import ActorSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

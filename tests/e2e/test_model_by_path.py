@@ -12,14 +12,14 @@ import pytest
 from system import Home
 from vision_model import write_vision_model
 
-from app.runs.runs import open_run
-from core.domain.arrays import unpack_ids
-from core.models.generation_config import stop_tokens
-from core.models.policy import load_policy
-from core.models.vision import ImageProcessor
-from events.catalogue import RunStarted, StepTaken, UpdateApplied
-from events.envelope import Fact
-from events.log.reader import read
+from hindcast.app.runs.runs import open_run
+from hindcast.core.domain.arrays import unpack_ids
+from hindcast.core.models.generation_config import stop_tokens
+from hindcast.core.models.policy import load_policy
+from hindcast.core.models.vision import ImageProcessor
+from hindcast.events.catalogue import RunStarted, StepTaken, UpdateApplied
+from hindcast.events.envelope import Fact
+from hindcast.events.log.reader import read
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -23,14 +23,14 @@ from recorded_home import make_home, tell
 from synthetic_run import Told, a_run
 from typer.testing import CliRunner
 
-from actors.environments.chromium import find_browser
-from app.cli import app
-from app.page.server import serve_page
-from app.runs.runs import RunHandle, open_run
-from app.system.listen_addresses import with_token
-from core.domain.screen import Box
-from core.ids import digest_hex
-from events.catalogue import (
+from hindcast.actors.environments.chromium import find_browser
+from hindcast.app.cli import app
+from hindcast.app.page.server import serve_page
+from hindcast.app.runs.runs import RunHandle, open_run
+from hindcast.app.system.listen_addresses import with_token
+from hindcast.core.domain.screen import Box
+from hindcast.core.ids import digest_hex
+from hindcast.events.catalogue import (
     EpisodeEnded,
     EpisodeStarted,
     RunForked,
@@ -38,12 +38,12 @@ from events.catalogue import (
     UpdateApplied,
     VerdictDisputed,
 )
-from events.catalogue.episode import Screenshot
-from events.codec import decode
-from events.envelope import BlobRef
-from storage.readmodel.comparison import compare_runs
-from storage.readmodel.projector import run_projector
-from storage.readmodel.queries import list_episodes, run_summary
+from hindcast.events.catalogue.episode import Screenshot
+from hindcast.events.codec import decode
+from hindcast.events.envelope import BlobRef
+from hindcast.storage.readmodel.comparison import compare_runs
+from hindcast.storage.readmodel.projector import run_projector
+from hindcast.storage.readmodel.queries import list_episodes, run_summary
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -484,7 +484,7 @@ async def test_the_token_of_a_home_outlives_its_page(shown: Shown) -> None:
         served = await asyncio.create_subprocess_exec(
             sys.executable,
             "-c",
-            "from app.cli import main; main()",
+            "from hindcast.app.cli import main; main()",
             "page",
             "--json",
             env={**os.environ, "HINDCAST_HOME": str(shown.handle.home)},

@@ -12,10 +12,10 @@ import pytest
 from run_witness import Witness
 from system import Home, settings
 
-from app.runs.runs import open_run
-from events.catalogue import BatchPlanned, EpisodeRelabeled, UpdateApplied, WeightsPublished
-from events.envelope import Fact
-from events.log.reader import read
+from hindcast.app.runs.runs import open_run
+from hindcast.events.catalogue import BatchPlanned, EpisodeRelabeled, UpdateApplied, WeightsPublished
+from hindcast.events.envelope import Fact
+from hindcast.events.log.reader import read
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

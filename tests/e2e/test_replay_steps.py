@@ -17,26 +17,26 @@ from tiny_policy import write_tiny_policy
 from training_story import QUICK, Story
 from typer.testing import CliRunner
 
-from actors.engines.in_process import InProcessEngine
-from actors.environments.browser import BrowserHost
-from actors.environments.miniwob.site import MiniwobSite
-from actors.environments.miniwob.tasks import MiniwobTasks
-from actors.environments.store.site import StoreSite
-from actors.environments.store.tasks import StoreTasks
-from actors.episodes.actor import run_actor
-from actors.replay.recorded import EpisodeSelection
-from app.cli import app as cli
-from app.replay.steps import StepsReport, replay_steps
-from core.domain.task import Task
-from core.errors import SettingsError
-from core.ids import digest_hex
-from core.settings.schema import Settings
-from events.catalogue import EpisodeAbandoned, EpisodeEnded, EpisodeRequested, StepTaken
-from events.envelope import Fact, Recorded
-from events.log.memory import MemoryLog
-from events.log.publisher import Publisher
-from events.log.reader import read, tail
-from storage.blobs.store import BlobStore
+from hindcast.actors.engines.in_process import InProcessEngine
+from hindcast.actors.environments.browser import BrowserHost
+from hindcast.actors.environments.miniwob.site import MiniwobSite
+from hindcast.actors.environments.miniwob.tasks import MiniwobTasks
+from hindcast.actors.environments.store.site import StoreSite
+from hindcast.actors.environments.store.tasks import StoreTasks
+from hindcast.actors.episodes.actor import run_actor
+from hindcast.actors.replay.recorded import EpisodeSelection
+from hindcast.app.cli import app as cli
+from hindcast.app.replay.steps import StepsReport, replay_steps
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import SettingsError
+from hindcast.core.ids import digest_hex
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import EpisodeAbandoned, EpisodeEnded, EpisodeRequested, StepTaken
+from hindcast.events.envelope import Fact, Recorded
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import read, tail
+from hindcast.storage.blobs.store import BlobStore
 
 SETTINGS = Settings.model_validate(
     {

@@ -10,12 +10,12 @@ import pytest
 from run_witness import Witness
 from system import Home
 
-from app.runs.runs import open_run
-from core.domain.arrays import unpack_floats, unpack_ids
-from core.grammar.allowed_tokens import unpack_allowed
-from events.catalogue import StepTaken, UpdateApplied
-from events.envelope import Recorded
-from events.log.reader import read
+from hindcast.app.runs.runs import open_run
+from hindcast.core.domain.arrays import unpack_floats, unpack_ids
+from hindcast.core.grammar.allowed_tokens import unpack_allowed
+from hindcast.events.catalogue import StepTaken, UpdateApplied
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.reader import read
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

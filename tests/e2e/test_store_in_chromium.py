@@ -7,21 +7,21 @@ import pytest
 import pytest_asyncio
 from store_visitor import TOKEN
 
-from actors.environments.base import EpisodeWorld
-from actors.environments.browser import BrowserHost
-from actors.environments.store.demonstrators import DEMONSTRATORS
-from actors.environments.store.evaluators import achieved_goals, evaluate
-from actors.environments.store.families import FAMILIES
-from actors.environments.store.server import serve
-from actors.environments.store.site import StoreSite
-from actors.environments.store.tasks import StoreTasks
-from core.domain.action import Action
-from core.domain.evidence import Evidence
-from core.domain.observation import Observation
-from core.domain.task import Task
-from core.errors import EnvironmentFailed
-from core.prompts.rendering import RENDERERS
-from core.settings.schema import ActorSettings, SiteSettings
+from hindcast.actors.environments.base import EpisodeWorld
+from hindcast.actors.environments.browser import BrowserHost
+from hindcast.actors.environments.store.demonstrators import DEMONSTRATORS
+from hindcast.actors.environments.store.evaluators import achieved_goals, evaluate
+from hindcast.actors.environments.store.families import FAMILIES
+from hindcast.actors.environments.store.server import serve
+from hindcast.actors.environments.store.site import StoreSite
+from hindcast.actors.environments.store.tasks import StoreTasks
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.evidence import Evidence
+from hindcast.core.domain.observation import Observation
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import EnvironmentFailed
+from hindcast.core.prompts.rendering import RENDERERS
+from hindcast.core.settings.schema import ActorSettings, SiteSettings
 
 SETTINGS = SiteSettings()
 TASKS = StoreTasks(SETTINGS)

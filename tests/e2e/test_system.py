@@ -16,9 +16,9 @@ import pytest
 from run_witness import Witness
 from system import Home, settings
 
-from app.runs.runs import open_run
-from app.system.private_home import is_named_by_us
-from events.catalogue import (
+from hindcast.app.runs.runs import open_run
+from hindcast.app.system.private_home import is_named_by_us
+from hindcast.events.catalogue import (
     EpisodeAbandoned,
     EpisodeCancelled,
     EpisodeEnded,
@@ -26,8 +26,8 @@ from events.catalogue import (
     StepTaken,
     UpdateApplied,
 )
-from events.envelope import Record, Recorded, Stored
-from events.log.reader import read
+from hindcast.events.envelope import Record, Recorded, Stored
+from hindcast.events.log.reader import read
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -8,7 +8,7 @@ import pytest
 from otlp_receiver import OtlpReceiver, ReceivedSpan, receiving
 from system import SMALL, Home
 
-from core import telemetry_names as names
+from hindcast.core import telemetry_names as names
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 

@@ -10,19 +10,19 @@ import pytest
 from browser_site import PATIENT
 from notes_site import PASSWORD, RESET_KEY, USER, Notes, serving
 
-from actors.environments.browser import BrowserHost
-from actors.environments.web.definition import task_of
-from actors.environments.web.entry import state_path
-from actors.environments.web.evaluators import evaluate
-from actors.environments.web.person import Person, PersonWorld, RecordingStopped, WatchedWindows
-from actors.environments.web.scripted import Script, act_out
-from actors.environments.web.site import WebSite
-from actors.environments.web.tasks import as_task
-from actors.environments.world import BrowserWorld
-from app.demonstrations.logins import save_login
-from core.domain.action import Action
-from core.domain.task import Task
-from core.errors import EnvironmentFailed
+from hindcast.actors.environments.browser import BrowserHost
+from hindcast.actors.environments.web.definition import task_of
+from hindcast.actors.environments.web.entry import state_path
+from hindcast.actors.environments.web.evaluators import evaluate
+from hindcast.actors.environments.web.person import Person, PersonWorld, RecordingStopped, WatchedWindows
+from hindcast.actors.environments.web.scripted import Script, act_out
+from hindcast.actors.environments.web.site import WebSite
+from hindcast.actors.environments.web.tasks import as_task
+from hindcast.actors.environments.world import BrowserWorld
+from hindcast.app.demonstrations.logins import save_login
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import EnvironmentFailed
 
 STEPS: list[dict[str, str]] = [
     {"goto": "/login"},
@@ -31,7 +31,7 @@ STEPS: list[dict[str, str]] = [
     {"click": "button"},
 ]
 PATIENCE_S = 120.0
-SHOWN_AFTER = "actors.environments.web.entry.SIGNED_IN_MS"
+SHOWN_AFTER = "hindcast.actors.environments.web.entry.SIGNED_IN_MS"
 """Waited for to the end where nobody is logged in: shorter in tests."""
 
 

@@ -16,17 +16,17 @@ from PIL import Image
 from webarena_sites import PASSWORD, USER, WebArenaSites
 from webarena_tasks import ACCOUNTS, SMALL, raw_task, settings_for
 
-from actors.environments.browser import BrowserHost
-from actors.environments.webarena.evaluators import evaluate, questions
-from actors.environments.webarena.probes import looks_of
-from actors.environments.webarena.site import WebArenaSite
-from actors.environments.webarena.tasks import WebArenaTasks, goal_of
-from core.domain.action import Action
-from core.domain.evidence import Evidence, Outcome
-from core.domain.task import Task
-from core.errors import EnvironmentFailed
-from core.settings.schema import SiteSettings
-from core.text.toml import as_toml
+from hindcast.actors.environments.browser import BrowserHost
+from hindcast.actors.environments.webarena.evaluators import evaluate, questions
+from hindcast.actors.environments.webarena.probes import looks_of
+from hindcast.actors.environments.webarena.site import WebArenaSite
+from hindcast.actors.environments.webarena.tasks import WebArenaTasks, goal_of
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.evidence import Evidence, Outcome
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import EnvironmentFailed
+from hindcast.core.settings.schema import SiteSettings
+from hindcast.core.text.toml import as_toml
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -324,7 +324,7 @@ async def test_an_evaluation_plays_each_task_once_and_prints_success_per_site(
     named += [part for key, limit in patient.items() for part in ("--set", f"actors.{key}={limit}")]
     named += ["--set", "curriculum.lease_s=600"]
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", "from app.cli import main; main()"),
+        *(sys.executable, "-c", "from hindcast.app.cli import main; main()"),
         *("eval", "--suite", "webarena", "--json"),
         *("--family", "gitlab", "--family", "multi", *named),
         env={**os.environ, "HINDCAST_HOME": str(tmp_path)},

@@ -11,23 +11,23 @@ from store_visitor import TOKEN
 from webshop_files import written
 from webshop_server import original_app
 
-from actors.environments.base import EpisodeWorld
-from actors.environments.browser import BrowserHost
-from actors.environments.demonstrator import Demonstrate
-from actors.environments.store.server import serve
-from actors.environments.webshop.demonstrators import buy_first, demonstrate
-from actors.environments.webshop.evaluators import evaluate
-from actors.environments.webshop.site import WebshopServerSite, WebshopSite, webshop_site
-from actors.environments.webshop.tasks import ServerTasks, WebshopTasks
-from actors.environments.webshop.world import WebshopText
-from actors.scaffold.files import site_states
-from actors.web_server import serve_app
-from core.domain.action import Action
-from core.domain.evidence import Evidence
-from core.domain.observation import Observation, Page
-from core.domain.task import Task
-from core.errors import EnvironmentFailed
-from core.settings.schema import SiteSettings
+from hindcast.actors.environments.base import EpisodeWorld
+from hindcast.actors.environments.browser import BrowserHost
+from hindcast.actors.environments.demonstrator import Demonstrate
+from hindcast.actors.environments.store.server import serve
+from hindcast.actors.environments.webshop.demonstrators import buy_first, demonstrate
+from hindcast.actors.environments.webshop.evaluators import evaluate
+from hindcast.actors.environments.webshop.site import WebshopServerSite, WebshopSite, webshop_site
+from hindcast.actors.environments.webshop.tasks import ServerTasks, WebshopTasks
+from hindcast.actors.environments.webshop.world import WebshopText
+from hindcast.actors.scaffold.files import site_states
+from hindcast.actors.web_server import serve_app
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.evidence import Evidence
+from hindcast.core.domain.observation import Observation, Page
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import EnvironmentFailed
+from hindcast.core.settings.schema import SiteSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

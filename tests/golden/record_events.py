@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from events.codec import encode
-from events.envelope import Envelope
-from events.registry import BY_NAME, FactType
+from hindcast.events.codec import encode
+from hindcast.events.envelope import Envelope
+from hindcast.events.registry import BY_NAME, FactType
 
 FOLDER = Path(__file__).parent / "events"
 SHAPES = FOLDER / "shapes.json"

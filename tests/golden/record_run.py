@@ -21,14 +21,14 @@ from archive_story import QuickDisk  # noqa: E402
 from forging import forge  # noqa: E402
 from training_story import Bench, Member, Story, informative, learn, settings_with, tell  # noqa: E402
 
-from events.archive.folder_lock import LOCK  # noqa: E402
-from events.archive.writer import ArchiveWriter  # noqa: E402
-from events.catalogue import BatchPlanned  # noqa: E402
-from events.codec import decode  # noqa: E402
-from events.log.memory import MemoryLog  # noqa: E402
-from learner.numerics import configure  # noqa: E402
-from storage.archive.archiver import Archiver  # noqa: E402
-from storage.blobs.store import BlobStore  # noqa: E402
+from hindcast.events.archive.folder_lock import LOCK  # noqa: E402
+from hindcast.events.archive.writer import ArchiveWriter  # noqa: E402
+from hindcast.events.catalogue import BatchPlanned  # noqa: E402
+from hindcast.events.codec import decode  # noqa: E402
+from hindcast.events.log.memory import MemoryLog  # noqa: E402
+from hindcast.learner.numerics import configure  # noqa: E402
+from hindcast.storage.archive.archiver import Archiver  # noqa: E402
+from hindcast.storage.blobs.store import BlobStore  # noqa: E402
 
 RUNS = HERE / "runs"
 CONFIG = ".policy.json"

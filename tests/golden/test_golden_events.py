@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from record_events import FOLDER, SHAPES, event_id, sample, shape
 
-from events.codec import decode
-from events.envelope import Envelope, Fact, Stored
-from events.registry import BY_NAME
+from hindcast.events.codec import decode
+from hindcast.events.envelope import Envelope, Fact, Stored
+from hindcast.events.registry import BY_NAME
 
 CORPUS = sorted(FOLDER.glob("*.msgpack"))
 RECORD = "Run: python tests/golden/record_events.py"

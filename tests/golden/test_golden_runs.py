@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 from record_run import CONFIG, FORGED, RUNS
 
-from core.models.folders import base_policy_folder
-from core.models.policy import WEIGHTS
-from events.archive.archive_log import ArchiveLog
-from events.catalogue import BatchPlanned, RunStarted, UpdateApplied
-from events.envelope import Recorded
-from events.log.reader import read
-from learner.batch_plan import plan
-from learner.buffer.replay_buffer import ReplayBuffer
-from learner.verify.comparison import Difference, plan_differences
-from learner.verify.verify import VerifyReport, verify
-from storage.archive.archiver import archive_blobs
-from storage.archive.check import check_whole
+from hindcast.core.models.folders import base_policy_folder
+from hindcast.core.models.policy import WEIGHTS
+from hindcast.events.archive.archive_log import ArchiveLog
+from hindcast.events.catalogue import BatchPlanned, RunStarted, UpdateApplied
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.reader import read
+from hindcast.learner.batch_plan import plan
+from hindcast.learner.buffer.replay_buffer import ReplayBuffer
+from hindcast.learner.verify.comparison import Difference, plan_differences
+from hindcast.learner.verify.verify import VerifyReport, verify
+from hindcast.storage.archive.archiver import archive_blobs
+from hindcast.storage.archive.check import check_whole
 
 GOLDEN = sorted(path.name.removesuffix(CONFIG) for path in RUNS.glob(f"*{CONFIG}"))
 NUMERIC = ("loss", "weights")

@@ -8,11 +8,11 @@ from archive_story import DyingDisk, PowerCut, all_of, open_writer, plain, small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from events.archive.check import check_archive
-from events.archive.manifest import is_archive
-from events.archive.writer import ArchiveWriter
-from events.disk import Disk
-from events.envelope import Stored
+from hindcast.events.archive.check import check_archive
+from hindcast.events.archive.manifest import is_archive
+from hindcast.events.archive.writer import ArchiveWriter
+from hindcast.events.disk import Disk
+from hindcast.events.envelope import Stored
 
 EVENTS = asyncio.run(small_log(60)).events
 

@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from training_story import Bench, bench, learn
 
-from events.envelope import Stored
-from storage.audit.audit import AuditReport
-from storage.audit.decoder import Event, decode, digest_of
+from hindcast.events.envelope import Stored
+from hindcast.storage.audit.audit import AuditReport
+from hindcast.storage.audit.decoder import Event, decode, digest_of
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from curriculum_story import Story, settings_of, skipped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.domain.arrays import unpack_ids
+from hindcast.core.domain.arrays import unpack_ids
 
 SHAPES = st.fixed_dictionaries(
     {

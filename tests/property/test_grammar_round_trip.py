@@ -5,10 +5,10 @@ from typing import get_args
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from core.domain.action import ACTIONS, Action, ParseFailure
-from core.domain.observation import Node, Page
-from core.grammar.answer_form import parse_form, put_in_form
-from core.grammar.answer_parser import ELEMENT_TEXT_CHARS, Dialect, format_answer, parse_answer
+from hindcast.core.domain.action import ACTIONS, Action, ParseFailure
+from hindcast.core.domain.observation import Node, Page
+from hindcast.core.grammar.answer_form import parse_form, put_in_form
+from hindcast.core.grammar.answer_parser import ELEMENT_TEXT_CHARS, Dialect, format_answer, parse_answer
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 

@@ -15,8 +15,8 @@ from command_running import Ran, run_command
 from hostile_inputs import CASES, RUN, Case, model_folders
 from hypothesis import HealthCheck, Phase, given, settings
 
-import app.cli.start
-from app.system.start import Summary
+import hindcast.app.cli.start
+from hindcast.app.system.start import Summary
 
 EXAMPLES = int(os.environ.get("HINDCAST_FUZZ_EXAMPLES", "300"))
 """A nightly run takes 10 000."""
@@ -33,7 +33,7 @@ def _nothing_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
     async def accepted(*_: object, **__: object) -> Summary:
         return Summary(run=RUN, updates=0, episodes=0, demonstrations=0, events=0, wall_s=0)
 
-    monkeypatch.setattr(app.cli.start, "run_system", accepted)
+    monkeypatch.setattr(hindcast.app.cli.start, "run_system", accepted)
     for name in [name for name in os.environ if name.startswith("HINDCAST_")]:
         monkeypatch.delenv(name)
 
@@ -94,7 +94,7 @@ def test_a_process_of_its_own_ends_as_it_does_within_this_one(case: Case) -> Non
         case.lay_out(folder)
         environment = environment_of(case, folder)
         here = run_command(case.arguments, folder=folder, environment=environment)
-        code = "import sys; from app.cli import main; main(sys.argv[1:])"
+        code = "import sys; from hindcast.app.cli import main; main(sys.argv[1:])"
         ended = subprocess.run(
             [
                 sys.executable,

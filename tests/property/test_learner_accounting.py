@@ -9,10 +9,10 @@ from bare_step import bare_step
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.domain.evidence import Evidence, Judgment, Outcome
-from core.domain.task import Task
-from core.settings.schema import Settings
-from events.catalogue import (
+from hindcast.core.domain.evidence import Evidence, Judgment, Outcome
+from hindcast.core.domain.task import Task
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import (
     BatchPlanned,
     EpisodeAbandoned,
     EpisodeCancelled,
@@ -24,11 +24,11 @@ from events.catalogue import (
     SamplesSwept,
     WeightsPublished,
 )
-from events.catalogue.verdict import JudgeIdentity
-from events.envelope import BlobRef, Envelope, Fact, Recorded
-from learner.batch_plan import plan, sweep
-from learner.buffer.replay_buffer import ReplayBuffer
-from learner.numerics import fingerprint
+from hindcast.events.catalogue.verdict import JudgeIdentity
+from hindcast.events.envelope import BlobRef, Envelope, Fact, Recorded
+from hindcast.learner.batch_plan import plan, sweep
+from hindcast.learner.buffer.replay_buffer import ReplayBuffer
+from hindcast.learner.numerics import fingerprint
 
 TASK = Task(environment="store", family="find", seed=1, instruction="", goal={}, max_steps=9)
 BLOB = BlobRef("0" * 64, 1)

@@ -24,26 +24,26 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from virtual_time import VirtualLoop
 
-from app.runs.repair import inspect
-from core.domain.arrays import pack_ids, pack_positions
-from core.errors import BrokerUnreachable, ExpectationFailed, LogFull
-from core.settings.schema import LogSettings
-from events.archive.archive_log import ArchiveLog
-from events.archive.check import check_archive
-from events.archive.manifest import load, segment_path
-from events.archive.writer import ArchiveWriter
-from events.catalogue import BatchPlanned, EpisodeAbandoned, RunForked, TaskAdmitted
-from events.catalogue.training import PlannedEpisode
-from events.envelope import Fact, Record, Recorded, Stored
-from events.log.consumer import Retries, consume
-from events.log.hash_chain import ChainChecker
-from events.log.joined_log import JoinedLog
-from events.log.memory import Faults, MemoryLog
-from events.log.port import EventLog
-from events.log.projection import fold
-from events.log.publisher import Publisher
-from events.log.reader import read
-from events.registry import BY_CLASS, FactType
+from hindcast.app.runs.repair import inspect
+from hindcast.core.domain.arrays import pack_ids, pack_positions
+from hindcast.core.errors import BrokerUnreachable, ExpectationFailed, LogFull
+from hindcast.core.settings.schema import LogSettings
+from hindcast.events.archive.archive_log import ArchiveLog
+from hindcast.events.archive.check import check_archive
+from hindcast.events.archive.manifest import load, segment_path
+from hindcast.events.archive.writer import ArchiveWriter
+from hindcast.events.catalogue import BatchPlanned, EpisodeAbandoned, RunForked, TaskAdmitted
+from hindcast.events.catalogue.training import PlannedEpisode
+from hindcast.events.envelope import Fact, Record, Recorded, Stored
+from hindcast.events.log.consumer import Retries, consume
+from hindcast.events.log.hash_chain import ChainChecker
+from hindcast.events.log.joined_log import JoinedLog
+from hindcast.events.log.memory import Faults, MemoryLog
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.projection import fold
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import read
+from hindcast.events.registry import BY_CLASS, FactType
 
 T = TypeVar("T")
 SETTINGS = LogSettings(linger_ms=0, batch_events=4, append_timeout_s=5)

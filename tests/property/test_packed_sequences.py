@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tiny_policy import tiny_model, write_tiny_policy
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from core.models.logprobs import SampleToScore, packs, score_pack
-from core.models.sequence_packing import keeps_apart
+from hindcast.core.models.logprobs import SampleToScore, packs, score_pack
+from hindcast.core.models.sequence_packing import keeps_apart
 
 TOLERANCE = 1e-4
 """Of a log-probability, and of a weight's gradient as a share of the largest one."""

@@ -16,18 +16,18 @@ from postgres_server import LivePostgres
 from sqlalchemy import Connection, Table, select
 from synthetic_run import recorded_run
 
-import storage.readmodel
-from events.envelope import Recorded
-from storage.readmodel import block_sums, metrics
-from storage.readmodel.database import ReadModel
-from storage.readmodel.dump import digests, dump
-from storage.readmodel.episode_filter import EpisodeFilter, matching_episodes, verdicts_of
-from storage.readmodel.fold import apply, read_cursor
-from storage.readmodel.lineage import lineage
-from storage.readmodel.lineage.names import FINDERS
-from storage.readmodel.metrics import update_metrics
-from storage.readmodel.phases import list_phases
-from storage.readmodel.queries import (
+import hindcast.storage.readmodel
+from hindcast.events.envelope import Recorded
+from hindcast.storage.readmodel import block_sums, metrics
+from hindcast.storage.readmodel.database import ReadModel
+from hindcast.storage.readmodel.dump import digests, dump
+from hindcast.storage.readmodel.episode_filter import EpisodeFilter, matching_episodes, verdicts_of
+from hindcast.storage.readmodel.fold import apply, read_cursor
+from hindcast.storage.readmodel.lineage import lineage
+from hindcast.storage.readmodel.lineage.names import FINDERS
+from hindcast.storage.readmodel.metrics import update_metrics
+from hindcast.storage.readmodel.phases import list_phases
+from hindcast.storage.readmodel.queries import (
     list_episodes,
     list_policies,
     list_tasks,
@@ -37,10 +37,10 @@ from storage.readmodel.queries import (
     success_by_version,
     training_judge,
 )
-from storage.readmodel.query_parts import holding, position_of
-from storage.readmodel.screenshots import screenshots_of
-from storage.readmodel.tables import batches, episodes, steps, tasks, updates, weights
-from storage.readmodel.throughput import throughput
+from hindcast.storage.readmodel.query_parts import holding, position_of
+from hindcast.storage.readmodel.screenshots import screenshots_of
+from hindcast.storage.readmodel.tables import batches, episodes, steps, tasks, updates, weights
+from hindcast.storage.readmodel.throughput import throughput
 
 SEEDS = (1, 2, 3)
 
@@ -179,8 +179,8 @@ AS_THEY_STAND = {"compare_runs"}
 def questions_of_the_package() -> set[str]:
     """Public functions that take a connection first."""
     found = set()
-    for info in pkgutil.walk_packages(storage.readmodel.__path__, "storage.readmodel."):
-        if info.name.removeprefix("storage.readmodel.") in HOW_IT_IS_FOLDED_AND_ASKED:
+    for info in pkgutil.walk_packages(hindcast.storage.readmodel.__path__, "hindcast.storage.readmodel."):
+        if info.name.removeprefix("hindcast.storage.readmodel.") in HOW_IT_IS_FOLDED_AND_ASKED:
             continue
         module = importlib.import_module(info.name)
         for name, one in inspect.getmembers(module, inspect.isfunction):

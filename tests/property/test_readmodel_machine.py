@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 from test_log_machine import QUICK, LogMachine
 
-from events.envelope import Recorded
-from events.log.consumer import consume
-from events.log.reader import Bookmark
-from storage.readmodel.database import ReadModel
-from storage.readmodel.dump import dump
-from storage.readmodel.fold import apply
-from storage.readmodel.projector import ReadModelEffect
-from storage.readmodel.rebuild import rebuild
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.consumer import consume
+from hindcast.events.log.reader import Bookmark
+from hindcast.storage.readmodel.database import ReadModel
+from hindcast.storage.readmodel.dump import dump
+from hindcast.storage.readmodel.fold import apply
+from hindcast.storage.readmodel.projector import ReadModelEffect
+from hindcast.storage.readmodel.rebuild import rebuild
 
 
 class Mortal:

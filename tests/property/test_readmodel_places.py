@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection
 from synthetic_run import recorded_run
 
-from core.errors import NoSuchPlace
-from events.envelope import Recorded
-from events.log import places
-from events.log.places import END, Place, parse_place
-from events.log.port import EventLog
-from storage.readmodel.database import ReadModel
-from storage.readmodel.fold import apply
-from storage.readmodel.places import position_of_place
-from storage.readmodel.query_parts import NotInReadModel
+from hindcast.core.errors import NoSuchPlace
+from hindcast.events.envelope import Recorded
+from hindcast.events.log import places
+from hindcast.events.log.places import END, Place, parse_place
+from hindcast.events.log.port import EventLog
+from hindcast.storage.readmodel.database import ReadModel
+from hindcast.storage.readmodel.fold import apply
+from hindcast.storage.readmodel.places import position_of_place
+from hindcast.storage.readmodel.query_parts import NotInReadModel
 
 NOUNS = ("update", "batch", "policy", "checkpoint")
 

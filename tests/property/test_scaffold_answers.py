@@ -9,17 +9,24 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tiny_policy import write_tiny_policy
 
-from actors.engines.guide import FormGuide
-from actors.engines.vocabulary import Vocabulary
-from actors.scaffold.scaffold import Scaffold
-from actors.scaffold.states import ActionRule, Backup, CandidateRule, ElementRule, SiteState, SiteStates
-from core.domain.action import ACTIONS, Action
-from core.domain.observation import Node, Page
-from core.errors import EngineFailed
-from core.grammar.answer_constraints import ActionChoice
-from core.grammar.answer_parser import parse_answer
-from core.models.policy import load_policy
-from core.settings.schema import ScaffoldSettings
+from hindcast.actors.engines.guide import FormGuide
+from hindcast.actors.engines.vocabulary import Vocabulary
+from hindcast.actors.scaffold.scaffold import Scaffold
+from hindcast.actors.scaffold.states import (
+    ActionRule,
+    Backup,
+    CandidateRule,
+    ElementRule,
+    SiteState,
+    SiteStates,
+)
+from hindcast.core.domain.action import ACTIONS, Action
+from hindcast.core.domain.observation import Node, Page
+from hindcast.core.errors import EngineFailed
+from hindcast.core.grammar.answer_constraints import ActionChoice
+from hindcast.core.grammar.answer_parser import parse_answer
+from hindcast.core.models.policy import load_policy
+from hindcast.core.settings.schema import ScaffoldSettings
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=24) | st.sampled_from(
     [

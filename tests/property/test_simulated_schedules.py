@@ -28,11 +28,17 @@ from simulation.schedules import (
 )
 from virtual_time import EverybodyWaits, Lane, VirtualLoop, clock_s, run_virtually
 
-import actors.episodes.actor as actor_role
-import actors.queue_worker as working_off
-from app.system.supervisor import STOP_AFTER_S
-from core.rl.combined_state import CRITIC, POLICY
-from events.catalogue import BatchPlanned, EpisodeAbandoned, EpisodeEnded, EpisodeStarted, WeightsPublished
+import hindcast.actors.episodes.actor as actor_role
+import hindcast.actors.queue_worker as working_off
+from hindcast.app.system.supervisor import STOP_AFTER_S
+from hindcast.core.rl.combined_state import CRITIC, POLICY
+from hindcast.events.catalogue import (
+    BatchPlanned,
+    EpisodeAbandoned,
+    EpisodeEnded,
+    EpisodeStarted,
+    WeightsPublished,
+)
 
 CHUNK = 25
 FETCH_S = actor_role.FETCH_S

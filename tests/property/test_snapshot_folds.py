@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from simulation.schedules import REHEARSING, Outcome, play, stage
 from test_curriculum_admission import SHAPES, Chance
 
-from actors.curriculum.projection import CurriculumProjection
-from actors.curriculum.snapshots import curriculum_kind
-from core.settings.schema import Settings
-from events.envelope import Recorded
-from events.log.hash_chain import ChainChecker
-from events.log.projection import fold
-from learner.batch_plan import plan, sweep
-from learner.buffer.replay_buffer import ReplayBuffer
-from learner.buffer.snapshots import LEARNER, FoldedLog
+from hindcast.actors.curriculum.projection import CurriculumProjection
+from hindcast.actors.curriculum.snapshots import curriculum_kind
+from hindcast.core.settings.schema import Settings
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.hash_chain import ChainChecker
+from hindcast.events.log.projection import fold
+from hindcast.learner.batch_plan import plan, sweep
+from hindcast.learner.buffer.replay_buffer import ReplayBuffer
+from hindcast.learner.buffer.snapshots import LEARNER, FoldedLog
 
 CUTS = 6
 """Per log."""

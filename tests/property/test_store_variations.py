@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from store_visitor import demonstrate, running_store
 
-from actors.environments.base import GoalSpace
-from actors.environments.store.control import VisitRecord
-from actors.environments.store.evaluators import evaluate
-from actors.environments.store.families import FAMILIES
-from actors.environments.store.goals.reachability import ending_of
-from actors.environments.store.goals.variations import CHANGES, NEIGHBOURS
-from actors.environments.store.goals.visits import VISITS, StartPage
-from actors.environments.store.initial_state import opening_state
-from actors.environments.store.tasks import StoreTasks
-from core.domain.evidence import Evidence
-from core.domain.task import Task
-from core.settings.schema import SiteSettings
+from hindcast.actors.environments.base import GoalSpace
+from hindcast.actors.environments.store.control import VisitRecord
+from hindcast.actors.environments.store.evaluators import evaluate
+from hindcast.actors.environments.store.families import FAMILIES
+from hindcast.actors.environments.store.goals.reachability import ending_of
+from hindcast.actors.environments.store.goals.variations import CHANGES, NEIGHBOURS
+from hindcast.actors.environments.store.goals.visits import VISITS, StartPage
+from hindcast.actors.environments.store.initial_state import opening_state
+from hindcast.actors.environments.store.tasks import StoreTasks
+from hindcast.core.domain.evidence import Evidence
+from hindcast.core.domain.task import Task
+from hindcast.core.settings.schema import SiteSettings
 
 SETTINGS = SiteSettings(products=60)
 TASKS = StoreTasks(SETTINGS)

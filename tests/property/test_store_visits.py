@@ -9,14 +9,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from store_visitor import Visitor, running_store
 
-from actors.environments.store.control import VisitRecord
-from actors.environments.store.evaluators import achieved_goals, evaluate
-from actors.environments.store.families import FAMILIES
-from actors.environments.store.session import apply
-from actors.environments.store.tasks import StoreTasks
-from core.domain.evidence import Evidence
-from core.domain.task import Task
-from core.settings.schema import SiteSettings
+from hindcast.actors.environments.store.control import VisitRecord
+from hindcast.actors.environments.store.evaluators import achieved_goals, evaluate
+from hindcast.actors.environments.store.families import FAMILIES
+from hindcast.actors.environments.store.session import apply
+from hindcast.actors.environments.store.tasks import StoreTasks
+from hindcast.core.domain.evidence import Evidence
+from hindcast.core.domain.task import Task
+from hindcast.core.settings.schema import SiteSettings
 
 SETTINGS = SiteSettings(products=60)
 TASKS = StoreTasks(SETTINGS)

@@ -13,11 +13,11 @@ from simulation.schedules import REHEARSING, play, stage
 from synthetic_run import recorded_run
 from training_story import Bench, Member, bench, copy_of, folder_of, informative, learn, tell
 
-from core.domain.arrays import pack_ids, pack_positions
-from core.domain.evidence import Judgment
-from core.grammar.allowed_tokens import pack_allowed
-from events.archive.archive_log import ArchiveLog
-from events.catalogue import (
+from hindcast.core.domain.arrays import pack_ids, pack_positions
+from hindcast.core.domain.evidence import Judgment
+from hindcast.core.grammar.allowed_tokens import pack_allowed
+from hindcast.events.archive.archive_log import ArchiveLog
+from hindcast.events.catalogue import (
     BlobReleased,
     CheckpointSaved,
     ControlApplied,
@@ -40,13 +40,13 @@ from events.catalogue import (
     WeightsAdopted,
     WeightsPublished,
 )
-from events.catalogue.verdict import JudgeIdentity
-from events.envelope import BlobRef, Fact, Stored
-from events.log.memory import MemoryLog
-from storage.archive.archiver import archive_blobs
-from storage.audit.audit import AuditReport, audit
-from storage.audit.defects import Defect
-from storage.audit.fold import Fold
+from hindcast.events.catalogue.verdict import JudgeIdentity
+from hindcast.events.envelope import BlobRef, Fact, Stored
+from hindcast.events.log.memory import MemoryLog
+from hindcast.storage.archive.archiver import archive_blobs
+from hindcast.storage.audit.audit import AuditReport, audit
+from hindcast.storage.audit.defects import Defect
+from hindcast.storage.audit.fold import Fold
 
 RULES = JudgeIdentity(name="rules", version="1")
 SOME = Judgment(outcome="success", reward=1.0, reason="")

@@ -27,19 +27,25 @@ from training_story import (
     what_was_learned,
 )
 
-from core.domain.arrays import pack_ids, unpack_floats, unpack_ids, unpack_positions
-from core.models.logprobs import SampleToScore, score
-from core.models.policy import load_policy
-from core.models.text_generation import TextGenerator
-from core.rl.combined_state import RELABELER
-from core.rl.held_out import is_held_out
-from core.settings.schema import RelabelerSettings, Settings
-from events.catalogue import BatchPlanned, EpisodeEnded, EpisodeRelabeled, UpdateApplied, WeightsPublished
-from events.catalogue.verdict import BackwardReading, JudgeIdentity
-from events.log.memory import MemoryLog
-from learner.numerics import configure
-from learner.verify.verify import verify
-from storage.blobs.store import BlobStore
+from hindcast.core.domain.arrays import pack_ids, unpack_floats, unpack_ids, unpack_positions
+from hindcast.core.models.logprobs import SampleToScore, score
+from hindcast.core.models.policy import load_policy
+from hindcast.core.models.text_generation import TextGenerator
+from hindcast.core.rl.combined_state import RELABELER
+from hindcast.core.rl.held_out import is_held_out
+from hindcast.core.settings.schema import RelabelerSettings, Settings
+from hindcast.events.catalogue import (
+    BatchPlanned,
+    EpisodeEnded,
+    EpisodeRelabeled,
+    UpdateApplied,
+    WeightsPublished,
+)
+from hindcast.events.catalogue.verdict import BackwardReading, JudgeIdentity
+from hindcast.events.log.memory import MemoryLog
+from hindcast.learner.numerics import configure
+from hindcast.learner.verify.verify import verify
+from hindcast.storage.blobs.store import BlobStore
 
 EVERY, END = 6, 0
 SAID = {1.0: [11, 12, END], 0.0: [13, END]}

@@ -24,14 +24,14 @@ from training_story import (
     what_was_learned,
 )
 
-from core.domain.arrays import pack_floats, unpack_floats
-from core.settings.schema import Settings
-from events.catalogue import BatchPlanned, RecipeChanged, SamplesSwept, StepTaken, UpdateApplied
-from events.envelope import Fact, Record
-from events.log.memory import MemoryLog
-from events.log.port import Expectation
-from learner.batch_plan import plan, sweep
-from learner.verify.verify import verify
+from hindcast.core.domain.arrays import pack_floats, unpack_floats
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import BatchPlanned, RecipeChanged, SamplesSwept, StepTaken, UpdateApplied
+from hindcast.events.envelope import Fact, Record
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.port import Expectation
+from hindcast.learner.batch_plan import plan, sweep
+from hindcast.learner.verify.verify import verify
 
 CLONED = {"cloning_updates": 1, "cloning_batch": 4, "minibatches": 1, "kl_coefficient": 0}
 SHOWN = Member(1.0, 2, version=-1, origin="demonstration")

@@ -15,20 +15,20 @@ from tiny_policy import write_tiny_policy
 from training_story import LEARNER, Member, Story, informative, tell
 from typer.testing import CliRunner
 
-from actors.judges.base import Opinion, verdict_key
-from actors.judges.registry import JUDGES
-from app.cli import app
-from app.runs.archive import archive_source
-from app.runs.archive_source import ArchiveSource
-from app.runs.fork import ForkResult, fork_run, settings_of_fork
-from app.runs.fork_prefix import fold_prefix
-from app.runs.runs import RunHandle, create_run, open_run
-from app.settings.configuration import resolve
-from core.domain.evidence import Evidence, Judgment
-from core.domain.task import Task
-from core.errors import CorruptEvent, ForeignLog, JudgeUnavailable, SettingsError
-from core.rl.combined_state import CRITIC
-from events.catalogue import (
+from hindcast.actors.judges.base import Opinion, verdict_key
+from hindcast.actors.judges.registry import JUDGES
+from hindcast.app.cli import app
+from hindcast.app.runs.archive import archive_source
+from hindcast.app.runs.archive_source import ArchiveSource
+from hindcast.app.runs.fork import ForkResult, fork_run, settings_of_fork
+from hindcast.app.runs.fork_prefix import fold_prefix
+from hindcast.app.runs.runs import RunHandle, create_run, open_run
+from hindcast.app.settings.configuration import resolve
+from hindcast.core.domain.evidence import Evidence, Judgment
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import CorruptEvent, ForeignLog, JudgeUnavailable, SettingsError
+from hindcast.core.rl.combined_state import CRITIC
+from hindcast.events.catalogue import (
     BatchPlanned,
     BlobReleased,
     EpisodeAbandoned,
@@ -37,20 +37,20 @@ from events.catalogue import (
     UpdateApplied,
     WeightsPublished,
 )
-from events.catalogue.run import RunStarted
-from events.catalogue.verdict import JudgeIdentity
-from events.envelope import BlobRef, Recorded
-from events.jetstream.accounts import LOG_ACCOUNT
-from events.log.publisher import Publisher
-from events.log.reader import read
-from learner.buffer.state import AuxiliaryModelState, BufferState
-from learner.loop import LearnerReport, run_learner
-from learner.verify.verify import VerifyReport, verify
-from storage.blobs.store import BlobStore
-from storage.readmodel.comparison import compare_runs
-from storage.readmodel.queries import run_summary
-from storage.readmodel.rebuild import rebuild
-from storage.readmodel.tables import runs
+from hindcast.events.catalogue.run import RunStarted
+from hindcast.events.catalogue.verdict import JudgeIdentity
+from hindcast.events.envelope import BlobRef, Recorded
+from hindcast.events.jetstream.accounts import LOG_ACCOUNT
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import read
+from hindcast.learner.buffer.state import AuxiliaryModelState, BufferState
+from hindcast.learner.loop import LearnerReport, run_learner
+from hindcast.learner.verify.verify import VerifyReport, verify
+from hindcast.storage.blobs.store import BlobStore
+from hindcast.storage.readmodel.comparison import compare_runs
+from hindcast.storage.readmodel.queries import run_summary
+from hindcast.storage.readmodel.rebuild import rebuild
+from hindcast.storage.readmodel.tables import runs
 
 PARENT = "parent"
 
@@ -523,7 +523,7 @@ async def test_an_outage_of_the_forks_judge_is_no_verdict_and_the_same_command_g
 ) -> None:
     far = OutOfReach()
     monkeypatch.setitem(JUDGES, "far", far)
-    monkeypatch.setattr("app.runs.fork.OUTAGE_PAUSES_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr("hindcast.app.runs.fork.OUTAGE_PAUSES_S", (0.0, 0.0, 0.0))
     async with parent.connect_log():
         story = Story(Path(parent.settings.policy.base), seed=11)
         story.groups = 200

@@ -21,9 +21,9 @@ from training_story import (
     tell,
 )
 
-from core.domain.arrays import pack_ids, unpack_ids
-from core.settings.schema import Settings
-from events.catalogue import (
+from hindcast.core.domain.arrays import pack_ids, unpack_ids
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import (
     BatchPlanned,
     EpisodeEnded,
     EpisodeRelabeled,
@@ -31,10 +31,10 @@ from events.catalogue import (
     SamplesSwept,
     StepTaken,
 )
-from events.catalogue.verdict import JudgeIdentity, Relabel, RewrittenPrompt
-from events.log.memory import MemoryLog
-from learner.verify.verify import verify
-from storage.blobs.store import BlobStore
+from hindcast.events.catalogue.verdict import JudgeIdentity, Relabel, RewrittenPrompt
+from hindcast.events.log.memory import MemoryLog
+from hindcast.learner.verify.verify import verify
+from hindcast.storage.blobs.store import BlobStore
 
 SETTINGS = settings_with(
     algorithm="hsl", hsl_episodes=2, hsl_batch=3, hsl_memory=4, kl_coefficient=0, tokens_per_forward=512

@@ -11,18 +11,18 @@ from peft import PeftModel
 from safetensors.torch import load, save
 from training_story import Bench, bench, events_of, learn, settings_with
 
-from app.system.progress import Progress
-from core.errors import ModelFileError
-from core.models.adapter import adapter_of
-from core.models.adapter_file import adapter_config, write_adapter_folder
-from core.models.logprobs import SampleToScore, score
-from core.models.policy import load_policy, load_weights, weights_of
-from events.catalogue import CheckpointSaved, MismatchExceeded, UpdateApplied, WeightsPublished
-from events.envelope import BlobRef
-from learner.verify.tolerance import weights_distance
-from learner.verify.verify import verify
-from storage.audit.audit import audit
-from storage.checkpoints import load_checkpoint
+from hindcast.app.system.progress import Progress
+from hindcast.core.errors import ModelFileError
+from hindcast.core.models.adapter import adapter_of
+from hindcast.core.models.adapter_file import adapter_config, write_adapter_folder
+from hindcast.core.models.logprobs import SampleToScore, score
+from hindcast.core.models.policy import load_policy, load_weights, weights_of
+from hindcast.events.catalogue import CheckpointSaved, MismatchExceeded, UpdateApplied, WeightsPublished
+from hindcast.events.envelope import BlobRef
+from hindcast.learner.verify.tolerance import weights_distance
+from hindcast.learner.verify.verify import verify
+from hindcast.storage.audit.audit import audit
+from hindcast.storage.checkpoints import load_checkpoint
 
 LORA: dict[str, Any] = {"lora_rank": 4, "lora_alpha": 8, "learning_rate": 0.02}
 ASKED = [SampleToScore([11, 40, 77, 12, 90], [33, 21, 8]), SampleToScore([14, 13], [150])]

@@ -24,9 +24,9 @@ from training_story import (
     what_was_learned,
 )
 
-from core.errors import BlobMissing, ExpectationFailed, ForeignLog, ReplayDiverged
-from core.settings.schema import Settings
-from events.catalogue import (
+from hindcast.core.errors import BlobMissing, ExpectationFailed, ForeignLog, ReplayDiverged
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import (
     BatchPlanned,
     BlobReleased,
     CheckpointSaved,
@@ -35,12 +35,12 @@ from events.catalogue import (
     WaitExceeded,
     WeightsPublished,
 )
-from events.envelope import Fact, Record, Stored
-from events.log.memory import MemoryLog
-from events.log.port import Ancestor, Expectation, LogIdentity
-from learner.loop import LearnerReport
-from learner.training import Training
-from learner.verify.verify import verify
+from hindcast.events.envelope import Fact, Record, Stored
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.port import Ancestor, Expectation, LogIdentity
+from hindcast.learner.loop import LearnerReport
+from hindcast.learner.training import Training
+from hindcast.learner.verify.verify import verify
 
 SMALL = {"keep_checkpoints": 1, "keep_weights": 1, "checkpoint_every": 2}
 
@@ -252,7 +252,9 @@ class TestCheckpoints:
     ) -> None:
         made = await bench(tmp_path, settings=settings_with(checkpoint_every=10))
         await learn(made, until=3)
-        monkeypatch.setattr("learner.trained_model.BETAS", (0.5, 0.999))  # as if the code had changed
+        monkeypatch.setattr(
+            "hindcast.learner.trained_model.BETAS", (0.5, 0.999)
+        )  # as if the code had changed
         with pytest.raises(
             ReplayDiverged, match=r"position \d+ does not come out as recorded: weights.*Ways out"
         ):

@@ -12,10 +12,10 @@ from conftest import Connect, LiveBroker
 from tiny_policy import write_tiny_policy
 from training_story import Story, informative, settings_with, tell
 
-from core.settings.schema import LogSettings
-from events.jetstream.accounts import PUBLISHES
-from events.jetstream.stream_log import JetStreamLog
-from storage.blobs.store import BlobStore
+from hindcast.core.settings.schema import LogSettings
+from hindcast.events.jetstream.accounts import PUBLISHES
+from hindcast.events.jetstream.stream_log import JetStreamLog
+from hindcast.storage.blobs.store import BlobStore
 
 WAIT_S = 90.0
 PROGRAM = Path(__file__).parents[1] / "learner_process.py"

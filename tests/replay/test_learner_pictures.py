@@ -23,18 +23,18 @@ from training_story import (
 )
 from vision_model import write_vision_model
 
-from core.domain.arrays import pack_floats, pack_ids, unpack_ids
-from core.domain.screen import Box, Mark
-from core.errors import BlobMissing
-from core.models.logprobs import SampleToScore, score
-from core.models.policy import encode_weights, load_policy, load_weights, weights_of
-from core.models.vision import ImageProcessor, is_of_tower
-from events.catalogue import StepTaken, UpdateApplied, WeightsPublished
-from events.catalogue.episode import Screenshot, ShownPicture
-from events.log.memory import MemoryLog
-from learner.numerics import configure
-from learner.verify.verify import verify
-from storage.blobs.store import BlobStore
+from hindcast.core.domain.arrays import pack_floats, pack_ids, unpack_ids
+from hindcast.core.domain.screen import Box, Mark
+from hindcast.core.errors import BlobMissing
+from hindcast.core.models.logprobs import SampleToScore, score
+from hindcast.core.models.policy import encode_weights, load_policy, load_weights, weights_of
+from hindcast.core.models.vision import ImageProcessor, is_of_tower
+from hindcast.events.catalogue import StepTaken, UpdateApplied, WeightsPublished
+from hindcast.events.catalogue.episode import Screenshot, ShownPicture
+from hindcast.events.log.memory import MemoryLog
+from hindcast.learner.numerics import configure
+from hindcast.learner.verify.verify import verify
+from hindcast.storage.blobs.store import BlobStore
 
 
 class IllustratedStory(Story):

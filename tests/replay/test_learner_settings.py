@@ -11,12 +11,12 @@ from test_hindsight import relabelled
 from test_learner_loop import Killed, Watched, die
 from training_story import LEARNER, Bench, Member, Told, bench, events_of, learn, tell
 
-from core.rl.replay_filter import PHASED
-from core.settings.schema import Settings
-from events.catalogue import UpdateApplied, WaitExceeded
-from events.registry import BY_CLASS
-from events.subjects import family_wildcard, matches
-from learner.verify.verify import verify
+from hindcast.core.rl.replay_filter import PHASED
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import UpdateApplied, WaitExceeded
+from hindcast.events.registry import BY_CLASS
+from hindcast.events.subjects import family_wildcard, matches
+from hindcast.learner.verify.verify import verify
 
 SEEDS = 6
 SEEDS_PHASED = 2

@@ -21,12 +21,12 @@ from training_story import (
 )
 from watched_reads import watch_reads
 
-from core.settings.schema import Settings
-from events.catalogue import BlobReleased, CheckpointSaved, SnapshotSaved, UpdateApplied
-from learner.buffer.snapshots import LEARNER as KIND
-from learner.buffer.snapshots import FoldedLog
-from learner.retention import KEEP_SNAPSHOTS
-from learner.verify.verify import verify
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import BlobReleased, CheckpointSaved, SnapshotSaved, UpdateApplied
+from hindcast.learner.buffer.snapshots import LEARNER as KIND
+from hindcast.learner.buffer.snapshots import FoldedLog
+from hindcast.learner.retention import KEEP_SNAPSHOTS
+from hindcast.learner.verify.verify import verify
 
 SETTINGS = Settings.model_validate(
     {

@@ -11,15 +11,15 @@ from typing import Any
 from safetensors.numpy import load
 from training_story import QUICK, Bench, bench, events_of, folder_of, learn, settings_with
 
-from events.catalogue import BlobReleased, CheckpointSaved, UpdateApplied, WeightsPublished
-from events.log.publisher import Publisher
-from learner.distributed.leader import EndOrder, MakeLeading
-from learner.distributed.rendezvous import Place, joined, open_store
-from learner.loop import LearnerReport, run_learner
-from learner.numerics import configure
-from learner.verify.tolerance import weights_distance
-from learner.verify.verify import verify
-from storage.checkpoints import load_checkpoint
+from hindcast.events.catalogue import BlobReleased, CheckpointSaved, UpdateApplied, WeightsPublished
+from hindcast.events.log.publisher import Publisher
+from hindcast.learner.distributed.leader import EndOrder, MakeLeading
+from hindcast.learner.distributed.rendezvous import Place, joined, open_store
+from hindcast.learner.loop import LearnerReport, run_learner
+from hindcast.learner.numerics import configure
+from hindcast.learner.verify.tolerance import weights_distance
+from hindcast.learner.verify.verify import verify
+from hindcast.storage.checkpoints import load_checkpoint
 
 TOLERANCE = 1e-4
 """Of numbers, as `learner.verify.tolerance` measures them, and of the weights' distance."""

@@ -28,26 +28,26 @@ from training_story import (
     what_was_learned,
 )
 
-from actors.published_versions import find_newest
-from core.domain.arrays import pack_ids, unpack_positions
-from core.domain.evidence import Judgment
-from core.models.orm import OutcomeModel
-from core.rl.combined_state import ORM, POLICY
-from core.rl.held_out import is_held_out
-from core.settings.schema import Settings
-from events.catalogue import (
+from hindcast.actors.published_versions import find_newest
+from hindcast.core.domain.arrays import pack_ids, unpack_positions
+from hindcast.core.domain.evidence import Judgment
+from hindcast.core.models.orm import OutcomeModel
+from hindcast.core.rl.combined_state import ORM, POLICY
+from hindcast.core.rl.held_out import is_held_out
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import (
     BatchPlanned,
     CheckpointSaved,
     EpisodeJudged,
     UpdateApplied,
     WeightsPublished,
 )
-from events.catalogue.verdict import JudgeIdentity, Reading
-from events.log.memory import MemoryLog
-from learner.buffer.replay_buffer import ReplayBuffer
-from learner.numerics import configure
-from learner.verify.verify import verify
-from storage.blobs.store import BlobStore
+from hindcast.events.catalogue.verdict import JudgeIdentity, Reading
+from hindcast.events.log.memory import MemoryLog
+from hindcast.learner.buffer.replay_buffer import ReplayBuffer
+from hindcast.learner.numerics import configure
+from hindcast.learner.verify.verify import verify
+from hindcast.storage.blobs.store import BlobStore
 
 EVERY = 8
 

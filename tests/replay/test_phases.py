@@ -25,9 +25,9 @@ from training_story import (
     what_was_learned,
 )
 
-from core.domain.arrays import pack_floats, unpack_floats, unpack_positions
-from core.settings.schema import Settings
-from events.catalogue import (
+from hindcast.core.domain.arrays import pack_floats, unpack_floats, unpack_positions
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import (
     BatchPlanned,
     CheckpointSaved,
     RecipeChanged,
@@ -35,8 +35,8 @@ from events.catalogue import (
     UpdateApplied,
     WeightsPublished,
 )
-from learner.batch_plan import sweep
-from learner.verify.verify import verify
+from hindcast.learner.batch_plan import sweep
+from hindcast.learner.verify.verify import verify
 
 PHASED = {
     "phase_episodes": 4,

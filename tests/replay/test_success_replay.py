@@ -23,10 +23,10 @@ from training_story import (
     what_was_learned,
 )
 
-from events.catalogue import BatchPlanned, UpdateApplied
-from events.log.memory import MemoryLog
-from learner.verify.verify import verify
-from storage.blobs.store import BlobStore
+from hindcast.events.catalogue import BatchPlanned, UpdateApplied
+from hindcast.events.log.memory import MemoryLog
+from hindcast.learner.verify.verify import verify
+from hindcast.storage.blobs.store import BlobStore
 
 SETTINGS = settings_with(
     group_batch=1,

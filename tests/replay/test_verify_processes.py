@@ -17,12 +17,12 @@ from archive_story import open_writer
 from system import COMMAND, ROOT
 from training_story import bench, learn, settings_with
 
-from app.replay.recomputers import Assignment, RecomputingFailed, recomputing_processes
-from core.errors import BlobMissing
-from core.settings.schema import Settings
-from events.archive.archive_log import ArchiveLog
-from learner.verify.survey import BASE, LogStretch
-from storage.archive.archiver import Archiver
+from hindcast.app.replay.recomputers import Assignment, RecomputingFailed, recomputing_processes
+from hindcast.core.errors import BlobMissing
+from hindcast.core.settings.schema import Settings
+from hindcast.events.archive.archive_log import ArchiveLog
+from hindcast.learner.verify.survey import BASE, LogStretch
+from hindcast.storage.archive.archiver import Archiver
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 WAIT_S = 120.0
@@ -136,7 +136,7 @@ class TestOneProcess:
     def test_ends_when_its_parent_is_killed(self, folder: Path) -> None:
         program = (
             "import asyncio, sys\n"
-            "from app.replay.recomputers import Assignment, ProcessRecomputer\n"
+            "from hindcast.app.replay.recomputers import Assignment, ProcessRecomputer\n"
             "async def go():\n"
             f"    one = await ProcessRecomputer.start(Assignment(run={str(folder)!r}, code_rev='', tolerance=None))\n"
             "    print(one.pid, flush=True)\n"

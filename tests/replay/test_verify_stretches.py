@@ -11,17 +11,17 @@ import torch
 from forging import all_of, forge, with_field
 from training_story import Bench, bench, copy_of, events_of, learn, settings_with
 
-from core.domain.arrays import unpack_positions
-from core.errors import BlobMissing, ForeignLog
-from events.catalogue import BatchPlanned, CheckpointSaved, RunStarted, UpdateApplied
-from events.envelope import Fact, Recorded
-from events.log.memory import MemoryLog
-from learner.numerics import configure
-from learner.training import Training
-from learner.verify.log_recomputer import LogRecomputer, StretchReport
-from learner.verify.survey import LogStretch, RecomputationStart, survey
-from learner.verify.verify import VerifyReport, verify
-from storage.checkpoints import save_checkpoint
+from hindcast.core.domain.arrays import unpack_positions
+from hindcast.core.errors import BlobMissing, ForeignLog
+from hindcast.events.catalogue import BatchPlanned, CheckpointSaved, RunStarted, UpdateApplied
+from hindcast.events.envelope import Fact, Recorded
+from hindcast.events.log.memory import MemoryLog
+from hindcast.learner.numerics import configure
+from hindcast.learner.training import Training
+from hindcast.learner.verify.log_recomputer import LogRecomputer, StretchReport
+from hindcast.learner.verify.survey import LogStretch, RecomputationStart, survey
+from hindcast.learner.verify.verify import VerifyReport, verify
+from hindcast.storage.checkpoints import save_checkpoint
 
 BATCHES = 4
 

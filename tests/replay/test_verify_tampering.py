@@ -11,10 +11,10 @@ import pytest
 from forging import all_of, forge, put, with_field
 from training_story import QUICK, RUN, Bench, bench, copy_of, events_of, folder_of, learn, settings_with
 
-from core.domain.arrays import pack_floats, pack_ids, unpack_floats, unpack_ids, unpack_positions
-from core.domain.evidence import Judgment
-from core.errors import BlobMissing, ForeignLog, UnknownVersion
-from events.catalogue import (
+from hindcast.core.domain.arrays import pack_floats, pack_ids, unpack_floats, unpack_ids, unpack_positions
+from hindcast.core.domain.evidence import Judgment
+from hindcast.core.errors import BlobMissing, ForeignLog, UnknownVersion
+from hindcast.events.catalogue import (
     BatchPlanned,
     CheckpointSaved,
     EpisodeJudged,
@@ -26,11 +26,11 @@ from events.catalogue import (
     UpdateApplied,
     WeightsPublished,
 )
-from events.codec import decode_envelope, encode
-from events.envelope import BlobRef, Fact, Recorded, Stored
-from events.log.memory import MemoryLog
-from events.log.publisher import Publisher
-from learner.verify.verify import Divergence, VerifyReport, verify
+from hindcast.events.codec import decode_envelope, encode
+from hindcast.events.envelope import BlobRef, Fact, Recorded, Stored
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.learner.verify.verify import Divergence, VerifyReport, verify
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,12 @@ from forging import all_of, forge, with_field
 from safetensors.numpy import save
 from training_story import Bench, bench, copy_of, learn, settings_with
 
-from core.domain.arrays import pack_floats, unpack_floats
-from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
-from events.envelope import Fact
-from learner.training import Training
-from learner.verify.tolerance import POLICY, deviation, incomparable, weights_distance
-from learner.verify.verify import VerifyReport, verify
+from hindcast.core.domain.arrays import pack_floats, unpack_floats
+from hindcast.events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
+from hindcast.events.envelope import Fact
+from hindcast.learner.training import Training
+from hindcast.learner.verify.tolerance import POLICY, deviation, incomparable, weights_distance
+from hindcast.learner.verify.verify import VerifyReport, verify
 
 DRIFT = 3e-7
 

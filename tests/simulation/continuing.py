@@ -17,32 +17,32 @@ import msgspec
 from archive_story import QuickDisk
 from virtual_time import clock_s
 
-import app.runs.fork as forking
-import app.system.judges as judges
-from app.runs.fork_prefix import fold_prefix
-from core.rl.combined_state import POLICY
-from core.settings.schema import Settings
-from events.archive.archive_log import ArchiveLog
-from events.archive.continued_log import ContinuedLog
-from events.archive.writer import ArchiveWriter
-from events.catalogue import ControlRequested, RunForked, RunResumed, UpdateApplied
-from events.codec import decode, decode_envelope
-from events.envelope import Fact, Recorded, Stored
-from events.log.joined_log import JoinedLog
-from events.log.memory import Faults
-from events.log.port import EventLog
-from events.log.publisher import Publisher
-from events.log.run_identity import beginning
-from learner.verify.verify import VerifyReport, verify
+import hindcast.app.runs.fork as forking
+import hindcast.app.system.judges as judges
+from hindcast.app.runs.fork_prefix import fold_prefix
+from hindcast.core.rl.combined_state import POLICY
+from hindcast.core.settings.schema import Settings
+from hindcast.events.archive.archive_log import ArchiveLog
+from hindcast.events.archive.continued_log import ContinuedLog
+from hindcast.events.archive.writer import ArchiveWriter
+from hindcast.events.catalogue import ControlRequested, RunForked, RunResumed, UpdateApplied
+from hindcast.events.codec import decode, decode_envelope
+from hindcast.events.envelope import Fact, Recorded, Stored
+from hindcast.events.log.joined_log import JoinedLog
+from hindcast.events.log.memory import Faults
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.run_identity import beginning
+from hindcast.learner.verify.verify import VerifyReport, verify
+from hindcast.storage.archive.archiver import Archiver
+from hindcast.storage.archive.check import check_whole
+from hindcast.storage.archive.log_mover import Mover, OpenEpisodes
+from hindcast.storage.audit.audit import Ancestor, AuditReport, audit
+from hindcast.storage.blobs.page_retention import PageKeeper
 from simulation import processes
 from simulation.links import Broker, Connection, MemoryBlobs
 from simulation.processes import Process, Role, Site, publishing
 from simulation.stand_ins import JUDGE, DigestTrainer, Mishaps
-from storage.archive.archiver import Archiver
-from storage.archive.check import check_whole
-from storage.archive.log_mover import Mover, OpenEpisodes
-from storage.audit.audit import Ancestor, AuditReport, audit
-from storage.blobs.page_retention import PageKeeper
 
 LONGEST_PAUSE_S = 35.0
 """Longer than anybody stands still here between storing a page and naming it."""
@@ -147,7 +147,7 @@ async def look_back(
         await taking.run(follow=False)
     finally:
         writer.close()
-    with patch("storage.archive.check.archive_blobs", lambda _: copies):
+    with patch("hindcast.storage.archive.check.archive_blobs", lambda _: copies):
         defects = check_whole(folder).defects
     archived = await ArchiveLog(folder).read(after=0, limit=100_000)
     audited = await audit(log, site.blobs, depth="exist")  # type: ignore[arg-type]

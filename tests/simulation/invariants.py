@@ -5,9 +5,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from core.domain.arrays import unpack_floats, unpack_ids, unpack_positions
-from core.rl.combined_state import CRITIC, POLICY
-from events.catalogue import (
+from hindcast.core.domain.arrays import unpack_floats, unpack_ids, unpack_positions
+from hindcast.core.rl.combined_state import CRITIC, POLICY
+from hindcast.events.catalogue import (
     BatchPlanned,
     BlobReleased,
     EpisodeAbandoned,
@@ -24,9 +24,9 @@ from events.catalogue import (
     WeightsAdopted,
     WeightsPublished,
 )
-from events.catalogue.training import PlannedEpisode
-from events.envelope import Fact
-from events.log.projection import fold
+from hindcast.events.catalogue.training import PlannedEpisode
+from hindcast.events.envelope import Fact
+from hindcast.events.log.projection import fold
 from simulation.schedules import Outcome, Tally, updates_of
 from simulation.stand_ins import BASE_WEIGHTS, logprob_under
 

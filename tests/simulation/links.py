@@ -9,16 +9,16 @@ from random import Random
 import msgspec
 from virtual_time import Lane, VirtualLoop
 
-from core.errors import BlobMissing, BrokerUnreachable, CorruptEvent
-from core.ids import digest_hex
-from events.envelope import BlobRef, Record, Stored
-from events.jetstream.consumers import BrokerConsumer
-from events.log.append_once import Outcome, OutcomeUnknown, append_once
-from events.log.memory import Faults, MemoryLog
-from events.log.memory_queue import _Lease
-from events.log.port import Expectation, LogIdentity
-from events.log.work_queue import Delivery, Handle, WorkQueue
-from events.subjects import matches
+from hindcast.core.errors import BlobMissing, BrokerUnreachable, CorruptEvent
+from hindcast.core.ids import digest_hex
+from hindcast.events.envelope import BlobRef, Record, Stored
+from hindcast.events.jetstream.consumers import BrokerConsumer
+from hindcast.events.log.append_once import Outcome, OutcomeUnknown, append_once
+from hindcast.events.log.memory import Faults, MemoryLog
+from hindcast.events.log.memory_queue import _Lease
+from hindcast.events.log.port import Expectation, LogIdentity
+from hindcast.events.log.work_queue import Delivery, Handle, WorkQueue
+from hindcast.events.subjects import matches
 
 REPLY_S = 1.0
 """After this long without a reply the outcome of an append is unknown."""

@@ -10,21 +10,21 @@ from typing import Any
 from curriculum_story import SOURCES
 from virtual_time import Lane, VirtualLoop, clock_ns
 
-from actors.curriculum.role import run_curriculum
-from actors.episodes.actor import run_actor
-from actors.judges.role import run_judge
-from core.errors import (
+from hindcast.actors.curriculum.role import run_curriculum
+from hindcast.actors.episodes.actor import run_actor
+from hindcast.actors.judges.role import run_judge
+from hindcast.core.errors import (
     BrokerUnreachable,
     BrowserUnavailable,
     EngineFailed,
     ExpectationFailed,
     LogFull,
 )
-from core.settings.schema import Settings
-from events.archive.errors import ArchiveBusy
-from events.log.consumer import ConsumerStopped, Effect, consume
-from events.log.publisher import Publisher
-from learner.loop import run_learner
+from hindcast.core.settings.schema import Settings
+from hindcast.events.archive.errors import ArchiveBusy
+from hindcast.events.log.consumer import ConsumerStopped, Effect, consume
+from hindcast.events.log.publisher import Publisher
+from hindcast.learner.loop import run_learner
 from simulation.links import Broker, Connection, MemoryBlobs
 from simulation.stand_ins import DEMONSTRATORS, JUDGE, Mishaps, ScriptedEngine, ScriptedHost, SlowTrainer
 

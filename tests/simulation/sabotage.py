@@ -14,34 +14,34 @@ from unittest.mock import patch
 
 import msgspec
 
-import actors.curriculum.requests as requests
-import actors.curriculum.role as curriculum_role
-import actors.judges.role as judge_role
-import core.rl.staleness
-import learner.batch_plan as planning
-import learner.buffer.group_completion as settling
-import learner.loop as loop
-from actors.curriculum.leases import LeaseTimer
-from actors.episodes.attempt import AttemptContext
-from core.domain.evidence import Judgment
-from core.ids import digest_hex
-from core.settings.schema import LearnerSettings
-from events.catalogue import SamplesSwept, WeightsPublished
-from events.envelope import BlobRef, Fact
-from events.log.append_once import AlreadyStored, Committed, OutcomeUnknown, append_once
-from events.log.joined_log import JoinedLog
-from events.log.publisher import Publisher
-from events.registry import BY_CLASS
-from learner.buffer.phases import ReplayedEpisode, replayed
-from learner.buffer.state import BufferState
-from learner.verify.recomputation import Recomputation
+import hindcast.actors.curriculum.requests as requests
+import hindcast.actors.curriculum.role as curriculum_role
+import hindcast.actors.judges.role as judge_role
+import hindcast.core.rl.staleness
+import hindcast.learner.batch_plan as planning
+import hindcast.learner.buffer.group_completion as settling
+import hindcast.learner.loop as loop
+from hindcast.actors.curriculum.leases import LeaseTimer
+from hindcast.actors.episodes.attempt import AttemptContext
+from hindcast.core.domain.evidence import Judgment
+from hindcast.core.ids import digest_hex
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.events.catalogue import SamplesSwept, WeightsPublished
+from hindcast.events.envelope import BlobRef, Fact
+from hindcast.events.log.append_once import AlreadyStored, Committed, OutcomeUnknown, append_once
+from hindcast.events.log.joined_log import JoinedLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.registry import BY_CLASS
+from hindcast.learner.buffer.phases import ReplayedEpisode, replayed
+from hindcast.learner.buffer.state import BufferState
+from hindcast.learner.verify.recomputation import Recomputation
+from hindcast.storage.archive.log_mover import Mover
+from hindcast.storage.blobs.wanted_pages import PageWindow
+from hindcast.storage.snapshots import SnapshotKind
 from simulation.invariants import Admission, check
 from simulation.links import Broker, Connection
 from simulation.schedules import ARCHIVED, PHASED, View, play
 from simulation.stand_ins import ScriptedEngine
-from storage.archive.log_mover import Mover
-from storage.blobs.wanted_pages import PageWindow
-from storage.snapshots import SnapshotKind
 
 
 class Sabotage(NamedTuple):
@@ -178,7 +178,7 @@ async def _caught_up_and_forgotten(self: Any, position: int) -> None:
         self._state.places.clear()
 
 
-_room, _capacity = core.rl.staleness.room, core.rl.staleness.capacity
+_room, _capacity = hindcast.core.rl.staleness.room, hindcast.core.rl.staleness.capacity
 
 
 async def _publish_before_the_blob(self: Any) -> None:
@@ -405,8 +405,8 @@ SABOTAGES = (
     Sabotage(
         "an outage of the judge counts as failure",
         lambda: [
-            patch("actors.judges.base.undecided", _failure),
-            patch("actors.judges.role.undecided", _failure),
+            patch("hindcast.actors.judges.base.undecided", _failure),
+            patch("hindcast.actors.judges.role.undecided", _failure),
         ],
         ("Broken: verdicts are facts about a judge",),
     ),
@@ -426,7 +426,7 @@ SABOTAGES = (
     Sabotage(
         "stale samples are trained on",
         lambda: [  # admission alone keeps small runs fresh enough, so it goes too, and who counts it looks away
-            patch("learner.planners.groups.too_old", lambda *_, **__: False),
+            patch("hindcast.learner.planners.groups.too_old", lambda *_, **__: False),
             patch.object(requests, "room", lambda **terms: _room(**{**terms, "eta": 9})),
             patch.object(requests, "capacity", lambda **terms: _capacity(**{**terms, "eta": 9})),
             patch.object(Admission, "under_way", lambda _: 0),
@@ -484,7 +484,7 @@ SABOTAGES = (
     ),
     Sabotage(
         "a demonstration that came after a phase's scores is replayed without one",
-        lambda: [patch("learner.planners.phases.replayed", _replay_without_scores)],
+        lambda: [patch("hindcast.learner.planners.phases.replayed", _replay_without_scores)],
         ("Broken: what was sampled is what is trained",),
         seeds=range(PHASED + 101, PHASED + 251),
     ),

@@ -21,9 +21,9 @@ import structlog
 from curriculum_story import Story, settings_of
 from virtual_time import EverybodyWaits, VirtualLoop, clock_s
 
-from core.rl.combined_state import POLICY
-from core.settings.schema import Settings
-from events.catalogue import (
+from hindcast.core.rl.combined_state import POLICY
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import (
     ControlApplied,
     ControlRequested,
     EpisodeAbandoned,
@@ -35,11 +35,11 @@ from events.catalogue import (
     RunStarted,
     UpdateApplied,
 )
-from events.envelope import Recorded
-from events.log.memory import Faults
-from events.log.projection import fold
-from events.log.reader import Checker
-from learner.verify.verify import VerifyReport, verify
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.memory import Faults
+from hindcast.events.log.projection import fold
+from hindcast.events.log.reader import Checker
+from hindcast.learner.verify.verify import VerifyReport, verify
 from simulation import processes
 from simulation.continuing import Continued, archiver, look_back, whole_log
 from simulation.links import Broker, Connection, MemoryBlobs
@@ -49,17 +49,17 @@ from simulation.stand_ins import BASE_WEIGHTS, DigestTrainer, Mishaps
 CALM_S = 600.0
 """Virtual time within which a run reaches its goal and comes to rest once nothing goes wrong any more."""
 QUICK = {
-    "actors.episodes.actor.FETCH_S": 9.0,
-    "actors.episodes.actor.HEARTBEAT_S": 3.0,
-    "actors.queue_worker.FETCH_S": 9.0,
-    "actors.queue_worker.WORKERS": 2,
-    "events.log.memory_queue.ACK_WAIT_S": 8.0,
-    "events.archive.archive_log.POLL_S": 5.0,
-    "storage.archive.archiver.LINGER_S": 1.0,
-    "storage.archive.archiver.SETTLE_S": 5.0,
-    "storage.archive.archiver.monotonic": clock_s,
-    "storage.archive.log_mover.MOVE_S": 2.0,
-    "storage.blobs.page_retention.PAUSE_S": 9.0,
+    "hindcast.actors.episodes.actor.FETCH_S": 9.0,
+    "hindcast.actors.episodes.actor.HEARTBEAT_S": 3.0,
+    "hindcast.actors.queue_worker.FETCH_S": 9.0,
+    "hindcast.actors.queue_worker.WORKERS": 2,
+    "hindcast.events.log.memory_queue.ACK_WAIT_S": 8.0,
+    "hindcast.events.archive.archive_log.POLL_S": 5.0,
+    "hindcast.storage.archive.archiver.LINGER_S": 1.0,
+    "hindcast.storage.archive.archiver.SETTLE_S": 5.0,
+    "hindcast.storage.archive.archiver.monotonic": clock_s,
+    "hindcast.storage.archive.log_mover.MOVE_S": 2.0,
+    "hindcast.storage.blobs.page_retention.PAUSE_S": 9.0,
 }
 """Constants of the roles, so that idle hours cost no callbacks and an acknowledgement that is missing shows soon."""
 

@@ -17,25 +17,25 @@ import numpy as np
 from curriculum_story import SOURCES
 from virtual_time import TakesTime
 
-from actors.engines.base import Constraint, Generation
-from actors.environments.base import ResetResult, StepOutcome, WindowImage
-from actors.judges.rules import RuleJudge
-from core.domain.action import Action, ParseFailure
-from core.domain.arrays import pack_floats
-from core.domain.evidence import Evidence, Judgment
-from core.domain.observation import Node, Observation, Page
-from core.domain.sampling import Sampling
-from core.domain.task import Task
-from core.errors import BrowserUnavailable, EngineFailed, EnvironmentFailed
-from core.ids import digest_hex
-from core.rl.combined_state import CRITIC, POLICY, combined
-from core.settings.schema import LearnerSettings
-from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
-from events.catalogue.training import SampleReport
-from events.envelope import BlobRef
-from learner.batch_plan import minibatches_of
-from learner.buffer.records import Batch, Sample
-from storage.checkpoints import BlobSink, Checkpoint, Counters, Saved, save_checkpoint
+from hindcast.actors.engines.base import Constraint, Generation
+from hindcast.actors.environments.base import ResetResult, StepOutcome, WindowImage
+from hindcast.actors.judges.rules import RuleJudge
+from hindcast.core.domain.action import Action, ParseFailure
+from hindcast.core.domain.arrays import pack_floats
+from hindcast.core.domain.evidence import Evidence, Judgment
+from hindcast.core.domain.observation import Node, Observation, Page
+from hindcast.core.domain.sampling import Sampling
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import BrowserUnavailable, EngineFailed, EnvironmentFailed
+from hindcast.core.ids import digest_hex
+from hindcast.core.rl.combined_state import CRITIC, POLICY, combined
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
+from hindcast.events.catalogue.training import SampleReport
+from hindcast.events.envelope import BlobRef
+from hindcast.learner.batch_plan import minibatches_of
+from hindcast.learner.buffer.records import Batch, Sample
+from hindcast.storage.checkpoints import BlobSink, Checkpoint, Counters, Saved, save_checkpoint
 
 BASE_WEIGHTS = b"weights of the base policy"
 FOR_EVER_S = 1e6

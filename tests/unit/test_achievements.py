@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from store_walk import TOKENIZER
 
-from core.domain.observation import Node, Page
-from core.prompts.achievement_prompt import (
+from hindcast.core.domain.observation import Node, Page
+from hindcast.core.prompts.achievement_prompt import (
     NOTHING,
     REQUEST,
     Achievement,

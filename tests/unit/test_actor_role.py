@@ -13,21 +13,21 @@ from simulation.stand_ins import LetterTokenizer
 from structlog.testing import capture_logs
 from virtual_time import clock_ns, clock_s, run_virtually
 
-from actors.engines.base import Constraint, Generation
-from actors.environments.base import ResetResult, StepOutcome, WindowImage
-from actors.episodes.actor import run_actor
-from core.domain.action import Action, ParseFailure
-from core.domain.arrays import unpack_floats, unpack_ids
-from core.domain.evidence import Evidence
-from core.domain.observation import Node, Observation, Page
-from core.domain.sampling import Sampling
-from core.domain.task import Task
-from core.errors import BrowserUnavailable, EnvironmentFailed
-from core.ids import digest_hex
-from core.prompts.chat_frame import STAND_IN
-from core.seeds import derive_seed
-from core.settings.schema import Settings
-from events.catalogue import (
+from hindcast.actors.engines.base import Constraint, Generation
+from hindcast.actors.environments.base import ResetResult, StepOutcome, WindowImage
+from hindcast.actors.episodes.actor import run_actor
+from hindcast.core.domain.action import Action, ParseFailure
+from hindcast.core.domain.arrays import unpack_floats, unpack_ids
+from hindcast.core.domain.evidence import Evidence
+from hindcast.core.domain.observation import Node, Observation, Page
+from hindcast.core.domain.sampling import Sampling
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import BrowserUnavailable, EnvironmentFailed
+from hindcast.core.ids import digest_hex
+from hindcast.core.prompts.chat_frame import STAND_IN
+from hindcast.core.seeds import derive_seed
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import (
     ControlRequested,
     EpisodeAbandoned,
     EpisodeEnded,
@@ -39,10 +39,10 @@ from events.catalogue import (
     WeightsAdopted,
     WeightsPublished,
 )
-from events.envelope import BlobRef, Fact, Recorded
-from events.log.memory import MemoryLog
-from events.log.publisher import Publisher
-from events.log.reader import read
+from hindcast.events.envelope import BlobRef, Fact, Recorded
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import read
 
 TASK = SOURCES["shop"].task("buy", 3)
 CLICK = '# Element: Buy [1]\ndo(action="Click", element="1")'

@@ -15,20 +15,20 @@ import pytest
 from recorded_home import make_home, tell
 from synthetic_run import Told
 
-from app.alerts import terminal
-from app.alerts.incidents import AlertMessage, Incidents
-from app.alerts.rules import AlertFold, AlertState, Incident, Thresholds
-from app.alerts.terminal import NAME, telling_alerts
-from app.alerts.watcher import TARGET, AlertSender, StandstillClock, lags_of, watch_alerts
-from app.alerts.webhook import WebhookFailed, post, require_webhook
-from app.attach.attachment import AttachmentSession, detached
-from app.attach.consumers import ConsumerRow
-from app.attach.store import ConsumerStore
-from app.runs.runs import RunHandle
-from core.domain.evidence import Evidence, Judgment
-from core.domain.task import Task
-from core.errors import SettingsError
-from events.catalogue import (
+from hindcast.app.alerts import terminal
+from hindcast.app.alerts.incidents import AlertMessage, Incidents
+from hindcast.app.alerts.rules import AlertFold, AlertState, Incident, Thresholds
+from hindcast.app.alerts.terminal import NAME, telling_alerts
+from hindcast.app.alerts.watcher import TARGET, AlertSender, StandstillClock, lags_of, watch_alerts
+from hindcast.app.alerts.webhook import WebhookFailed, post, require_webhook
+from hindcast.app.attach.attachment import AttachmentSession, detached
+from hindcast.app.attach.consumers import ConsumerRow
+from hindcast.app.attach.store import ConsumerStore
+from hindcast.app.runs.runs import RunHandle
+from hindcast.core.domain.evidence import Evidence, Judgment
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import SettingsError
+from hindcast.events.catalogue import (
     ControlRequested,
     EpisodeEnded,
     EpisodeJudged,
@@ -37,10 +37,10 @@ from events.catalogue import (
     QueueRepaired,
     UpdateApplied,
 )
-from events.catalogue.training import SampleReport
-from events.catalogue.verdict import JudgeIdentity
-from events.envelope import Envelope, Fact, Recorded
-from events.registry import BY_CLASS
+from hindcast.events.catalogue.training import SampleReport
+from hindcast.events.catalogue.verdict import JudgeIdentity
+from hindcast.events.envelope import Envelope, Fact, Recorded
+from hindcast.events.registry import BY_CLASS
 
 LIMITS = Thresholds(stretch=20, lag_s=10.0, still_s=30.0)
 TASK = Task(environment="store", family="buy", seed=1, instruction="", goal={}, max_steps=4)

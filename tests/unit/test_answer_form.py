@@ -4,12 +4,12 @@ import pytest
 from simulation.stand_ins import LetterTokenizer
 from transformers import PreTrainedTokenizerFast
 
-from core.domain.action import Action, ParseFailure
-from core.domain.observation import Node, Page
-from core.grammar.answer_form import first_answer_token, parse_form, put_in_form
-from core.models.folders import base_policy_folder
-from core.prompts.prompt import encode_answer
-from core.prompts.rationale import reason_for
+from hindcast.core.domain.action import Action, ParseFailure
+from hindcast.core.domain.observation import Node, Page
+from hindcast.core.grammar.answer_form import first_answer_token, parse_form, put_in_form
+from hindcast.core.models.folders import base_policy_folder
+from hindcast.core.prompts.prompt import encode_answer
+from hindcast.core.prompts.rationale import reason_for
 
 CLICK = '# Element: Buy [1]\ndo(action="Click", element="1")'
 PAGE = Page(

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from app.system.launch import Launch, write_launch
-from app.system.logs import LogStyle, style_of, tell
+from hindcast.app.system.launch import Launch, write_launch
+from hindcast.app.system.logs import LogStyle, style_of, tell
 
 ROOT = Path(__file__).parents[2]
 SPEAK = """
@@ -17,12 +17,12 @@ import logging, sys, warnings
 import structlog
 from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
-from app.system.logs import LogStyle, configure_logging
-from events.tracing import current_traceparent, span
+from hindcast.app.system.logs import LogStyle, configure_logging
+from hindcast.events.tracing import current_traceparent, span
 
 configure_logging(LogStyle(*sys.argv[1:]), process="actor.1", role="actor", run="tale")
 trace.set_tracer_provider(TracerProvider())
-log = structlog.get_logger("actors.episodes.actor")
+log = structlog.get_logger("hindcast.actors.episodes.actor")
 log.debug("small talk")
 log.info("two\\nlines", number=3, path=__import__("pathlib").Path("/x"))
 with structlog.contextvars.bound_contextvars(episode="ep_1", position=17), span("work"):

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from app.revision import is_code_newer_than
-from app.settings.configuration import resolve
-from app.system import worker
-from app.system.launch import Launch, parse_until, require_reachable
-from app.system.processes import FAILURE, list_processes, pid_alive, read_json
-from app.system.supervisor import HOPELESS, STARTER, STOPPED, Supervisor
-from core.errors import BrokerUnreachable, SettingsError, UnknownVersion
-from core.settings.operation import is_operational
+from hindcast.app.revision import is_code_newer_than
+from hindcast.app.settings.configuration import resolve
+from hindcast.app.system import worker
+from hindcast.app.system.launch import Launch, parse_until, require_reachable
+from hindcast.app.system.processes import FAILURE, list_processes, pid_alive, read_json
+from hindcast.app.system.supervisor import HOPELESS, STARTER, STOPPED, Supervisor
+from hindcast.core.errors import BrokerUnreachable, SettingsError, UnknownVersion
+from hindcast.core.settings.operation import is_operational
 
 WAIT_S = 20.0
 
@@ -83,7 +83,7 @@ def test_an_error_that_no_restart_can_help_ends_the_supervisor(tmp_path: Path) -
 def test_what_is_meant_to_last_is_started_again_whatever_its_exit_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    monkeypatch.setattr("app.system.supervisor.BACKOFF_S", (0.01,))
+    monkeypatch.setattr("hindcast.app.system.supervisor.BACKOFF_S", (0.01,))
     command = (sys.executable, "-c", f"raise SystemExit({status})")
     supervisor = Supervisor("bus.1", lambda: command, folder=tmp_path, lasting=True)
 
@@ -107,7 +107,7 @@ def test_a_worker_that_is_told_to_stop_does_not_say_that_its_work_is_done(
     monkeypatch.setenv("HINDCAST_HOME", str(tmp_path))
     monkeypatch.setattr(sys, "argv", ["worker", name, f"{name}.1"])
     monkeypatch.setattr(worker, "configure_logging", lambda *_, **__: None)
-    monkeypatch.setattr("app.bootstrap.ROLES", {name: role})
+    monkeypatch.setattr("hindcast.app.bootstrap.ROLES", {name: role})
     assert worker.main() == status
 
 
@@ -146,7 +146,7 @@ def test_a_worker_that_leaves_does_not_wait_for_a_blocked_thread(
     monkeypatch.setenv("HINDCAST_HOME", str(tmp_path))
     monkeypatch.setattr(sys, "argv", ["worker", "learner", "learner.1"])
     monkeypatch.setattr(worker, "configure_logging", lambda *_, **__: None)
-    monkeypatch.setattr("app.bootstrap.ROLES", {"learner": role})
+    monkeypatch.setattr("hindcast.app.bootstrap.ROLES", {"learner": role})
     status = worker.main()
     waited = ended.is_set()
     gate.set()

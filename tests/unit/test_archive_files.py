@@ -24,21 +24,21 @@ from archive_story import (
     write_archive,
 )
 
-from core.errors import DiskFull, ForeignLog
-from events.archive import format as segments
-from events.archive.check import check_archive
-from events.archive.errors import (
+from hindcast.core.errors import DiskFull, ForeignLog
+from hindcast.events.archive import format as segments
+from hindcast.events.archive.check import check_archive
+from hindcast.events.archive.errors import (
     ArchiveBusy,
     ArchiveDamaged,
     ArchiveMissing,
     ArchiveUnknown,
     BeyondArchive,
 )
-from events.archive.format import CHAIN_BYTES, FRAME_HEAD_BYTES, decode_header, frame_at
-from events.archive.manifest import Manifest, load, render, segment_path
-from events.archive.reader import ArchiveReader
-from events.envelope import Stored
-from events.log.hash_chain import RollingDigest
+from hindcast.events.archive.format import CHAIN_BYTES, FRAME_HEAD_BYTES, decode_header, frame_at
+from hindcast.events.archive.manifest import Manifest, load, render, segment_path
+from hindcast.events.archive.reader import ArchiveReader
+from hindcast.events.envelope import Stored
+from hindcast.events.log.hash_chain import RollingDigest
 
 EVENTS = 7
 

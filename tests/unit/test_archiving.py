@@ -10,22 +10,22 @@ from archive_story import QUICK, RUN, all_of, open_writer, plain, small_log, wri
 from bare_step import bare_step
 from recorded_home import make_home
 
-import storage.archive.archiver as archiving
-from app.runs.archive import finish_archive
-from core.errors import CorruptEvent, ForeignLog
-from events.archive.archive_log import ArchiveLog
-from events.archive.check import check_archive
-from events.archive.errors import ArchiveBusy, ArchiveDamaged
-from events.archive.index import index_path
-from events.archive.manifest import load, segment_path
-from events.catalogue import BlobReleased, CheckpointSaved, WaitExceeded
-from events.envelope import BlobRef, Fact, Stored
-from events.log.memory import MemoryLog
-from events.log.port import EventLog
-from events.log.publisher import Publisher
-from storage.archive.archiver import Archiver, ArchiveReport, archive_blobs
-from storage.archive.check import check_whole
-from storage.blobs.store import BlobStore
+import hindcast.storage.archive.archiver as archiving
+from hindcast.app.runs.archive import finish_archive
+from hindcast.core.errors import CorruptEvent, ForeignLog
+from hindcast.events.archive.archive_log import ArchiveLog
+from hindcast.events.archive.check import check_archive
+from hindcast.events.archive.errors import ArchiveBusy, ArchiveDamaged
+from hindcast.events.archive.index import index_path
+from hindcast.events.archive.manifest import load, segment_path
+from hindcast.events.catalogue import BlobReleased, CheckpointSaved, WaitExceeded
+from hindcast.events.envelope import BlobRef, Fact, Stored
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.storage.archive.archiver import Archiver, ArchiveReport, archive_blobs
+from hindcast.storage.archive.check import check_whole
+from hindcast.storage.blobs.store import BlobStore
 
 
 class Bench:

@@ -10,13 +10,13 @@ import pytest
 from sqlalchemy import text
 from synthetic_run import a_run, record
 
-import app.attach.effect
-from app.attach.effect import AttachedEffect, LiveAttachedEffect
-from app.attach.store import ConsumerMoved, ConsumerPosition, ConsumerStore, StoreUnavailable
-from app.attach.target import TargetFailed, load
-from core.errors import ForeignLog, SettingsError
-from events.log.consumer import ConsumerStopped, Retries, consume
-from events.log.memory import MemoryLog
+import hindcast.app.attach.effect
+from hindcast.app.attach.effect import AttachedEffect, LiveAttachedEffect
+from hindcast.app.attach.store import ConsumerMoved, ConsumerPosition, ConsumerStore, StoreUnavailable
+from hindcast.app.attach.target import TargetFailed, load
+from hindcast.core.errors import ForeignLog, SettingsError
+from hindcast.events.log.consumer import ConsumerStopped, Retries, consume
+from hindcast.events.log.memory import MemoryLog
 
 QUICK = Retries(tries=2, first_wait_s=0.001, max_wait_s=0.002)
 RUN = "tale"
@@ -83,7 +83,7 @@ async def test_every_event_is_taken_once_over_any_number_of_starts(bench: Bench,
 async def test_a_long_batch_is_kept_in_several_transactions(
     bench: Bench, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app.attach.effect, "COMMIT_S", 0.0)
+    monkeypatch.setattr(hindcast.app.attach.effect, "COMMIT_S", 0.0)
     monkeypatch.setattr(attached_consumers, "POISON", 5)
     effect = await bench.opened("poisoned")
     with pytest.raises(ConsumerStopped):

@@ -15,14 +15,14 @@ from sqlalchemy import text
 from synthetic_run import a_run, record
 from typer.testing import CliRunner
 
-from app.attach.attachment import AttachmentStatus, store_url
-from app.attach.consumers import Lag, state_of
-from app.attach.store import ConsumerStore, this_host
-from app.cli import app
-from app.runs.runs import RunHandle
-from core.domain.arrays import unpack_floats
-from core.errors import SettingsError
-from events.catalogue import (
+from hindcast.app.attach.attachment import AttachmentStatus, store_url
+from hindcast.app.attach.consumers import Lag, state_of
+from hindcast.app.attach.store import ConsumerStore, this_host
+from hindcast.app.cli import app
+from hindcast.app.runs.runs import RunHandle
+from hindcast.core.domain.arrays import unpack_floats
+from hindcast.core.errors import SettingsError
+from hindcast.events.catalogue import (
     EpisodeAbandoned,
     EpisodeCancelled,
     EpisodeEnded,
@@ -31,9 +31,9 @@ from events.catalogue import (
     StepTaken,
     UpdateApplied,
 )
-from events.codec import decode_envelope
-from events.envelope import Recorded
-from events.log.memory import MemoryLog
+from hindcast.events.codec import decode_envelope
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.memory import MemoryLog
 
 ROOT = Path(__file__).parents[2]
 FACTS = a_run(3, groups=12)
@@ -89,7 +89,7 @@ def test_each_is_short_enough_to_be_read_at_once(name: str) -> None:
 def test_the_success_watcher_alerts_when_the_whole_interval_lies_under_the_threshold(
     handle: RunHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import app.examples.success_watcher as watcher
+    import hindcast.app.examples.success_watcher as watcher
 
     online = {
         fact.episode for _, _, fact in FACTS if isinstance(fact, EpisodeRequested) and fact.origin == "online"
@@ -102,12 +102,12 @@ def test_the_success_watcher_alerts_when_the_whole_interval_lies_under_the_thres
     monkeypatch.setattr(watcher, "EPISODES", 8)
     monkeypatch.setattr(watcher, "COMMAND", ["tee", "-a", str(told)])
     monkeypatch.setattr(watcher, "UNDER", 0.0)
-    attach(handle, "app.examples.success_watcher:consumer", "--name", "calm")
+    attach(handle, "hindcast.app.examples.success_watcher:consumer", "--name", "calm")
     assert not told.exists()
     rows = asked(handle, "calm", "SELECT name, won FROM tried WHERE at IS NOT NULL")
     assert {name: bool(won) for name, won in rows} == first
     monkeypatch.setattr(watcher, "UNDER", 1.01)
-    output = attach(handle, "app.examples.success_watcher:consumer", "--name", "anxious")
+    output = attach(handle, "hindcast.app.examples.success_watcher:consumer", "--name", "anxious")
     alerts = told.read_text().splitlines()
     assert len(alerts) == len(first) // 8 >= 1
     assert re.fullmatch(r"success \d+% \[\d+%, \d+%\] n=8", alerts[0])
@@ -115,7 +115,7 @@ def test_the_success_watcher_alerts_when_the_whole_interval_lies_under_the_thres
 
 
 def test_the_weight_outliers_are_named_with_the_position_of_their_step(handle: RunHandle) -> None:
-    output = attach(handle, "app.examples.weight_outliers:consumer")
+    output = attach(handle, "hindcast.app.examples.weight_outliers:consumer")
     found = re.findall(r"update (\d+): step (\d+) of (\S+) \(position (\d+)\) push \S+ ratio (\S+)", output)
     for _, number, episode, position, _ in found:
         step = FACTS[int(position) - 1].fact
@@ -133,7 +133,7 @@ def test_the_csv_sink_writes_each_event_once_also_after_a_crash_in_the_midst_of_
     handle: RunHandle, tmp_path: Path
 ) -> None:
     half = len(FACTS) // 2
-    target = "app.examples.csv_sink:consumer"
+    target = "hindcast.app.examples.csv_sink:consumer"
     attach(handle, target, "--until", str(half), CSV_FOLDER=str(tmp_path))
     with (tmp_path / "verdicts.csv").open("a") as file:
         file.write("999,ep_of_a_transaction_that_was_und")
@@ -156,7 +156,7 @@ def test_the_duckdb_sink_writes_each_event_once_also_when_a_crash_undoes_what_it
 ) -> None:
     duckdb = pytest.importorskip("duckdb")
     half = len(FACTS) // 2
-    target, file = "app.examples.duckdb_sink:consumer", tmp_path / "run.duckdb"
+    target, file = "hindcast.app.examples.duckdb_sink:consumer", tmp_path / "run.duckdb"
     attach(handle, target, "--until", str(half), DUCKDB_FILE=str(file))
     kept = ConsumerStore(store_url(handle, "duckdb_sink")).file
     assert kept is not None
@@ -196,9 +196,9 @@ def test_the_tensorboard_bridge_draws_every_update_and_success_over_training_epi
     handle: RunHandle, tmp_path: Path
 ) -> None:
     pytest.importorskip("tensorboardX")
-    from app.examples.tensorboard_bridge import board
+    from hindcast.app.examples.tensorboard_bridge import board
 
-    attach(handle, "app.examples.tensorboard_bridge:consumer", TENSORBOARD_FOLDER=str(tmp_path))
+    attach(handle, "hindcast.app.examples.tensorboard_bridge:consumer", TENSORBOARD_FOLDER=str(tmp_path))
     board(str(tmp_path)).close()
     found = points_in(tmp_path)
     told = updates_of_the_policy()
@@ -214,12 +214,12 @@ def test_the_wandb_bridge_keeps_a_row_for_every_verdict_and_update(
     handle: RunHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wandb = pytest.importorskip("wandb")
-    from app.examples.wandb_bridge import board
+    from hindcast.app.examples.wandb_bridge import board
 
     environment = {"WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path), "WANDB_SILENT": "true"}
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    attach(handle, "app.examples.wandb_bridge:consumer", **environment)
+    attach(handle, "hindcast.app.examples.wandb_bridge:consumer", **environment)
     kept = dict(board(handle.name).summary)
     wandb.finish()
     last = updates_of_the_policy()[-1]
@@ -230,7 +230,7 @@ def test_the_wandb_bridge_keeps_a_row_for_every_verdict_and_update(
 async def test_the_anomaly_watcher_names_the_update_that_leaps_and_no_other(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from app.examples.anomaly_watcher import consumer
+    from hindcast.app.examples.anomaly_watcher import consumer
 
     calm = [0.1 + 0.01 * (number % 5) for number in range(20)]
     model = updates_of_the_policy()[0]
@@ -246,7 +246,7 @@ async def test_the_anomaly_watcher_names_the_update_that_leaps_and_no_other(
 
 
 def test_the_dataset_builder_writes_every_success_once_as_a_chat(handle: RunHandle, tmp_path: Path) -> None:
-    target, file = "app.examples.dataset_builder:consumer", tmp_path / "chats.jsonl"
+    target, file = "hindcast.app.examples.dataset_builder:consumer", tmp_path / "chats.jsonl"
     attach(handle, target, "--until", str(len(FACTS) // 2), DATASET_FILE=str(file))
     with file.open("a") as torn:
         torn.write('{"id": "ep_of_a_transaction_that_was_und')
@@ -278,13 +278,15 @@ def test_without_duckdb_its_sink_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "duckdb", None)
     environment = {"HINDCAST_HOME": str(handle.home)}
-    result = CliRunner().invoke(app, ["attach", "app.examples.duckdb_sink:consumer"], env=environment)
+    result = CliRunner().invoke(
+        app, ["attach", "hindcast.app.examples.duckdb_sink:consumer"], env=environment
+    )
     assert isinstance(result.exception, SettingsError)
     assert "pip install 'hindcast[duckdb]'" in str(result.exception)
 
 
 def test_a_fold_is_shown(handle: RunHandle) -> None:
-    attach(handle, "app.examples.outcome_counts:consumer")
+    attach(handle, "hindcast.app.examples.outcome_counts:consumer")
     shown = CliRunner().invoke(
         app, ["consumer", "show", "outcome_counts"], env={"HINDCAST_HOME": str(handle.home)}
     )

@@ -6,15 +6,15 @@ from typing import Any
 import msgpack
 import pytest
 
-from core.domain.task import Task
-from events.codec import decode
-from events.envelope import Stored
-from events.registry import BY_NAME
-from storage.audit.decoder import Event, digest_of
-from storage.audit.decoder import decode as read_event
-from storage.audit.ledger import Ledger
-from storage.audit.shapes import Refs, shapes
-from storage.audit.tasks import task_id
+from hindcast.core.domain.task import Task
+from hindcast.events.codec import decode
+from hindcast.events.envelope import Stored
+from hindcast.events.registry import BY_NAME
+from hindcast.storage.audit.decoder import Event, digest_of
+from hindcast.storage.audit.decoder import decode as read_event
+from hindcast.storage.audit.ledger import Ledger
+from hindcast.storage.audit.shapes import Refs, shapes
+from hindcast.storage.audit.tasks import task_id
 
 GOLDEN = sorted((Path(__file__).parents[1] / "golden" / "events").glob("*.msgpack"))
 SHAPES = shapes()

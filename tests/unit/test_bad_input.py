@@ -11,15 +11,15 @@ import pytest
 from command_running import Ran, run_command
 from hostile_values import DEEP
 
-from app.runs.resize_log import parse_size
-from app.runs.runs import SETTINGS_FILE, create_run, list_runs, open_run, write_settings
-from app.settings.configuration import Layer, Resolved, merge, resolve
-from app.system.launch import parse_until
-from core.errors import SettingsError
-from core.models.folders import base_policy_folder
-from core.settings.schema import Settings
-from core.text.plain_values import DEEPEST, find_unkeepable, parse_json, parse_toml, read_count
-from core.text.toml import as_toml
+from hindcast.app.runs.resize_log import parse_size
+from hindcast.app.runs.runs import SETTINGS_FILE, create_run, list_runs, open_run, write_settings
+from hindcast.app.settings.configuration import Layer, Resolved, merge, resolve
+from hindcast.app.system.launch import parse_until
+from hindcast.core.errors import SettingsError
+from hindcast.core.models.folders import base_policy_folder
+from hindcast.core.settings.schema import Settings
+from hindcast.core.text.plain_values import DEEPEST, find_unkeepable, parse_json, parse_toml, read_count
+from hindcast.core.text.toml import as_toml
 
 
 def run(folder: Path, *arguments: str, home: str = "home") -> Ran:
@@ -238,7 +238,7 @@ def test_settings_that_do_not_read_back_are_never_renamed_into_place(
     handle = create_run(resolved, home=tmp_path / "home", name="kept")
     before = (handle.folder / SETTINGS_FILE).read_bytes()
     for text in ("[learner]\nlearning_rate = Infinity\n", "[run]\nseed = 7\n"):
-        monkeypatch.setattr("app.runs.runs.to_toml", lambda _, text=text: text)
+        monkeypatch.setattr("hindcast.app.runs.runs.to_toml", lambda _, text=text: text)
         with pytest.raises(SettingsError, match="cannot be kept"):
             write_settings(handle.folder, resolved)
     assert (handle.folder / SETTINGS_FILE).read_bytes() == before

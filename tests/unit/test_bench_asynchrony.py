@@ -7,9 +7,9 @@ from random import Random
 import pytest
 from curriculum_story import SECOND, Story, settings_of
 
-from app.bench.asynchrony import LOCK_STEP, Pace, fold_pace
-from app.settings.configuration import resolve
-from events.envelope import Recorded
+from hindcast.app.bench.asynchrony import LOCK_STEP, Pace, fold_pace
+from hindcast.app.settings.configuration import resolve
+from hindcast.events.envelope import Recorded
 
 
 def told(*, eta: int, batches: int, seed: int = 3) -> Story:

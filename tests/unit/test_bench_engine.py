@@ -4,13 +4,20 @@ from pathlib import Path
 
 from tiny_policy import write_tiny_policy
 
-from actors.engines.in_process import InProcessEngine
-from app.bench.engine import Answering, ask_all, tokens_of, write_endless
-from app.bench.engine_calls import Call, different_pages, episodes_of, groups, recorded_episodes, shapes_of
-from app.bench.engine_vllm import mismatch_of
-from core.models.policy import load_policy
-from core.models.tokenizer import load_tokenizer
-from core.settings.schema import PolicySettings
+from hindcast.actors.engines.in_process import InProcessEngine
+from hindcast.app.bench.engine import Answering, ask_all, tokens_of, write_endless
+from hindcast.app.bench.engine_calls import (
+    Call,
+    different_pages,
+    episodes_of,
+    groups,
+    recorded_episodes,
+    shapes_of,
+)
+from hindcast.app.bench.engine_vllm import mismatch_of
+from hindcast.core.models.policy import load_policy
+from hindcast.core.models.tokenizer import load_tokenizer
+from hindcast.core.settings.schema import PolicySettings
 
 
 def test_recorded_calls_keep_lengths_and_what_their_prompts_share() -> None:

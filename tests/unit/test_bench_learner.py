@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 from tiny_policy import write_tiny_policy
 
-from app.bench.engine_calls import recorded_episodes
-from app.bench.learner import Bare, Ours, made_up_batch, prepare
-from app.bench.learner_ways import MEMORY, RATE, Way, compare_ways
-from app.bench.peaks import forget_peak, peak_mib
-from app.settings.configuration import resolve
-from core.models.policy import weights_of
-from core.settings.schema import LearnerSettings
+from hindcast.app.bench.engine_calls import recorded_episodes
+from hindcast.app.bench.learner import Bare, Ours, made_up_batch, prepare
+from hindcast.app.bench.learner_ways import MEMORY, RATE, Way, compare_ways
+from hindcast.app.bench.peaks import forget_peak, peak_mib
+from hindcast.app.settings.configuration import resolve
+from hindcast.core.models.policy import weights_of
+from hindcast.core.settings.schema import LearnerSettings
 
 
 def test_the_bare_loop_trains_the_same_policy(tmp_path: Path) -> None:

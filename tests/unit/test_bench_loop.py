@@ -3,12 +3,12 @@ difference counts."""
 
 from pathlib import Path
 
-from app.bench.loop import Point, SeedReport, Version, choose_points, start_command
-from app.evaluation.evaluation import EvaluationReport
-from app.runs.runs import create_run
-from app.settings.configuration import resolve
-from core.rl.statistics import wilson
-from events.envelope import BlobRef
+from hindcast.app.bench.loop import Point, SeedReport, Version, choose_points, start_command
+from hindcast.app.evaluation.evaluation import EvaluationReport
+from hindcast.app.runs.runs import create_run
+from hindcast.app.settings.configuration import resolve
+from hindcast.core.rl.statistics import wilson
+from hindcast.events.envelope import BlobRef
 
 
 def version(number: int, minutes: float) -> Version:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app.bench.memory import BLOCKS, Sample, bars, fit, growths, judge, take_sample, to_csv
-from app.system.processes import report
+from hindcast.app.bench.memory import BLOCKS, Sample, bars, fit, growths, judge, take_sample, to_csv
+from hindcast.app.system.processes import report
 
 
 def samples_of(sizes: list[float], *, every_s: float = 60.0, pids: list[int] | None = None) -> list[Sample]:

@@ -8,18 +8,18 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from app.bench.loop import LoopFailed, Point
-from app.bench.recipes import running
-from app.bench.recipes.claims import find, ratio_of_rates
-from app.bench.recipes.config import Claim, load_table
-from app.bench.recipes.failures import failure_kind
-from app.bench.recipes.picture import curves
-from app.bench.recipes.report import report
-from app.bench.recipes.results import Result, Results
-from app.bench.recipes.running import identity_of, settings_of
-from app.cli.bench.recipes import app as cli
-from app.evaluation.evaluation import EvaluatedEpisode, EvaluatedStep
-from core.errors import SettingsError
+from hindcast.app.bench.loop import LoopFailed, Point
+from hindcast.app.bench.recipes import running
+from hindcast.app.bench.recipes.claims import find, ratio_of_rates
+from hindcast.app.bench.recipes.config import Claim, load_table
+from hindcast.app.bench.recipes.failures import failure_kind
+from hindcast.app.bench.recipes.picture import curves
+from hindcast.app.bench.recipes.report import report
+from hindcast.app.bench.recipes.results import Result, Results
+from hindcast.app.bench.recipes.running import identity_of, settings_of
+from hindcast.app.cli.bench.recipes import app as cli
+from hindcast.app.evaluation.evaluation import EvaluatedEpisode, EvaluatedStep
+from hindcast.core.errors import SettingsError
 
 CLAIM = Claim(name="x over y", ours="x", theirs="y", paper=1.5)
 
@@ -84,7 +84,9 @@ def test_a_rows_identity_is_what_it_sets_the_base_policy_and_the_edition(
     }
     as_by_default = msgspec.structs.replace(table, set=(*table.set, "judge.timeout_s=30"))
     assert identity_of(as_by_default, row) == known, "a setting at its default says nothing"
-    monkeypatch.setattr("app.bench.recipes.running.policy_folder", lambda _name: Path(__file__).parent)
+    monkeypatch.setattr(
+        "hindcast.app.bench.recipes.running.policy_folder", lambda _name: Path(__file__).parent
+    )
     assert len({known, identity_of(table, row), *others}) == 5
 
 

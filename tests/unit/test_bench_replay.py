@@ -6,25 +6,25 @@ from pathlib import Path
 import pytest
 from curriculum_story import SOURCES, settings_of
 
-from actors.curriculum.pool import configured_pool
-from actors.curriculum.projection import CurriculumProjection
-from actors.curriculum.snapshots import curriculum_kind
-from app.bench.replay import CHUNK, GROWTH, Costs, Figure
-from app.bench.replay_log import LongLog
-from core.settings.schema import Settings
-from events.catalogue import BatchPlanned
-from events.envelope import BlobRef, Record
-from events.log.memory import MemoryLog
-from events.log.projection import fold
-from events.log.reader import read
-from learner.batch_plan import plan
-from learner.buffer.replay_buffer import ReplayBuffer
-from learner.buffer.state import BufferState
-from learner.history import fold_history
-from learner.retention import KEEP_SNAPSHOTS
-from storage.blobs.store import BlobStore
-from storage.checkpoints import Counters
-from storage.snapshots import newest_standing
+from hindcast.actors.curriculum.pool import configured_pool
+from hindcast.actors.curriculum.projection import CurriculumProjection
+from hindcast.actors.curriculum.snapshots import curriculum_kind
+from hindcast.app.bench.replay import CHUNK, GROWTH, Costs, Figure
+from hindcast.app.bench.replay_log import LongLog
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import BatchPlanned
+from hindcast.events.envelope import BlobRef, Record
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.projection import fold
+from hindcast.events.log.reader import read
+from hindcast.learner.batch_plan import plan
+from hindcast.learner.buffer.replay_buffer import ReplayBuffer
+from hindcast.learner.buffer.state import BufferState
+from hindcast.learner.history import fold_history
+from hindcast.learner.retention import KEEP_SNAPSHOTS
+from hindcast.storage.blobs.store import BlobStore
+from hindcast.storage.checkpoints import Counters
+from hindcast.storage.snapshots import newest_standing
 
 SETTINGS = settings_of(storage={"snapshot_events": 300}, learner={"max_staleness": 2, "keep_checkpoints": 2})
 EVENTS = 3_000

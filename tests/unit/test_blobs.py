@@ -13,10 +13,10 @@ from typing import IO
 
 import pytest
 
-from core.errors import BlobCorrupt, BlobMissing, DiskFull
-from core.ids import digest_hex
-from events.envelope import BlobRef
-from storage.blobs.store import BlobStore
+from hindcast.core.errors import BlobCorrupt, BlobMissing, DiskFull
+from hindcast.core.ids import digest_hex
+from hindcast.events.envelope import BlobRef
+from hindcast.storage.blobs.store import BlobStore
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_a_put_goes_on_by_itself_once_there_is_room(tmp_path: Path, little_room:
 WRITER = """
 import os, stat, sys
 from pathlib import Path
-from storage.blobs import BlobStore
+from hindcast.storage.blobs import BlobStore
 sync = os.fsync
 def stand_still(descriptor):
     if stat.S_ISREG(os.fstat(descriptor).st_mode):

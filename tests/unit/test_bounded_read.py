@@ -19,18 +19,18 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from actors.environments.webshop.products import read_json
-from app.cli import app
-from core.bounded_read import TooLarge, read_bounded, read_file_bounded
-from core.errors import HindcastError
-from events.archive import format as segments
-from events.archive.archive_log import ArchiveLog
-from events.archive.check import check_archive
-from events.archive.format import NotWhole, decode_frame, frame_at, frames_from
-from events.archive.manifest import NAME, SEGMENTS, load
-from events.envelope import Stored
-from storage.blobs.store import BlobStore
-from storage.checkpoints import Counters, encode_checkpoint, load_checkpoint
+from hindcast.actors.environments.webshop.products import read_json
+from hindcast.app.cli import app
+from hindcast.core.bounded_read import TooLarge, read_bounded, read_file_bounded
+from hindcast.core.errors import HindcastError
+from hindcast.events.archive import format as segments
+from hindcast.events.archive.archive_log import ArchiveLog
+from hindcast.events.archive.check import check_archive
+from hindcast.events.archive.format import NotWhole, decode_frame, frame_at, frames_from
+from hindcast.events.archive.manifest import NAME, SEGMENTS, load
+from hindcast.events.envelope import Stored
+from hindcast.storage.blobs.store import BlobStore
+from hindcast.storage.checkpoints import Counters, encode_checkpoint, load_checkpoint
 
 MIB = 1024 * 1024
 EXAMPLES = int(os.environ.get("HINDCAST_FUZZ_EXAMPLES", "150"))
@@ -56,7 +56,7 @@ def declared(size: int) -> bytes:
 CHILD = """
 import resource, sys
 from pathlib import Path
-from events.archive.format import NotWhole, decode_frame, frame_at
+from hindcast.events.archive.format import NotWhole, decode_frame, frame_at
 content = Path(sys.argv[1]).read_bytes()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 try:

@@ -2,10 +2,16 @@
 
 import pytest
 
-from actors.environments.navigation import authorities, bypass_list, is_allowed, questionable, resolve
-from actors.environments.snapshot import decode_snapshot, page_digest, plain_address
-from core.domain.observation import Node, Page
-from core.errors import EnvironmentFailed
+from hindcast.actors.environments.navigation import (
+    authorities,
+    bypass_list,
+    is_allowed,
+    questionable,
+    resolve,
+)
+from hindcast.actors.environments.snapshot import decode_snapshot, page_digest, plain_address
+from hindcast.core.domain.observation import Node, Page
+from hindcast.core.errors import EnvironmentFailed
 
 SITE = ("http://127.0.0.1:8000", "https://shop.example")
 

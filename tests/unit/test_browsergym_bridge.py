@@ -8,18 +8,18 @@ import psutil
 import pytest
 from curriculum_story import settings_of
 
-from actors.environments.browsergym import child as bridge
-from actors.environments.browsergym import world as worlds
-from actors.environments.browsergym.child import DriverReply, SeenNode
-from actors.environments.browsergym.driver import plain
-from actors.environments.browsergym.evaluators import evaluate
-from actors.environments.browsergym.pages import page_of
-from actors.environments.browsergym.tasks import BrowsergymTasks
-from actors.environments.browsergym.world import BrowsergymWorld, calls_of
-from core.domain.action import Action, ParseFailure
-from core.domain.evidence import Evidence
-from core.errors import EnvironmentFailed, SettingsError
-from core.settings.schema import Settings
+from hindcast.actors.environments.browsergym import child as bridge
+from hindcast.actors.environments.browsergym import world as worlds
+from hindcast.actors.environments.browsergym.child import DriverReply, SeenNode
+from hindcast.actors.environments.browsergym.driver import plain
+from hindcast.actors.environments.browsergym.evaluators import evaluate
+from hindcast.actors.environments.browsergym.pages import page_of
+from hindcast.actors.environments.browsergym.tasks import BrowsergymTasks
+from hindcast.actors.environments.browsergym.world import BrowsergymWorld, calls_of
+from hindcast.core.domain.action import Action, ParseFailure
+from hindcast.core.domain.evidence import Evidence
+from hindcast.core.errors import EnvironmentFailed, SettingsError
+from hindcast.core.settings.schema import Settings
 
 STAND_IN = Path(__file__).parents[1] / "browsergym_stand_in.py"
 

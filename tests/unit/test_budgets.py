@@ -4,10 +4,10 @@ import pytest
 from curriculum_story import SOURCES
 from typer.testing import CliRunner
 
-from app.cli import app
-from app.evaluation.evaluation import EvaluatedEpisode, EvaluatedStep, plan_attempts
-from app.evaluation.interaction_budget import success_within, with_budget
-from core.errors import SettingsError
+from hindcast.app.cli import app
+from hindcast.app.evaluation.evaluation import EvaluatedEpisode, EvaluatedStep, plan_attempts
+from hindcast.app.evaluation.interaction_budget import success_within, with_budget
+from hindcast.core.errors import SettingsError
 
 
 def played(outcome: str, steps: int) -> EvaluatedEpisode:

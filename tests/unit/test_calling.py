@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from actors.http_calls import call
+from hindcast.actors.http_calls import call
 
 Answering = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

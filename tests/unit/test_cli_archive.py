@@ -18,31 +18,31 @@ from recorded_home import make_home
 from synthetic_run import FINGERPRINT, Told
 from typer.testing import CliRunner
 
-import app.runs.archive as lasting
-import app.runs.import_archive as importing
-from app.cli import app
-from app.runs.archive import ArchivingHeldUp, keep_archiving
-from app.runs.fork import fork_run
-from app.runs.import_plan import plan_import
-from app.runs.runs import IMPORTING, RunHandle, open_run
-from app.runs.sources import ArchiveSource, open_source
-from app.settings.configuration import resolve
-from app.system.worker import BEYOND_RESTART
-from core.errors import CorruptEvent, DiskFull, ForeignLog, SettingsError
-from core.settings.schema import Settings
-from events.archive.archive_log import ArchiveLog
-from events.archive.check import check_archive
-from events.archive.errors import ArchiveDamaged, ArchiveMissing, ArchiveReadOnly
-from events.archive.manifest import is_archive, load, segment_path
-from events.archive.writer import ArchiveWriter
-from events.blob_references import blobs_in
-from events.catalogue import CheckpointSaved, RunFinished, RunStarted, SegmentArchived, WaitExceeded
-from events.codec import decode, decode_envelope
-from events.envelope import BlobRef, Record, Stored
-from events.log.hash_chain import RollingDigest
-from events.log.port import Ancestor, EventLog
-from events.log.publisher import Publisher
-from storage.blobs.store import BlobStore
+import hindcast.app.runs.archive as lasting
+import hindcast.app.runs.import_archive as importing
+from hindcast.app.cli import app
+from hindcast.app.runs.archive import ArchivingHeldUp, keep_archiving
+from hindcast.app.runs.fork import fork_run
+from hindcast.app.runs.import_plan import plan_import
+from hindcast.app.runs.runs import IMPORTING, RunHandle, open_run
+from hindcast.app.runs.sources import ArchiveSource, open_source
+from hindcast.app.settings.configuration import resolve
+from hindcast.app.system.worker import BEYOND_RESTART
+from hindcast.core.errors import CorruptEvent, DiskFull, ForeignLog, SettingsError
+from hindcast.core.settings.schema import Settings
+from hindcast.events.archive.archive_log import ArchiveLog
+from hindcast.events.archive.check import check_archive
+from hindcast.events.archive.errors import ArchiveDamaged, ArchiveMissing, ArchiveReadOnly
+from hindcast.events.archive.manifest import is_archive, load, segment_path
+from hindcast.events.archive.writer import ArchiveWriter
+from hindcast.events.blob_references import blobs_in
+from hindcast.events.catalogue import CheckpointSaved, RunFinished, RunStarted, SegmentArchived, WaitExceeded
+from hindcast.events.codec import decode, decode_envelope
+from hindcast.events.envelope import BlobRef, Record, Stored
+from hindcast.events.log.hash_chain import RollingDigest
+from hindcast.events.log.port import Ancestor, EventLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.storage.blobs.store import BlobStore
 
 RUN = "tale"
 WAITS = 40
@@ -160,7 +160,7 @@ class TestAsked:
 
     def test_ctrl_c_ends_following_in_good_order(self, handle: RunHandle, tmp_path: Path) -> None:
         place = tmp_path / "followed"
-        program = "from app.cli import main; main()"
+        program = "from hindcast.app.cli import main; main()"
         following = subprocess.Popen(
             [sys.executable, "-c", program, "archive", RUN, str(place), "--follow", "--json"],
             env={**os.environ, "HINDCAST_HOME": str(handle.home), "PYTHONPATH": os.pathsep.join(sys.path)},

@@ -13,17 +13,17 @@ from tiny_policy import write_tiny_policy
 from training_story import LEARNER, QUICK, Story, informative, tell
 from typer.testing import CliRunner, Result
 
-from app.attach.attachment import Attachment, AttachmentSession, attach
-from app.cli import app
-from app.runs.archive import archive_source
-from app.runs.fork import fork_run
-from app.runs.open_log import open_log
-from app.runs.runs import RunHandle, create_run, open_run
-from app.runs.witnesses import FILE, WitnessUnreadable, known_witnesses
-from app.settings.configuration import resolve
-from core.errors import ForeignLog
-from events.log.publisher import Publisher
-from learner.loop import run_learner
+from hindcast.app.attach.attachment import Attachment, AttachmentSession, attach
+from hindcast.app.cli import app
+from hindcast.app.runs.archive import archive_source
+from hindcast.app.runs.fork import fork_run
+from hindcast.app.runs.open_log import open_log
+from hindcast.app.runs.runs import RunHandle, create_run, open_run
+from hindcast.app.runs.witnesses import FILE, WitnessUnreadable, known_witnesses
+from hindcast.app.settings.configuration import resolve
+from hindcast.core.errors import ForeignLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.learner.loop import run_learner
 
 RUN = "parent"
 
@@ -197,7 +197,9 @@ def test_a_note_that_cannot_be_read_is_named_and_no_start_does_without_it(home: 
 
 def test_consumers_and_the_read_model_are_asked_how_far_they_have_read(home: Path) -> None:
     run = open_run(RUN, home=home)
-    attachment = Attachment(target="app.examples.outcome_counts:OutcomeCounts", name="counts", until="end")
+    attachment = Attachment(
+        target="hindcast.app.examples.outcome_counts:OutcomeCounts", name="counts", until="end"
+    )
     taken = asyncio.run(attach(run, attachment, AttachmentSession())).position
     rebuilt = CliRunner().invoke(app, ("rebuild", RUN), env={"HINDCAST_HOME": str(home)})
     assert rebuilt.exit_code == 0

@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.system.broker import (
+from hindcast.app.system.broker import (
     STATE,
     BrokerState,
     ensure_broker,
@@ -19,9 +19,9 @@ from app.system.broker import (
     plan_broker,
     running_broker,
 )
-from app.system.processes import write_json
-from core.errors import BrokerUnreachable
-from events.jetstream.broker import PortTaken
+from hindcast.app.system.processes import write_json
+from hindcast.core.errors import BrokerUnreachable
+from hindcast.events.jetstream.broker import PortTaken
 
 WAIT_S = 60.0
 
@@ -142,7 +142,7 @@ async def test_a_fixed_port_that_is_taken_is_a_worded_error(tmp_path: Path) -> N
 async def test_a_broker_that_does_not_answer_is_a_worded_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.system.broker.START_S", 0.2)
+    monkeypatch.setattr("hindcast.app.system.broker.START_S", 0.2)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         port = silent.getsockname()[1]

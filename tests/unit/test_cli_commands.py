@@ -20,12 +20,12 @@ from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
-from app.cli import app
-from app.runs.runs import RunHandle, create_run, open_run
-from app.settings.configuration import resolve
-from app.system.broker import running_broker
-from core.errors import HindcastError, SettingsError
-from events.catalogue import (
+from hindcast.app.cli import app
+from hindcast.app.runs.runs import RunHandle, create_run, open_run
+from hindcast.app.settings.configuration import resolve
+from hindcast.app.system.broker import running_broker
+from hindcast.core.errors import HindcastError, SettingsError
+from hindcast.events.catalogue import (
     EpisodeAbandoned,
     EpisodeCancelled,
     EpisodeEnded,
@@ -34,10 +34,10 @@ from events.catalogue import (
     StepTaken,
     WeightsPublished,
 )
-from events.envelope import Envelope
-from storage.readmodel.queries import list_episodes
-from storage.readmodel.query_parts import NotInReadModel
-from storage.readmodel.tables import cursor
+from hindcast.events.envelope import Envelope
+from hindcast.storage.readmodel.queries import list_episodes
+from hindcast.storage.readmodel.query_parts import NotInReadModel
+from hindcast.storage.readmodel.tables import cursor
 
 ROOT = Path(__file__).parents[2]
 FACTS = a_run(1, groups=4)
@@ -71,7 +71,7 @@ def document(handle: RunHandle, *arguments: str) -> Any:
 
 def process(home: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", "from app.cli import main; main()", *arguments],
+        [sys.executable, "-c", "from hindcast.app.cli import main; main()", *arguments],
         cwd=ROOT,
         env={**os.environ, "HINDCAST_HOME": str(home), "FORCE_COLOR": "", **environment},
         stdin=subprocess.DEVNULL,
@@ -461,7 +461,7 @@ def test_a_home_that_is_a_file_and_a_place_that_is_none_are_said_in_words(tmp_pa
     taken.write_text("")
     for home, said in ((taken, f"{taken} is a file: HINDCAST_HOME"), (taken / "home", f"{taken}/home")):
         done = subprocess.run(
-            [sys.executable, "-c", "from app.cli import main; main()", "alerts"],
+            [sys.executable, "-c", "from hindcast.app.cli import main; main()", "alerts"],
             env={**os.environ, "HINDCAST_HOME": str(home)},
             capture_output=True,
             text=True,
@@ -479,7 +479,7 @@ def test_nothing_is_coloured_when_piped(handle: RunHandle) -> None:
 
 
 def test_a_reader_that_stops_listening_is_no_fault(handle: RunHandle) -> None:
-    script = f"{sys.executable} -c 'from app.cli import main; main()' config schema | head -n 1"
+    script = f"{sys.executable} -c 'from hindcast.app.cli import main; main()' config schema | head -n 1"
     done = subprocess.run(
         ["bash", "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=PROCESS_S, check=False
     )
@@ -491,7 +491,7 @@ def test_following_goes_on_until_ctrl_c_and_then_tells_the_cursor(handle: RunHan
         [
             sys.executable,
             "-c",
-            "from app.cli import main; main()",
+            "from hindcast.app.cli import main; main()",
             "log",
             "tail",
             "-n",

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.settings.configuration import (
+from hindcast.app.settings.configuration import (
     DEFAULT_SOURCE,
     Resolved,
     fields,
@@ -17,9 +17,9 @@ from app.settings.configuration import (
     resolve,
     to_toml,
 )
-from core.errors import SettingsError
-from core.settings.schema import Settings
-from learner.recipes import DEFAULT, load_recipe, recipe_names
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.schema import Settings
+from hindcast.learner.recipes import DEFAULT, load_recipe, recipe_names
 
 
 def settle(

@@ -16,11 +16,11 @@ from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
-from app.cli import app
-from app.runs.runs import RunHandle
-from core.errors import HindcastError
-from events.catalogue import BatchPlanned, StepTaken, UpdateApplied, WeightsPublished
-from storage.readmodel.lineage import lineage
+from hindcast.app.cli import app
+from hindcast.app.runs.runs import RunHandle
+from hindcast.core.errors import HindcastError
+from hindcast.events.catalogue import BatchPlanned, StepTaken, UpdateApplied, WeightsPublished
+from hindcast.storage.readmodel.lineage import lineage
 
 FACTS = a_run(1, groups=8)
 

@@ -16,16 +16,16 @@ from recorded_home import make_home
 from synthetic_run import a_run, recorded_run
 from typer.testing import CliRunner
 
-import app.system.doctor as doctor
-from app.cli import app
-from app.cli.event_selection import select
-from app.cli.events import Chains, fields_of
-from app.runs.resize_log import parse_size, resize_log
-from app.runs.runs import RunHandle, open_run
-from core.errors import SettingsError
-from core.settings.schema import Settings
-from events.catalogue import StepTaken
-from events.jetstream.api import ApiError
+import hindcast.app.system.doctor as doctor
+from hindcast.app.cli import app
+from hindcast.app.cli.event_selection import select
+from hindcast.app.cli.events import Chains, fields_of
+from hindcast.app.runs.resize_log import parse_size, resize_log
+from hindcast.app.runs.runs import RunHandle, open_run
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import StepTaken
+from hindcast.events.jetstream.api import ApiError
 
 ROOT = Path(__file__).parents[2]
 FACTS = a_run(1, groups=4)
@@ -188,7 +188,7 @@ async def test_a_clock_behind_the_newest_event_is_noted(
 def test_the_doctor_uses_every_part_and_leaves_nothing_behind(handle: RunHandle) -> None:
     before = sorted(path.name for path in handle.home.iterdir())
     done = subprocess.run(
-        [sys.executable, "-c", "from app.cli import main; main()", "doctor", "--json"],
+        [sys.executable, "-c", "from hindcast.app.cli import main; main()", "doctor", "--json"],
         cwd=ROOT,
         env={**os.environ, "HINDCAST_HOME": str(handle.home)},
         capture_output=True,

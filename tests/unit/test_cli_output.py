@@ -2,9 +2,9 @@
 
 import pytest
 
-from app.cli import leave
-from app.cli.output import print_fields, print_table, print_text, say
-from core.errors import SettingsError
+from hindcast.app.cli import leave
+from hindcast.app.cli.output import print_fields, print_table, print_text, say
+from hindcast.core.errors import SettingsError
 
 WRITTEN = "bought\x1b[2J\x9b31m\u202egone"
 

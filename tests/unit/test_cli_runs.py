@@ -8,9 +8,9 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from app.cli import app
-from app.revision import code_revision
-from app.runs.runs import (
+from hindcast.app.cli import app
+from hindcast.app.revision import code_revision
+from hindcast.app.runs.runs import (
     IMPORTING,
     Fork,
     NoSuchRun,
@@ -23,10 +23,10 @@ from app.runs.runs import (
     plan_run,
     write_down,
 )
-from app.settings.configuration import resolve
-from app.system.launch import Launch, write_launch
-from app.system.processes import write_json
-from core.errors import BrokerUnreachable, SettingsError
+from hindcast.app.settings.configuration import resolve
+from hindcast.app.system.launch import Launch, write_launch
+from hindcast.app.system.processes import write_json
+from hindcast.core.errors import BrokerUnreachable, SettingsError
 
 
 def new(home: Path, name: str | None = None, *overrides: str) -> str:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from app.settings.checks.cross_checks import find_conflicts
-from app.system.learner_ranks import RankEnded, RankProcesses, require_place
-from core.errors import SettingsError
-from core.models.arithmetic import device_for, require_device
-from core.settings.schema import LearnerSettings, Settings
-from learner.distributed.rendezvous import LeaderMissing, Place, found_store, open_store, place_in
-from learner.numerics import device_then, fingerprint
+from hindcast.app.settings.checks.cross_checks import find_conflicts
+from hindcast.app.system.learner_ranks import RankEnded, RankProcesses, require_place
+from hindcast.core.errors import SettingsError
+from hindcast.core.models.arithmetic import device_for, require_device
+from hindcast.core.settings.schema import LearnerSettings, Settings
+from hindcast.learner.distributed.rendezvous import LeaderMissing, Place, found_store, open_store, place_in
+from hindcast.learner.numerics import device_then, fingerprint
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_a_leader_that_names_no_address_is_a_worded_error(monkeypatch: pytest.Mo
     for name, value in Place(1, 1, 2).environment(torchruns.port).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr("torch.distributed.is_torchelastic_launched", lambda: True)
-    monkeypatch.setattr("learner.distributed.rendezvous.MEET_S", 0.2)
+    monkeypatch.setattr("hindcast.learner.distributed.rendezvous.MEET_S", 0.2)
     with pytest.raises(LeaderMissing, match=f"named no address at 127.0.0.1:{torchruns.port}"):
         found_store(Place(1, 1, 2))
 

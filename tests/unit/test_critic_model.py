@@ -6,8 +6,15 @@ import pytest
 import torch
 from tiny_policy import write_tiny_policy
 
-from core.models.critic import Critic, CriticForm, load_critic, outcome_losses, value_states, values_of
-from core.models.policy import load_policy, save_weights
+from hindcast.core.models.critic import (
+    Critic,
+    CriticForm,
+    load_critic,
+    outcome_losses,
+    value_states,
+    values_of,
+)
+from hindcast.core.models.policy import load_policy, save_weights
 
 PROMPTS = [[10, 11, 12], [13, 14, 15, 16, 17], [20]]
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.rl.replay_filter import in_window, perplexity
-from core.rl.values import (
+from hindcast.core.rl.replay_filter import in_window, perplexity
+from hindcast.core.rl.values import (
     blended_advantages,
     clamped_advantages,
     progress_weights,

@@ -7,8 +7,8 @@ import pytest
 from evolving_story import Bench, settings_of
 from virtual_time import clock_s, run_virtually
 
-from core.settings.changes import changed
-from events.catalogue import (
+from hindcast.core.settings.changes import changed
+from hindcast.events.catalogue import (
     ControlApplied,
     ControlRequested,
     EpisodeAbandoned,

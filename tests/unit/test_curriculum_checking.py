@@ -12,20 +12,20 @@ from chat_server import Body, ChatServer, Reaction, chatting, fails, says
 from evolving_story import Bench, settings_of, state_of
 from virtual_time import run_virtually
 
-from actors.curriculum.evolution import Evolver, Told
-from actors.curriculum.feasibility import PROMPT, FeasibilityChecker
-from actors.curriculum.pool import configured_pool
-from actors.curriculum.projection import CurriculumProjection
-from actors.curriculum.snapshots import curriculum_kind
-from actors.curriculum.state import CurriculumState
-from actors.endpoint.client import Endpoint
-from app.settings.configuration import resolve
-from core.domain.task import Task
-from core.errors import SettingsError
-from core.settings.endpoint import EndpointSettings
-from events.catalogue import TaskAdmitted, TaskChecked, TaskProposed, TaskRejected
-from events.envelope import Envelope, Fact, Recorded
-from events.registry import BY_CLASS
+from hindcast.actors.curriculum.evolution import Evolver, Told
+from hindcast.actors.curriculum.feasibility import PROMPT, FeasibilityChecker
+from hindcast.actors.curriculum.pool import configured_pool
+from hindcast.actors.curriculum.projection import CurriculumProjection
+from hindcast.actors.curriculum.snapshots import curriculum_kind
+from hindcast.actors.curriculum.state import CurriculumState
+from hindcast.actors.endpoint.client import Endpoint
+from hindcast.app.settings.configuration import resolve
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.endpoint import EndpointSettings
+from hindcast.events.catalogue import TaskAdmitted, TaskChecked, TaskProposed, TaskRejected
+from hindcast.events.envelope import Envelope, Fact, Recorded
+from hindcast.events.registry import BY_CLASS
 
 SETTINGS = settings_of(feasibility="endpoint")
 SAID = {

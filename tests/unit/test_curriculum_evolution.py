@@ -12,25 +12,25 @@ from curriculum_story import SOURCES, published
 from evolving_story import TASKS, Bench, Lengths, critic, planned, settings_of, state_of
 from virtual_time import run_virtually
 
-from actors.curriculum import evolution
-from actors.curriculum.choice import drawn_from
-from actors.curriculum.evolution import Evolver
-from actors.curriculum.first_state_values import FirstState
-from actors.curriculum.phases import Phases, meaning, wording
-from actors.curriculum.pool import configured_pool, family_of
-from actors.curriculum.snapshots import curriculum_kind
-from actors.curriculum.state import CurriculumState
-from actors.curriculum.task_variation import (
+from hindcast.actors.curriculum import evolution
+from hindcast.actors.curriculum.choice import drawn_from
+from hindcast.actors.curriculum.evolution import Evolver
+from hindcast.actors.curriculum.first_state_values import FirstState
+from hindcast.actors.curriculum.phases import Phases, meaning, wording
+from hindcast.actors.curriculum.pool import configured_pool, family_of
+from hindcast.actors.curriculum.snapshots import curriculum_kind
+from hindcast.actors.curriculum.state import CurriculumState
+from hindcast.actors.curriculum.task_variation import (
     CANDIDATES_PER_TASK,
     EMBEDDED,
     basis_of,
     embedded_candidates,
     verdict_on,
 )
-from actors.environments.store.tasks import StoreTasks
-from core.errors import BlobMissing, ModelFileError, SettingsError
-from core.settings.schema import EvolutionSettings
-from events.catalogue import (
+from hindcast.actors.environments.store.tasks import StoreTasks
+from hindcast.core.errors import BlobMissing, ModelFileError, SettingsError
+from hindcast.core.settings.schema import EvolutionSettings
+from hindcast.events.catalogue import (
     EpisodeJudged,
     EpisodeRequested,
     PhaseStarted,
@@ -40,7 +40,7 @@ from events.catalogue import (
     TaskRejected,
     WeightsPublished,
 )
-from events.envelope import Fact
+from hindcast.events.envelope import Fact
 
 DECISIONS = (TaskProposed, StateValued, TaskAdmitted, TaskRejected, PhaseStarted)
 

@@ -9,19 +9,19 @@ from chat_server import Body, ChatServer, Reaction, chatting, fails, in_turn, sa
 from evolving_story import TASKS, Bench, settings_of, state_of
 from virtual_time import run_virtually
 
-from actors.curriculum.evolution import Evolver, Told
-from actors.curriculum.phases import wording
-from actors.curriculum.pool import configured_pool
-from actors.curriculum.state import CurriculumState
-from actors.curriculum.task_generator import PROMPT, TaskGenerator, new_tasks
-from actors.endpoint.client import Endpoint
-from actors.judges.base import reach_judgment
-from actors.judges.rules import RuleJudge
-from app.settings.configuration import resolve
-from core.domain.evidence import Evidence
-from core.errors import SettingsError
-from core.settings.endpoint import EndpointSettings
-from events.catalogue import TaskAdmitted, TaskProposed
+from hindcast.actors.curriculum.evolution import Evolver, Told
+from hindcast.actors.curriculum.phases import wording
+from hindcast.actors.curriculum.pool import configured_pool
+from hindcast.actors.curriculum.state import CurriculumState
+from hindcast.actors.curriculum.task_generator import PROMPT, TaskGenerator, new_tasks
+from hindcast.actors.endpoint.client import Endpoint
+from hindcast.actors.judges.base import reach_judgment
+from hindcast.actors.judges.rules import RuleJudge
+from hindcast.app.settings.configuration import resolve
+from hindcast.core.domain.evidence import Evidence
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.endpoint import EndpointSettings
+from hindcast.events.catalogue import TaskAdmitted, TaskProposed
 
 SETTINGS = settings_of(feasibility="none")
 

@@ -4,8 +4,8 @@ from collections import Counter
 
 from curriculum_story import Story, published, settings_of
 
-from actors.curriculum.choice import preference
-from actors.curriculum.requests import finished
+from hindcast.actors.curriculum.choice import preference
+from hindcast.actors.curriculum.requests import finished
 
 
 def families(story: Story, groups: int, rates: dict[str, float]) -> Counter[str]:

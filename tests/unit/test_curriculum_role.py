@@ -11,11 +11,11 @@ from curriculum_story import SOURCES, settings_of
 from simulation.links import MemoryBlobs
 from virtual_time import clock_ns, clock_s, run_virtually
 
-from actors.curriculum.role import RoomCheck, run_curriculum
-from core.domain.evidence import Evidence
-from core.errors import BrokerUnreachable, SettingsError
-from core.settings.changes import changed
-from events.catalogue import (
+from hindcast.actors.curriculum.role import RoomCheck, run_curriculum
+from hindcast.core.domain.evidence import Evidence
+from hindcast.core.errors import BrokerUnreachable, SettingsError
+from hindcast.core.settings.changes import changed
+from hindcast.events.catalogue import (
     ControlApplied,
     ControlRequested,
     EpisodeAbandoned,
@@ -30,10 +30,10 @@ from events.catalogue import (
     TaskRejected,
     WaitExceeded,
 )
-from events.envelope import Fact, Stored
-from events.log.memory import MemoryLog
-from events.log.publisher import Publisher
-from events.log.reader import read
+from hindcast.events.envelope import Fact, Stored
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import read
 
 TASKS = 16
 """4 families with 4 tasks each."""

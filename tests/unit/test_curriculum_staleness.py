@@ -1,6 +1,6 @@
 """Admission, by hand-computed numbers."""
 
-from core.rl.staleness import capacity, is_stale, room
+from hindcast.core.rl.staleness import capacity, is_stale, room
 
 
 def test_room_is_what_the_next_eta_batches_can_still_take() -> None:

@@ -3,10 +3,10 @@
 import pytest
 from curriculum_story import RULES, SECOND, SOURCES, Story, applied, published, settings_of, skipped
 
-from actors.curriculum.leases import Lease, LeaseTimer
-from actors.curriculum.pool import configured_pool
-from core.errors import SettingsError
-from events.catalogue import (
+from hindcast.actors.curriculum.leases import Lease, LeaseTimer
+from hindcast.actors.curriculum.pool import configured_pool
+from hindcast.core.errors import SettingsError
+from hindcast.events.catalogue import (
     ControlApplied,
     ControlRequested,
     EpisodeCancelled,
@@ -14,7 +14,7 @@ from events.catalogue import (
     RunResumed,
     SamplesSwept,
 )
-from events.catalogue.verdict import JudgeIdentity
+from hindcast.events.catalogue.verdict import JudgeIdentity
 
 
 def group(story: Story) -> list[str]:

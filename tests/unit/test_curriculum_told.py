@@ -9,8 +9,8 @@ from curriculum_story import run_started
 from evolving_story import TASKS, Bench, Lengths, critic
 from virtual_time import run_virtually
 
-from core.rl.statistics import wilson
-from events.catalogue import (
+from hindcast.core.rl.statistics import wilson
+from hindcast.events.catalogue import (
     EpisodeEnded,
     EpisodeJudged,
     EpisodeRequested,
@@ -22,15 +22,15 @@ from events.catalogue import (
     TaskProposed,
     TaskRejected,
 )
-from events.catalogue.consulted import Consulted
-from events.envelope import Fact, Recorded
-from events.log.reader import read
-from storage.audit.audit import audit
-from storage.audit.defects import Defect
-from storage.readmodel.database import ReadModel
-from storage.readmodel.fold import apply
-from storage.readmodel.phases import list_phases
-from storage.readmodel.queries import list_tasks
+from hindcast.events.catalogue.consulted import Consulted
+from hindcast.events.envelope import Fact, Recorded
+from hindcast.events.log.reader import read
+from hindcast.storage.audit.audit import audit
+from hindcast.storage.audit.defects import Defect
+from hindcast.storage.readmodel.database import ReadModel
+from hindcast.storage.readmodel.fold import apply
+from hindcast.storage.readmodel.phases import list_phases
+from hindcast.storage.readmodel.queries import list_tasks
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 import typer
 
-import events.catalogue  # noqa: F401  # fills the registry
-from app.cli import app
-from app.settings.configuration import fields
-from core.settings.schema import Settings
-from events.registry import BY_NAME
+import hindcast.events.catalogue  # noqa: F401  # fills the registry
+from hindcast.app.cli import app
+from hindcast.app.settings.configuration import fields
+from hindcast.core.settings.schema import Settings
+from hindcast.events.registry import BY_NAME
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])

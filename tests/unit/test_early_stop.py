@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from core.domain.action import Action
-from core.domain.early_stop import Compared, Given, StopReason, is_equivalent, stop_reason
-from core.settings.actors import ActorSettings
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.early_stop import Compared, Given, StopReason, is_equivalent, stop_reason
+from hindcast.core.settings.actors import ActorSettings
 
 LOST = Given("I am lost", None)
 OTHER = Given("Where am I?", None)

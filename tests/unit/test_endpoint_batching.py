@@ -10,14 +10,14 @@ import pytest
 from batch_server import BatchServer
 from chat_server import Body, Drops, Reaction, fails, says, serving
 
-from actors.endpoint.answer_cache import AnswerCache
-from actors.endpoint.batch_files import BatchFiles
-from actors.endpoint.client import BATCHES, Endpoint
-from actors.endpoint.completion import Answered, Message, Unanswered
-from actors.episodes.time_limit import limited
-from app.settings.configuration import resolve
-from core.errors import SettingsError
-from core.settings.endpoint import EndpointSettings
+from hindcast.actors.endpoint.answer_cache import AnswerCache
+from hindcast.actors.endpoint.batch_files import BatchFiles
+from hindcast.actors.endpoint.client import BATCHES, Endpoint
+from hindcast.actors.endpoint.completion import Answered, Message, Unanswered
+from hindcast.actors.episodes.time_limit import limited
+from hindcast.app.settings.configuration import resolve
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.endpoint import EndpointSettings
 
 Answer = Answered[int] | Unanswered
 

@@ -13,15 +13,15 @@ import msgspec
 import pytest
 from chat_server import ChatServer, Drops, Hangs, Reaction, Response, chatting, fails, in_turn, says
 
-from actors.endpoint.chat_wire import wait_asked_for
-from actors.endpoint.client import Endpoint
-from actors.endpoint.completion import Answered, Message, Unanswered
-from actors.endpoint.fuzzy_match import ask_fuzzy_match
-from actors.endpoint.prompts import FOLDER, json_in, prompt_text
-from actors.endpoint.rate_limit import RateLimit
-from app.settings.configuration import resolve
-from core.errors import SettingsError
-from core.settings.endpoint import EndpointSettings
+from hindcast.actors.endpoint.chat_wire import wait_asked_for
+from hindcast.actors.endpoint.client import Endpoint
+from hindcast.actors.endpoint.completion import Answered, Message, Unanswered
+from hindcast.actors.endpoint.fuzzy_match import ask_fuzzy_match
+from hindcast.actors.endpoint.prompts import FOLDER, json_in, prompt_text
+from hindcast.actors.endpoint.rate_limit import RateLimit
+from hindcast.app.settings.configuration import resolve
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.endpoint import EndpointSettings
 
 HELLO = [Message("user", "Say a number.")]
 
@@ -118,7 +118,7 @@ async def test_servers_may_leave_out_what_they_do_not_count() -> None:
 
 
 def test_the_package_is_loaded_by_what_asks_alone() -> None:
-    code = "import sys, app.system.judges, app.system.relabelers, actors.judges.endpoint; print('openai' in sys.modules)"
+    code = "import sys, hindcast.app.system.judges, hindcast.app.system.relabelers, hindcast.actors.judges.endpoint; print('openai' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "False"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from actors.endpoint.answer_cache import AnswerCache
-from actors.endpoint.completion import Completion
+from hindcast.actors.endpoint.answer_cache import AnswerCache
+from hindcast.actors.endpoint.completion import Completion
 
 DIGEST = "ab" * 32
 SAID = Completion(text="1", model="m", finish="stop", prompt_tokens=100, answer_tokens=10)

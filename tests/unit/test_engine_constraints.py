@@ -8,21 +8,21 @@ import pytest
 import torch
 from tiny_policy import write_tiny_policy
 
-from actors.engines.base import Generation
-from actors.engines.guide import FormGuide
-from actors.engines.in_process import InProcessEngine
-from actors.engines.rescorer import GivenAnswer, Rescorer
-from actors.engines.vocabulary import Vocabulary, texts_of
-from core.domain.action import Action
-from core.domain.observation import Node, Page
-from core.domain.sampling import Sampling
-from core.errors import CorruptEvent, EngineFailed
-from core.grammar.allowed_tokens import pack_allowed, unpack_allowed
-from core.grammar.answer_constraints import ActionChoice, Form, FreeText, forms_of
-from core.grammar.answer_parser import parse_answer
-from core.models.logprobs import SampleToScore, restrict, score
-from core.models.policy import load_policy
-from core.settings.schema import PolicySettings
+from hindcast.actors.engines.base import Generation
+from hindcast.actors.engines.guide import FormGuide
+from hindcast.actors.engines.in_process import InProcessEngine
+from hindcast.actors.engines.rescorer import GivenAnswer, Rescorer
+from hindcast.actors.engines.vocabulary import Vocabulary, texts_of
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.observation import Node, Page
+from hindcast.core.domain.sampling import Sampling
+from hindcast.core.errors import CorruptEvent, EngineFailed
+from hindcast.core.grammar.allowed_tokens import pack_allowed, unpack_allowed
+from hindcast.core.grammar.answer_constraints import ActionChoice, Form, FreeText, forms_of
+from hindcast.core.grammar.answer_parser import parse_answer
+from hindcast.core.models.logprobs import SampleToScore, restrict, score
+from hindcast.core.models.policy import load_policy
+from hindcast.core.settings.schema import PolicySettings
 
 PROMPT = list(range(30, 70))
 PAGE = Page(

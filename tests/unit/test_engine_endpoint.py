@@ -13,27 +13,27 @@ from store_visitor import running_store
 from store_walk import Visit
 from typer.testing import CliRunner
 
-from actors.endpoint.client import Endpoint
-from actors.endpoint.completion import Message
-from actors.engines.endpoint import NO_VERSION, PROMPT, EndpointEngine, TextTokenizer
-from actors.engines.in_process import InProcessEngine
-from actors.environments.store.tasks import StoreTasks
-from actors.episodes.answerers import PolicyAnswerer
-from actors.episodes.prompt_reader import Situation, prompt_of
-from app.cli import app as cli
-from app.settings.configuration import resolve
-from core.domain.action import ACTIONS, ParseFailure
-from core.domain.observation import Observation
-from core.domain.sampling import Sampling
-from core.errors import EngineFailed, ModelFileError, SettingsError
-from core.grammar.answer_parser import parse_answer
-from core.models.folders import base_policy_folder
-from core.prompts.chat_frame import STAND_IN
-from core.prompts.prompt import build_prompt
-from core.settings.endpoint import EndpointSettings
-from core.settings.schema import ActorSettings, PolicySettings, SiteSettings
-from events.catalogue import EpisodeRequested
-from storage.blobs.store import BlobStore
+from hindcast.actors.endpoint.client import Endpoint
+from hindcast.actors.endpoint.completion import Message
+from hindcast.actors.engines.endpoint import NO_VERSION, PROMPT, EndpointEngine, TextTokenizer
+from hindcast.actors.engines.in_process import InProcessEngine
+from hindcast.actors.environments.store.tasks import StoreTasks
+from hindcast.actors.episodes.answerers import PolicyAnswerer
+from hindcast.actors.episodes.prompt_reader import Situation, prompt_of
+from hindcast.app.cli import app as cli
+from hindcast.app.settings.configuration import resolve
+from hindcast.core.domain.action import ACTIONS, ParseFailure
+from hindcast.core.domain.observation import Observation
+from hindcast.core.domain.sampling import Sampling
+from hindcast.core.errors import EngineFailed, ModelFileError, SettingsError
+from hindcast.core.grammar.answer_parser import parse_answer
+from hindcast.core.models.folders import base_policy_folder
+from hindcast.core.prompts.chat_frame import STAND_IN
+from hindcast.core.prompts.prompt import build_prompt
+from hindcast.core.settings.endpoint import EndpointSettings
+from hindcast.core.settings.schema import ActorSettings, PolicySettings, SiteSettings
+from hindcast.events.catalogue import EpisodeRequested
+from hindcast.storage.blobs.store import BlobStore
 
 SITE = SiteSettings(products=60)
 SAMPLING = Sampling(temperature=0.0, max_tokens=64, seed=2**62)

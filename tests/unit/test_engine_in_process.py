@@ -7,14 +7,14 @@ import pytest
 import torch
 from tiny_policy import tiny_model, write_tiny_policy
 
-from actors.engines.base import Generation
-from actors.engines.batch import draw
-from actors.engines.in_process import InProcessEngine
-from core.domain.sampling import Sampling
-from core.errors import EngineFailed, ModelFileError
-from core.models.logprobs import SampleToScore, score
-from core.models.policy import load_policy, save_weights
-from core.settings.schema import PolicySettings
+from hindcast.actors.engines.base import Generation
+from hindcast.actors.engines.batch import draw
+from hindcast.actors.engines.in_process import InProcessEngine
+from hindcast.core.domain.sampling import Sampling
+from hindcast.core.errors import EngineFailed, ModelFileError
+from hindcast.core.models.logprobs import SampleToScore, score
+from hindcast.core.models.policy import load_policy, save_weights
+from hindcast.core.settings.schema import PolicySettings
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,9 @@ import torch
 from tiny_policy import tiny_model, write_tiny_policy
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
-from actors.engines.lfm2 import Lfm2Slots, is_plain_lfm2
-from actors.engines.slots import CacheSlots, Slots
-from core.errors import ModelFileError
+from hindcast.actors.engines.lfm2 import Lfm2Slots, is_plain_lfm2
+from hindcast.actors.engines.slots import CacheSlots, Slots
+from hindcast.core.errors import ModelFileError
 
 SIZES = {
     "vocab_size": 300,

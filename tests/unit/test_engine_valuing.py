@@ -6,21 +6,21 @@ import pytest
 import torch
 from tiny_policy import tiny_model, write_tiny_policy
 
-from actors.curriculum.first_state_values import FirstState
-from actors.engines.value_models import CriticValuer, OutcomeValuer
-from actors.environments.store.tasks import StoreTasks
-from core.domain.observation import Node, Page
-from core.errors import BlobMissing
-from core.models.critic import Critic, values_of
-from core.models.orm import OutcomeModel
-from core.models.policy import encode_weights, load_policy
-from core.prompts.prompt import build_prompt
-from core.prompts.rendering import RENDERERS
-from core.prompts.verdict_prompt import build_verdict_prompt
-from core.settings.schema import Settings, SiteSettings
-from events.catalogue import WeightsPublished
-from events.envelope import BlobRef
-from storage.blobs.store import BlobStore
+from hindcast.actors.curriculum.first_state_values import FirstState
+from hindcast.actors.engines.value_models import CriticValuer, OutcomeValuer
+from hindcast.actors.environments.store.tasks import StoreTasks
+from hindcast.core.domain.observation import Node, Page
+from hindcast.core.errors import BlobMissing
+from hindcast.core.models.critic import Critic, values_of
+from hindcast.core.models.orm import OutcomeModel
+from hindcast.core.models.policy import encode_weights, load_policy
+from hindcast.core.prompts.prompt import build_prompt
+from hindcast.core.prompts.rendering import RENDERERS
+from hindcast.core.prompts.verdict_prompt import build_verdict_prompt
+from hindcast.core.settings.schema import Settings, SiteSettings
+from hindcast.events.catalogue import WeightsPublished
+from hindcast.events.envelope import BlobRef
+from hindcast.storage.blobs.store import BlobStore
 
 PAGE = Page(url="http://store/", title="Store", nodes=(Node(kind="link", tag="a", text="Cart (0)", id=1),))
 SETTINGS = Settings()

@@ -2,10 +2,10 @@
 
 import asyncio
 
-from actors.engines.server_choice import preferred
-from actors.engines.vllm.fleet import Fleet
-from actors.engines.vllm.server import ServerTroubled, VllmServer
-from events.catalogue import PolicyServerTroubled
+from hindcast.actors.engines.server_choice import preferred
+from hindcast.actors.engines.vllm.fleet import Fleet
+from hindcast.actors.engines.vllm.server import ServerTroubled, VllmServer
+from hindcast.events.catalogue import PolicyServerTroubled
 
 OLD, OTHER = "http://127.0.0.1:1", "http://127.0.0.1:2"
 

@@ -3,12 +3,12 @@
 import pytest
 from test_task_selection import TASKS
 
-from app.evaluation.evaluation import NothingPlayed, OutcomeTally, plan_attempts
-from core.domain.evidence import Judgment, Outcome
-from core.rl.confusion import Confusion, majority_baseline, of_failures, of_successes, plain_accuracy
-from core.rl.statistics import Interval, proportion
-from events.catalogue import EpisodeAbandoned, EpisodeJudged
-from events.catalogue.verdict import JudgeIdentity
+from hindcast.app.evaluation.evaluation import NothingPlayed, OutcomeTally, plan_attempts
+from hindcast.core.domain.evidence import Judgment, Outcome
+from hindcast.core.rl.confusion import Confusion, majority_baseline, of_failures, of_successes, plain_accuracy
+from hindcast.core.rl.statistics import Interval, proportion
+from hindcast.events.catalogue import EpisodeAbandoned, EpisodeJudged
+from hindcast.events.catalogue.verdict import JudgeIdentity
 
 RULES = JudgeIdentity(name="rules", version="1")
 

@@ -27,29 +27,29 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection
 from typer.testing import CliRunner, Result
 
-from app.cli import app
-from app.exports.dataset import SCHEMA, DatasetWriter
-from app.exports.document import EpisodeDocument
-from app.exports.export import FORMATS, origin_of
-from app.exports.functions import action_of, arguments_of, function_name
-from app.exports.lines import LineRefused, _meant, _told, from_line
-from app.exports.output_folder import ExportFailed, ExportRefused, file_name, whole_folder
-from app.exports.single_episode import episode_as_file
-from app.exports.tables import TABLES
-from app.exports.writer import Sources, choose, write_export
-from app.imports.atif import document_of_trajectory
-from app.imports.documents import DocumentError
-from app.runs.archive_source import ArchiveSource
-from app.runs.folded_read_model import folded
-from core.domain.action import ACTIONS, Action
-from core.domain.arrays import unpack_floats, unpack_ids
-from core.prompts.rendering.lines import render_lines
-from events.catalogue import EpisodeEnded, EpisodeJudged, StepTaken, UpdateApplied
-from events.codec import decode
-from events.envelope import Recorded, Stored
-from storage.readmodel.episode_filter import EpisodeFilter
-from storage.readmodel.queries import list_episodes
-from storage.readmodel.query_parts import NotInReadModel
+from hindcast.app.cli import app
+from hindcast.app.exports.dataset import SCHEMA, DatasetWriter
+from hindcast.app.exports.document import EpisodeDocument
+from hindcast.app.exports.export import FORMATS, origin_of
+from hindcast.app.exports.functions import action_of, arguments_of, function_name
+from hindcast.app.exports.lines import LineRefused, _meant, _told, from_line
+from hindcast.app.exports.output_folder import ExportFailed, ExportRefused, file_name, whole_folder
+from hindcast.app.exports.single_episode import episode_as_file
+from hindcast.app.exports.tables import TABLES
+from hindcast.app.exports.writer import Sources, choose, write_export
+from hindcast.app.imports.atif import document_of_trajectory
+from hindcast.app.imports.documents import DocumentError
+from hindcast.app.runs.archive_source import ArchiveSource
+from hindcast.app.runs.folded_read_model import folded
+from hindcast.core.domain.action import ACTIONS, Action
+from hindcast.core.domain.arrays import unpack_floats, unpack_ids
+from hindcast.core.prompts.rendering.lines import render_lines
+from hindcast.events.catalogue import EpisodeEnded, EpisodeJudged, StepTaken, UpdateApplied
+from hindcast.events.codec import decode
+from hindcast.events.envelope import Recorded, Stored
+from hindcast.storage.readmodel.episode_filter import EpisodeFilter
+from hindcast.storage.readmodel.queries import list_episodes
+from hindcast.storage.readmodel.query_parts import NotInReadModel
 
 DOCS = Path(__file__).parents[2] / "docs" / "exports.md"
 

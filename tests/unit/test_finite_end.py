@@ -6,11 +6,11 @@ from pathlib import Path
 from recorded_home import make_home
 from synthetic_run import a_run
 
-from app.runs.resize_log import resize_log
-from app.system.progress import Progress
-from app.system.start import _finish
-from events.catalogue import RunFinished
-from events.codec import decode
+from hindcast.app.runs.resize_log import resize_log
+from hindcast.app.system.progress import Progress
+from hindcast.app.system.start import _finish
+from hindcast.events.catalogue import RunFinished
+from hindcast.events.codec import decode
 
 LIMIT = 16 << 30
 

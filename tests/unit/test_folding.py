@@ -8,15 +8,15 @@ from pathlib import Path
 import pytest
 from synthetic_run import Told, a_run, record
 
-from app.runs.folded_read_model import folded
-from core.settings.schema import Settings
-from events.log.memory import MemoryLog
-from events.log.port import EventLog
-from storage.blobs.store import BlobStore
-from storage.readmodel.catch_up import fill
-from storage.readmodel.database import ReadModel
-from storage.readmodel.queries import run_summary
-from storage.readmodel.rebuild import compare
+from hindcast.app.runs.folded_read_model import folded
+from hindcast.core.settings.schema import Settings
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.port import EventLog
+from hindcast.storage.blobs.store import BlobStore
+from hindcast.storage.readmodel.catch_up import fill
+from hindcast.storage.readmodel.database import ReadModel
+from hindcast.storage.readmodel.queries import run_summary
+from hindcast.storage.readmodel.rebuild import compare
 
 FACTS = a_run(3, groups=8)
 

@@ -13,15 +13,15 @@ from synthetic_run import Told, a_run
 from system import COMMAND
 from typer.testing import CliRunner, Result
 
-import app.runs.folded_read_model
-from app.cli import app as cli
-from app.page.runs import OpenRuns
-from app.runs.folded_read_model import bring_up, fold_now, sole_writer
-from app.runs.runs import RunHandle
-from storage.readmodel.database import ReadModelUnavailable
-from storage.readmodel.projector import run_projector
-from storage.readmodel.queries import run_summary
-from storage.readmodel.rebuild import rebuild
+import hindcast.app.runs.folded_read_model
+from hindcast.app.cli import app as cli
+from hindcast.app.page.runs import OpenRuns
+from hindcast.app.runs.folded_read_model import bring_up, fold_now, sole_writer
+from hindcast.app.runs.runs import RunHandle
+from hindcast.storage.readmodel.database import ReadModelUnavailable
+from hindcast.storage.readmodel.projector import run_projector
+from hindcast.storage.readmodel.queries import run_summary
+from hindcast.storage.readmodel.rebuild import rebuild
 
 FACTS: list[Told] = a_run(3, groups=4)
 EARLIER = 60
@@ -94,7 +94,9 @@ def test_commands_at_once_fold_once_and_all_answer(handle: RunHandle) -> None:
 
 
 def test_a_projector_at_work_is_left_to_it(handle: RunHandle, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(app.runs.folded_read_model, "works_on", lambda run, role: role == "projector")
+    monkeypatch.setattr(
+        hindcast.app.runs.folded_read_model, "works_on", lambda run, role: role == "projector"
+    )
     assert bring_up([handle]) == {}
     assert reached(handle) == 0
 
@@ -119,7 +121,7 @@ async def test_a_projector_that_begins_while_a_command_folds_waits_for_it(handle
 async def test_who_waits_too_long_for_another_answers_without(
     handle: RunHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app.runs.folded_read_model, "LOCK_WAIT_S", 0.0)
+    monkeypatch.setattr(hindcast.app.runs.folded_read_model, "LOCK_WAIT_S", 0.0)
     async with sole_writer(handle), handle.connect_log() as log:
         await fold_now(handle, log)
     assert reached(handle) == 0
@@ -158,4 +160,4 @@ def test_folding_is_safe_from_another_thread_of_the_same_process(handle: RunHand
     assert failures == [{}, {}]
     with handle.read_model().reading() as connection:
         assert run_summary(connection).position == EARLIER
-    assert os.stat(handle.folder / app.runs.folded_read_model.LOCK_FILE).st_mode & 0o077 == 0
+    assert os.stat(handle.folder / hindcast.app.runs.folded_read_model.LOCK_FILE).st_mode & 0o077 == 0

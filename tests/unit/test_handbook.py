@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from app.docs_site.attributes import attributes_of
-from app.docs_site.commands import commands, commands_page
-from app.docs_site.events import events_page
-from app.docs_site.markdown import code, relink, table
-from app.docs_site.readmodel import readmodel_page
-from app.docs_site.settings import settings_page
-from app.docs_site.site import ROOT, configuration, sources, write_pages
-from app.settings.configuration import fields
-from events.registry import BY_NAME
-from storage.readmodel.tables import metadata
-from storage.readmodel.views import VIEWS
+from hindcast.app.docs_site.attributes import attributes_of
+from hindcast.app.docs_site.commands import commands, commands_page
+from hindcast.app.docs_site.events import events_page
+from hindcast.app.docs_site.markdown import code, relink, table
+from hindcast.app.docs_site.readmodel import readmodel_page
+from hindcast.app.docs_site.settings import settings_page
+from hindcast.app.docs_site.site import ROOT, configuration, sources, write_pages
+from hindcast.app.settings.configuration import fields
+from hindcast.events.registry import BY_NAME
+from hindcast.storage.readmodel.tables import metadata
+from hindcast.storage.readmodel.views import VIEWS
 
 LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)]*)?\)")
 

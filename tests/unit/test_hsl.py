@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from test_learner_losses import loss_of, terms
 from training_story import settings_with
 
-from core.rl.hindsight_weights import demonstration_weight, drawn
-from core.rl.loss_normalization import EpisodeTokens
-from core.settings.schema import Settings
-from events.catalogue import BatchPlanned, RunStarted
-from learner.algorithms import algorithm_for
-from learner.algorithms.base import EpisodePart
-from learner.batch_plan import plan, sweep
-from learner.buffer.records import Episode, RelabelledDemonstration, Sample
-from learner.buffer.state import BufferState
-from learner.planners import PLANNERS
-from learner.sample_terms import SampleTerms
+from hindcast.core.rl.hindsight_weights import demonstration_weight, drawn
+from hindcast.core.rl.loss_normalization import EpisodeTokens
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import BatchPlanned, RunStarted
+from hindcast.learner.algorithms import algorithm_for
+from hindcast.learner.algorithms.base import EpisodePart
+from hindcast.learner.batch_plan import plan, sweep
+from hindcast.learner.buffer.records import Episode, RelabelledDemonstration, Sample
+from hindcast.learner.buffer.state import BufferState
+from hindcast.learner.planners import PLANNERS
+from hindcast.learner.sample_terms import SampleTerms
 
 LABELS = st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=8).filter(any)
 

@@ -10,20 +10,20 @@ import pytest
 from demonstrated_documents import clicks, page, says
 from typer.testing import CliRunner
 
-from app.bootstrap import task_sources
-from app.cli.demonstrations import app
-from app.demonstrations.pending import DemonstratedEpisode
-from app.imports.check import check
-from app.imports.documents import ImportRefused, read_documents
-from app.imports.import_documents import try_out
-from app.imports.player import play, request_of
-from app.settings.configuration import resolve
-from app.system.system import StartFailed, check_home_is_free
-from core.domain.arrays import unpack_floats, unpack_ids
-from core.grammar.answer_parser import parse_answer
-from core.models.folders import policy_folder
-from core.models.tokenizer import load_tokenizer
-from core.settings.schema import Settings
+from hindcast.app.bootstrap import task_sources
+from hindcast.app.cli.demonstrations import app
+from hindcast.app.demonstrations.pending import DemonstratedEpisode
+from hindcast.app.imports.check import check
+from hindcast.app.imports.documents import ImportRefused, read_documents
+from hindcast.app.imports.import_documents import try_out
+from hindcast.app.imports.player import play, request_of
+from hindcast.app.settings.configuration import resolve
+from hindcast.app.system.system import StartFailed, check_home_is_free
+from hindcast.core.domain.arrays import unpack_floats, unpack_ids
+from hindcast.core.grammar.answer_parser import parse_answer
+from hindcast.core.models.folders import policy_folder
+from hindcast.core.models.tokenizer import load_tokenizer
+from hindcast.core.settings.schema import Settings
 
 PLAIN = resolve(environment={}).settings
 THINKING = resolve(environment={}, overrides=["actors.answer_format=thinking"]).settings
@@ -173,7 +173,7 @@ def test_no_system_starts_in_the_home_while_a_file_is_taken(
         raise ImportRefused("seen")
 
     monkeypatch.setenv("HINDCAST_HOME", str(tmp_path))
-    monkeypatch.setattr("app.imports.import_documents.try_out", while_checking)
+    monkeypatch.setattr("hindcast.app.imports.import_documents.try_out", while_checking)
     result = CliRunner().invoke(app, ["import", str(written(tmp_path, clicks(1)))])
     assert str(result.exception) == "seen"
     check_home_is_free(tmp_path)

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from app.system.interrupts import INTERRUPTED, SAME_S
+from hindcast.app.system.interrupts import INTERRUPTED, SAME_S
 
 ROOT = Path(__file__).parents[2]
 BELOW = """
@@ -23,7 +23,7 @@ time.sleep(90)
 """
 STARTER = """
 import asyncio, subprocess, sys, time
-from app.system.interrupts import heed_interrupts
+from hindcast.app.system.interrupts import heed_interrupts
 
 async def main(hangs, below):
     stop = asyncio.Event()

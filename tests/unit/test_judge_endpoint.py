@@ -18,28 +18,28 @@ from synthetic_run import RULES, Told
 from test_judge_role import judge_all, publisher
 from typer.testing import CliRunner
 
-from actors.endpoint.client import Endpoint
-from actors.environments.store.tasks import StoreTasks
-from actors.judges.base import Opinion, undecided
-from actors.judges.endpoint import PROMPT, EndpointJudge, identity_of
-from actors.judges.episode_transcript import EpisodeTranscript
-from actors.judges.role import run_judge
-from actors.judges.rules import RuleJudge
-from app.cli import app as cli
-from app.settings.configuration import resolve
-from core.domain.action import Action
-from core.domain.evidence import Judgment
-from core.domain.observation import Node, Page
-from core.errors import SettingsError
-from core.settings.schema import Settings, SiteSettings
-from events.catalogue import EpisodeEnded, EpisodeJudged, WaitExceeded
-from events.catalogue.verdict import JudgeIdentity
-from events.envelope import Fact
-from events.log.memory import MemoryLog
-from events.log.port import EventLog
-from events.log.reader import read
-from events.log.work_queue import MAX_TRIES
-from storage.blobs.store import BlobStore
+from hindcast.actors.endpoint.client import Endpoint
+from hindcast.actors.environments.store.tasks import StoreTasks
+from hindcast.actors.judges.base import Opinion, undecided
+from hindcast.actors.judges.endpoint import PROMPT, EndpointJudge, identity_of
+from hindcast.actors.judges.episode_transcript import EpisodeTranscript
+from hindcast.actors.judges.role import run_judge
+from hindcast.actors.judges.rules import RuleJudge
+from hindcast.app.cli import app as cli
+from hindcast.app.settings.configuration import resolve
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.evidence import Judgment
+from hindcast.core.domain.observation import Node, Page
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.schema import Settings, SiteSettings
+from hindcast.events.catalogue import EpisodeEnded, EpisodeJudged, WaitExceeded
+from hindcast.events.catalogue.verdict import JudgeIdentity
+from hindcast.events.envelope import Fact
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.reader import read
+from hindcast.events.log.work_queue import MAX_TRIES
+from hindcast.storage.blobs.store import BlobStore
 
 SITE = SiteSettings(products=60)
 TASKS = StoreTasks(SITE)

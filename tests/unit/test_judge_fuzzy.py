@@ -11,21 +11,21 @@ from curriculum_story import settings_of
 from test_judge_role import EVIDENCE, RULES, TASK, ended, judge_all, requested
 from webarena_tasks import only_task, raw_task
 
-from actors.endpoint.client import Endpoint
-from actors.endpoint.fuzzy_match import PROMPT
-from actors.judges.base import Opinion, judge_in_time
-from actors.judges.fuzzy import FuzzyJudge, together
-from actors.judges.registry import judge_names
-from app.settings.configuration import resolve
-from app.system.judges import open_judges
-from core.domain.evidence import Evidence, Judgment
-from core.domain.task import Task
-from core.errors import SettingsError
-from core.settings.schema import Settings
-from events.catalogue import EpisodeJudged
-from events.catalogue.consulted import Consulted
-from events.catalogue.verdict import JudgeIdentity
-from storage.blobs.store import BlobStore
+from hindcast.actors.endpoint.client import Endpoint
+from hindcast.actors.endpoint.fuzzy_match import PROMPT
+from hindcast.actors.judges.base import Opinion, judge_in_time
+from hindcast.actors.judges.fuzzy import FuzzyJudge, together
+from hindcast.actors.judges.registry import judge_names
+from hindcast.app.settings.configuration import resolve
+from hindcast.app.system.judges import open_judges
+from hindcast.core.domain.evidence import Evidence, Judgment
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import EpisodeJudged
+from hindcast.events.catalogue.consulted import Consulted
+from hindcast.events.catalogue.verdict import JudgeIdentity
+from hindcast.storage.blobs.store import BlobStore
 
 WAIT_S = 120
 CONSULTED = Consulted(

@@ -12,22 +12,29 @@ from hypothesis import strategies as st
 from tiny_policy import tiny_model, write_tiny_policy
 from transformers import PreTrainedTokenizerFast
 
-from actors.judges.base import Opinion
-from actors.judges.episode_transcript import EpisodeTranscript, read_story
-from actors.judges.orm import OrmVersions, judgment_of
-from actors.judges.role import run_judge
-from actors.published_versions import find_newest
-from core.domain.arrays import pack_floats, pack_ids, unpack_ids
-from core.domain.evidence import Evidence
-from core.domain.observation import Node, Page
-from core.domain.sampling import Sampling
-from core.errors import ModelFileError, SettingsError
-from core.models.folders import base_policy_folder
-from core.models.orm import OutcomeModel
-from core.models.policy import encode_weights, save_weights
-from core.prompts.verdict_prompt import NO, PROMPT_DIGEST, QUESTION, YES, answer_ids, build_verdict_prompt
-from core.rl.combined_state import ORM
-from events.catalogue import (
+from hindcast.actors.judges.base import Opinion
+from hindcast.actors.judges.episode_transcript import EpisodeTranscript, read_story
+from hindcast.actors.judges.orm import OrmVersions, judgment_of
+from hindcast.actors.judges.role import run_judge
+from hindcast.actors.published_versions import find_newest
+from hindcast.core.domain.arrays import pack_floats, pack_ids, unpack_ids
+from hindcast.core.domain.evidence import Evidence
+from hindcast.core.domain.observation import Node, Page
+from hindcast.core.domain.sampling import Sampling
+from hindcast.core.errors import ModelFileError, SettingsError
+from hindcast.core.models.folders import base_policy_folder
+from hindcast.core.models.orm import OutcomeModel
+from hindcast.core.models.policy import encode_weights, save_weights
+from hindcast.core.prompts.verdict_prompt import (
+    NO,
+    PROMPT_DIGEST,
+    QUESTION,
+    YES,
+    answer_ids,
+    build_verdict_prompt,
+)
+from hindcast.core.rl.combined_state import ORM
+from hindcast.events.catalogue import (
     EpisodeEnded,
     EpisodeJudged,
     EpisodeRequested,
@@ -35,11 +42,11 @@ from events.catalogue import (
     StepTaken,
     WeightsPublished,
 )
-from events.envelope import BlobRef, Fact
-from events.log.memory import MemoryLog
-from events.log.publisher import Publisher
-from events.log.reader import read
-from storage.blobs.store import BlobStore
+from hindcast.events.envelope import BlobRef, Fact
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import read
+from hindcast.storage.blobs.store import BlobStore
 
 TOKENIZER: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(base_policy_folder())
 TASK = SOURCES["shop"].task("buy", 3)
@@ -82,7 +89,7 @@ def test_words_that_begin_alike_cannot_be_told_apart(monkeypatch: pytest.MonkeyP
     ids = answer_ids(TOKENIZER)
     assert TOKENIZER.decode([ids.yes]) == YES[0]
     assert TOKENIZER.decode([ids.no]) == NO[0]
-    monkeypatch.setattr("core.prompts.verdict_prompt.NO", "YEAH")
+    monkeypatch.setattr("hindcast.core.prompts.verdict_prompt.NO", "YEAH")
     with pytest.raises(ModelFileError, match="with the same token"):
         answer_ids(TOKENIZER)
 

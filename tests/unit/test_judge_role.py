@@ -7,27 +7,27 @@ import pytest
 from curriculum_story import SOURCES, settings_of
 from virtual_time import clock_ns, clock_s, run_virtually
 
-from actors.environments.miniwob.evaluators import evaluate as evaluate_miniwob
-from actors.environments.store.evaluators import evaluate as evaluate_store
-from actors.judges.base import Judge, reach_judgment
-from actors.judges.role import configured_judges, run_judge
-from actors.judges.rules import RuleJudge
-from core.domain.evidence import Evidence, Judgment
-from core.domain.task import Task
-from core.errors import JudgeUnavailable, SettingsError
-from events.catalogue import (
+from hindcast.actors.environments.miniwob.evaluators import evaluate as evaluate_miniwob
+from hindcast.actors.environments.store.evaluators import evaluate as evaluate_store
+from hindcast.actors.judges.base import Judge, reach_judgment
+from hindcast.actors.judges.role import configured_judges, run_judge
+from hindcast.actors.judges.rules import RuleJudge
+from hindcast.core.domain.evidence import Evidence, Judgment
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import JudgeUnavailable, SettingsError
+from hindcast.events.catalogue import (
     EpisodeAbandoned,
     EpisodeEnded,
     EpisodeJudged,
     EpisodeRequested,
     WaitExceeded,
 )
-from events.catalogue.verdict import JudgeIdentity
-from events.envelope import Fact
-from events.log.memory import MemoryLog
-from events.log.publisher import Publisher
-from events.log.reader import read
-from events.log.work_queue import MAX_TRIES
+from hindcast.events.catalogue.verdict import JudgeIdentity
+from hindcast.events.envelope import Fact
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import read
+from hindcast.events.log.work_queue import MAX_TRIES
 
 TASK = SOURCES["shop"].task("buy", 3)
 EVIDENCE = Evidence(answer="yes", final_url="http://shop/", probes={"bought": 3})

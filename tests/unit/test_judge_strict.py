@@ -7,15 +7,15 @@ import msgspec
 import pytest
 from store_visitor import demonstrate, running_store
 
-from actors.environments.store.families import FAMILIES
-from actors.environments.store.tasks import StoreTasks
-from actors.judges.registry import JUDGES, judge_named
-from actors.judges.rules import RuleJudge
-from actors.judges.strict import CHANGES, StrictJudge
-from core.domain.evidence import Evidence
-from core.domain.task import Task
-from core.errors import SettingsError
-from core.settings.schema import SiteSettings
+from hindcast.actors.environments.store.families import FAMILIES
+from hindcast.actors.environments.store.tasks import StoreTasks
+from hindcast.actors.judges.registry import JUDGES, judge_named
+from hindcast.actors.judges.rules import RuleJudge
+from hindcast.actors.judges.strict import CHANGES, StrictJudge
+from hindcast.core.domain.evidence import Evidence
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.schema import SiteSettings
 
 SITE = SiteSettings(products=60)
 TASKS = StoreTasks(SITE)

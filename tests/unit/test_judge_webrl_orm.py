@@ -17,24 +17,24 @@ from test_model_webrl_framing import ANSWERS, INSTRUCTION
 from transformers import AutoModelForCausalLM
 from typer.testing import CliRunner
 
-from actors.judges.base import Opinion
-from actors.judges.episode_transcript import EpisodeTranscript, read_story
-from actors.judges.registry import judge_names
-from actors.judges.webrl_orm import model_version
-from app.cli import app as cli
-from app.settings.configuration import resolve
-from app.system.judges import open_judges
-from core.domain.arrays import unpack_ids
-from core.domain.observation import Element, Node, Page
-from core.errors import ModelFileError, SettingsError
-from core.models.tokenizer import load_tokenizer
-from core.prompts.prompt import Prompt
-from core.prompts.verdict_prompt import answer_ids
-from core.prompts.webrl_verdict_prompt import SYSTEM, WEBRL_ORM, build_webrl_verdict_prompt
-from core.settings.schema import Settings
-from events.catalogue import EpisodeEnded
-from events.log.memory import MemoryLog
-from storage.blobs.store import BlobStore
+from hindcast.actors.judges.base import Opinion
+from hindcast.actors.judges.episode_transcript import EpisodeTranscript, read_story
+from hindcast.actors.judges.registry import judge_names
+from hindcast.actors.judges.webrl_orm import model_version
+from hindcast.app.cli import app as cli
+from hindcast.app.settings.configuration import resolve
+from hindcast.app.system.judges import open_judges
+from hindcast.core.domain.arrays import unpack_ids
+from hindcast.core.domain.observation import Element, Node, Page
+from hindcast.core.errors import ModelFileError, SettingsError
+from hindcast.core.models.tokenizer import load_tokenizer
+from hindcast.core.prompts.prompt import Prompt
+from hindcast.core.prompts.verdict_prompt import answer_ids
+from hindcast.core.prompts.webrl_verdict_prompt import SYSTEM, WEBRL_ORM, build_webrl_verdict_prompt
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import EpisodeEnded
+from hindcast.events.log.memory import MemoryLog
+from hindcast.storage.blobs.store import BlobStore
 
 SHOWN = '<html data-bbox="0,0,1280,720"> <a id="7" data-text="Lamps"> Lamps </a> </html>'
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-import app.system.system
-from app.system.kept_output import LAST_LINES, LONGEST_LINE_BYTES, KeptOutput
-from app.system.system import StartFailed, System
+import hindcast.app.system.system
+from hindcast.app.system.kept_output import LAST_LINES, LONGEST_LINE_BYTES, KeptOutput
+from hindcast.app.system.system import StartFailed, System
 
 
 def keep(place: Path, said: bytes, **bounds: int) -> KeptOutput:
@@ -49,7 +49,7 @@ def test_a_system_that_stops_by_itself_is_quoted_with_its_own_words_not_with_tho
 ) -> None:
     (tmp_path / "Procfile").write_text("part: echo words of this start; exit 3\n")
     (tmp_path / "honcho.log").write_text("words of an earlier start\n" * 3)
-    monkeypatch.setattr(app.system.system, "PROCFILE", tmp_path / "Procfile")
+    monkeypatch.setattr(hindcast.app.system.system, "PROCFILE", tmp_path / "Procfile")
     system = System(tmp_path, {"part": 1})
     system.start()
     assert system._honcho is not None

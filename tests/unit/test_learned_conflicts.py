@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from app.settings.checks.cross_checks import find_conflicts
-from core.settings.schema import Settings
+from hindcast.app.settings.checks.cross_checks import find_conflicts
+from hindcast.core.settings.schema import Settings
 
 
 @pytest.mark.parametrize(

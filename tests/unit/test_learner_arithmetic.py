@@ -8,10 +8,21 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.rl.advantages import group_advantages, is_informative
-from core.rl.importance_weights import CorrectionKind, TokenCorrection, correct, effective_sample_size
-from core.rl.loss_normalization import EpisodeTokens, episode_shares, loss_shares, nested_shares, token_shares
-from core.rl.statistics import difference, wilson
+from hindcast.core.rl.advantages import group_advantages, is_informative
+from hindcast.core.rl.importance_weights import (
+    CorrectionKind,
+    TokenCorrection,
+    correct,
+    effective_sample_size,
+)
+from hindcast.core.rl.loss_normalization import (
+    EpisodeTokens,
+    episode_shares,
+    loss_shares,
+    nested_shares,
+    token_shares,
+)
+from hindcast.core.rl.statistics import difference, wilson
 
 
 def test_advantages_use_the_population_deviation_and_the_paper_s_constant() -> None:

@@ -11,15 +11,15 @@ from test_learner_losses import sample, terms
 from tiny_policy import write_tiny_policy
 from training_story import settings_with
 
-from core.domain.arrays import pack_ids
-from core.models.policy import load_policy
-from core.rl.loss_normalization import EpisodeTokens
-from learner.algorithms import algorithm_for
-from learner.algorithms.base import EpisodePart, SampleTerms
-from learner.algorithms.dpo import Dpo
-from learner.buffer.records import Episode, Sample
-from learner.forward_passes import forward_passes
-from learner.planners.filtered_cloning import best_of
+from hindcast.core.domain.arrays import pack_ids
+from hindcast.core.models.policy import load_policy
+from hindcast.core.rl.loss_normalization import EpisodeTokens
+from hindcast.learner.algorithms import algorithm_for
+from hindcast.learner.algorithms.base import EpisodePart, SampleTerms
+from hindcast.learner.algorithms.dpo import Dpo
+from hindcast.learner.buffer.records import Episode, Sample
+from hindcast.learner.forward_passes import forward_passes
+from hindcast.learner.planners.filtered_cloning import best_of
 
 BETA = 0.5
 

@@ -7,14 +7,14 @@ import pytest
 from tiny_policy import write_tiny_policy
 from training_story import RUN, Member, Story, Told, folded, informative, settings_with, tell
 
-from core.domain.task import Task
-from core.errors import CorruptEvent, SettingsError
-from events.catalogue import EpisodeCancelled, EpisodeJudged, RecipeChanged, SamplesSwept, StepTaken
-from events.catalogue.verdict import JudgeIdentity
-from events.log.memory import MemoryLog
-from learner.batch_plan import plan, sweep
-from learner.buffer.state import BufferState
-from storage.blobs.store import BlobStore
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import CorruptEvent, SettingsError
+from hindcast.events.catalogue import EpisodeCancelled, EpisodeJudged, RecipeChanged, SamplesSwept, StepTaken
+from hindcast.events.catalogue.verdict import JudgeIdentity
+from hindcast.events.log.memory import MemoryLog
+from hindcast.learner.batch_plan import plan, sweep
+from hindcast.learner.buffer.state import BufferState
+from hindcast.storage.blobs.store import BlobStore
 
 TASK = Task(environment="store", family="find", seed=1, instruction="find it", goal={}, max_steps=9)
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from core.errors import BlobMissing, CheckpointCorrupt
-from events.envelope import BlobRef
-from storage.blobs.store import BlobStore
-from storage.checkpoints import (
+from hindcast.core.errors import BlobMissing, CheckpointCorrupt
+from hindcast.events.envelope import BlobRef
+from hindcast.storage.blobs.store import BlobStore
+from hindcast.storage.checkpoints import (
     Counters,
     TensorPart,
     encode_checkpoint,

@@ -8,14 +8,14 @@ import pytest
 import torch
 from tiny_policy import write_tiny_policy
 
-from core.domain.arrays import pack_floats, pack_ids
-from core.grammar.allowed_tokens import pack_allowed
-from core.models.policy import load_policy
-from core.rl.importance_weights import correct
-from learner.algorithms.base import SampleTerms
-from learner.buffer.records import Sample
-from learner.forward_passes import forward_passes
-from learner.sample_terms import inputs_digest
+from hindcast.core.domain.arrays import pack_floats, pack_ids
+from hindcast.core.grammar.allowed_tokens import pack_allowed
+from hindcast.core.models.policy import load_policy
+from hindcast.core.rl.importance_weights import correct
+from hindcast.learner.algorithms.base import SampleTerms
+from hindcast.learner.buffer.records import Sample
+from hindcast.learner.forward_passes import forward_passes
+from hindcast.learner.sample_terms import inputs_digest
 
 PROMPT, ANSWER = list(range(40, 60)), [300, 7, 3]
 VOCABULARY = 2048

@@ -1,8 +1,8 @@
 """When the learned relabeler's batches are due."""
 
-from core.settings.schema import LearnerSettings, Settings
-from learner.buffer.state import BufferState
-from learner.planners.relabeler import RelabelerPlanner
+from hindcast.core.settings.schema import LearnerSettings, Settings
+from hindcast.learner.buffer.state import BufferState
+from hindcast.learner.planners.relabeler import RelabelerPlanner
 
 
 def test_lessons_that_were_counted_and_let_go_of_since_make_no_batch() -> None:

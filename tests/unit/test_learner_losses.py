@@ -8,12 +8,12 @@ import pytest
 import torch
 from training_story import settings_with
 
-from core.domain.arrays import pack_floats, pack_ids
-from core.rl.importance_weights import CorrectionKind, correct
-from core.rl.loss_normalization import EpisodeTokens
-from learner.algorithms import algorithm_for
-from learner.algorithms.base import EpisodePart, SampleLoss, SampleTerms
-from learner.buffer.records import Sample
+from hindcast.core.domain.arrays import pack_floats, pack_ids
+from hindcast.core.rl.importance_weights import CorrectionKind, correct
+from hindcast.core.rl.loss_normalization import EpisodeTokens
+from hindcast.learner.algorithms import algorithm_for
+from hindcast.learner.algorithms.base import EpisodePart, SampleLoss, SampleTerms
+from hindcast.learner.buffer.records import Sample
 
 
 def sample(tokens: int) -> Sample:

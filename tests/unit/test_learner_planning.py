@@ -10,18 +10,24 @@ import pytest
 from tiny_policy import write_tiny_policy
 from training_story import RUN, Member, Story, Told, events_of, folded, informative, settings_with, tell
 
-from core.domain.arrays import pack_ids, unpack_ids, unpack_positions
-from core.errors import CorruptEvent
-from core.rl.advantages import group_advantages
-from core.settings.schema import Settings
-from events.catalogue import BatchPlanned, EpisodeJudged, EpisodeRequested, SamplesSwept, WeightsPublished
-from events.log.hash_chain import RollingDigest
-from events.log.memory import MemoryLog
-from learner.batch_plan import Minibatch, minibatches_of, missing, plan, sweep
-from learner.buffer.replay_buffer import ReplayBuffer
-from learner.buffer.state import BufferState
-from learner.digests import config_digest
-from storage.blobs.store import BlobStore
+from hindcast.core.domain.arrays import pack_ids, unpack_ids, unpack_positions
+from hindcast.core.errors import CorruptEvent
+from hindcast.core.rl.advantages import group_advantages
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import (
+    BatchPlanned,
+    EpisodeJudged,
+    EpisodeRequested,
+    SamplesSwept,
+    WeightsPublished,
+)
+from hindcast.events.log.hash_chain import RollingDigest
+from hindcast.events.log.memory import MemoryLog
+from hindcast.learner.batch_plan import Minibatch, minibatches_of, missing, plan, sweep
+from hindcast.learner.buffer.replay_buffer import ReplayBuffer
+from hindcast.learner.buffer.state import BufferState
+from hindcast.learner.digests import config_digest
+from hindcast.storage.blobs.store import BlobStore
 
 
 @pytest.fixture(scope="module")

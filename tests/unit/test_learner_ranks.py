@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from core.errors import CheckpointCorrupt, DiskFull
-from core.settings.schema import LearnerSettings
-from events.envelope import BlobRef
-from learner.distributed import leader as leader_module
-from learner.distributed.leader import (
+from hindcast.core.errors import CheckpointCorrupt, DiskFull
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.events.envelope import BlobRef
+from hindcast.learner.distributed import leader as leader_module
+from hindcast.learner.distributed.leader import (
     EndOrder,
     LeaderTraining,
     MakeOrder,
@@ -21,9 +21,9 @@ from learner.distributed.leader import (
     StepOrder,
     follow,
 )
-from learner.distributed.ranks import DistributedRank
-from storage.blobs.store import BlobStore
-from storage.checkpoints import Checkpoint, Counters, save_checkpoint
+from hindcast.learner.distributed.ranks import DistributedRank
+from hindcast.storage.blobs.store import BlobStore
+from hindcast.storage.checkpoints import Checkpoint, Counters, save_checkpoint
 
 
 class Told(DistributedRank):

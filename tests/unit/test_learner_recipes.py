@@ -8,12 +8,12 @@ import msgspec
 import pytest
 import torch
 
-from core.errors import SettingsError
-from core.settings.changes import merge
-from core.settings.schema import Settings
-from learner.algorithms import ALGORITHMS
-from learner.numerics import configure, differences, fingerprint, processor
-from learner.recipes import DEFAULT, load_recipe, recipe_names
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.changes import merge
+from hindcast.core.settings.schema import Settings
+from hindcast.learner.algorithms import ALGORITHMS
+from hindcast.learner.numerics import configure, differences, fingerprint, processor
+from hindcast.learner.recipes import DEFAULT, load_recipe, recipe_names
 
 
 @pytest.mark.parametrize("name", recipe_names())
@@ -88,9 +88,7 @@ def test_configuring_fixes_threads_and_kernels_and_may_be_done_again() -> None:
 
 
 def test_the_planning_and_folding_part_needs_no_torch() -> None:
-    code = (
-        "import sys, learner.batch_plan, learner.retention, learner.recipes; sys.exit('torch' in sys.modules)"
-    )
+    code = "import sys, hindcast.learner.batch_plan, hindcast.learner.retention, hindcast.learner.recipes; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
 
 

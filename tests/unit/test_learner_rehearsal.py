@@ -19,16 +19,16 @@ from training_story import (
     tell,
 )
 
-from core.domain.arrays import unpack_floats
-from core.rl.loss_normalization import EpisodeTokens
-from core.settings.schema import Settings
-from events.catalogue import BatchPlanned, SamplesSwept, UpdateApplied
-from events.log.memory import MemoryLog
-from learner.algorithms import algorithm_for
-from learner.algorithms.base import EpisodePart
-from learner.batch_plan import plan, sweep
-from learner.verify.verify import verify
-from storage.blobs.store import BlobStore
+from hindcast.core.domain.arrays import unpack_floats
+from hindcast.core.rl.loss_normalization import EpisodeTokens
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import BatchPlanned, SamplesSwept, UpdateApplied
+from hindcast.events.log.memory import MemoryLog
+from hindcast.learner.algorithms import algorithm_for
+from hindcast.learner.algorithms.base import EpisodePart
+from hindcast.learner.batch_plan import plan, sweep
+from hindcast.learner.verify.verify import verify
+from hindcast.storage.blobs.store import BlobStore
 
 AGREED = (Member(1.0, 2), Member(1.0, 1), Member(1.0, 3), Member(1.0, 1))
 

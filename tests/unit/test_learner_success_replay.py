@@ -27,17 +27,23 @@ from training_story import (
     what_was_learned,
 )
 
-from core.domain.arrays import unpack_floats
-from core.rl.advantages import failed_altogether, group_advantages
-from core.settings.schema import Settings
-from events.catalogue import BatchPlanned, RecipeChanged, SamplesSwept, UpdateApplied, WeightsPublished
-from events.catalogue.training import PlannedEpisode
-from events.log.memory import MemoryLog
-from learner.algorithms import algorithm_for
-from learner.batch_plan import minibatches_of, plan, sweep
-from learner.buffer.snapshots import LEARNER, FoldedLog
-from learner.sample_terms import sample_terms
-from storage.blobs.store import BlobStore
+from hindcast.core.domain.arrays import unpack_floats
+from hindcast.core.rl.advantages import failed_altogether, group_advantages
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import (
+    BatchPlanned,
+    RecipeChanged,
+    SamplesSwept,
+    UpdateApplied,
+    WeightsPublished,
+)
+from hindcast.events.catalogue.training import PlannedEpisode
+from hindcast.events.log.memory import MemoryLog
+from hindcast.learner.algorithms import algorithm_for
+from hindcast.learner.batch_plan import minibatches_of, plan, sweep
+from hindcast.learner.buffer.snapshots import LEARNER, FoldedLog
+from hindcast.learner.sample_terms import sample_terms
+from hindcast.storage.blobs.store import BlobStore
 
 FAILED = tuple(Member(0.0, 1 + index % 2) for index in range(4))
 WON = tuple(Member(1.0, 1) for _ in range(4))

@@ -12,10 +12,10 @@ import pytest
 from sqlalchemy import Connection
 from synthetic_run import TASKS, Told, a_run, blob, record, recorded_run
 
-from core.domain.arrays import pack_ids, unpack_floats, unpack_ids, unpack_positions
-from core.domain.task import Task
-from core.errors import SettingsError
-from events.catalogue import (
+from hindcast.core.domain.arrays import pack_ids, unpack_floats, unpack_ids, unpack_positions
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import SettingsError
+from hindcast.events.catalogue import (
     BatchPlanned,
     BlobReleased,
     EpisodeEnded,
@@ -28,13 +28,13 @@ from events.catalogue import (
     WeightsAdopted,
     WeightsPublished,
 )
-from events.envelope import Fact, Recorded
-from events.log.memory import MemoryLog
-from events.log.reader import read
-from storage.readmodel.database import ReadModel
-from storage.readmodel.fold import apply
-from storage.readmodel.lineage import Branch, Node, lineage
-from storage.readmodel.query_parts import NotInReadModel
+from hindcast.events.envelope import Fact, Recorded
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.reader import read
+from hindcast.storage.readmodel.database import ReadModel
+from hindcast.storage.readmodel.fold import apply
+from hindcast.storage.readmodel.lineage import Branch, Node, lineage
+from hindcast.storage.readmodel.query_parts import NotInReadModel
 
 EVERYTHING: dict[str, Any] = {"limit": None, "depth": 9}
 

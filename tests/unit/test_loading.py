@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from core.fast_import import loading
+from hindcast.core.fast_import import loading
 
 
 def test_nothing_is_collected_within_and_again_afterwards() -> None:

@@ -4,12 +4,12 @@ import msgpack
 import msgspec
 import pytest
 
-from core.errors import CorruptEvent, UnknownVersion
-from events import upcasters
-from events.catalogue import StateValued, TaskAdmitted
-from events.codec import MAX_EVENT_BYTES, EventTooLarge, decode, encode, encode_fact
-from events.envelope import Envelope, Stored
-from events.registry import BY_NAME
+from hindcast.core.errors import CorruptEvent, UnknownVersion
+from hindcast.events import upcasters
+from hindcast.events.catalogue import StateValued, TaskAdmitted
+from hindcast.events.codec import MAX_EVENT_BYTES, EventTooLarge, decode, encode, encode_fact
+from hindcast.events.envelope import Envelope, Stored
+from hindcast.events.registry import BY_NAME
 
 
 def envelope(**changes: object) -> Envelope:

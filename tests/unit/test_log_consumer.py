@@ -6,15 +6,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from core.errors import ForeignLog, HindcastError
-from core.settings.schema import LogSettings
-from events.catalogue import EventDeadLettered, TaskAdmitted
-from events.envelope import Recorded
-from events.log.consumer import ConsumerStopped, Retries, consume
-from events.log.memory import MemoryLog
-from events.log.publisher import Publisher
-from events.log.reader import Bookmark, read
-from events.registry import BY_NAME
+from hindcast.core.errors import ForeignLog, HindcastError
+from hindcast.core.settings.schema import LogSettings
+from hindcast.events.catalogue import EventDeadLettered, TaskAdmitted
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.consumer import ConsumerStopped, Retries, consume
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import Bookmark, read
+from hindcast.events.registry import BY_NAME
 
 QUICK = Retries(tries=3, first_wait_s=0.001, max_wait_s=0.002)
 SETTINGS = LogSettings(linger_ms=0)

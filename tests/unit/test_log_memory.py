@@ -2,17 +2,17 @@
 
 import pytest
 
-from core.errors import BrokerUnreachable, ExpectationFailed
-from core.settings.schema import LogSettings
-from events.catalogue import EventDeadLettered, TaskAdmitted
-from events.envelope import Record
-from events.log.append_once import append_once
-from events.log.memory import Faults, MemoryLog
-from events.log.port import Expectation
-from events.log.publisher import Publisher
-from events.log.reader import read
-from events.log.work_queue import ACK_WAIT_S, MAX_TRIES
-from events.subjects import matches
+from hindcast.core.errors import BrokerUnreachable, ExpectationFailed
+from hindcast.core.settings.schema import LogSettings
+from hindcast.events.catalogue import EventDeadLettered, TaskAdmitted
+from hindcast.events.envelope import Record
+from hindcast.events.log.append_once import append_once
+from hindcast.events.log.memory import Faults, MemoryLog
+from hindcast.events.log.port import Expectation
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import read
+from hindcast.events.log.work_queue import ACK_WAIT_S, MAX_TRIES
+from hindcast.events.subjects import matches
 
 SETTINGS = LogSettings(linger_ms=0)
 

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from synthetic_run import recorded_run
 
-from core.errors import NoSuchPlace
-from events.catalogue import BatchPlanned, CheckpointSaved, UpdateApplied, WeightsPublished
-from events.envelope import Recorded, Stored
-from events.log.memory import MemoryLog
-from events.log.places import END, Landmarks, Place, parse_place, position_of
+from hindcast.core.errors import NoSuchPlace
+from hindcast.events.catalogue import BatchPlanned, CheckpointSaved, UpdateApplied, WeightsPublished
+from hindcast.events.envelope import Recorded, Stored
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.places import END, Landmarks, Place, parse_place, position_of
 
 
 async def told() -> tuple[MemoryLog, list[Recorded]]:

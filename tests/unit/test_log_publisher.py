@@ -5,15 +5,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from core.errors import BrokerDenied, BrokerUnreachable, ExpectationFailed, LogFull
-from core.settings.schema import LogSettings
-from events.catalogue import EpisodeAbandoned, SamplesSwept, TaskAdmitted
-from events.codec import MAX_EVENT_BYTES, EventTooLarge
-from events.envelope import Record, Recorded
-from events.log.memory import Faults, MemoryLog
-from events.log.port import Expectation
-from events.log.publisher import Publisher
-from events.log.reader import read
+from hindcast.core.errors import BrokerDenied, BrokerUnreachable, ExpectationFailed, LogFull
+from hindcast.core.settings.schema import LogSettings
+from hindcast.events.catalogue import EpisodeAbandoned, SamplesSwept, TaskAdmitted
+from hindcast.events.codec import MAX_EVENT_BYTES, EventTooLarge
+from hindcast.events.envelope import Record, Recorded
+from hindcast.events.log.memory import Faults, MemoryLog
+from hindcast.events.log.port import Expectation
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import read
 
 
 def settings(**changes: object) -> LogSettings:

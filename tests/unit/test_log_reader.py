@@ -7,17 +7,17 @@ from hashlib import sha256
 import msgspec
 import pytest
 
-from core.errors import CorruptEvent, ForeignLog, UnknownVersion
-from core.settings.schema import LogSettings
-from events.catalogue import TaskAdmitted
-from events.codec import decode_envelope, encode
-from events.envelope import Stored
-from events.log.hash_chain import ChainChecker, RollingDigest
-from events.log.memory import MemoryLog
-from events.log.projection import fold
-from events.log.publisher import Publisher
-from events.log.reader import read, tail, tail_batches
-from events.registry import BY_NAME
+from hindcast.core.errors import CorruptEvent, ForeignLog, UnknownVersion
+from hindcast.core.settings.schema import LogSettings
+from hindcast.events.catalogue import TaskAdmitted
+from hindcast.events.codec import decode_envelope, encode
+from hindcast.events.envelope import Stored
+from hindcast.events.log.hash_chain import ChainChecker, RollingDigest
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.projection import fold
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import read, tail, tail_batches
+from hindcast.events.registry import BY_NAME
 
 SETTINGS = LogSettings(linger_ms=0)
 

@@ -5,8 +5,8 @@ from random import Random
 import pytest
 from nats.errors import ProtocolError
 
-from events.jetstream.connection import Connection
-from events.jetstream.headers import event_id_in, format_headers, parse_headers, status_in
+from hindcast.events.jetstream.connection import Connection
+from hindcast.events.jetstream.headers import event_id_in, format_headers, parse_headers, status_in
 
 BLOCK = b"NATS/1.0\r\nNats-Batch-Id: b\r\nNats-Msg-Id: e-7\r\nodd:value: x\r\n\r\n"
 

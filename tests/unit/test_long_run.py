@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, event
 
-from app.bench.long_run import RUN, LongRun, fill_with_long_run, long_run_events
-from core.domain.arrays import unpack_ids, unpack_positions
-from events.catalogue import BatchPlanned, StepTaken, TaskProposed, UpdateApplied
-from storage.readmodel.database import ReadModel
-from storage.readmodel.fold import read_cursor
-from storage.readmodel.lineage import lineage
-from storage.readmodel.queries import list_episodes, list_tasks, run_summary, show_episode
+from hindcast.app.bench.long_run import RUN, LongRun, fill_with_long_run, long_run_events
+from hindcast.core.domain.arrays import unpack_ids, unpack_positions
+from hindcast.events.catalogue import BatchPlanned, StepTaken, TaskProposed, UpdateApplied
+from hindcast.storage.readmodel.database import ReadModel
+from hindcast.storage.readmodel.fold import read_cursor
+from hindcast.storage.readmodel.lineage import lineage
+from hindcast.storage.readmodel.queries import list_episodes, list_tasks, run_summary, show_episode
 
 EVENTS = 2500
 GROWING = {

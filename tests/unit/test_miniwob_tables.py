@@ -5,13 +5,13 @@ from pathlib import Path
 import miniwob
 import pytest
 
-from actors.environments.demonstrator import DEMONSTRATORS
-from actors.environments.miniwob.families import FAMILIES, USUAL
-from actors.environments.miniwob.tables import with_tables
-from actors.environments.miniwob.tasks import MiniwobTasks
-from actors.environments.miniwob.unplayable import UNPLAYABLE
-from core.errors import SettingsError
-from learner.base_policy.mix import CLONED
+from hindcast.actors.environments.demonstrator import DEMONSTRATORS
+from hindcast.actors.environments.miniwob.families import FAMILIES, USUAL
+from hindcast.actors.environments.miniwob.tables import with_tables
+from hindcast.actors.environments.miniwob.tasks import MiniwobTasks
+from hindcast.actors.environments.miniwob.unplayable import UNPLAYABLE
+from hindcast.core.errors import SettingsError
+from hindcast.learner.base_policy.mix import CLONED
 
 DOCS = Path(__file__).parents[2] / "docs" / "miniwob.md"
 
@@ -49,4 +49,6 @@ def test_a_family_that_is_not_there_says_why(family: str, words: str) -> None:
 
 def test_the_documentation_has_the_tables_of_the_code() -> None:
     page = DOCS.read_text(encoding="utf-8")
-    assert page == with_tables(page), "run: python -m actors.environments.miniwob.tables docs/miniwob.md"
+    assert page == with_tables(page), (
+        "run: python -m hindcast.actors.environments.miniwob.tables docs/miniwob.md"
+    )

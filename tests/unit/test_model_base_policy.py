@@ -7,23 +7,23 @@ import torch
 from tiny_policy import write_tiny_policy
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from core.domain.action import Action
-from core.domain.observation import Page
-from core.grammar.answer_parser import format_answer, parse_answer
-from core.models.folders import base_policy_folder
-from core.models.policy import load_policy
-from core.models.state_digest import state_digest
-from core.models.tokenizer import load_tokenizer
-from core.prompts.rendering import RENDERERS
-from learner.base_policy.batches import STRIDE, collate
-from learner.base_policy.folder import export
-from learner.base_policy.haste import HASTY, LEAVE, OF
-from learner.base_policy.lookups import LOOKUPS, Sample, lookup
-from learner.base_policy.measuring import exactness
-from learner.base_policy.mix import choose
-from learner.base_policy.questions import questions
-from learner.base_policy.samples import SampleFileError, append_samples, encode, read_samples
-from learner.base_policy.training import Plan, train
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.observation import Page
+from hindcast.core.grammar.answer_parser import format_answer, parse_answer
+from hindcast.core.models.folders import base_policy_folder
+from hindcast.core.models.policy import load_policy
+from hindcast.core.models.state_digest import state_digest
+from hindcast.core.models.tokenizer import load_tokenizer
+from hindcast.core.prompts.rendering import RENDERERS
+from hindcast.learner.base_policy.batches import STRIDE, collate
+from hindcast.learner.base_policy.folder import export
+from hindcast.learner.base_policy.haste import HASTY, LEAVE, OF
+from hindcast.learner.base_policy.lookups import LOOKUPS, Sample, lookup
+from hindcast.learner.base_policy.measuring import exactness
+from hindcast.learner.base_policy.mix import choose
+from hindcast.learner.base_policy.questions import questions
+from hindcast.learner.base_policy.samples import SampleFileError, append_samples, encode, read_samples
+from hindcast.learner.base_policy.training import Plan, train
 
 
 @pytest.fixture(scope="module")

@@ -13,15 +13,15 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 from typer.testing import CliRunner
 
-from actors.engines.round_trip import RoundTripPrompt, round_trip
-from app.cli import app
-from app.runs.selection import select_run
-from app.settings.configuration import resolve
-from app.system.model_check import check_model, require_model
-from core.errors import SettingsError
-from core.models.folder_check import FolderFinding, cache_bytes
-from core.models.policy import load_policy
-from core.settings.schema import Settings
+from hindcast.actors.engines.round_trip import RoundTripPrompt, round_trip
+from hindcast.app.cli import app
+from hindcast.app.runs.selection import select_run
+from hindcast.app.settings.configuration import resolve
+from hindcast.app.system.model_check import check_model, require_model
+from hindcast.core.errors import SettingsError
+from hindcast.core.models.folder_check import FolderFinding, cache_bytes
+from hindcast.core.models.policy import load_policy
+from hindcast.core.settings.schema import Settings
 
 
 def _settings(*overrides: str) -> Settings:

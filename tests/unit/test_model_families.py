@@ -12,18 +12,18 @@ import pytest
 import torch
 from model_families import FAMILIES
 
-from actors.engines.base import Generation
-from actors.engines.in_process import InProcessEngine
-from core.domain.action import Action
-from core.domain.sampling import Sampling
-from core.grammar.allowed_tokens import unpack_allowed
-from core.grammar.answer_constraints import Form, FreeText
-from core.grammar.answer_form import parse_form
-from core.models.logprobs import SampleToScore, score
-from core.models.policy import LoadedPolicy, load_policy
-from core.prompts.chat_frame import STAND_IN, chat_frame, encode_text
-from core.prompts.prompt import build_prompt, encode_answer
-from core.settings.schema import PolicySettings
+from hindcast.actors.engines.base import Generation
+from hindcast.actors.engines.in_process import InProcessEngine
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.sampling import Sampling
+from hindcast.core.grammar.allowed_tokens import unpack_allowed
+from hindcast.core.grammar.answer_constraints import Form, FreeText
+from hindcast.core.grammar.answer_form import parse_form
+from hindcast.core.models.logprobs import SampleToScore, score
+from hindcast.core.models.policy import LoadedPolicy, load_policy
+from hindcast.core.prompts.chat_frame import STAND_IN, chat_frame, encode_text
+from hindcast.core.prompts.prompt import build_prompt, encode_answer
+from hindcast.core.settings.schema import PolicySettings
 
 ANSWER = '# Element: Brass lamp [3]\ndo(action="Click", element="3")'
 PAGE = "page Shop\nlink Brass lamp [3]"

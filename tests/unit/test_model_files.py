@@ -5,9 +5,9 @@ import pytest
 import torch
 from tiny_policy import tiny_model, write_tiny_policy
 
-from core.errors import ModelFileError
-from core.models.folders import base_policy_folder
-from core.models.policy import (
+from hindcast.core.errors import ModelFileError
+from hindcast.core.models.folders import base_policy_folder
+from hindcast.core.models.policy import (
     WEIGHTS,
     encode_weights,
     load_policy,
@@ -15,7 +15,7 @@ from core.models.policy import (
     save_weights,
     weights_of,
 )
-from core.models.state_digest import state_digest
+from hindcast.core.models.state_digest import state_digest
 
 
 @pytest.fixture

@@ -1,10 +1,10 @@
 import pytest
 from transformers import PreTrainedTokenizerFast
 
-from core.errors import SettingsError
-from core.models.folders import base_policy_folder
-from core.prompts.chat_frame import STAND_IN, encode_text
-from core.prompts.prompt import HISTORIES, build_prompt, encode_answer
+from hindcast.core.errors import SettingsError
+from hindcast.core.models.folders import base_policy_folder
+from hindcast.core.prompts.chat_frame import STAND_IN, encode_text
+from hindcast.core.prompts.prompt import HISTORIES, build_prompt, encode_answer
 
 
 @pytest.fixture(scope="module")

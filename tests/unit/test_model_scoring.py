@@ -5,8 +5,8 @@ import pytest
 import torch
 from tiny_policy import write_tiny_policy
 
-from core.models.logprobs import SampleToScore, packs, score
-from core.models.policy import load_policy
+from hindcast.core.models.logprobs import SampleToScore, packs, score
+from hindcast.core.models.policy import load_policy
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from core.errors import ModelFileError
-from core.models.tokenizer import load_tokenizer
-from core.prompts.chat_frame import encode_text
-from core.prompts.prompt import Prompt, build_prompt, encode_answer
+from hindcast.core.errors import ModelFileError
+from hindcast.core.models.tokenizer import load_tokenizer
+from hindcast.core.prompts.chat_frame import encode_text
+from hindcast.core.prompts.prompt import Prompt, build_prompt, encode_answer
 
 ANSWERS = (
     '# Element: the \'Sales\' menu item\ndo(action="Click", element="2")',

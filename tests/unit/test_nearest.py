@@ -7,23 +7,23 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from actors.judges.registry import judge_names
-from app.cli import COMMANDS, app
-from app.cli.evaluate import SUITES
-from app.cli.options import EpisodeState
-from app.cli.suggestions import with_nearest
-from app.docs_site.commands import commands
-from app.exports.export import FORMATS
-from app.settings.configuration import resolve
-from app.system.system import ROLES
-from core.errors import ModelFileError, SettingsError
-from core.models.folders import folder_advice
-from core.models.model_files import require_files
-from core.models.tokenizer import load_tokenizer
-from core.settings.schema import LearnerSettings
-from core.text.nearest import ALIASES, advice, nearest
-from events.registry import BY_NAME
-from learner.recipes import recipe_names
+from hindcast.actors.judges.registry import judge_names
+from hindcast.app.cli import COMMANDS, app
+from hindcast.app.cli.evaluate import SUITES
+from hindcast.app.cli.options import EpisodeState
+from hindcast.app.cli.suggestions import with_nearest
+from hindcast.app.docs_site.commands import commands
+from hindcast.app.exports.export import FORMATS
+from hindcast.app.settings.configuration import resolve
+from hindcast.app.system.system import ROLES
+from hindcast.core.errors import ModelFileError, SettingsError
+from hindcast.core.models.folders import folder_advice
+from hindcast.core.models.model_files import require_files
+from hindcast.core.models.tokenizer import load_tokenizer
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.core.text.nearest import ALIASES, advice, nearest
+from hindcast.events.registry import BY_NAME
+from hindcast.learner.recipes import recipe_names
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy.engine import make_url
 
-from app.evaluation.task_selection import settings_file
-from app.settings.configuration import read_file, resolve, to_toml
-from app.system.broker import ensure_broker
-from app.system.supervisor import home_folder
-from core.errors import SettingsError
-from storage.readmodel.sqlite_address import sqlite_address
+from hindcast.app.evaluation.task_selection import settings_file
+from hindcast.app.settings.configuration import read_file, resolve, to_toml
+from hindcast.app.system.broker import ensure_broker
+from hindcast.app.system.supervisor import home_folder
+from hindcast.core.errors import SettingsError
+from hindcast.storage.readmodel.sqlite_address import sqlite_address
 
 NAMES = (
     "plain",

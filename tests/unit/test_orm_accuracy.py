@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.rl.confusion import (
+from hindcast.core.rl.confusion import (
     Confusion,
     balanced_accuracy,
     majority_baseline,
@@ -12,7 +12,7 @@ from core.rl.confusion import (
     of_successes,
     plain_accuracy,
 )
-from core.rl.statistics import wilson
+from hindcast.core.rl.statistics import wilson
 
 COUNTS = st.integers(0, 200)
 

@@ -9,12 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.page.charts import MOST_STRIPS, SMALL, TALL, metric_chart, pool_metric, pool_versions, success_chart
-from app.page.lanes import lanes
-from app.page.plane import DRAWN_OUT, round_values, tick_labels
-from app.page.rendering import FOLDER
-from app.page.views.timeline import Bar, Published, TimelinePage
-from storage.readmodel.results import MetricColumn
+from hindcast.app.page.charts import (
+    MOST_STRIPS,
+    SMALL,
+    TALL,
+    metric_chart,
+    pool_metric,
+    pool_versions,
+    success_chart,
+)
+from hindcast.app.page.lanes import lanes
+from hindcast.app.page.plane import DRAWN_OUT, round_values, tick_labels
+from hindcast.app.page.rendering import FOLDER
+from hindcast.app.page.views.timeline import Bar, Published, TimelinePage
+from hindcast.storage.readmodel.results import MetricColumn
 
 counts = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=300).map(
     lambda pairs: [(version, min(won, judged), judged) for version, (won, judged) in enumerate(pairs)]

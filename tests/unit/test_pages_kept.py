@@ -14,11 +14,11 @@ from curriculum_story import Story, settings_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-import storage.blobs.page_retention as page_keeping
-from core.domain.evidence import Evidence, Judgment
-from core.ids import digest_hex
-from core.settings.schema import Settings
-from events.catalogue import (
+import hindcast.storage.blobs.page_retention as page_keeping
+from hindcast.core.domain.evidence import Evidence, Judgment
+from hindcast.core.ids import digest_hex
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import (
     BlobReleased,
     EpisodeAbandoned,
     EpisodeEnded,
@@ -26,15 +26,15 @@ from events.catalogue import (
     SnapshotSaved,
     WaitExceeded,
 )
-from events.catalogue.episode import Screenshot
-from events.catalogue.verdict import JudgeIdentity
-from events.codec import decode, decode_envelope
-from events.envelope import BlobRef, Fact
-from events.log.memory import MemoryLog
-from events.log.publisher import Publisher
-from storage.blobs.page_retention import PageKeeper
-from storage.blobs.store import BlobStore
-from storage.blobs.wanted_pages import PageState, PageWindow, pages_kind
+from hindcast.events.catalogue.episode import Screenshot
+from hindcast.events.catalogue.verdict import JudgeIdentity
+from hindcast.events.codec import decode, decode_envelope
+from hindcast.events.envelope import BlobRef, Fact
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.storage.blobs.page_retention import PageKeeper
+from hindcast.storage.blobs.store import BlobStore
+from hindcast.storage.blobs.wanted_pages import PageState, PageWindow, pages_kind
 
 RUN = "r_pages"
 JUDGES = ("rules", "strict")

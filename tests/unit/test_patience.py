@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from virtual_time import clock_s, run_virtually
 
-from actors.endpoint.rate_limit import RateLimit
-from actors.episodes.time_limit import limited, uncounted
+from hindcast.actors.endpoint.rate_limit import RateLimit
+from hindcast.actors.episodes.time_limit import limited, uncounted
 
 
 def test_waiting_for_a_turn_leaves_what_was_left_of_the_limit() -> None:

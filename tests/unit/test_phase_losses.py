@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from test_learner_losses import loss_of, terms
 from training_story import settings_with
 
-from core.rl.loss_normalization import EpisodeTokens
-from events.catalogue.training import PlannedEpisode
-from learner.algorithms import algorithm_for
-from learner.algorithms.base import EpisodePart
-from learner.step_advantages import step_advantages
+from hindcast.core.rl.loss_normalization import EpisodeTokens
+from hindcast.events.catalogue.training import PlannedEpisode
+from hindcast.learner.algorithms import algorithm_for
+from hindcast.learner.algorithms.base import EpisodePart
+from hindcast.learner.step_advantages import step_advantages
 
 WEBRL = {"algorithm": "webrl", "beta": 0.5}
 RELEASED = {"algorithm": "webrl", "loss": "released"}

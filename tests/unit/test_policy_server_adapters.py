@@ -14,16 +14,21 @@ from policy_stand_in import SERVED, standing_in
 from safetensors.numpy import save
 from tiny_policy import write_tiny_policy
 
-from actors.engines.base import Generation
-from actors.engines.vllm.generate_wire import read_answer
-from actors.engines.vllm.server import VllmServer
-from actors.engines.vllm.weights import Adapters, Unusable, WrongVersion, label_of
-from actors.policy_servers.command import LORA_RANKS, for_adapters, server_command, server_environment
-from app.settings.configuration import resolve
-from core.errors import SettingsError
-from core.models.adapter_file import CONFIG
-from core.settings.schema import Settings
-from events.catalogue import PolicyServerTroubled
+from hindcast.actors.engines.base import Generation
+from hindcast.actors.engines.vllm.generate_wire import read_answer
+from hindcast.actors.engines.vllm.server import VllmServer
+from hindcast.actors.engines.vllm.weights import Adapters, Unusable, WrongVersion, label_of
+from hindcast.actors.policy_servers.command import (
+    LORA_RANKS,
+    for_adapters,
+    server_command,
+    server_environment,
+)
+from hindcast.app.settings.configuration import resolve
+from hindcast.core.errors import SettingsError
+from hindcast.core.models.adapter_file import CONFIG
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import PolicyServerTroubled
 
 PEFT = {"peft_type": "LORA", "r": 4, "lora_alpha": 8}
 NAMES = Adapters(RUN)

@@ -14,13 +14,13 @@ from policy_stand_in import standing_in
 from synthetic_run import a_run, record
 from tiny_policy import write_tiny_policy
 
-import actors.engines.vllm.engine as engine_module
-from actors.engines.vllm.server import ServerTroubled, VllmServer
-from actors.engines.vllm.weights import WholeWeights, label_of
-from actors.policy_servers.weight_sync import CHANGING
-from events.catalogue import PolicyServerTroubled
-from events.log.memory import MemoryLog
-from events.log.run_identity import log_name
+import hindcast.actors.engines.vllm.engine as engine_module
+from hindcast.actors.engines.vllm.server import ServerTroubled, VllmServer
+from hindcast.actors.engines.vllm.weights import WholeWeights, label_of
+from hindcast.actors.policy_servers.weight_sync import CHANGING
+from hindcast.events.catalogue import PolicyServerTroubled
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.run_identity import log_name
 
 
 @pytest.fixture(scope="module")

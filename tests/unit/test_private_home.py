@@ -12,10 +12,17 @@ import pytest
 from recorded_home import make_home as recorded_home
 from synthetic_run import a_run
 
-from app.system.private_home import UMASK, close_home, is_open, make_home, restrict_new_files, users_umask
+from hindcast.app.system.private_home import (
+    UMASK,
+    close_home,
+    is_open,
+    make_home,
+    restrict_new_files,
+    users_umask,
+)
 
 ROOT = Path(__file__).parents[2]
-COMMAND = (sys.executable, "-c", "from app.cli import main; main()")
+COMMAND = (sys.executable, "-c", "from hindcast.app.cli import main; main()")
 SHARED = 0o2770
 
 
@@ -115,7 +122,7 @@ def test_commands_close_the_home_and_keep_their_files_in_it_private(tmp_path: Pa
         ("rebuild", "--json"),
         ("export", "--to", str(places["there"]), "--format", "jsonl"),
         ("export", "--to", str(places["inside"]), "--format", "jsonl"),
-        ("attach", "app.examples.outcome_counts:consumer", "--until", "end"),
+        ("attach", "hindcast.app.examples.outcome_counts:consumer", "--until", "end"),
     ):
         done = subprocess.run(
             [*COMMAND, *words], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120

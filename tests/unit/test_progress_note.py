@@ -8,12 +8,18 @@ import msgspec
 import pytest
 from synthetic_run import FINGERPRINT, recorded_run
 
-from app.cli.start import _print_summary
-from app.system.progress import VERSIONS_KEPT, Narrator, Progress
-from app.system.progress_note import EVERY_EVENTS, FILE, ProgressNote
-from app.system.start import Summary
-from events.catalogue import EpisodeEnded, EpisodeRequested, RunResumed, UpdateApplied, WeightsPublished
-from events.envelope import Recorded
+from hindcast.app.cli.start import _print_summary
+from hindcast.app.system.progress import VERSIONS_KEPT, Narrator, Progress
+from hindcast.app.system.progress_note import EVERY_EVENTS, FILE, ProgressNote
+from hindcast.app.system.start import Summary
+from hindcast.events.catalogue import (
+    EpisodeEnded,
+    EpisodeRequested,
+    RunResumed,
+    UpdateApplied,
+    WeightsPublished,
+)
+from hindcast.events.envelope import Recorded
 
 
 def folded(history: list[Recorded], progress: Progress | None = None) -> Progress:

@@ -12,12 +12,12 @@ from recorded_home import make_home
 from structlog.testing import capture_logs
 from synthetic_run import a_run
 
-from app.page.prometheus import metrics_served, serving
-from app.runs.runs import RunHandle
-from core.settings.schema import TelemetrySettings
-from events.catalogue import RunForked
-from storage.readmodel.catch_up import fill
-from storage.readmodel.queries import run_summary
+from hindcast.app.page.prometheus import metrics_served, serving
+from hindcast.app.runs.runs import RunHandle
+from hindcast.core.settings.schema import TelemetrySettings
+from hindcast.events.catalogue import RunForked
+from hindcast.storage.readmodel.catch_up import fill
+from hindcast.storage.readmodel.queries import run_summary
 
 FACTS = [told for told in a_run(1, groups=6) if not isinstance(told.fact, RunForked)]
 LOOPBACK = "127.0.0.1"
@@ -102,6 +102,6 @@ def test_a_port_that_is_taken_is_said_and_the_run_goes_on(handle: RunHandle) -> 
 
 
 def test_no_port_no_metrics(handle: RunHandle, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.page.prometheus.start_http_server", None)
+    monkeypatch.setattr("hindcast.app.page.prometheus.start_http_server", None)
     with metrics_served(handle, TelemetrySettings()):
         pass

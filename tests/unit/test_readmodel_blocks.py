@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Connection, func, select
 
-from app.bench.long_run import RUN, fill_with_long_run
-from storage.readmodel import block_sums, metrics
-from storage.readmodel.database import ReadModel
-from storage.readmodel.metrics import update_metrics
-from storage.readmodel.outcome_counts import tallies
-from storage.readmodel.queries import list_policies, success_by_version
-from storage.readmodel.tables import block_counts, judged, notices, steps, updates
+from hindcast.app.bench.long_run import RUN, fill_with_long_run
+from hindcast.storage.readmodel import block_sums, metrics
+from hindcast.storage.readmodel.database import ReadModel
+from hindcast.storage.readmodel.metrics import update_metrics
+from hindcast.storage.readmodel.outcome_counts import tallies
+from hindcast.storage.readmodel.queries import list_policies, success_by_version
+from hindcast.storage.readmodel.tables import block_counts, judged, notices, steps, updates
 
 EVENTS = 2500
 BLOCK = 256

@@ -9,19 +9,19 @@ from sqlalchemy import Connection, select, update
 from sqlalchemy.schema import CreateSchema
 from synthetic_run import recorded_run
 
-from core.errors import ForeignLog, SettingsError
-from core.settings.schema import LogSettings
-from events.catalogue import EpisodeCancelled, EpisodeRequested, EpisodeStarted
-from events.envelope import Recorded
-from events.log.hash_chain import RollingDigest
-from events.log.memory import MemoryLog
-from events.log.publisher import Publisher
-from events.log.reader import read
-from storage.readmodel.address import parse
-from storage.readmodel.database import ReadModel, ReadModelUnavailable
-from storage.readmodel.dump import dump
-from storage.readmodel.fold import PositionRefused, Span, apply, read_cursor
-from storage.readmodel.tables import OPEN, TABLES, cursor, episodes, weights
+from hindcast.core.errors import ForeignLog, SettingsError
+from hindcast.core.settings.schema import LogSettings
+from hindcast.events.catalogue import EpisodeCancelled, EpisodeRequested, EpisodeStarted
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.hash_chain import RollingDigest
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import read
+from hindcast.storage.readmodel.address import parse
+from hindcast.storage.readmodel.database import ReadModel, ReadModelUnavailable
+from hindcast.storage.readmodel.dump import dump
+from hindcast.storage.readmodel.fold import PositionRefused, Span, apply, read_cursor
+from hindcast.storage.readmodel.tables import OPEN, TABLES, cursor, episodes, weights
 
 
 @pytest.fixture

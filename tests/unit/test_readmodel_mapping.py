@@ -5,15 +5,15 @@ import pytest
 from sqlalchemy import select
 from synthetic_run import Tale, a_run, recorded_run
 
-from core.domain.action import Action
-from core.ids import digest_hex
-from events.envelope import Envelope, Fact, Recorded
-from events.registry import BY_CLASS
-from storage.readmodel.database import ReadModel
-from storage.readmodel.fold import apply
-from storage.readmodel.mapping import MAPPERS, operations
-from storage.readmodel.row_operations import Insert, InsertMany
-from storage.readmodel.tables import TABLES, steps
+from hindcast.core.domain.action import Action
+from hindcast.core.ids import digest_hex
+from hindcast.events.envelope import Envelope, Fact, Recorded
+from hindcast.events.registry import BY_CLASS
+from hindcast.storage.readmodel.database import ReadModel
+from hindcast.storage.readmodel.fold import apply
+from hindcast.storage.readmodel.mapping import MAPPERS, operations
+from hindcast.storage.readmodel.row_operations import Insert, InsertMany
+from hindcast.storage.readmodel.tables import TABLES, steps
 
 
 def recorded(fact: Fact, position: int = 1, run: str = "tale") -> Recorded:

@@ -12,21 +12,21 @@ from sqlalchemy import inspect
 from structlog.testing import capture_logs
 from synthetic_run import Tale, Told, a_run, record, recorded_run
 
-from app.settings.configuration import resolve
-from core.domain.task import Task
-from core.errors import SettingsError
-from core.settings.schema import StorageSettings
-from events.catalogue import TaskAdmitted, TaskProposed, WeightsAdopted
-from events.envelope import Record, Recorded
-from events.log.memory import MemoryLog
-from events.log.reader import read
-from storage.readmodel.address import LONGEST_NAME, schema_name
-from storage.readmodel.database import DatabaseAway, ReadModel, ReadModelUnavailable
-from storage.readmodel.dump import dump
-from storage.readmodel.fold import read_cursor
-from storage.readmodel.projector import ReadModelEffect, run_projector
-from storage.readmodel.queries import list_policies, list_tasks, run_summary, success_by_version
-from storage.readmodel.rebuild import rebuild
+from hindcast.app.settings.configuration import resolve
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.schema import StorageSettings
+from hindcast.events.catalogue import TaskAdmitted, TaskProposed, WeightsAdopted
+from hindcast.events.envelope import Record, Recorded
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.reader import read
+from hindcast.storage.readmodel.address import LONGEST_NAME, schema_name
+from hindcast.storage.readmodel.database import DatabaseAway, ReadModel, ReadModelUnavailable
+from hindcast.storage.readmodel.dump import dump
+from hindcast.storage.readmodel.fold import read_cursor
+from hindcast.storage.readmodel.projector import ReadModelEffect, run_projector
+from hindcast.storage.readmodel.queries import list_policies, list_tasks, run_summary, success_by_version
+from hindcast.storage.readmodel.rebuild import rebuild
 
 SETTINGS = StorageSettings(project_events=16)
 WAIT_S = 30.0

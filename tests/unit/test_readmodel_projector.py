@@ -9,17 +9,17 @@ from sqlalchemy import update
 from structlog.testing import capture_logs
 from synthetic_run import a_run, record, recorded_run
 
-from core.errors import ForeignLog, UnknownVersion
-from core.settings.schema import StorageSettings
-from events.codec import encode
-from events.envelope import Record, Stored
-from events.log.memory import MemoryLog
-from storage.readmodel.database import ReadModel
-from storage.readmodel.dump import dump
-from storage.readmodel.fold import PositionRefused, read_cursor
-from storage.readmodel.projector import ReadModelEffect, run_projector
-from storage.readmodel.rebuild import rebuild
-from storage.readmodel.tables import cursor
+from hindcast.core.errors import ForeignLog, UnknownVersion
+from hindcast.core.settings.schema import StorageSettings
+from hindcast.events.codec import encode
+from hindcast.events.envelope import Record, Stored
+from hindcast.events.log.memory import MemoryLog
+from hindcast.storage.readmodel.database import ReadModel
+from hindcast.storage.readmodel.dump import dump
+from hindcast.storage.readmodel.fold import PositionRefused, read_cursor
+from hindcast.storage.readmodel.projector import ReadModelEffect, run_projector
+from hindcast.storage.readmodel.rebuild import rebuild
+from hindcast.storage.readmodel.tables import cursor
 
 SETTINGS = StorageSettings(project_events=16)
 WAIT_S = 20.0

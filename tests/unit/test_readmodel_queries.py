@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import Connection, select
 from synthetic_run import PICTURE, SECOND_NS, TASKS, Told, a_run, record, recorded_run
 
-from core.domain.evidence import Judgment, Outcome
-from core.rl.statistics import wilson
-from events.catalogue import (
+from hindcast.core.domain.evidence import Judgment, Outcome
+from hindcast.core.rl.statistics import wilson
+from hindcast.events.catalogue import (
     BatchPlanned,
     BlobReleased,
     EpisodeEnded,
@@ -22,14 +22,14 @@ from events.catalogue import (
     UpdateSkipped,
     WeightsPublished,
 )
-from events.catalogue.training import SampleReport
-from events.catalogue.verdict import JudgeIdentity
-from events.envelope import Recorded
-from events.log.memory import MemoryLog
-from events.log.reader import read
-from storage.readmodel.database import ReadModel
-from storage.readmodel.fold import apply
-from storage.readmodel.queries import (
+from hindcast.events.catalogue.training import SampleReport
+from hindcast.events.catalogue.verdict import JudgeIdentity
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.reader import read
+from hindcast.storage.readmodel.database import ReadModel
+from hindcast.storage.readmodel.fold import apply
+from hindcast.storage.readmodel.queries import (
     list_episodes,
     list_policies,
     list_tasks,
@@ -38,10 +38,10 @@ from storage.readmodel.queries import (
     success_by_version,
     training_judge,
 )
-from storage.readmodel.query_parts import NotInReadModel
-from storage.readmodel.results import ModelSummary
-from storage.readmodel.tables import batches
-from storage.readmodel.throughput import throughput
+from hindcast.storage.readmodel.query_parts import NotInReadModel
+from hindcast.storage.readmodel.results import ModelSummary
+from hindcast.storage.readmodel.tables import batches
+from hindcast.storage.readmodel.throughput import throughput
 
 NO_SAMPLES = SampleReport(advantages=b"", weights=b"", ratios=b"", masks=b"")
 

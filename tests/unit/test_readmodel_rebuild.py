@@ -7,14 +7,14 @@ import pytest
 from sqlalchemy import delete, insert, inspect, select, update
 from synthetic_run import a_run, record, recorded_run
 
-from core.errors import CorruptEvent
-from core.settings.schema import StorageSettings
-from events.envelope import Stored
-from events.log.memory import MemoryLog
-from storage.readmodel.database import ReadModel
-from storage.readmodel.projector import run_projector
-from storage.readmodel.rebuild import rebuild
-from storage.readmodel.tables import OPEN, cursor, episodes, steps, verdicts
+from hindcast.core.errors import CorruptEvent
+from hindcast.core.settings.schema import StorageSettings
+from hindcast.events.envelope import Stored
+from hindcast.events.log.memory import MemoryLog
+from hindcast.storage.readmodel.database import ReadModel
+from hindcast.storage.readmodel.projector import run_projector
+from hindcast.storage.readmodel.rebuild import rebuild
+from hindcast.storage.readmodel.tables import OPEN, cursor, episodes, steps, verdicts
 
 SETTINGS = StorageSettings()
 
@@ -116,7 +116,7 @@ async def test_a_live_read_model_may_go_on_meanwhile(url: str, monkeypatch: pyte
     def overtaken(model: ReadModel) -> str | None:
         notice = compared(model)
         if model.is_scratch:
-            from storage.readmodel.fold import apply
+            from hindcast.storage.readmodel.fold import apply
 
             live = ReadModel(url, run="tale")
             with live.writing() as connection:

@@ -8,12 +8,12 @@ import pytest
 from sqlalchemy import Connection, inspect, select, text, update
 from synthetic_run import recorded_run
 
-from storage.readmodel.database import ReadModel
-from storage.readmodel.descriptions import OWN, SHARED
-from storage.readmodel.dump import dump
-from storage.readmodel.fold import apply
-from storage.readmodel.tables import OPEN, TABLES, cursor, metadata
-from storage.readmodel.views import VIEWS, columns_of
+from hindcast.storage.readmodel.database import ReadModel
+from hindcast.storage.readmodel.descriptions import OWN, SHARED
+from hindcast.storage.readmodel.dump import dump
+from hindcast.storage.readmodel.fold import apply
+from hindcast.storage.readmodel.tables import OPEN, TABLES, cursor, metadata
+from hindcast.storage.readmodel.views import VIEWS, columns_of
 
 GUIDE = Path(__file__).parents[2] / "docs" / "read-model.md"
 BLOCK = re.compile(r"^```sql\n(.*?)^```", re.DOTALL | re.MULTILINE)

@@ -14,15 +14,15 @@ from synthetic_run import a_run, recorded_run
 from training_story import Told, bench, learn, settings_with, tell
 from typer.testing import CliRunner
 
-from app.cli import app as cli
-from app.runs.recipe_change import CHANGEABLE, change_recipe, recorded_settings, resolve_change
-from app.settings.configuration import Layer, fields, flatten, from_override
-from core.errors import SettingsError
-from core.settings.schema import Settings
-from events.catalogue import RecipeChanged, UpdateApplied
-from events.log.memory import MemoryLog
-from learner.verify.verify import verify
-from storage.readmodel.forgetting import WATCHED, FamilyPoint, retained, stretches
+from hindcast.app.cli import app as cli
+from hindcast.app.runs.recipe_change import CHANGEABLE, change_recipe, recorded_settings, resolve_change
+from hindcast.app.settings.configuration import Layer, fields, flatten, from_override
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import RecipeChanged, UpdateApplied
+from hindcast.events.log.memory import MemoryLog
+from hindcast.learner.verify.verify import verify
+from hindcast.storage.readmodel.forgetting import WATCHED, FamilyPoint, retained, stretches
 
 VALUES = flatten(Settings().model_dump(mode="json"), "the run")
 

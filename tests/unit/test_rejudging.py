@@ -10,19 +10,19 @@ from recorded_home import make_home
 from synthetic_run import RULES, a_run, recorded_run
 from typer.testing import CliRunner
 
-from actors.judges.base import Judge
-from actors.judges.second_opinion import NO_VERDICT, SecondOpinion, agreement_of
-from actors.replay.recorded import EpisodeSelection
-from app.cli import app as cli
-from app.evaluation.rejudge import RejudgeReport, rejudge
-from core.domain.evidence import Evidence, Judgment, Outcome
-from core.domain.task import Task
-from core.errors import JudgeUnavailable, SettingsError
-from core.rl.statistics import cohen_kappa
-from events.catalogue import EpisodeEnded, EpisodeJudged, EpisodeRequested
-from events.catalogue.verdict import JudgeIdentity
-from events.envelope import Recorded
-from events.log.reader import read
+from hindcast.actors.judges.base import Judge
+from hindcast.actors.judges.second_opinion import NO_VERDICT, SecondOpinion, agreement_of
+from hindcast.actors.replay.recorded import EpisodeSelection
+from hindcast.app.cli import app as cli
+from hindcast.app.evaluation.rejudge import RejudgeReport, rejudge
+from hindcast.core.domain.evidence import Evidence, Judgment, Outcome
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import JudgeUnavailable, SettingsError
+from hindcast.core.rl.statistics import cohen_kappa
+from hindcast.events.catalogue import EpisodeEnded, EpisodeJudged, EpisodeRequested
+from hindcast.events.catalogue.verdict import JudgeIdentity
+from hindcast.events.envelope import Recorded
+from hindcast.events.log.reader import read
 
 
 class Saying:

@@ -8,10 +8,10 @@ from store_visitor import running_store
 from store_walk import Visit
 from test_relabeler_learned import SITES, TASKS, played
 
-from actors.relabelers.base import AchievedGoal, RelabelResult
-from app.evaluation.relabel_accuracy import compare_goals
-from core.rl.confusion import Confusion
-from storage.blobs.store import BlobStore
+from hindcast.actors.relabelers.base import AchievedGoal, RelabelResult
+from hindcast.app.evaluation.relabel_accuracy import compare_goals
+from hindcast.core.rl.confusion import Confusion
+from hindcast.storage.blobs.store import BlobStore
 
 
 @pytest.fixture(scope="module")

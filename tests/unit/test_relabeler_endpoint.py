@@ -15,20 +15,20 @@ from store_visitor import running_store
 from store_walk import TOKENIZER, Visit
 from test_judge_role import publisher
 
-from actors.endpoint.client import Endpoint
-from actors.environments.store.tasks import StoreTasks
-from actors.judges.endpoint import identity_of
-from actors.relabelers.base import why_not_goal
-from actors.relabelers.endpoint import PROMPT, EndpointRelabeler, goals_of
-from actors.relabelers.role import run_relabeler
-from app.settings.configuration import resolve
-from core.domain.arrays import unpack_ids
-from core.errors import SettingsError
-from core.settings.schema import Settings, SiteSettings
-from events.catalogue import EpisodeRelabeled, StepTaken
-from events.log.memory import MemoryLog
-from events.log.reader import read
-from storage.blobs.store import BlobStore
+from hindcast.actors.endpoint.client import Endpoint
+from hindcast.actors.environments.store.tasks import StoreTasks
+from hindcast.actors.judges.endpoint import identity_of
+from hindcast.actors.relabelers.base import why_not_goal
+from hindcast.actors.relabelers.endpoint import PROMPT, EndpointRelabeler, goals_of
+from hindcast.actors.relabelers.role import run_relabeler
+from hindcast.app.settings.configuration import resolve
+from hindcast.core.domain.arrays import unpack_ids
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.schema import Settings, SiteSettings
+from hindcast.events.catalogue import EpisodeRelabeled, StepTaken
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.reader import read
+from hindcast.storage.blobs.store import BlobStore
 
 SITE = SiteSettings(products=60)
 TASKS = StoreTasks(SITE)

@@ -14,9 +14,9 @@ from store_walk import TOKENIZER, Visit
 from test_relabeler_role import relabel_all
 from tiny_policy import tiny_model, write_tiny_policy
 
-from actors.environments.store.tasks import StoreTasks
-from actors.relabelers.base import PlayedEpisode
-from actors.relabelers.learned import (
+from hindcast.actors.environments.store.tasks import StoreTasks
+from hindcast.actors.relabelers.base import PlayedEpisode
+from hindcast.actors.relabelers.learned import (
     NO_PAGE,
     NO_VERSION,
     ONLY_LEARNED_FROM,
@@ -24,18 +24,18 @@ from actors.relabelers.learned import (
     LearnedVersions,
     goals_of,
 )
-from actors.relabelers.rules import RuleRelabeler
-from core.domain.arrays import unpack_ids
-from core.models.logprobs import SampleToScore, score_pack
-from core.models.policy import encode_weights, load_policy
-from core.models.text_generation import TextGenerator, write_greedily
-from core.prompts.achievement_prompt import Achievement, read_achievements
-from core.rl.combined_state import RELABELER
-from core.settings.schema import RelabelerSettings, Settings, SiteSettings
-from events.catalogue import EpisodeEnded, EpisodeRelabeled, StepTaken, WeightsPublished
-from events.catalogue.verdict import BackwardReading
-from events.envelope import BlobRef, Fact
-from storage.blobs.store import BlobStore
+from hindcast.actors.relabelers.rules import RuleRelabeler
+from hindcast.core.domain.arrays import unpack_ids
+from hindcast.core.models.logprobs import SampleToScore, score_pack
+from hindcast.core.models.policy import encode_weights, load_policy
+from hindcast.core.models.text_generation import TextGenerator, write_greedily
+from hindcast.core.prompts.achievement_prompt import Achievement, read_achievements
+from hindcast.core.rl.combined_state import RELABELER
+from hindcast.core.settings.schema import RelabelerSettings, Settings, SiteSettings
+from hindcast.events.catalogue import EpisodeEnded, EpisodeRelabeled, StepTaken, WeightsPublished
+from hindcast.events.catalogue.verdict import BackwardReading
+from hindcast.events.envelope import BlobRef, Fact
+from hindcast.storage.blobs.store import BlobStore
 
 SITES = SiteSettings(products=60)
 TASKS = StoreTasks(SITES)

@@ -15,27 +15,33 @@ from test_telemetry import Spans, parent_of, place_of
 from test_telemetry import spans as spans  # a fixture
 from virtual_time import clock_s, run_virtually
 
-from actors.environments.store.tasks import StoreTasks
-from actors.episodes.prompt_reader import prompt_of
-from actors.queue_worker import OUTAGE_PAUSES_S
-from actors.relabelers.base import AchievedGoal, PlayedEpisode, Relabeler, RelabelResult, why_not_goal
-from actors.relabelers.episode_memory import ENDED_KEPT, EpisodeMemory
-from actors.relabelers.rewritten_prompts import difference
-from actors.relabelers.role import run_relabeler
-from actors.relabelers.rules import RuleRelabeler
-from core import telemetry_names as names
-from core.domain.arrays import pack_ids, unpack_ids
-from core.domain.observation import Page
-from core.errors import RelabelerFailed, RelabelerUnavailable
-from core.settings.schema import ActorSettings, SiteSettings
-from events.catalogue import EpisodeEnded, EpisodeRelabeled, StepTaken
-from events.catalogue.verdict import JudgeIdentity
-from events.envelope import Fact
-from events.log.memory import MemoryLog
-from events.log.reader import read
-from events.log.work_queue import MAX_TRIES
-from events.tracing import span
-from storage.blobs.store import BlobStore
+from hindcast.actors.environments.store.tasks import StoreTasks
+from hindcast.actors.episodes.prompt_reader import prompt_of
+from hindcast.actors.queue_worker import OUTAGE_PAUSES_S
+from hindcast.actors.relabelers.base import (
+    AchievedGoal,
+    PlayedEpisode,
+    Relabeler,
+    RelabelResult,
+    why_not_goal,
+)
+from hindcast.actors.relabelers.episode_memory import ENDED_KEPT, EpisodeMemory
+from hindcast.actors.relabelers.rewritten_prompts import difference
+from hindcast.actors.relabelers.role import run_relabeler
+from hindcast.actors.relabelers.rules import RuleRelabeler
+from hindcast.core import telemetry_names as names
+from hindcast.core.domain.arrays import pack_ids, unpack_ids
+from hindcast.core.domain.observation import Page
+from hindcast.core.errors import RelabelerFailed, RelabelerUnavailable
+from hindcast.core.settings.schema import ActorSettings, SiteSettings
+from hindcast.events.catalogue import EpisodeEnded, EpisodeRelabeled, StepTaken
+from hindcast.events.catalogue.verdict import JudgeIdentity
+from hindcast.events.envelope import Fact
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.reader import read
+from hindcast.events.log.work_queue import MAX_TRIES
+from hindcast.events.tracing import span
+from hindcast.storage.blobs.store import BlobStore
 
 SETTINGS = SiteSettings(products=60)
 TASKS = StoreTasks(SETTINGS)

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 from s3_server import BUCKET, S3Server, s3_server  # noqa: F401  # fixture
 
-from app.runs.runs import RunHandle
-from app.settings.configuration import resolve
-from core.errors import BlobCorrupt, BlobMissing, BlobsUnreachable, DiskFull, SettingsError
-from core.ids import digest_hex
-from core.settings.operation import StorageSettings
-from events.envelope import BlobRef
-from storage.blobs.bucket import Bucket
-from storage.blobs.remote import FRESH_S, RemoteBlobStore, open_blobs
+from hindcast.app.runs.runs import RunHandle
+from hindcast.app.settings.configuration import resolve
+from hindcast.core.errors import BlobCorrupt, BlobMissing, BlobsUnreachable, DiskFull, SettingsError
+from hindcast.core.ids import digest_hex
+from hindcast.core.settings.operation import StorageSettings
+from hindcast.events.envelope import BlobRef
+from hindcast.storage.blobs.bucket import Bucket
+from hindcast.storage.blobs.remote import FRESH_S, RemoteBlobStore, open_blobs
 
 LONG_AGO_S = FRESH_S + 60
 
@@ -59,7 +59,7 @@ def test_a_name_that_is_taken_keeps_its_content(prefix: str) -> None:
 def test_a_blob_sent_in_parts_arrives_whole_and_once(
     tmp_path: Path, prefix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage.blobs.bucket.PART_BYTES", 5 << 20)
+    monkeypatch.setattr("hindcast.storage.blobs.bucket.PART_BYTES", 5 << 20)
     content = os.urandom(11 << 20)
     store = machine(tmp_path / "a", prefix)
     ref = store.put(content)

@@ -1,7 +1,7 @@
 """The renderers' formats are fixed: a policy was trained on them. Another output needs another version."""
 
-from core.domain.observation import Element, Node, Page
-from core.prompts.rendering import RENDERERS
+from hindcast.core.domain.observation import Element, Node, Page
+from hindcast.core.prompts.rendering import RENDERERS
 
 PAGE = Page(
     url="http://127.0.0.1:1/checkout",

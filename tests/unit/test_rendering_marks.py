@@ -5,9 +5,9 @@ from io import BytesIO
 import pytest
 from PIL import Image
 
-from core.domain.screen import Box, Mark
-from core.prompts.rendering import marks as rendering
-from core.prompts.rendering.marks import COLOURS, DIGIT_WIDTH, DOT, GLYPHS, PADDING, draw_marks
+from hindcast.core.domain.screen import Box, Mark
+from hindcast.core.prompts.rendering import marks as rendering
+from hindcast.core.prompts.rendering.marks import COLOURS, DIGIT_WIDTH, DOT, GLYPHS, PADDING, draw_marks
 
 WHITE = (255, 255, 255)
 PAPER = (240, 240, 240)

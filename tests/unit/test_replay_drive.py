@@ -7,18 +7,18 @@ import msgspec
 import pytest
 from bare_step import bare_step
 
-from actors.environments.base import ResetResult, StepOutcome, WindowImage
-from actors.environments.snapshot import observe
-from actors.replay.divergence_causes import Surroundings, explain
-from actors.replay.pages import GONE
-from actors.replay.recorded import RecordedEpisode, RecordedStep
-from actors.replay.steps import Difference, drive
-from core.domain.action import Action, ParseFailure
-from core.domain.evidence import Evidence
-from core.domain.observation import Node, Observation, Page
-from core.domain.task import Task
-from events.catalogue import EpisodeAbandoned, EpisodeEnded, EpisodeRequested, EpisodeStarted
-from storage.blobs.store import BlobStore
+from hindcast.actors.environments.base import ResetResult, StepOutcome, WindowImage
+from hindcast.actors.environments.snapshot import observe
+from hindcast.actors.replay.divergence_causes import Surroundings, explain
+from hindcast.actors.replay.pages import GONE
+from hindcast.actors.replay.recorded import RecordedEpisode, RecordedStep
+from hindcast.actors.replay.steps import Difference, drive
+from hindcast.core.domain.action import Action, ParseFailure
+from hindcast.core.domain.evidence import Evidence
+from hindcast.core.domain.observation import Node, Observation, Page
+from hindcast.core.domain.task import Task
+from hindcast.events.catalogue import EpisodeAbandoned, EpisodeEnded, EpisodeRequested, EpisodeStarted
+from hindcast.storage.blobs.store import BlobStore
 
 THEN, NOW = "http://127.0.0.1:1111", "http://127.0.0.1:2222"
 TASK = Task(environment="store", family="buy", seed=1, instruction="Buy it.", goal={}, max_steps=5)

@@ -6,11 +6,11 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.environments.snapshot import page_digest
-from actors.replay.pages import Bases, is_same_blob, tell_apart, tell_values_apart
-from core.domain.observation import Node, Page
-from core.ids import digest_hex
-from events.envelope import BlobRef
+from hindcast.actors.environments.snapshot import page_digest
+from hindcast.actors.replay.pages import Bases, is_same_blob, tell_apart, tell_values_apart
+from hindcast.core.domain.observation import Node, Page
+from hindcast.core.ids import digest_hex
+from hindcast.events.envelope import BlobRef
 
 BASES = Bases.of("http://127.0.0.1:1111/cart?id=3", "http://127.0.0.1:2222/")
 BUY = Node(kind="button", tag="button", text="Buy", id=1)

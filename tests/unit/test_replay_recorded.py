@@ -6,10 +6,15 @@ from collections.abc import AsyncGenerator
 import pytest
 from synthetic_run import recorded_run
 
-from actors.replay.bounded_map import each
-from actors.replay.recorded import EpisodeSelection, NoSuchEpisode, RecordedEpisode, recorded_episodes
-from events.catalogue import EpisodeEnded, EpisodeRequested, EpisodeStarted, StepTaken
-from events.envelope import Recorded
+from hindcast.actors.replay.bounded_map import each
+from hindcast.actors.replay.recorded import (
+    EpisodeSelection,
+    NoSuchEpisode,
+    RecordedEpisode,
+    recorded_episodes,
+)
+from hindcast.events.catalogue import EpisodeEnded, EpisodeRequested, EpisodeStarted, StepTaken
+from hindcast.events.envelope import Recorded
 
 
 async def gathered(wanted: EpisodeSelection) -> tuple[list[RecordedEpisode], list[Recorded]]:

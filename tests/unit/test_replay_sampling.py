@@ -10,29 +10,29 @@ from held_run import HeldRun
 from tiny_policy import tiny_model, write_tiny_policy
 from training_story import QUICK, Story, settings_with
 
-from actors.engines.in_process import InProcessEngine
-from actors.replay.recorded import EpisodeSelection
-from actors.replay.sampling import TOLERANCE, differing_tokens
-from app.replay.sampling import SamplingReport, replay_sampling
-from app.replay.steps import NothingToReplay
-from core.domain.arrays import pack_floats, pack_ids, unpack_floats, unpack_ids
-from core.domain.sampling import Sampling
-from core.domain.task import Task
-from core.grammar.answer_constraints import Form, FreeText
-from core.models.policy import encode_weights
-from core.seeds import derive_seed
-from core.settings.schema import Settings
-from events.catalogue import (
+from hindcast.actors.engines.in_process import InProcessEngine
+from hindcast.actors.replay.recorded import EpisodeSelection
+from hindcast.actors.replay.sampling import TOLERANCE, differing_tokens
+from hindcast.app.replay.sampling import SamplingReport, replay_sampling
+from hindcast.app.replay.steps import NothingToReplay
+from hindcast.core.domain.arrays import pack_floats, pack_ids, unpack_floats, unpack_ids
+from hindcast.core.domain.sampling import Sampling
+from hindcast.core.domain.task import Task
+from hindcast.core.grammar.answer_constraints import Form, FreeText
+from hindcast.core.models.policy import encode_weights
+from hindcast.core.seeds import derive_seed
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import (
     BlobReleased,
     EpisodeRequested,
     EpisodeStarted,
     StepTaken,
     WeightsPublished,
 )
-from events.envelope import Fact
-from events.log.memory import MemoryLog
-from events.log.publisher import Publisher
-from storage.blobs.store import BlobStore
+from hindcast.events.envelope import Fact
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.storage.blobs.store import BlobStore
 
 EPISODES, STEPS = 3, 4
 PROMPT = list(range(20, 60))

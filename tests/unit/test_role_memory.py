@@ -3,9 +3,9 @@
 import pytest
 from virtual_time import clock_s, run_virtually
 
-from actors.judges.task_memory import TaskMemory
-from core.errors import BrokerUnreachable
-from events.log.memory import MemoryLog
+from hindcast.actors.judges.task_memory import TaskMemory
+from hindcast.core.errors import BrokerUnreachable
+from hindcast.events.log.memory import MemoryLog
 
 
 def test_a_log_that_is_read_no_further_is_said_with_where_it_stands_and_how_far_it_goes() -> None:

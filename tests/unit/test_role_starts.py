@@ -14,12 +14,12 @@ from test_judge_role import requested as requested_one
 from virtual_time import clock_s, run_virtually
 from watched_reads import watch_reads
 
-from actors.curriculum.projection import CurriculumProjection
-from actors.curriculum.snapshot_keeper import SnapshotKeeper
-from actors.family_follower import LOOK_BACK_EVENTS
-from actors.judges.role import run_judge
-from core.settings.schema import Settings
-from events.catalogue import (
+from hindcast.actors.curriculum.projection import CurriculumProjection
+from hindcast.actors.curriculum.snapshot_keeper import SnapshotKeeper
+from hindcast.actors.family_follower import LOOK_BACK_EVENTS
+from hindcast.actors.judges.role import run_judge
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import (
     ControlRequested,
     EpisodeAbandoned,
     EpisodeJudged,
@@ -29,9 +29,9 @@ from events.catalogue import (
     WeightsAdopted,
     WeightsPublished,
 )
-from events.log.memory import MemoryLog
-from events.log.projection import fold
-from events.log.reader import read
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.projection import fold
+from hindcast.events.log.reader import read
 
 
 def every(settings: Settings, events: int) -> Settings:

@@ -11,14 +11,14 @@ from types import SimpleNamespace
 import pytest
 from curriculum_story import Story, settings_of
 
-from actors.curriculum.leases import LeaseTimer
-from app.alerts.processes import ProcessAlerts
-from app.system.broker_disk import ENOUGH_BYTES, LONGEST_PAUSE_S, BrokerDisk
-from app.system.free_room import disk_shortage, log_shortage
-from app.system.kept_output import keep_output
-from app.system.processes import ProcessState, list_processes
-from app.system.supervisor import Supervisor
-from events.catalogue import ControlRequested, EpisodeStarted, RunResumed
+from hindcast.actors.curriculum.leases import LeaseTimer
+from hindcast.app.alerts.processes import ProcessAlerts
+from hindcast.app.system.broker_disk import ENOUGH_BYTES, LONGEST_PAUSE_S, BrokerDisk
+from hindcast.app.system.free_room import disk_shortage, log_shortage
+from hindcast.app.system.kept_output import keep_output
+from hindcast.app.system.processes import ProcessState, list_processes
+from hindcast.app.system.supervisor import Supervisor
+from hindcast.events.catalogue import ControlRequested, EpisodeStarted, RunResumed
 
 FULL = "[7] 2026/11/21 [ERR] JetStream failed to store a msg on stream '$G > RUN_r': write 1.blk: no space left on device"
 PAUSE = ControlRequested(command="pause", arguments={}, author="curriculum", reason="full")
@@ -38,7 +38,7 @@ def test_a_disk_runs_short_below_the_limit_and_has_room_only_well_above_it(
     def usage(_folder: Path) -> SimpleNamespace:
         return SimpleNamespace(free=free_mib << 20)
 
-    monkeypatch.setattr("app.system.free_room.shutil.disk_usage", usage)
+    monkeypatch.setattr("hindcast.app.system.free_room.shutil.disk_usage", usage)
     assert disk_shortage([tmp_path], 100, halted=False) == ""
     assert "110 MiB free, less than 125" in disk_shortage([tmp_path], 100, halted=True)
     free_mib = 99

@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
-from actors.scaffold.candidates import Candidate, best, remember
-from actors.scaffold.files import check_states, parse_states, site_states
-from actors.scaffold.scaffold import Scaffold, scaffold_of
-from actors.scaffold.states import CandidateRule, ElementRule
-from app.settings.configuration import resolve
-from core.domain.action import Action
-from core.domain.observation import Node, Page
-from core.domain.task import Task
-from core.errors import SettingsError
-from core.grammar.answer_constraints import ActionChoice
-from core.settings.schema import ScaffoldSettings
+from hindcast.actors.scaffold.candidates import Candidate, best, remember
+from hindcast.actors.scaffold.files import check_states, parse_states, site_states
+from hindcast.actors.scaffold.scaffold import Scaffold, scaffold_of
+from hindcast.actors.scaffold.states import CandidateRule, ElementRule
+from hindcast.app.settings.configuration import resolve
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.observation import Node, Page
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import SettingsError
+from hindcast.core.grammar.answer_constraints import ActionChoice
+from hindcast.core.settings.schema import ScaffoldSettings
 
 WAY_OUT = '[[state.actions]]\naction = "Go_backward"\n'
 PAGE = Page(

@@ -5,16 +5,16 @@ from collections.abc import Iterator
 import pytest
 from store_visitor import Form, Visitor, running_store
 
-from actors.environments.store.demonstrators import DEMONSTRATORS
-from actors.environments.store.families import FAMILIES
-from actors.environments.store.tasks import StoreTasks
-from actors.scaffold.files import site_states
-from actors.scaffold.scaffold import Scaffold
-from actors.scaffold.states import SiteStates
-from core.domain.action import Action
-from core.domain.observation import Page
-from core.grammar.answer_constraints import ActionChoice
-from core.settings.schema import ScaffoldSettings, SiteSettings
+from hindcast.actors.environments.store.demonstrators import DEMONSTRATORS
+from hindcast.actors.environments.store.families import FAMILIES
+from hindcast.actors.environments.store.tasks import StoreTasks
+from hindcast.actors.scaffold.files import site_states
+from hindcast.actors.scaffold.scaffold import Scaffold
+from hindcast.actors.scaffold.states import SiteStates
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.observation import Page
+from hindcast.core.grammar.answer_constraints import ActionChoice
+from hindcast.core.settings.schema import ScaffoldSettings, SiteSettings
 
 SETTINGS = SiteSettings(products=60)
 TASKS = StoreTasks(SETTINGS)

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from core.scratch import MOST_REMOVED, PREFIX, remove_abandoned, scratch_folder
+from hindcast.core.scratch import MOST_REMOVED, PREFIX, remove_abandoned, scratch_folder
 
 ROOT = Path(__file__).parents[2]
 HOLD = """
 import sys, time
-from core.scratch import scratch_folder
+from hindcast.core.scratch import scratch_folder
 with scratch_folder() as folder:
     (folder / "profile").mkdir()
     (folder / "profile" / "file").write_text("x")

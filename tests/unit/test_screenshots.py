@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from actors.environments.base import WindowImage
-from actors.environments.screenshot import box_in, marks_in
-from actors.episodes.screenshots import MAX_MISSING, EpisodeScreenshots, ScreenshotBudget
-from app.cli.screenshots import in_words, write_out
-from core.domain.screen import Box, Mark
-from core.errors import DiskFull
-from core.ids import digest_hex
-from core.prompts.rendering.marks import COLOURS
-from core.settings.schema import ActorSettings
-from events.catalogue.episode import Screenshot
-from events.envelope import BlobRef
-from storage.blobs.store import BlobStore
-from storage.readmodel.results import ScreenshotRow
+from hindcast.actors.environments.base import WindowImage
+from hindcast.actors.environments.screenshot import box_in, marks_in
+from hindcast.actors.episodes.screenshots import MAX_MISSING, EpisodeScreenshots, ScreenshotBudget
+from hindcast.app.cli.screenshots import in_words, write_out
+from hindcast.core.domain.screen import Box, Mark
+from hindcast.core.errors import DiskFull
+from hindcast.core.ids import digest_hex
+from hindcast.core.prompts.rendering.marks import COLOURS
+from hindcast.core.settings.schema import ActorSettings
+from hindcast.events.catalogue.episode import Screenshot
+from hindcast.events.envelope import BlobRef
+from hindcast.storage.blobs.store import BlobStore
+from hindcast.storage.readmodel.results import ScreenshotRow
 
 
 class Gallery:

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from app.cli.size import app
-from app.settings import sizing
-from app.settings.sizing import GIB, MODELS, Load, adapter_parameters, size_of
-from core.domain.arrays import pack_floats, pack_ids
-from core.errors import SettingsError
-from events.codec import encode_fact
+from hindcast.app.cli.size import app
+from hindcast.app.settings import sizing
+from hindcast.app.settings.sizing import GIB, MODELS, Load, adapter_parameters, size_of
+from hindcast.core.domain.arrays import pack_floats, pack_ids
+from hindcast.core.errors import SettingsError
+from hindcast.events.codec import encode_fact
 
 PUBLISHED = {
     "0.5B": 494_032_768,

@@ -12,20 +12,26 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-import actors.curriculum.snapshots
-import learner.buffer.snapshots
-from core.settings.schema import LogSettings
-from events.catalogue import SnapshotSaved, WeightsAdopted
-from events.envelope import BlobRef
-from events.log.memory import MemoryLog
-from events.log.publisher import Publisher
-from events.log.reader import read
-from storage.blobs.store import BlobStore
-from storage.snapshots import SnapshotKind, append_snapshot, code_of, newest_standing
+import hindcast.actors.curriculum.snapshots
+import hindcast.learner.buffer.snapshots
+from hindcast.core.settings.schema import LogSettings
+from hindcast.events.catalogue import SnapshotSaved, WeightsAdopted
+from hindcast.events.envelope import BlobRef
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.reader import read
+from hindcast.storage.blobs.store import BlobStore
+from hindcast.storage.snapshots import SnapshotKind, append_snapshot, code_of, newest_standing
 
 RUN = "r"
 OURS = ("core", "events", "storage", "actors", "learner", "app")
-NO_RULES = ("core.errors", "core.settings.schema", "events.catalogue", "events.envelope", "events.registry")
+NO_RULES = (
+    "hindcast.core.errors",
+    "hindcast.core.settings.schema",
+    "hindcast.events.catalogue",
+    "hindcast.events.envelope",
+    "hindcast.events.registry",
+)
 """Words and facts: what of them stands in a state is part of its shape, and facts change by version alone."""
 
 
@@ -35,7 +41,7 @@ class Counted(msgspec.Struct):
     count: int
 
 
-KIND = SnapshotKind("counter", Counted, rules=("core.ids",))
+KIND = SnapshotKind("counter", Counted, rules=("hindcast.core.ids",))
 
 
 class Bench:
@@ -102,7 +108,7 @@ async def said(bench: Bench) -> list[tuple[int, int]]:
 
 
 async def test_another_projection_is_none_of_ours(bench: Bench) -> None:
-    await bench.keep(Counted(5), 5, kind=SnapshotKind("other", Counted, rules=("core.ids",)))
+    await bench.keep(Counted(5), 5, kind=SnapshotKind("other", Counted, rules=("hindcast.core.ids",)))
     assert await bench.found() is None
 
 
@@ -117,9 +123,9 @@ async def test_what_cannot_be_trusted_is_passed_over_for_the_one_before_with_a_w
         class Other(msgspec.Struct):
             count: str
 
-        kind = SnapshotKind("counter", Other, rules=("core.ids",))
+        kind = SnapshotKind("counter", Other, rules=("hindcast.core.ids",))
     elif fault == "other rules":
-        kind = SnapshotKind("counter", Counted, rules=("core.seeds",))
+        kind = SnapshotKind("counter", Counted, rules=("hindcast.core.seeds",))
     elif fault == "other log":
         digest = bytes(32)
     state = Counted("5") if fault == "other shape" else Counted(5)  # type: ignore[arg-type]
@@ -160,8 +166,8 @@ def test_prose_changes_no_schema_and_code_does(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("root", "rules"),
     [
-        ("learner.buffer.replay_buffer", learner.buffer.snapshots.RULES),
-        ("actors.curriculum.projection", actors.curriculum.snapshots.RULES),
+        ("hindcast.learner.buffer.replay_buffer", hindcast.learner.buffer.snapshots.RULES),
+        ("hindcast.actors.curriculum.projection", hindcast.actors.curriculum.snapshots.RULES),
     ],
 )
 def test_every_module_that_decides_what_a_state_is_counts_in_its_schema(

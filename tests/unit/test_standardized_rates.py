@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.cli.output import weighted_rate
-from core.rl.statistics import difference, gap, standardized, wilson
-from storage.readmodel.outcome_counts import Tally, curve
+from hindcast.app.cli.output import weighted_rate
+from hindcast.core.rl.statistics import difference, gap, standardized, wilson
+from hindcast.storage.readmodel.outcome_counts import Tally, curve
 
 counts = st.integers(0, 30).flatmap(lambda trials: st.tuples(st.integers(0, trials), st.just(trials)))
 

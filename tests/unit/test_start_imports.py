@@ -10,7 +10,7 @@ import sys
 import pytest
 from system import ROOT
 
-from app.cli import COMMANDS, SUMMARY
+from hindcast.app.cli import COMMANDS, SUMMARY
 
 HEAVY = {"sqlalchemy", "torch", "transformers", "playwright", "openai", "pyarrow", "starlette", "textual"}
 """Libraries of one role or one question each: a fifth of a second or more to load."""
@@ -19,9 +19,9 @@ HEAVY = {"sqlalchemy", "torch", "transformers", "playwright", "openai", "pyarrow
 @pytest.mark.parametrize(
     "modules",
     [
-        "app.system.worker, app.bootstrap",
-        "app.system.bus",
-        "app.cli.start, app.cli.log, app.cli.verify, app.cli.fork",
+        "hindcast.app.system.worker, hindcast.app.bootstrap",
+        "hindcast.app.system.bus",
+        "hindcast.app.cli.start, hindcast.app.cli.log, hindcast.app.cli.verify, hindcast.app.cli.fork",
     ],
 )
 def test_nothing_heavy_is_loaded_before_it_is_used(modules: str) -> None:
@@ -33,9 +33,7 @@ def test_nothing_heavy_is_loaded_before_it_is_used(modules: str) -> None:
 
 
 def test_the_list_of_commands_names_each_on_a_line_of_its_own_and_loads_none() -> None:
-    code = (
-        "import sys, app.cli\ntry: app.cli.main(['--help'])\nfinally: print('app.cli.start' in sys.modules)"
-    )
+    code = "import sys, hindcast.app.cli\ntry: hindcast.app.cli.main(['--help'])\nfinally: print('hindcast.app.cli.start' in sys.modules)"
     shown = subprocess.run(
         [sys.executable, "-c", code],
         cwd=ROOT,

@@ -1,9 +1,9 @@
-from actors.environments.store.catalogue import build_catalogue
-from actors.environments.store.pages import ListingFilter
-from actors.environments.store.search import MAX_TOKENS, StoreSearchIndex, sorted_by, tokens_of
-from actors.environments.store.vocabulary import KINDS
-from actors.environments.store.words import vocabulary_words
-from core.settings.schema import SiteSettings
+from hindcast.actors.environments.store.catalogue import build_catalogue
+from hindcast.actors.environments.store.pages import ListingFilter
+from hindcast.actors.environments.store.search import MAX_TOKENS, StoreSearchIndex, sorted_by, tokens_of
+from hindcast.actors.environments.store.vocabulary import KINDS
+from hindcast.actors.environments.store.words import vocabulary_words
+from hindcast.core.settings.schema import SiteSettings
 
 
 def test_the_default_catalogue_is_the_same_on_every_machine() -> None:

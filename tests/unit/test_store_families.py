@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.environments.store.control import VisitRecord
-from actors.environments.store.evaluators import achieved_goals, evaluate
-from actors.environments.store.families import FAMILIES
-from actors.environments.store.initial_state import opening_state
-from actors.environments.store.session import (
+from hindcast.actors.environments.store.control import VisitRecord
+from hindcast.actors.environments.store.evaluators import achieved_goals, evaluate
+from hindcast.actors.environments.store.families import FAMILIES
+from hindcast.actors.environments.store.initial_state import opening_state
+from hindcast.actors.environments.store.session import (
     Added,
     Address,
     AnyFact,
@@ -29,11 +29,11 @@ from actors.environments.store.session import (
     WrittenReview,
     apply,
 )
-from actors.environments.store.tasks import StoreTasks
-from core.domain.evidence import Evidence
-from core.domain.task import Task
-from core.errors import SettingsError
-from core.settings.schema import SiteSettings
+from hindcast.actors.environments.store.tasks import StoreTasks
+from hindcast.core.domain.evidence import Evidence
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.schema import SiteSettings
 
 SETTINGS = SiteSettings()
 TASKS = StoreTasks(SETTINGS)

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.environments.store.families import FAMILIES
-from actors.environments.store.goals.instruction_parser import MAX_TEXT, goal_said, phrasings
-from actors.environments.store.goals.visits import StartPage
-from actors.environments.store.hindsight import meaning
-from actors.environments.store.initial_state import opening_state
-from actors.environments.store.tasks import StoreTasks
-from core.settings.schema import SiteSettings
+from hindcast.actors.environments.store.families import FAMILIES
+from hindcast.actors.environments.store.goals.instruction_parser import MAX_TEXT, goal_said, phrasings
+from hindcast.actors.environments.store.goals.visits import StartPage
+from hindcast.actors.environments.store.hindsight import meaning
+from hindcast.actors.environments.store.initial_state import opening_state
+from hindcast.actors.environments.store.tasks import StoreTasks
+from hindcast.core.settings.schema import SiteSettings
 
 TASKS = StoreTasks(SiteSettings(products=60))
 SEEDS = range(20)

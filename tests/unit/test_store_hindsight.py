@@ -8,15 +8,15 @@ import pytest
 from store_visitor import running_store
 from store_walk import Visit
 
-from actors.environments.store.evaluators import evaluate
-from actors.environments.store.families import FAMILIES
-from actors.environments.store.hindsight import Hindsight, hindsight_of, meaning
-from actors.environments.store.relevance import Walk
-from actors.environments.store.tasks import StoreTasks
-from core.domain.action import Action
-from core.domain.evidence import Evidence
-from core.domain.task import Task
-from core.settings.schema import SiteSettings
+from hindcast.actors.environments.store.evaluators import evaluate
+from hindcast.actors.environments.store.families import FAMILIES
+from hindcast.actors.environments.store.hindsight import Hindsight, hindsight_of, meaning
+from hindcast.actors.environments.store.relevance import Walk
+from hindcast.actors.environments.store.tasks import StoreTasks
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.evidence import Evidence
+from hindcast.core.domain.task import Task
+from hindcast.core.settings.schema import SiteSettings
 
 SETTINGS = SiteSettings(products=60)
 TASKS = StoreTasks(SETTINGS)

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 import pytest
 from store_visitor import TOKEN, Visitor, demonstrate, running_store
 
-from actors.environments.store.evaluators import achieved_goals, evaluate
-from actors.environments.store.families import FAMILIES
-from actors.environments.store.server import create_app, serve
-from actors.environments.store.sessions import MAX_FACTS
-from actors.environments.store.tasks import StoreTasks
-from core.errors import EnvironmentFailed
-from core.settings.schema import SiteSettings
+from hindcast.actors.environments.store.evaluators import achieved_goals, evaluate
+from hindcast.actors.environments.store.families import FAMILIES
+from hindcast.actors.environments.store.server import create_app, serve
+from hindcast.actors.environments.store.sessions import MAX_FACTS
+from hindcast.actors.environments.store.tasks import StoreTasks
+from hindcast.core.errors import EnvironmentFailed
+from hindcast.core.settings.schema import SiteSettings
 
 SETTINGS = SiteSettings()
 TASKS = StoreTasks(SETTINGS)
@@ -323,8 +323,8 @@ async def test_it_stops_soon_when_cancelled_with_a_connection_open() -> None:
 def test_it_stops_soon_on_sigterm() -> None:
     program = (
         "import asyncio\n"
-        "from actors.environments.store.server import serve\n"
-        "from core.settings.schema import SiteSettings\n"
+        "from hindcast.actors.environments.store.server import serve\n"
+        "from hindcast.core.settings.schema import SiteSettings\n"
         "asyncio.run(serve(SiteSettings(), host='127.0.0.1', port=0, control_token='t',\n"
         "                  ready=lambda address: print(address, flush=True)))\n"
     )

@@ -2,9 +2,9 @@ from itertools import count
 
 import msgspec
 
-from actors.environments.store.catalogue import build_catalogue
-from actors.environments.store.initial_state import opening_state
-from actors.environments.store.session import (
+from hindcast.actors.environments.store.catalogue import build_catalogue
+from hindcast.actors.environments.store.initial_state import opening_state
+from hindcast.actors.environments.store.session import (
     Added,
     Address,
     Cancelled,
@@ -19,7 +19,7 @@ from actors.environments.store.session import (
     Wished,
     apply,
 )
-from actors.environments.store.sessions import IDLE_S, MAX_FACTS, Session, Sessions
+from hindcast.actors.environments.store.sessions import IDLE_S, MAX_FACTS, Session, Sessions
 
 CATALOGUE = build_catalogue(60, 7)
 HOME = Address(name="Mira Berg", street="1 Mill Lane", city="Porto")

@@ -5,17 +5,17 @@ from pathlib import Path
 import pytest
 from curriculum_story import SOURCES
 
-from actors.curriculum.pool import configured_pool, task_name
-from app.evaluation.evaluation import OutcomeTally, plan_attempts
-from app.evaluation.task_selection import TaskSelection, divide, held_out_file, settings_file
-from app.settings.checks.cross_checks import find_conflicts
-from app.settings.checks.names import name_conflicts
-from app.settings.configuration import resolve
-from core.domain.evidence import Judgment
-from core.errors import SettingsError
-from core.settings.schema import CurriculumSettings, Settings
-from events.catalogue import EpisodeAbandoned, EpisodeJudged
-from events.catalogue.verdict import JudgeIdentity
+from hindcast.actors.curriculum.pool import configured_pool, task_name
+from hindcast.app.evaluation.evaluation import OutcomeTally, plan_attempts
+from hindcast.app.evaluation.task_selection import TaskSelection, divide, held_out_file, settings_file
+from hindcast.app.settings.checks.cross_checks import find_conflicts
+from hindcast.app.settings.checks.names import name_conflicts
+from hindcast.app.settings.configuration import resolve
+from hindcast.core.domain.evidence import Judgment
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.schema import CurriculumSettings, Settings
+from hindcast.events.catalogue import EpisodeAbandoned, EpisodeJudged
+from hindcast.events.catalogue.verdict import JudgeIdentity
 
 TASKS = [SOURCES["shop"].task("buy", seed) for seed in range(8)]
 ATTEMPTS = 4

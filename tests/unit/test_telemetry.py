@@ -18,23 +18,23 @@ from opentelemetry.semconv.attributes import error_attributes
 from opentelemetry.trace import INVALID_SPAN, SpanKind, StatusCode
 from synthetic_run import recorded_run
 
-from actors.endpoint.client import Endpoint
-from actors.endpoint.completion import Message
-from actors.telemetry.spans import acted, browser_action, policy_call
-from app.settings.configuration import resolve
-from core import telemetry_names as names
-from core.domain.action import Action
-from core.domain.sampling import Sampling
-from core.errors import SettingsError
-from core.settings.endpoint import EndpointSettings
-from core.settings.schema import LogSettings
-from events.catalogue import BatchPlanned, EpisodeEnded, PhaseStarted
-from events.envelope import Stored
-from events.log.memory import MemoryLog
-from events.log.publisher import Publisher
-from events.tracing import current_traceparent, is_tracing, span
-from learner.batch_plan import Minibatch
-from learner.spans import TrainingSpans
+from hindcast.actors.endpoint.client import Endpoint
+from hindcast.actors.endpoint.completion import Message
+from hindcast.actors.telemetry.spans import acted, browser_action, policy_call
+from hindcast.app.settings.configuration import resolve
+from hindcast.core import telemetry_names as names
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.sampling import Sampling
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.endpoint import EndpointSettings
+from hindcast.core.settings.schema import LogSettings
+from hindcast.events.catalogue import BatchPlanned, EpisodeEnded, PhaseStarted
+from hindcast.events.envelope import Stored
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.tracing import current_traceparent, is_tracing, span
+from hindcast.learner.batch_plan import Minibatch
+from hindcast.learner.spans import TrainingSpans
 
 ROOT = Path(__file__).parents[2]
 PROVIDER, EXPORTER = TracerProvider(), InMemorySpanExporter()
@@ -247,10 +247,10 @@ async def test_a_learner_that_starts_again_finds_the_plan_s_span_in_the_log(span
 
 EXPORT = """
 import sys, time
-from app.system.logs import LogStyle, configure_logging
-from app.system.telemetry import exporting
-from core.settings.schema import TelemetrySettings
-from events.tracing import span
+from hindcast.app.system.logs import LogStyle, configure_logging
+from hindcast.app.system.telemetry import exporting
+from hindcast.core.settings.schema import TelemetrySettings
+from hindcast.events.tracing import span
 
 configure_logging(LogStyle(), process="actor.1", role="actor")
 settings = TelemetrySettings(otlp_endpoint=sys.argv[1])

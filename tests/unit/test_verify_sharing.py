@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import BlobMissing
-from learner.verify.diagnosis import Divergence
-from learner.verify.log_recomputer import StretchReport
-from learner.verify.survey import BASE, LogStretch, RecomputationStart, Survey, cut, thin
-from learner.verify.work_distribution import recompute_all
+from hindcast.core.errors import BlobMissing
+from hindcast.learner.verify.diagnosis import Divergence
+from hindcast.learner.verify.log_recomputer import StretchReport
+from hindcast.learner.verify.survey import BASE, LogStretch, RecomputationStart, Survey, cut, thin
+from hindcast.learner.verify.work_distribution import recompute_all
 
 
 def covers(stretches: list[LogStretch], *, begin: int, until: int) -> bool:

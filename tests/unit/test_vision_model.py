@@ -11,31 +11,37 @@ import torch
 from PIL import Image
 from vision_model import write_vision_model
 
-from actors.engines.in_process import InProcessEngine
-from actors.engines.slots import CacheSlots
-from actors.episodes.answerers import PolicyAnswerer
-from actors.episodes.prompt_reader import Situation
-from app.runs.fork import settings_of_fork
-from app.runs.runs import list_runs
-from app.runs.selection import select_run
-from app.settings.checks.cross_checks import find_conflicts
-from app.system.model_check import check_model
-from core.domain.observation import Observation, Page
-from core.domain.sampling import Sampling
-from core.domain.task import Task
-from core.errors import BlobCorrupt, BlobMissing, ModelFileError, PictureUnreadable, SettingsError
-from core.models.adapter import ALL_LINEAR, add_adapter
-from core.models.logprobs import SampleToScore, score
-from core.models.policy import LoadedPolicy, encode_weights, load_policy, load_weights
-from core.models.vision import ImageProcessor, ProcessedImage, freeze_tower, is_of_tower, picture_inputs
-from core.prompts.chat_frame import encode_text
-from core.prompts.prompt import build_prompt
-from core.settings.schema import PolicySettings, Settings
-from events.catalogue import EpisodeRequested
-from events.catalogue.episode import ShownPicture
-from learner.buffer.state import BufferState
-from learner.screenshots import ScreenshotStore
-from storage.blobs.store import BlobStore
+from hindcast.actors.engines.in_process import InProcessEngine
+from hindcast.actors.engines.slots import CacheSlots
+from hindcast.actors.episodes.answerers import PolicyAnswerer
+from hindcast.actors.episodes.prompt_reader import Situation
+from hindcast.app.runs.fork import settings_of_fork
+from hindcast.app.runs.runs import list_runs
+from hindcast.app.runs.selection import select_run
+from hindcast.app.settings.checks.cross_checks import find_conflicts
+from hindcast.app.system.model_check import check_model
+from hindcast.core.domain.observation import Observation, Page
+from hindcast.core.domain.sampling import Sampling
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import BlobCorrupt, BlobMissing, ModelFileError, PictureUnreadable, SettingsError
+from hindcast.core.models.adapter import ALL_LINEAR, add_adapter
+from hindcast.core.models.logprobs import SampleToScore, score
+from hindcast.core.models.policy import LoadedPolicy, encode_weights, load_policy, load_weights
+from hindcast.core.models.vision import (
+    ImageProcessor,
+    ProcessedImage,
+    freeze_tower,
+    is_of_tower,
+    picture_inputs,
+)
+from hindcast.core.prompts.chat_frame import encode_text
+from hindcast.core.prompts.prompt import build_prompt
+from hindcast.core.settings.schema import PolicySettings, Settings
+from hindcast.events.catalogue import EpisodeRequested
+from hindcast.events.catalogue.episode import ShownPicture
+from hindcast.learner.buffer.state import BufferState
+from hindcast.learner.screenshots import ScreenshotStore
+from hindcast.storage.blobs.store import BlobStore
 
 PAGE = "page Shop\nlink Brass lamp [3] <|image_pad|><|vision_start|>\nbutton Add to cart [4]"
 

@@ -8,15 +8,15 @@ import pytest
 from bare_step import bare_step
 from rich.console import Console
 
-from app.watch.health import bottleneck
-from app.watch.rendering import as_line, as_screen
-from app.watch.spans import Spans, covered_ns, total_ns
-from app.watch.state import WatchFold
-from app.watch.view import ActorView, EpisodeView, RunView
-from core.domain.arrays import pack_floats, pack_ids
-from core.domain.evidence import Evidence, Judgment
-from core.domain.task import Task
-from events.catalogue import (
+from hindcast.app.watch.health import bottleneck
+from hindcast.app.watch.rendering import as_line, as_screen
+from hindcast.app.watch.spans import Spans, covered_ns, total_ns
+from hindcast.app.watch.state import WatchFold
+from hindcast.app.watch.view import ActorView, EpisodeView, RunView
+from hindcast.core.domain.arrays import pack_floats, pack_ids
+from hindcast.core.domain.evidence import Evidence, Judgment
+from hindcast.core.domain.task import Task
+from hindcast.events.catalogue import (
     BatchPlanned,
     EpisodeEnded,
     EpisodeJudged,
@@ -28,10 +28,10 @@ from events.catalogue import (
     WaitExceeded,
     WeightsAdopted,
 )
-from events.catalogue.run import Fingerprint
-from events.catalogue.training import PlannedEpisode, SampleReport
-from events.catalogue.verdict import JudgeIdentity
-from events.envelope import Envelope, Fact, Recorded
+from hindcast.events.catalogue.run import Fingerprint
+from hindcast.events.catalogue.training import PlannedEpisode, SampleReport
+from hindcast.events.catalogue.verdict import JudgeIdentity
+from hindcast.events.envelope import Envelope, Fact, Recorded
 
 SECOND_NS = 1_000_000_000
 START_NS = 1_700_000_000 * SECOND_NS

@@ -22,17 +22,17 @@ from recorded_home import make_home, tell
 from synthetic_run import Told, a_run
 from textual.pilot import Pilot
 
-from app.runs.runs import RunHandle
-from app.watch.read_model import WatchReadModel
-from app.watch.screens.episode import EpisodeScreen
-from app.watch.screens.episodes import EpisodesScreen
-from app.watch.screens.overview import OverviewScreen
-from app.watch.screens.rows import Rows
-from app.watch.screens.step import StepScreen
-from app.watch.screens.terminal import WatchTerminal
-from app.watch.sparkline import sparkline
-from events.catalogue import EpisodeStarted, RunForked
-from storage.readmodel.catch_up import fill
+from hindcast.app.runs.runs import RunHandle
+from hindcast.app.watch.read_model import WatchReadModel
+from hindcast.app.watch.screens.episode import EpisodeScreen
+from hindcast.app.watch.screens.episodes import EpisodesScreen
+from hindcast.app.watch.screens.overview import OverviewScreen
+from hindcast.app.watch.screens.rows import Rows
+from hindcast.app.watch.screens.step import StepScreen
+from hindcast.app.watch.screens.terminal import WatchTerminal
+from hindcast.app.watch.sparkline import sparkline
+from hindcast.events.catalogue import EpisodeStarted, RunForked
+from hindcast.storage.readmodel.catch_up import fill
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -208,7 +208,7 @@ def on_a_terminal(handle: RunHandle, *, until_seen: str, keys: bytes) -> tuple[i
         "TERM": "xterm-256color",
         "NO_COLOR": "1",
     }
-    program = [sys.executable, "-c", "from app.cli import main; main()", "watch"]
+    program = [sys.executable, "-c", "from hindcast.app.cli import main; main()", "watch"]
     running = subprocess.Popen(
         program, cwd=ROOT, stdin=slave, stdout=slave, stderr=slave, env=environment, start_new_session=True
     )

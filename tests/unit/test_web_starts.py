@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from actors.environments.web.starts import Starts
-from core.domain.evidence import Evidence
-from core.domain.sampling import Sampling
-from core.domain.task import Task
-from events.catalogue import EpisodeAbandoned, EpisodeEnded, EpisodeRequested, StepTaken
+from hindcast.actors.environments.web.starts import Starts
+from hindcast.core.domain.evidence import Evidence
+from hindcast.core.domain.sampling import Sampling
+from hindcast.core.domain.task import Task
+from hindcast.events.catalogue import EpisodeAbandoned, EpisodeEnded, EpisodeRequested, StepTaken
 
 
 def asked(episode: str, **goal: Any) -> EpisodeRequested:

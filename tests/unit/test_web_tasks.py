@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.environments.web.definition import Check, WebTask, plain
-from actors.environments.web.evaluators import ProbeResult, SiteReport, evaluate
-from actors.environments.web.files import read_tasks
-from actors.environments.web.probes import MAX_CHARS, MAX_TEXTS, bounded
-from actors.environments.web.secrets import Secrets, require_secrets
-from actors.environments.web.tasks import WebTasks, as_task, definition_of
-from app.runs.runs import plan_run
-from app.settings.configuration import Resolved, resolve, to_toml
-from app.settings.web_tasks import overrides_for, require_actors, require_task_secrets
-from core.domain.evidence import Evidence
-from core.errors import EnvironmentFailed, SettingsError
-from core.settings.schema import Settings, WebSettings
+from hindcast.actors.environments.web.definition import Check, WebTask, plain
+from hindcast.actors.environments.web.evaluators import ProbeResult, SiteReport, evaluate
+from hindcast.actors.environments.web.files import read_tasks
+from hindcast.actors.environments.web.probes import MAX_CHARS, MAX_TEXTS, bounded
+from hindcast.actors.environments.web.secrets import Secrets, require_secrets
+from hindcast.actors.environments.web.tasks import WebTasks, as_task, definition_of
+from hindcast.app.runs.runs import plan_run
+from hindcast.app.settings.configuration import Resolved, resolve, to_toml
+from hindcast.app.settings.web_tasks import overrides_for, require_actors, require_task_secrets
+from hindcast.core.domain.evidence import Evidence
+from hindcast.core.errors import EnvironmentFailed, SettingsError
+from hindcast.core.settings.schema import Settings, WebSettings
 
 ENTRY: dict[str, Any] = {
     "name": "price",

@@ -10,19 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from webarena_tasks import only_task, raw_task, verdict
 
-from actors.environments.webarena.evaluators import evaluate, questions
-from actors.environments.webarena.probes import (
+from hindcast.actors.environments.webarena.evaluators import evaluate, questions
+from hindcast.actors.environments.webarena.probes import (
     MAX_ALL_BYTES,
     MAX_CHARACTERS,
     ProbedPage,
     looks_of,
     stored,
 )
-from actors.environments.webarena.tasks import goal_of
-from actors.environments.webarena.tokens import is_word, words
-from actors.judges.registry import JUDGES
-from core.domain.evidence import Evidence
-from core.domain.task import Task
+from hindcast.actors.environments.webarena.tasks import goal_of
+from hindcast.actors.environments.webarena.tokens import is_word, words
+from hindcast.actors.judges.registry import JUDGES
+from hindcast.core.domain.evidence import Evidence
+from hindcast.core.domain.task import Task
 
 
 def asking(folder: Path, *, lite: bool = True, **references: Any) -> Task:

@@ -11,18 +11,22 @@ import pytest
 from typer.testing import CliRunner
 from webarena_tasks import ACCOUNTS, SITES, SMALL, passing_evidence, raw_task, settings_for, verdict
 
-from actors.environments.webarena.accounts import account_for
-from actors.environments.webarena.addresses import PLACEHOLDER
-from actors.environments.webarena.calls import read_call
-from actors.environments.webarena.evaluators import evaluate, questions
-from actors.environments.webarena.probes import ProbedPage, stored
-from actors.environments.webarena.tasks import WebArenaTasks, goal_of
-from app.bootstrap import task_sources
-from app.cli import app
-from app.settings.checks.webarena import require_accounts, require_one_resetter, require_sound_shared_groups
-from app.settings.configuration import resolve, to_toml
-from core.errors import EnvironmentFailed, SettingsError
-from core.settings.schema import CurriculumSettings, Settings, SiteSettings
+from hindcast.actors.environments.webarena.accounts import account_for
+from hindcast.actors.environments.webarena.addresses import PLACEHOLDER
+from hindcast.actors.environments.webarena.calls import read_call
+from hindcast.actors.environments.webarena.evaluators import evaluate, questions
+from hindcast.actors.environments.webarena.probes import ProbedPage, stored
+from hindcast.actors.environments.webarena.tasks import WebArenaTasks, goal_of
+from hindcast.app.bootstrap import task_sources
+from hindcast.app.cli import app
+from hindcast.app.settings.checks.webarena import (
+    require_accounts,
+    require_one_resetter,
+    require_sound_shared_groups,
+)
+from hindcast.app.settings.configuration import resolve, to_toml
+from hindcast.core.errors import EnvironmentFailed, SettingsError
+from hindcast.core.settings.schema import CurriculumSettings, Settings, SiteSettings
 
 LITE = Path(
     os.environ.get("HINDCAST_WEBARENA_LITE")

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from webshop_files import small_set, written
 
-from actors.environments.webshop.goals import SPLITS, bounds_of, price_limit
-from actors.environments.webshop.products import read_products
-from actors.environments.webshop.shop import WebshopShop, shop_of
-from actors.environments.webshop.tasks import MAX_STEPS, ServerTasks, WebshopTasks, webshop_tasks
-from app.settings.checks.webshop import require_webshop_data
-from app.settings.configuration import resolve
-from core.errors import SettingsError
-from core.settings.schema import SiteSettings
+from hindcast.actors.environments.webshop.goals import SPLITS, bounds_of, price_limit
+from hindcast.actors.environments.webshop.products import read_products
+from hindcast.actors.environments.webshop.shop import WebshopShop, shop_of
+from hindcast.actors.environments.webshop.tasks import MAX_STEPS, ServerTasks, WebshopTasks, webshop_tasks
+from hindcast.app.settings.checks.webshop import require_webshop_data
+from hindcast.app.settings.configuration import resolve
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.schema import SiteSettings
 
 
 @pytest.fixture(scope="module")

@@ -13,28 +13,28 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 from webshop_files import released, written
 
-from actors.environments.base import EpisodeWorld, StepOutcome
-from actors.environments.demonstrator import DEMONSTRATORS, Demonstrate
-from actors.environments.site import Browserless
-from actors.environments.webshop.demonstrators import buy_first, demonstrate
-from actors.environments.webshop.evaluators import evaluate
-from actors.environments.webshop.locations import PARTS, WebshopLocation, address_of, place_at
-from actors.environments.webshop.server import parts_of, webshop_routes
-from actors.environments.webshop.shop import FAMILIES, shop_of
-from actors.environments.webshop.site import WebshopServerSite, webshop_site
-from actors.environments.webshop.tasks import WebshopTasks
-from actors.environments.webshop.views import view_of
-from actors.environments.webshop.world import WebshopText, page_of
-from actors.scaffold.candidates import Memory, best, remember
-from actors.scaffold.files import site_states
-from core.domain.action import Action, ParseFailure
-from core.domain.evidence import Evidence, Judgment
-from core.domain.observation import Node, Page
-from core.domain.task import Task
-from core.errors import EnvironmentFailed
-from core.grammar.answer_parser import parse_answer
-from core.prompts.rendering import RENDERERS
-from core.settings.schema import SiteSettings
+from hindcast.actors.environments.base import EpisodeWorld, StepOutcome
+from hindcast.actors.environments.demonstrator import DEMONSTRATORS, Demonstrate
+from hindcast.actors.environments.site import Browserless
+from hindcast.actors.environments.webshop.demonstrators import buy_first, demonstrate
+from hindcast.actors.environments.webshop.evaluators import evaluate
+from hindcast.actors.environments.webshop.locations import PARTS, WebshopLocation, address_of, place_at
+from hindcast.actors.environments.webshop.server import parts_of, webshop_routes
+from hindcast.actors.environments.webshop.shop import FAMILIES, shop_of
+from hindcast.actors.environments.webshop.site import WebshopServerSite, webshop_site
+from hindcast.actors.environments.webshop.tasks import WebshopTasks
+from hindcast.actors.environments.webshop.views import view_of
+from hindcast.actors.environments.webshop.world import WebshopText, page_of
+from hindcast.actors.scaffold.candidates import Memory, best, remember
+from hindcast.actors.scaffold.files import site_states
+from hindcast.core.domain.action import Action, ParseFailure
+from hindcast.core.domain.evidence import Evidence, Judgment
+from hindcast.core.domain.observation import Node, Page
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import EnvironmentFailed
+from hindcast.core.grammar.answer_parser import parse_answer
+from hindcast.core.prompts.rendering import RENDERERS
+from hindcast.core.settings.schema import SiteSettings
 
 
 @pytest.fixture(scope="module")

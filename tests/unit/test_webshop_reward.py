@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from webshop_files import released, written
 from webshop_reference import ratio, reference_reward, token_set_ratio
 
-from actors.environments.webshop.colours import colour_or_text
-from actors.environments.webshop.goals import WebshopGoal
-from actors.environments.webshop.locations import WebshopLocation
-from actors.environments.webshop.nouns import Nouns, nouns_of, words_for_nouns
-from actors.environments.webshop.record import record_at
-from actors.environments.webshop.reward import Bought, Reward, reward_of, title_overlap, type_reward
-from actors.environments.webshop.shop import WebshopShop, shop_of
-from actors.environments.webshop.similarity import is_same, similarity
+from hindcast.actors.environments.webshop.colours import colour_or_text
+from hindcast.actors.environments.webshop.goals import WebshopGoal
+from hindcast.actors.environments.webshop.locations import WebshopLocation
+from hindcast.actors.environments.webshop.nouns import Nouns, nouns_of, words_for_nouns
+from hindcast.actors.environments.webshop.record import record_at
+from hindcast.actors.environments.webshop.reward import Bought, Reward, reward_of, title_overlap, type_reward
+from hindcast.actors.environments.webshop.shop import WebshopShop, shop_of
+from hindcast.actors.environments.webshop.similarity import is_same, similarity
 
 TRIPLES = 1500
 

@@ -15,26 +15,26 @@ import msgspec
 import pytest
 from training_story import RUN, Bench, Story, Told, events_of, informative, learn, tell
 
-from actors.engines.base import Generation, PolicyEngine
-from actors.engines.rescorer import GivenAnswer, Rescorer
-from actors.engines.vllm.weights import label_of
-from actors.episodes.weight_adoption import Adoption, newest_policy, version_of
-from actors.policy_servers.command import SERVED
-from app.bench.untied import write_untied
-from app.runs.runs import RunHandle
-from app.settings.configuration import resolve
-from app.system.listen_addresses import POLICY_FILE, base_url_in
-from app.system.policy_servers import keep_servers, opened_engine
-from core.domain.arrays import pack_floats, pack_ids, unpack_ids
-from core.domain.sampling import Sampling
-from core.models.policy import WEIGHTS
-from core.settings.schema import LogSettings
-from events.catalogue import PolicyServerTroubled, StepTaken, UpdateApplied, WeightsPublished
-from events.log.memory import MemoryLog
-from events.log.publisher import Publisher
-from events.log.run_identity import log_name
-from learner.numerics import configure
-from learner.verify.verify import verify
+from hindcast.actors.engines.base import Generation, PolicyEngine
+from hindcast.actors.engines.rescorer import GivenAnswer, Rescorer
+from hindcast.actors.engines.vllm.weights import label_of
+from hindcast.actors.episodes.weight_adoption import Adoption, newest_policy, version_of
+from hindcast.actors.policy_servers.command import SERVED
+from hindcast.app.bench.untied import write_untied
+from hindcast.app.runs.runs import RunHandle
+from hindcast.app.settings.configuration import resolve
+from hindcast.app.system.listen_addresses import POLICY_FILE, base_url_in
+from hindcast.app.system.policy_servers import keep_servers, opened_engine
+from hindcast.core.domain.arrays import pack_floats, pack_ids, unpack_ids
+from hindcast.core.domain.sampling import Sampling
+from hindcast.core.models.policy import WEIGHTS
+from hindcast.core.settings.schema import LogSettings
+from hindcast.events.catalogue import PolicyServerTroubled, StepTaken, UpdateApplied, WeightsPublished
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.publisher import Publisher
+from hindcast.events.log.run_identity import log_name
+from hindcast.learner.numerics import configure
+from hindcast.learner.verify.verify import verify
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(3600)]
 

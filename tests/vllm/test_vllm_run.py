@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from system import Home
 
-from app.bench.untied import write_untied
-from app.runs.runs import open_run
-from core.domain.arrays import unpack_ids
-from events.catalogue import (
+from hindcast.app.bench.untied import write_untied
+from hindcast.app.runs.runs import open_run
+from hindcast.core.domain.arrays import unpack_ids
+from hindcast.events.catalogue import (
     EpisodeAbandoned,
     EpisodeCancelled,
     EpisodeEnded,
@@ -28,8 +28,8 @@ from events.catalogue import (
     UpdateApplied,
     WeightsPublished,
 )
-from events.envelope import Fact
-from events.log.reader import read
+from hindcast.events.envelope import Fact
+from hindcast.events.log.reader import read
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(3600)]
 

@@ -9,23 +9,23 @@ import httpx2
 import pytest
 import pytest_asyncio
 
-from actors.engines.base import Constraint, Generation
-from actors.engines.rescorer import GivenAnswer, Rescorer
-from actors.engines.vllm.engine import VllmEngine
-from actors.engines.vllm.server import VllmServer
-from actors.engines.vllm.weights import WholeWeights, label_of
-from actors.policy_servers.command import HOST, server_command, server_environment
-from actors.policy_servers.server_process import running
-from actors.policy_servers.version_folders import VersionFolders, WholeModelLayout
-from actors.policy_servers.weight_sync import synchronise
-from app.bench.untied import write_untied
-from app.system.policy_servers import free_port
-from app.system.vllm_python import server_python
-from core.domain.sampling import Sampling
-from core.grammar.answer_constraints import FreeText
-from core.models.policy import WEIGHTS
-from core.settings.schema import Settings
-from events.catalogue import PolicyServerTroubled
+from hindcast.actors.engines.base import Constraint, Generation
+from hindcast.actors.engines.rescorer import GivenAnswer, Rescorer
+from hindcast.actors.engines.vllm.engine import VllmEngine
+from hindcast.actors.engines.vllm.server import VllmServer
+from hindcast.actors.engines.vllm.weights import WholeWeights, label_of
+from hindcast.actors.policy_servers.command import HOST, server_command, server_environment
+from hindcast.actors.policy_servers.server_process import running
+from hindcast.actors.policy_servers.version_folders import VersionFolders, WholeModelLayout
+from hindcast.actors.policy_servers.weight_sync import synchronise
+from hindcast.app.bench.untied import write_untied
+from hindcast.app.system.policy_servers import free_port
+from hindcast.app.system.vllm_python import server_python
+from hindcast.core.domain.sampling import Sampling
+from hindcast.core.grammar.answer_constraints import FreeText
+from hindcast.core.models.policy import WEIGHTS
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import PolicyServerTroubled
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)]
 

@@ -8,12 +8,12 @@ a single allowed token, whose log-probability is 0 only in that mode.
 from collections.abc import Mapping, Sequence
 from math import exp
 
-from actors.engines.base import Generation
-from actors.engines.vllm.generate_wire import read_answer, request_body
-from actors.engines.vllm.server import VllmServer
-from actors.engines.vllm.weights import Span
-from core.domain.sampling import Sampling
-from core.errors import EngineFailed
+from hindcast.actors.engines.base import Generation
+from hindcast.actors.engines.vllm.generate_wire import read_answer, request_body
+from hindcast.actors.engines.vllm.server import VllmServer
+from hindcast.actors.engines.vllm.weights import Span
+from hindcast.core.domain.sampling import Sampling
+from hindcast.core.errors import EngineFailed
 
 ONE_TOKEN = Sampling(temperature=1.0, max_tokens=1, seed=0)
 EXACT = 1e-6

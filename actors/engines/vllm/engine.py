@@ -26,21 +26,21 @@ from typing import Any, Self, TypeGuard
 
 from transformers import AutoConfig
 
-from actors.engines.base import Constraint, Generation
-from actors.engines.guide import FormGuide, Guide, RecordedGuide
-from actors.engines.server_choice import routing_key
-from actors.engines.vllm.fleet import Fleet, Tell
-from actors.engines.vllm.generate_wire import read_answer, request_body
-from actors.engines.vllm.guided import sample_guided
-from actors.engines.vllm.server import ServerTroubled, UnknownModel, VllmServer
-from actors.engines.vllm.server_checks import POLL_S, ServerChecks, Shown
-from actors.engines.vllm.weights import ServedWeights, Unusable, WrongVersion
-from actors.engines.vocabulary import Vocabulary
-from core.domain.sampling import Sampling
-from core.errors import EngineFailed
-from core.models.generation_config import stop_tokens, text_config
-from core.models.tokenizer import load_tokenizer
-from core.settings.vllm import VllmSettings
+from hindcast.actors.engines.base import Constraint, Generation
+from hindcast.actors.engines.guide import FormGuide, Guide, RecordedGuide
+from hindcast.actors.engines.server_choice import routing_key
+from hindcast.actors.engines.vllm.fleet import Fleet, Tell
+from hindcast.actors.engines.vllm.generate_wire import read_answer, request_body
+from hindcast.actors.engines.vllm.guided import sample_guided
+from hindcast.actors.engines.vllm.server import ServerTroubled, UnknownModel, VllmServer
+from hindcast.actors.engines.vllm.server_checks import POLL_S, ServerChecks, Shown
+from hindcast.actors.engines.vllm.weights import ServedWeights, Unusable, WrongVersion
+from hindcast.actors.engines.vocabulary import Vocabulary
+from hindcast.core.domain.sampling import Sampling
+from hindcast.core.errors import EngineFailed
+from hindcast.core.models.generation_config import stop_tokens, text_config
+from hindcast.core.models.tokenizer import load_tokenizer
+from hindcast.core.settings.vllm import VllmSettings
 
 LOOK_S = 10.0
 """One look at which weights a server has."""

@@ -19,9 +19,9 @@ from typing import Self
 
 import structlog
 
-from actors.engines.server_choice import preferred
-from actors.engines.vllm.server import ServerTroubled, VllmServer
-from events.catalogue import PolicyServerTroubled
+from hindcast.actors.engines.server_choice import preferred
+from hindcast.actors.engines.vllm.server import ServerTroubled, VllmServer
+from hindcast.events.catalogue import PolicyServerTroubled
 
 LONGEST_BACKOFF_S = 10.0
 

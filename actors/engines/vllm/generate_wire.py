@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from actors.engines.base import Generation
-from actors.engines.vllm.weights import ServedWeights, Span, Unusable
-from core.domain.sampling import Sampling
+from hindcast.actors.engines.base import Generation
+from hindcast.actors.engines.vllm.weights import ServedWeights, Span, Unusable
+from hindcast.core.domain.sampling import Sampling
 
 LARGEST_SEED = (1 << 63) - 1
 

@@ -11,11 +11,11 @@ from typing import Protocol
 
 import numpy as np
 
-from actors.engines.base import Generation
-from actors.engines.guide import Guide
-from core.domain.sampling import Sampling
-from core.grammar.allowed_tokens import Allowed, pack_allowed
-from core.seeds import derive_seed
+from hindcast.actors.engines.base import Generation
+from hindcast.actors.engines.guide import Guide
+from hindcast.core.domain.sampling import Sampling
+from hindcast.core.grammar.allowed_tokens import Allowed, pack_allowed
+from hindcast.core.seeds import derive_seed
 
 
 class GuidedRequest(Protocol):

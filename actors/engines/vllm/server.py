@@ -10,7 +10,7 @@ from typing import Any, Literal, Self, TypeVar
 import httpx2
 import msgspec
 
-from core.errors import EngineFailed, HindcastError
+from hindcast.core.errors import EngineFailed, HindcastError
 
 CONNECT_S = 5.0
 MOST_SHOWN = 300

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from actors.engines.vllm.server import ServerTroubled, VllmServer
+from hindcast.actors.engines.vllm.server import ServerTroubled, VllmServer
 
 POLL_S = 0.2
 """Between two looks at which weights a server has."""

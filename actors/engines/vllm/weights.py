@@ -17,9 +17,9 @@ from typing import Protocol
 
 import msgspec
 
-from actors.engines.vllm.server import VllmServer
-from core.errors import HindcastError
-from core.settings.schema import Settings
+from hindcast.actors.engines.vllm.server import VllmServer
+from hindcast.core.errors import HindcastError
+from hindcast.core.settings.schema import Settings
 
 
 class WrongVersion(HindcastError):

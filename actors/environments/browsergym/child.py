@@ -15,8 +15,8 @@ from typing import IO, Any
 
 import msgspec
 
-from core.errors import EnvironmentFailed
-from core.scratch import scratch_folder
+from hindcast.core.errors import EnvironmentFailed
+from hindcast.core.scratch import scratch_folder
 
 DRIVER = Path(__file__).parent / "driver.py"
 MAX_LINE_BYTES = 8 * 2**20

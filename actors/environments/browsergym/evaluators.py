@@ -1,7 +1,7 @@
 """The verdict on an episode of BrowserGym's, from its evidence alone: success is a reward above 0, as it counts itself."""
 
-from core.domain.evidence import Evidence, Judgment
-from core.domain.task import Task
+from hindcast.core.domain.evidence import Evidence, Judgment
+from hindcast.core.domain.task import Task
 
 
 def evaluate(task: Task, evidence: Evidence) -> Judgment:

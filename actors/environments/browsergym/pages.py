@@ -1,8 +1,8 @@
 """BrowserGym's accessibility tree as a page of ours. Pure: equal trees, equal pages."""
 
-from actors.environments.browsergym.child import DriverReply, SeenNode
-from actors.environments.snapshot import LIMITS
-from core.domain.observation import Node, Page
+from hindcast.actors.environments.browsergym.child import DriverReply, SeenNode
+from hindcast.actors.environments.snapshot import LIMITS
+from hindcast.core.domain.observation import Node, Page
 
 KINDS = {
     "link": "link",

@@ -1,9 +1,9 @@
 """BrowserGym's tasks as a `TaskSource`: a family is a gym id, the seed is that of its reset."""
 
-from actors.environments.base import ResetSemantics
-from core.domain.task import Task
-from core.errors import SettingsError
-from core.settings.schema import SiteSettings
+from hindcast.actors.environments.base import ResetSemantics
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.schema import SiteSettings
 
 ENVIRONMENT = "browsergym"
 PREFIX = "browsergym/"

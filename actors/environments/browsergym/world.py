@@ -9,20 +9,20 @@ from pathlib import Path
 
 import miniwob
 
-from actors.environments.base import EpisodeWorld, ResetResult, StepOutcome, WindowImage
-from actors.environments.browsergym.child import DRIVER, DriverProcess, DriverReply
-from actors.environments.browsergym.pages import page_of
-from actors.environments.browsergym.tasks import ENVIRONMENT
-from actors.environments.chromium import find_browser
-from actors.environments.snapshot import observe
-from core.domain.action import Action, ParseFailure
-from core.domain.evidence import Evidence
-from core.domain.observation import Observation
-from core.domain.task import Task
-from core.errors import EnvironmentFailed
-from core.grammar.browsergym_dialect import INFEASIBLE, write_browsergym
-from core.settings.schema import Settings
-from events.catalogue.episode import StepResult
+from hindcast.actors.environments.base import EpisodeWorld, ResetResult, StepOutcome, WindowImage
+from hindcast.actors.environments.browsergym.child import DRIVER, DriverProcess, DriverReply
+from hindcast.actors.environments.browsergym.pages import page_of
+from hindcast.actors.environments.browsergym.tasks import ENVIRONMENT
+from hindcast.actors.environments.chromium import find_browser
+from hindcast.actors.environments.snapshot import observe
+from hindcast.core.domain.action import Action, ParseFailure
+from hindcast.core.domain.evidence import Evidence
+from hindcast.core.domain.observation import Observation
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import EnvironmentFailed
+from hindcast.core.grammar.browsergym_dialect import INFEASIBLE, write_browsergym
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue.episode import StepResult
 
 RESET_S = 90.0
 """Starting Python, BrowserGym and its two browsers; 3 s where nothing else runs."""

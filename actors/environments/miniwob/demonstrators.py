@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
-from actors.environments.miniwob.solvers import clicks, forms, long_pages, mail, puzzles, widgets
-from actors.environments.miniwob.solvers.page_queries import Solve
-from core.domain.action import Action
-from core.domain.observation import Observation
-from core.domain.task import Task
+from hindcast.actors.environments.miniwob.solvers import clicks, forms, long_pages, mail, puzzles, widgets
+from hindcast.actors.environments.miniwob.solvers.page_queries import Solve
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.observation import Observation
+from hindcast.core.domain.task import Task
 
 Demonstrate = Callable[[Task, str, Observation, Sequence[Action]], Action]
 

@@ -4,8 +4,8 @@ The raw reward carries no time penalty. Some pages give part of it for a part of
 there too, and the reward says how much.
 """
 
-from core.domain.evidence import Evidence, Judgment
-from core.domain.task import Task
+from hindcast.core.domain.evidence import Evidence, Judgment
+from hindcast.core.domain.task import Task
 
 
 def evaluate(task: Task, evidence: Evidence) -> Judgment:

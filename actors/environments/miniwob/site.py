@@ -11,12 +11,12 @@ from typing import Any
 import miniwob
 from playwright.async_api import Page as BrowserPage
 
-from actors.environments.miniwob.families import FAMILIES
-from actors.environments.miniwob.unplayable import why_not
-from actors.environments.site import SiteTraits
-from actors.environments.snapshot import plain_address
-from core.domain.task import Task
-from core.errors import EnvironmentFailed
+from hindcast.actors.environments.miniwob.families import FAMILIES
+from hindcast.actors.environments.miniwob.unplayable import why_not
+from hindcast.actors.environments.site import SiteTraits
+from hindcast.actors.environments.snapshot import plain_address
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import EnvironmentFailed
 
 _FOLDER = Path(miniwob.__file__).parent / "html"
 _SCRIPTS = Path(__file__).parent

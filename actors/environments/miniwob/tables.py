@@ -1,4 +1,4 @@
-"""The tables of docs/miniwob.md, made from the code: `python -m actors.environments.miniwob.tables docs/miniwob.md`.
+"""The tables of docs/miniwob.md, made from the code: `python -m hindcast.actors.environments.miniwob.tables docs/miniwob.md`.
 
 They stand between two comments of the page; a test says when they no longer agree.
 """
@@ -7,11 +7,11 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from actors.environments.miniwob.demonstrators import DEMONSTRATORS
-from actors.environments.miniwob.families import FAMILIES, USUAL
-from actors.environments.miniwob.unplayable import UNPLAYABLE
+from hindcast.actors.environments.miniwob.demonstrators import DEMONSTRATORS
+from hindcast.actors.environments.miniwob.families import FAMILIES, USUAL
+from hindcast.actors.environments.miniwob.unplayable import UNPLAYABLE
 
-BEGIN = "<!-- tables: python -m actors.environments.miniwob.tables docs/miniwob.md -->"
+BEGIN = "<!-- tables: python -m hindcast.actors.environments.miniwob.tables docs/miniwob.md -->"
 END = "<!-- end of tables -->"
 
 

@@ -1,10 +1,10 @@
 """Tasks of MiniWoB++: a family and a seed; the page gives the instruction."""
 
-from actors.environments.base import ResetSemantics
-from actors.environments.miniwob.families import FAMILIES, USUAL
-from actors.environments.miniwob.unplayable import why_not
-from core.domain.task import Task
-from core.errors import SettingsError
+from hindcast.actors.environments.base import ResetSemantics
+from hindcast.actors.environments.miniwob.families import FAMILIES, USUAL
+from hindcast.actors.environments.miniwob.unplayable import why_not
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import SettingsError
 
 
 class MiniwobTasks:

@@ -9,8 +9,8 @@ from typing import Literal
 
 import msgspec
 
-from actors.environments.miniwob.families import FAMILIES
-from core.text.nearest import nearest
+from hindcast.actors.environments.miniwob.families import FAMILIES
+from hindcast.core.text.nearest import nearest
 
 Kind = Literal["sight", "drag", "point", "selection", "motion"]
 

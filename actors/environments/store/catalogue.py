@@ -5,10 +5,10 @@ from random import Random
 
 import msgspec
 
-from actors.environments.store import vocabulary
-from core.ids import digest_hex
-from core.seeds import derive_seed
-from core.settings.schema import SiteSettings
+from hindcast.actors.environments.store import vocabulary
+from hindcast.core.ids import digest_hex
+from hindcast.core.seeds import derive_seed
+from hindcast.core.settings.schema import SiteSettings
 
 GROUP = 8
 """Products per noun that a small catalogue aims at: enough similar ones to choose wrongly among."""

@@ -7,10 +7,10 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from actors.environments.store.catalogue import Catalogue
-from actors.environments.store.session import AnyFact, VisitorState
-from actors.environments.store.sessions import Session, Sessions
-from core.domain.task import Task
+from hindcast.actors.environments.store.catalogue import Catalogue
+from hindcast.actors.environments.store.session import AnyFact, VisitorState
+from hindcast.actors.environments.store.sessions import Session, Sessions
+from hindcast.core.domain.task import Task
 
 HEADER = "x-control-token"
 MAX_BODY_BYTES = 64 * 1024

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Sequence
 
-from actors.environments.store.families import FAMILIES, StoreFamily
-from actors.environments.store.families.view import PageView
-from actors.environments.store.tasks import ENVIRONMENT
-from core.domain.action import Action
-from core.domain.observation import Observation
-from core.domain.task import Task
+from hindcast.actors.environments.store.families import FAMILIES, StoreFamily
+from hindcast.actors.environments.store.families.view import PageView
+from hindcast.actors.environments.store.tasks import ENVIRONMENT
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.observation import Observation
+from hindcast.core.domain.task import Task
 
 
 def _demonstrator(family: StoreFamily) -> Callable[[Task, str, Observation, Sequence[Action]], Action]:

@@ -5,13 +5,13 @@ from typing import Any
 
 import msgspec
 
-from actors.environments.store.catalogue import build_catalogue
-from actors.environments.store.control import VisitRecord
-from actors.environments.store.families import FAMILIES, VisitEnd
-from actors.environments.store.families.base import distinct
-from core.domain.evidence import Evidence, Judgment
-from core.domain.task import Task
-from core.seeds import derive_seed
+from hindcast.actors.environments.store.catalogue import build_catalogue
+from hindcast.actors.environments.store.control import VisitRecord
+from hindcast.actors.environments.store.families import FAMILIES, VisitEnd
+from hindcast.actors.environments.store.families.base import distinct
+from hindcast.core.domain.evidence import Evidence, Judgment
+from hindcast.core.domain.task import Task
+from hindcast.core.seeds import derive_seed
 
 
 class StoreGoalAchieved(msgspec.Struct, frozen=True, kw_only=True):

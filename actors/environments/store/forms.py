@@ -5,8 +5,8 @@ from urllib.parse import parse_qsl, urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from actors.environments.store.initial_state import MAX_QUANTITY
-from actors.environments.store.session import (
+from hindcast.actors.environments.store.initial_state import MAX_QUANTITY
+from hindcast.actors.environments.store.session import (
     Added,
     Address,
     Cancelled,
@@ -22,8 +22,8 @@ from actors.environments.store.session import (
     WrittenReview,
     with_line,
 )
-from actors.environments.store.sessions import Session
-from actors.environments.store.shop import StoreShop, go, number_of
+from hindcast.actors.environments.store.sessions import Session
+from hindcast.actors.environments.store.shop import StoreShop, go, number_of
 
 MAX_BODY_BYTES = 16 * 1024
 MAX_FIELDS = 20

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from actors.environments.store.evaluators import StoreGoalAchieved, achieved_goals, ending_of
-from actors.environments.store.families import FAMILIES, Goal, ReachedGoal, VisitEnd
-from actors.environments.store.relevance import Walk, needed_facts, relevant_steps
-from core.domain.evidence import Evidence
-from core.domain.task import Task
-from core.seeds import derive_seed
+from hindcast.actors.environments.store.evaluators import StoreGoalAchieved, achieved_goals, ending_of
+from hindcast.actors.environments.store.families import FAMILIES, Goal, ReachedGoal, VisitEnd
+from hindcast.actors.environments.store.relevance import Walk, needed_facts, relevant_steps
+from hindcast.core.domain.evidence import Evidence
+from hindcast.core.domain.task import Task
+from hindcast.core.seeds import derive_seed
 
 POINTING = ("phrase", "query", "sort", "title")
 """What of a goal only says which product, order or line of the cart is meant."""

@@ -2,10 +2,10 @@
 
 from random import Random
 
-from actors.environments.store import vocabulary
-from actors.environments.store.catalogue import Catalogue, Product
-from actors.environments.store.session import Address, CartLine, Order, VisitorState
-from core.seeds import derive_seed
+from hindcast.actors.environments.store import vocabulary
+from hindcast.actors.environments.store.catalogue import Catalogue, Product
+from hindcast.actors.environments.store.session import Address, CartLine, Order, VisitorState
+from hindcast.core.seeds import derive_seed
 
 FILLED_CARTS = ("remove_from_cart", "change_quantity")
 """Families whose visitors arrive with something in the cart."""

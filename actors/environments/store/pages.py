@@ -6,11 +6,11 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from actors.environments.store.catalogue import Product
-from actors.environments.store.search import MAX_QUERY_CHARS, SORTS, Sort, sorted_by
-from actors.environments.store.session import Listed, OrderViewed, Viewed, Visited
-from actors.environments.store.sessions import Session
-from actors.environments.store.shop import StoreShop, note_of, number_of
+from hindcast.actors.environments.store.catalogue import Product
+from hindcast.actors.environments.store.search import MAX_QUERY_CHARS, SORTS, Sort, sorted_by
+from hindcast.actors.environments.store.session import Listed, OrderViewed, Viewed, Visited
+from hindcast.actors.environments.store.sessions import Session
+from hindcast.actors.environments.store.shop import StoreShop, note_of, number_of
 
 PER_PAGE = 8
 PRICE_BANDS: dict[str, tuple[str, int, int]] = {

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from actors.environments.store.families import ReachedGoal, StoreFamily, VisitEnd
-from core.domain.action import Action
-from core.domain.observation import Node, Page
+from hindcast.actors.environments.store.families import ReachedGoal, StoreFamily, VisitEnd
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.observation import Node, Page
 
 FILLING = ("Type", "Select Dropdown Option")
 SENDING = ("Click", "Search", "Press")

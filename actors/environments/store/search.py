@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from actors.environments.store.catalogue import Catalogue, Product
+from hindcast.actors.environments.store.catalogue import Catalogue, Product
 
 Sort = Literal["relevance", "price", "rating"]
 SORTS: tuple[Sort, ...] = ("relevance", "price", "rating")

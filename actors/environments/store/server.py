@@ -14,15 +14,15 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from actors.environments.store.catalogue import catalogue_of
-from actors.environments.store.control import Control
-from actors.environments.store.forms import BodyTooLarge, Forms
-from actors.environments.store.pages import StorePages
-from actors.environments.store.sessions import Sessions
-from actors.environments.store.shop import COOKIE, StoreShop, go
-from actors.environments.webshop.server import webshop_routes
-from actors.web_server import serve_app
-from core.settings.schema import SiteSettings
+from hindcast.actors.environments.store.catalogue import catalogue_of
+from hindcast.actors.environments.store.control import Control
+from hindcast.actors.environments.store.forms import BodyTooLarge, Forms
+from hindcast.actors.environments.store.pages import StorePages
+from hindcast.actors.environments.store.sessions import Sessions
+from hindcast.actors.environments.store.shop import COOKIE, StoreShop, go
+from hindcast.actors.environments.webshop.server import webshop_routes
+from hindcast.actors.web_server import serve_app
+from hindcast.core.settings.schema import SiteSettings
 
 METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH"]
 

@@ -3,9 +3,9 @@
 from collections import OrderedDict
 from collections.abc import Callable
 
-from actors.environments.store.catalogue import Catalogue
-from actors.environments.store.initial_state import opening_state
-from actors.environments.store.session import AnyFact, VisitorState, apply
+from hindcast.actors.environments.store.catalogue import Catalogue
+from hindcast.actors.environments.store.initial_state import opening_state
+from hindcast.actors.environments.store.session import AnyFact, VisitorState, apply
 
 MAX_SESSIONS = 2048
 """Beyond it the session unused for longest ends."""

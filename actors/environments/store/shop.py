@@ -8,10 +8,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from actors.environments.store.catalogue import Catalogue, money, stars_text
-from actors.environments.store.search import StoreSearchIndex
-from actors.environments.store.session import CartLine, RequestRefused
-from actors.environments.store.sessions import Session, Sessions
+from hindcast.actors.environments.store.catalogue import Catalogue, money, stars_text
+from hindcast.actors.environments.store.search import StoreSearchIndex
+from hindcast.actors.environments.store.session import CartLine, RequestRefused
+from hindcast.actors.environments.store.sessions import Session, Sessions
 
 COOKIE = "visit"
 NOTES = {

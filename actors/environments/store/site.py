@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 from playwright.async_api import BrowserContext, Page
 
-from actors.environments.site import SiteTraits
-from actors.environments.store.control import HEADER, Opening
-from actors.http_calls import call
-from core.domain.task import Task
-from core.errors import EnvironmentFailed
+from hindcast.actors.environments.site import SiteTraits
+from hindcast.actors.environments.store.control import HEADER, Opening
+from hindcast.actors.http_calls import call
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import EnvironmentFailed
 
 TIMEOUT_S = 10.0
 """One call to the control API."""

@@ -3,16 +3,16 @@
 from collections.abc import Collection
 from random import Random
 
-from actors.environments.base import ResetSemantics, Variant
-from actors.environments.store.catalogue import Catalogue, catalogue_of
-from actors.environments.store.families import FAMILIES, Goal
-from actors.environments.store.goals.reachability import why_unreachable
-from actors.environments.store.goals.variations import vary
-from actors.environments.store.initial_state import opening_state
-from core.domain.task import Task
-from core.errors import SettingsError
-from core.seeds import derive_seed
-from core.settings.schema import SiteSettings
+from hindcast.actors.environments.base import ResetSemantics, Variant
+from hindcast.actors.environments.store.catalogue import Catalogue, catalogue_of
+from hindcast.actors.environments.store.families import FAMILIES, Goal
+from hindcast.actors.environments.store.goals.reachability import why_unreachable
+from hindcast.actors.environments.store.goals.variations import vary
+from hindcast.actors.environments.store.initial_state import opening_state
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import SettingsError
+from hindcast.core.seeds import derive_seed
+from hindcast.core.settings.schema import SiteSettings
 
 ENVIRONMENT = "store"
 

@@ -3,12 +3,12 @@
 import re
 from pathlib import Path
 
-from actors.environments.store import vocabulary
-from actors.environments.store.families import FAMILIES
-from actors.environments.store.pages import PARTS, PRICE_BANDS, SORT_LABELS
-from actors.environments.store.shop import NOTES
-from actors.environments.store.tasks import StoreTasks
-from core.settings.schema import SiteSettings
+from hindcast.actors.environments.store import vocabulary
+from hindcast.actors.environments.store.families import FAMILIES
+from hindcast.actors.environments.store.pages import PARTS, PRICE_BANDS, SORT_LABELS
+from hindcast.actors.environments.store.shop import NOTES
+from hindcast.actors.environments.store.tasks import StoreTasks
+from hindcast.core.settings.schema import SiteSettings
 
 INSTRUCTION_SEEDS = 40
 """Tasks per family whose instructions are read for words: every phrasing occurs in them."""

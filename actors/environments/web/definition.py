@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from actors.environments.base import ResetSemantics
-from core.errors import SettingsError
+from hindcast.actors.environments.base import ResetSemantics
+from hindcast.core.errors import SettingsError
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 """Names and families stand in addresses and settings: `web/reading:3`."""

@@ -15,10 +15,10 @@ import msgspec
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page
 
-from actors.environments.web.definition import Login, Reset, Step, WebTask, origin_of
-from actors.environments.web.secrets import Secrets
-from actors.http_calls import call
-from core.errors import EnvironmentFailed
+from hindcast.actors.environments.web.definition import Login, Reset, Step, WebTask, origin_of
+from hindcast.actors.environments.web.secrets import Secrets
+from hindcast.actors.http_calls import call
+from hindcast.core.errors import EnvironmentFailed
 
 SHOWN_CHARS = 300
 """Of what a reset says when it fails."""

@@ -4,10 +4,10 @@ import re
 
 import msgspec
 
-from actors.environments.web.definition import Check
-from actors.environments.web.tasks import definition_of
-from core.domain.evidence import Evidence, Judgment
-from core.domain.task import Task
+from hindcast.actors.environments.web.definition import Check
+from hindcast.actors.environments.web.tasks import definition_of
+from hindcast.core.domain.evidence import Evidence, Judgment
+from hindcast.core.domain.task import Task
 
 NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?!\w|\.\d)")
 SHOWN_CHARS = 80

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from actors.environments.web.definition import DefinitionError, plain, task_of
-from core.errors import SettingsError
-from core.text.plain_values import find_unkeepable, parse_json, parse_toml
+from hindcast.actors.environments.web.definition import DefinitionError, plain, task_of
+from hindcast.core.errors import SettingsError
+from hindcast.core.text.plain_values import find_unkeepable, parse_json, parse_toml
 
 
 def read_tasks(path: Path) -> tuple[dict[str, Any], ...]:

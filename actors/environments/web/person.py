@@ -16,16 +16,16 @@ import msgspec
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page as BrowserPage
 
-from actors.environments.base import EpisodeWorld, ResetResult, StepOutcome, WindowImage
-from actors.environments.site import Site
-from actors.environments.snapshot import page_digest, script_beside, take_snapshot
-from actors.environments.window import Window
-from actors.environments.world import Windows
-from core.domain.action import Action, ParseFailure
-from core.domain.evidence import Evidence
-from core.domain.observation import Observation
-from core.domain.task import Task
-from core.errors import EnvironmentFailed, HindcastError
+from hindcast.actors.environments.base import EpisodeWorld, ResetResult, StepOutcome, WindowImage
+from hindcast.actors.environments.site import Site
+from hindcast.actors.environments.snapshot import page_digest, script_beside, take_snapshot
+from hindcast.actors.environments.window import Window
+from hindcast.actors.environments.world import Windows
+from hindcast.core.domain.action import Action, ParseFailure
+from hindcast.core.domain.evidence import Evidence
+from hindcast.core.domain.observation import Observation
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import EnvironmentFailed, HindcastError
 
 BINDING = "hindcastPerson"
 POLL_S = 0.1

@@ -11,13 +11,13 @@ import msgspec
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page
 
-from actors.environments.web.definition import Check, WebTask
-from actors.environments.web.entry import first_line
-from actors.environments.web.evaluators import ProbeResult
-from actors.environments.web.secrets import Secrets
-from actors.environments.window import MAX_TABS
-from actors.http_calls import call
-from core.ids import digest_hex
+from hindcast.actors.environments.web.definition import Check, WebTask
+from hindcast.actors.environments.web.entry import first_line
+from hindcast.actors.environments.web.evaluators import ProbeResult
+from hindcast.actors.environments.web.secrets import Secrets
+from hindcast.actors.environments.window import MAX_TABS
+from hindcast.actors.http_calls import call
+from hindcast.core.ids import digest_hex
 
 MAX_TEXTS = 200
 """Elements whose texts are kept of one check."""

@@ -8,11 +8,11 @@ import msgspec
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page
 
-from actors.environments.web.definition import Definition, DefinitionError, Step, check_steps
-from actors.environments.web.entry import first_line
-from actors.environments.web.person import Person
-from core.errors import SettingsError
-from core.text.plain_values import parse_toml
+from hindcast.actors.environments.web.definition import Definition, DefinitionError, Step, check_steps
+from hindcast.actors.environments.web.entry import first_line
+from hindcast.actors.environments.web.person import Person
+from hindcast.core.errors import SettingsError
+from hindcast.core.text.plain_values import parse_toml
 
 STEP_S = 60.0
 """One step, until what it led to can be seen."""

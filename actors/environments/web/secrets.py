@@ -4,8 +4,8 @@ import os
 from collections.abc import Iterable, Mapping
 from urllib.parse import quote
 
-from actors.environments.web.definition import PLACEHOLDER
-from core.errors import EnvironmentFailed, SettingsError
+from hindcast.actors.environments.web.definition import PLACEHOLDER
+from hindcast.core.errors import EnvironmentFailed, SettingsError
 
 ADDRESS = ":/"
 """Kept as they are in addresses: a secret may be the beginning of one."""

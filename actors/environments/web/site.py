@@ -12,15 +12,15 @@ import msgspec
 from playwright.async_api import BrowserContext, Page
 from playwright.async_api import Error as PlaywrightError
 
-from actors.environments.site import SiteTraits
-from actors.environments.web.definition import WebTask, origin_of, secrets_named
-from actors.environments.web.entry import STEP_MS, first_line, log_in, require_signed_in, reset_site
-from actors.environments.web.evaluators import SiteReport
-from actors.environments.web.probes import bounded, fingerprint, look
-from actors.environments.web.secrets import Secrets
-from actors.environments.web.tasks import ENVIRONMENT, definition_of
-from core.domain.task import Task
-from core.errors import EnvironmentFailed
+from hindcast.actors.environments.site import SiteTraits
+from hindcast.actors.environments.web.definition import WebTask, origin_of, secrets_named
+from hindcast.actors.environments.web.entry import STEP_MS, first_line, log_in, require_signed_in, reset_site
+from hindcast.actors.environments.web.evaluators import SiteReport
+from hindcast.actors.environments.web.probes import bounded, fingerprint, look
+from hindcast.actors.environments.web.secrets import Secrets
+from hindcast.actors.environments.web.tasks import ENVIRONMENT, definition_of
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import EnvironmentFailed
 
 
 class WebSite:

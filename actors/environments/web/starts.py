@@ -7,8 +7,14 @@ changed (or whose first page changes by itself), and is compared with the others
 
 import msgspec
 
-from actors.environments.web.tasks import ENVIRONMENT
-from events.catalogue import EpisodeAbandoned, EpisodeCancelled, EpisodeEnded, EpisodeRequested, StepTaken
+from hindcast.actors.environments.web.tasks import ENVIRONMENT
+from hindcast.events.catalogue import (
+    EpisodeAbandoned,
+    EpisodeCancelled,
+    EpisodeEnded,
+    EpisodeRequested,
+    StepTaken,
+)
 
 
 class FirstStart(msgspec.Struct, frozen=True):

@@ -4,10 +4,10 @@ import json
 import re
 from pathlib import Path
 
-from actors.environments.web.definition import WebTask, plain
-from actors.environments.web.files import read_defaults, read_tasks
-from core.errors import SettingsError
-from core.text.toml import as_toml
+from hindcast.actors.environments.web.definition import WebTask, plain
+from hindcast.actors.environments.web.files import read_defaults, read_tasks
+from hindcast.core.errors import SettingsError
+from hindcast.core.text.toml import as_toml
 
 
 def name_for(instruction: str) -> str:

@@ -2,11 +2,11 @@
 
 import msgspec
 
-from actors.environments.base import ResetSemantics
-from actors.environments.web.definition import WebTask, plain, tasks_of
-from core.domain.task import Task
-from core.errors import SettingsError
-from core.settings.schema import WebSettings
+from hindcast.actors.environments.base import ResetSemantics
+from hindcast.actors.environments.web.definition import WebTask, plain, tasks_of
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.schema import WebSettings
 
 ENVIRONMENT = "web"
 _BESIDE = ("instruction", "family", "max_steps")

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from actors.environments.webarena.schema import SITES, WebArenaTask
-from core.errors import EnvironmentFailed, SettingsError
-from core.text.nearest import advice
+from hindcast.actors.environments.webarena.schema import SITES, WebArenaTask
+from hindcast.core.errors import EnvironmentFailed, SettingsError
+from hindcast.core.text.nearest import advice
 
 ADMIN_API = "shopping_site_admin"
 """The account of the shop's own interface, which helper functions ask for orders and reviews."""

@@ -7,9 +7,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from actors.environments.webarena.schema import SITES, Malformed, WebArenaTask
-from core.errors import SettingsError
-from core.text.nearest import advice
+from hindcast.actors.environments.webarena.schema import SITES, Malformed, WebArenaTask
+from hindcast.core.errors import SettingsError
+from hindcast.core.text.nearest import advice
 
 HOMEPAGE = "homepage"
 """The page that links to all sites: a placeholder, no site of a task."""

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from actors.environments.webarena.matchers import at_address, cleaned, equals, includes_any, shown
-from actors.environments.webarena.probes import ProbedPage, looks_of
-from actors.environments.webarena.questions import Question
-from actors.environments.webarena.schema import NOT_APPLICABLE, Evaluation, Requirement
-from actors.environments.webarena.tasks import goal_of
-from core.domain.evidence import Evidence, Judgment
-from core.domain.task import Task
+from hindcast.actors.environments.webarena.matchers import at_address, cleaned, equals, includes_any, shown
+from hindcast.actors.environments.webarena.probes import ProbedPage, looks_of
+from hindcast.actors.environments.webarena.questions import Question
+from hindcast.actors.environments.webarena.schema import NOT_APPLICABLE, Evaluation, Requirement
+from hindcast.actors.environments.webarena.tasks import goal_of
+from hindcast.core.domain.evidence import Evidence, Judgment
+from hindcast.core.domain.task import Task
 
 SHOWN = 80
 """Characters of a text that a reason quotes."""

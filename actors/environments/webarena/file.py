@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from actors.environments.webarena.addresses import NAMES, needed
-from actors.environments.webarena.schema import Malformed, WebArenaTask, read_task
-from core.errors import SettingsError
-from core.text.plain_values import find_unkeepable
+from hindcast.actors.environments.webarena.addresses import NAMES, needed
+from hindcast.actors.environments.webarena.schema import Malformed, WebArenaTask, read_task
+from hindcast.core.errors import SettingsError
+from hindcast.core.text.plain_values import find_unkeepable
 
 
 class TaskFile(NamedTuple):

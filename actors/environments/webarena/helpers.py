@@ -12,10 +12,10 @@ import msgspec
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page as BrowserPage
 
-from actors.environments.webarena.accounts import ADMIN_API, account_for
-from actors.environments.webarena.calls import LAST_URL, Call
-from actors.http_calls import call
-from core.errors import EnvironmentFailed
+from hindcast.actors.environments.webarena.accounts import ADMIN_API, account_for
+from hindcast.actors.environments.webarena.calls import LAST_URL, Call
+from hindcast.actors.http_calls import call
+from hindcast.core.errors import EnvironmentFailed
 
 TIMEOUT_S = 20.0
 """One question to the shop's interface."""

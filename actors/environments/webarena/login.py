@@ -14,8 +14,8 @@ import msgspec
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page as BrowserPage
 
-from actors.environments.webarena.accounts import Account, account_for
-from core.errors import EnvironmentFailed
+from hindcast.actors.environments.webarena.accounts import Account, account_for
+from hindcast.core.errors import EnvironmentFailed
 
 FORM = "form:has(input[type=password]:visible)"
 """The site's log-in form, by what every one has; a hidden one may be about, too."""

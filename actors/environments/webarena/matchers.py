@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Literal
 from urllib.parse import parse_qs, urlparse
 
-from actors.environments.webarena.tokens import is_word, words
+from hindcast.actors.environments.webarena.tokens import is_word, words
 
 Rules = Literal["webarena", "lite"]
 """Whose evaluators decide: those of the release that a task file belongs to."""

@@ -11,11 +11,11 @@ from contextlib import suppress
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page as BrowserPage
 
-from actors.environments.webarena.calls import PREFIX, read_call
-from actors.environments.webarena.helpers import Helpers
-from actors.environments.webarena.probes import MAX_CHARACTERS, ProbedPage
-from actors.environments.webarena.schema import PageCheck
-from core.errors import EnvironmentFailed
+from hindcast.actors.environments.webarena.calls import PREFIX, read_call
+from hindcast.actors.environments.webarena.helpers import Helpers
+from hindcast.actors.environments.webarena.probes import MAX_CHARACTERS, ProbedPage
+from hindcast.actors.environments.webarena.schema import PageCheck
+from hindcast.core.errors import EnvironmentFailed
 
 LAST = "last"
 WHOLE_PAGE = (

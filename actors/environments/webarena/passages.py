@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from actors.environments.webarena.matchers import Rules, includes_any, shown
-from actors.environments.webarena.schema import Requirement
+from hindcast.actors.environments.webarena.matchers import Rules, includes_any, shown
+from hindcast.actors.environments.webarena.schema import Requirement
 
 WINDOW_CHARACTERS = 2_000
 """Of one passage, at least; a reference in it has its neighborhood with it."""

@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 import zstandard
 
-from actors.environments.webarena.passages import passages_of
-from actors.environments.webarena.schema import Evaluation
-from core.bounded_read import read_bounded
-from core.domain.evidence import Evidence
+from hindcast.actors.environments.webarena.passages import passages_of
+from hindcast.actors.environments.webarena.schema import Evaluation
+from hindcast.core.bounded_read import read_bounded
+from hindcast.core.domain.evidence import Evidence
 
 LOOKS = "looks"
 MAX_CHARACTERS = 4 * 2**20

@@ -8,8 +8,8 @@ from typing import Any, Literal, cast, get_args
 
 import msgspec
 
-from actors.environments.webarena.calls import PREFIX, read_call
-from actors.environments.webarena.matchers import Rules
+from hindcast.actors.environments.webarena.calls import PREFIX, read_call
+from hindcast.actors.environments.webarena.matchers import Rules
 
 Check = Literal["string_match", "url_match", "program_html"]
 Approach = Literal["exact_match", "must_include", "fuzzy_match"]

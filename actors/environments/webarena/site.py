@@ -11,20 +11,20 @@ import structlog
 from playwright.async_api import BrowserContext
 from playwright.async_api import Page as BrowserPage
 
-from actors.environments.site import SiteTraits
-from actors.environments.web.definition import Reset
-from actors.environments.web.entry import reset_site
-from actors.environments.web.secrets import Secrets
-from actors.environments.webarena.addresses import checked_addresses
-from actors.environments.webarena.helpers import Helpers
-from actors.environments.webarena.login import LoginSessions
-from actors.environments.webarena.page_looks import look_at
-from actors.environments.webarena.probes import stored
-from actors.environments.webarena.site_slots import HeldSlots, SiteSlots, places_folder
-from actors.environments.webarena.tasks import ENVIRONMENT, WebArenaGoal, goal_of
-from core.domain.task import Task
-from core.errors import EnvironmentFailed
-from core.settings.schema import SiteSettings
+from hindcast.actors.environments.site import SiteTraits
+from hindcast.actors.environments.web.definition import Reset
+from hindcast.actors.environments.web.entry import reset_site
+from hindcast.actors.environments.web.secrets import Secrets
+from hindcast.actors.environments.webarena.addresses import checked_addresses
+from hindcast.actors.environments.webarena.helpers import Helpers
+from hindcast.actors.environments.webarena.login import LoginSessions
+from hindcast.actors.environments.webarena.page_looks import look_at
+from hindcast.actors.environments.webarena.probes import stored
+from hindcast.actors.environments.webarena.site_slots import HeldSlots, SiteSlots, places_folder
+from hindcast.actors.environments.webarena.tasks import ENVIRONMENT, WebArenaGoal, goal_of
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import EnvironmentFailed
+from hindcast.core.settings.schema import SiteSettings
 
 logger = structlog.get_logger(__name__)
 

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from core.ids import digest_hex
+from hindcast.core.ids import digest_hex
 
 POLL_S = 0.1
 """Between two looks for a free place."""

@@ -6,20 +6,20 @@ from pathlib import Path
 
 import msgspec
 
-from actors.environments.base import ResetSemantics
-from actors.environments.webarena.accounts import check_accounts
-from actors.environments.webarena.addresses import (
+from hindcast.actors.environments.base import ResetSemantics
+from hindcast.actors.environments.webarena.accounts import check_accounts
+from hindcast.actors.environments.webarena.addresses import (
     HOMEPAGE,
     checked_addresses,
     checked_origins,
     fill,
     origin_of,
 )
-from actors.environments.webarena.file import TaskFile, read_file
-from actors.environments.webarena.schema import SITES, Evaluation, WebArenaTask
-from core.domain.task import Task
-from core.errors import SettingsError
-from core.settings.schema import SiteSettings
+from hindcast.actors.environments.webarena.file import TaskFile, read_file
+from hindcast.actors.environments.webarena.schema import SITES, Evaluation, WebArenaTask
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.schema import SiteSettings
 
 ENVIRONMENT = "webarena"
 SEVERAL = "multi"

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from actors.environments.webshop.goals import WebshopGoal
-from actors.environments.webshop.locations import WebshopLocation, place_at
-from actors.environments.webshop.shop import FAMILIES
-from actors.environments.webshop.tasks import ENVIRONMENT
-from core.domain.action import Action
-from core.domain.observation import Node, Observation, Page
-from core.domain.task import Task
+from hindcast.actors.environments.webshop.goals import WebshopGoal
+from hindcast.actors.environments.webshop.locations import WebshopLocation, place_at
+from hindcast.actors.environments.webshop.shop import FAMILIES
+from hindcast.actors.environments.webshop.tasks import ENVIRONMENT
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.observation import Node, Observation, Page
+from hindcast.core.domain.task import Task
 
 PAGES = 2
 """Pages of results that are looked through before the title is searched for instead."""

@@ -2,11 +2,11 @@
 
 import msgspec
 
-from actors.environments.webshop.goals import WebshopGoal
-from actors.environments.webshop.record import PurchaseRecord
-from actors.environments.webshop.reward import reward_of
-from core.domain.evidence import Evidence, Judgment
-from core.domain.task import Task
+from hindcast.actors.environments.webshop.goals import WebshopGoal
+from hindcast.actors.environments.webshop.record import PurchaseRecord
+from hindcast.actors.environments.webshop.reward import reward_of
+from hindcast.core.domain.evidence import Evidence, Judgment
+from hindcast.core.domain.task import Task
 
 
 def evaluate(task: Task, evidence: Evidence) -> Judgment:

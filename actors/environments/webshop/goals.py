@@ -14,10 +14,10 @@ from typing import Literal
 
 import msgspec
 
-from actors.environments.webshop.products import ProductEntry, WebshopProduct, read_json
-from core.errors import SettingsError
-from core.ids import digest_hex
-from core.seeds import derive_seed
+from hindcast.actors.environments.webshop.products import ProductEntry, WebshopProduct, read_json
+from hindcast.core.errors import SettingsError
+from hindcast.core.ids import digest_hex
+from hindcast.core.seeds import derive_seed
 
 UNLIMITED = 1_000_000.0
 """Price limit of a goal that names none: nothing costs more."""

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from core.bounded_read import TooLarge, read_file_bounded
-from core.errors import SettingsError
-from core.seeds import derive_seed
+from hindcast.core.bounded_read import TooLarge, read_file_bounded
+from hindcast.core.errors import SettingsError
+from hindcast.core.seeds import derive_seed
 
 UNPRICED = 100.0
 """Price of a product without one, in dollars."""

@@ -2,12 +2,12 @@
 
 import msgspec
 
-from actors.environments.webshop.goals import WebshopGoal
-from actors.environments.webshop.locations import WebshopLocation
-from actors.environments.webshop.nouns import Nouns, nouns_of
-from actors.environments.webshop.products import WebshopProduct
-from actors.environments.webshop.reward import Bought
-from actors.environments.webshop.shop import WebshopShop
+from hindcast.actors.environments.webshop.goals import WebshopGoal
+from hindcast.actors.environments.webshop.locations import WebshopLocation
+from hindcast.actors.environments.webshop.nouns import Nouns, nouns_of
+from hindcast.actors.environments.webshop.products import WebshopProduct
+from hindcast.actors.environments.webshop.reward import Bought
+from hindcast.actors.environments.webshop.shop import WebshopShop
 
 
 class PurchaseRecord(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,10 +12,10 @@ title's nouns are shared; 0.1 below a tenth of the nouns; 0 without any. A wante
 
 import msgspec
 
-from actors.environments.webshop.colours import COLOURS, colour_or_text
-from actors.environments.webshop.goals import WebshopGoal
-from actors.environments.webshop.nouns import Nouns
-from actors.environments.webshop.similarity import is_same
+from hindcast.actors.environments.webshop.colours import COLOURS, colour_or_text
+from hindcast.actors.environments.webshop.goals import WebshopGoal
+from hindcast.actors.environments.webshop.nouns import Nouns
+from hindcast.actors.environments.webshop.similarity import is_same
 
 ALIKE_TITLE = 0.2
 """More of the wanted title's nouns say that the products are alike; also the share of a title without nouns."""

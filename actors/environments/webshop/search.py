@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Sequence
 from threading import Lock
 
-from actors.environments.webshop.products import WebshopProduct
+from hindcast.actors.environments.webshop.products import WebshopProduct
 
 FOUND = 50
 """Results of a search at most."""

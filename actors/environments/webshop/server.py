@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from actors.environments.webshop.locations import ROOT, address_of, path_of, place_at, query_of
-from actors.environments.webshop.shop import WebshopShop, shop_of
-from actors.environments.webshop.views import WebshopElement, WebshopView, view_of
-from core.settings.schema import SiteSettings
+from hindcast.actors.environments.webshop.locations import ROOT, address_of, path_of, place_at, query_of
+from hindcast.actors.environments.webshop.shop import WebshopShop, shop_of
+from hindcast.actors.environments.webshop.views import WebshopElement, WebshopView, view_of
+from hindcast.core.settings.schema import SiteSettings
 
 PART_CHARS = 190
 """Longer texts are shown as several: what a policy sees of one text is capped at 200 characters."""

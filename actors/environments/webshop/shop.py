@@ -7,17 +7,17 @@ from typing import Literal
 
 import msgspec
 
-from actors.environments.webshop.goals import (
+from hindcast.actors.environments.webshop.goals import (
     SPLITS,
     WebshopGoal,
     human_goals,
     part_of,
     synthetic_goals,
 )
-from actors.environments.webshop.products import WebshopProduct, read_products
-from actors.environments.webshop.search import WebshopSearchIndex
-from core.ids import digest_hex
-from core.settings.schema import SiteSettings
+from hindcast.actors.environments.webshop.products import WebshopProduct, read_products
+from hindcast.actors.environments.webshop.search import WebshopSearchIndex
+from hindcast.core.ids import digest_hex
+from hindcast.core.settings.schema import SiteSettings
 
 FAMILIES = (*SPLITS, *(f"synthetic_{split}" for split in SPLITS))
 """Parts of the human goals, then of the synthetic ones. Which of them there are depends on the data."""

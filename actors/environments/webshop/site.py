@@ -5,16 +5,16 @@ from typing import Any
 import msgspec
 from playwright.async_api import Page as BrowserPage
 
-from actors.environments.site import Browserless, Site, SiteTraits
-from actors.environments.webshop.goals import WebshopGoal
-from actors.environments.webshop.locations import WebshopLocation, path_of, place_at
-from actors.environments.webshop.record import PurchaseRecord, record_at
-from actors.environments.webshop.shop import WebshopShop, shop_of
-from actors.environments.webshop.tasks import ENVIRONMENT
-from actors.environments.webshop.world import WebshopText
-from core.domain.task import Task
-from core.errors import EnvironmentFailed
-from core.settings.schema import SiteSettings
+from hindcast.actors.environments.site import Browserless, Site, SiteTraits
+from hindcast.actors.environments.webshop.goals import WebshopGoal
+from hindcast.actors.environments.webshop.locations import WebshopLocation, path_of, place_at
+from hindcast.actors.environments.webshop.record import PurchaseRecord, record_at
+from hindcast.actors.environments.webshop.shop import WebshopShop, shop_of
+from hindcast.actors.environments.webshop.tasks import ENVIRONMENT
+from hindcast.actors.environments.webshop.world import WebshopText
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import EnvironmentFailed
+from hindcast.core.settings.schema import SiteSettings
 
 PAGE_TIMEOUT_MS = 15_000.0
 ENDED = "document.getElementById('thankyou')"

@@ -2,12 +2,12 @@
 
 import msgspec
 
-from actors.environments.base import ResetSemantics, TaskSource
-from actors.environments.webshop.goals import SPLITS, Split, bounds_of
-from actors.environments.webshop.shop import WebshopShop, shop_of
-from core.domain.task import Task
-from core.errors import SettingsError
-from core.settings.schema import SiteSettings
+from hindcast.actors.environments.base import ResetSemantics, TaskSource
+from hindcast.actors.environments.webshop.goals import SPLITS, Split, bounds_of
+from hindcast.actors.environments.webshop.shop import WebshopShop, shop_of
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.schema import SiteSettings
 
 ENVIRONMENT = "webshop"
 MAX_STEPS = 15

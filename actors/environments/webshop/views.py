@@ -9,11 +9,11 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from actors.environments.webshop.goals import WebshopGoal
-from actors.environments.webshop.locations import PARTS, WebshopLocation
-from actors.environments.webshop.products import WebshopProduct
-from actors.environments.webshop.search import FOUND
-from actors.environments.webshop.shop import WebshopShop
+from hindcast.actors.environments.webshop.goals import WebshopGoal
+from hindcast.actors.environments.webshop.locations import PARTS, WebshopLocation
+from hindcast.actors.environments.webshop.products import WebshopProduct
+from hindcast.actors.environments.webshop.search import FOUND
+from hindcast.actors.environments.webshop.shop import WebshopShop
 
 PER_PAGE = 10
 """Results on a page."""

@@ -9,21 +9,21 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from actors.environments.base import EpisodeWorld, ResetResult, StepOutcome, WindowImage
-from actors.environments.snapshot import observe
-from actors.environments.webshop.goals import WebshopGoal
-from actors.environments.webshop.locations import WebshopLocation, address_of, place_at
-from actors.environments.webshop.record import record_at
-from actors.environments.webshop.search import MAX_QUERY_CHARS
-from actors.environments.webshop.shop import WebshopShop
-from actors.environments.webshop.tasks import ENVIRONMENT
-from actors.environments.webshop.views import WebshopElement, WebshopView, view_of
-from core.domain.action import Action, ParseFailure
-from core.domain.evidence import Evidence
-from core.domain.observation import Node, Observation, Page
-from core.domain.task import Task
-from core.errors import EnvironmentFailed
-from events.catalogue.episode import StepResult
+from hindcast.actors.environments.base import EpisodeWorld, ResetResult, StepOutcome, WindowImage
+from hindcast.actors.environments.snapshot import observe
+from hindcast.actors.environments.webshop.goals import WebshopGoal
+from hindcast.actors.environments.webshop.locations import WebshopLocation, address_of, place_at
+from hindcast.actors.environments.webshop.record import record_at
+from hindcast.actors.environments.webshop.search import MAX_QUERY_CHARS
+from hindcast.actors.environments.webshop.shop import WebshopShop
+from hindcast.actors.environments.webshop.tasks import ENVIRONMENT
+from hindcast.actors.environments.webshop.views import WebshopElement, WebshopView, view_of
+from hindcast.core.domain.action import Action, ParseFailure
+from hindcast.core.domain.evidence import Evidence
+from hindcast.core.domain.observation import Node, Observation, Page
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import EnvironmentFailed
+from hindcast.events.catalogue.episode import StepResult
 
 _TAGS = {"heading": "h", "text": "p", "button": "button", "link": "a"}
 

@@ -5,9 +5,9 @@ from math import exp, log, sqrt
 
 import msgspec
 
-from app.bench.recipes.config import Claim
-from app.bench.recipes.results import Result
-from core.rl.statistics import NORMAL_95, Interval
+from hindcast.app.bench.recipes.config import Claim
+from hindcast.app.bench.recipes.results import Result
+from hindcast.core.rl.statistics import NORMAL_95, Interval
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

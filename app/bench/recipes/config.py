@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from core.errors import SettingsError
-from core.ids import digest_hex
+from hindcast.core.errors import SettingsError
+from hindcast.core.ids import digest_hex
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

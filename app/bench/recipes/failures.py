@@ -13,7 +13,7 @@ The first that fits counts.
 
 from typing import Literal
 
-from app.evaluation.evaluation import EvaluatedEpisode
+from hindcast.app.evaluation.evaluation import EvaluatedEpisode
 
 Failure = Literal["no attempt", "stuck midway", "no recovery", "wrong stop"]
 KINDS: tuple[Failure, ...] = ("no attempt", "stuck midway", "no recovery", "wrong stop")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from html import escape
 
-from app.bench.recipes.results import Result
+from hindcast.app.bench.recipes.results import Result
 
 WIDTH, HEIGHT, MARGIN, COLUMNS = 220, 130, 34, 3
 COLOURS = ("#1b6ca8", "#b5541c", "#3c7d3c", "#7a4a9c", "#8a6d1d")

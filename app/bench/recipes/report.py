@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from app.bench.recipes.claims import Finding, find
-from app.bench.recipes.config import Claim, Table
-from app.bench.recipes.failures import KINDS
-from app.bench.recipes.results import Result
-from core.rl.statistics import wilson
+from hindcast.app.bench.recipes.claims import Finding, find
+from hindcast.app.bench.recipes.config import Claim, Table
+from hindcast.app.bench.recipes.failures import KINDS
+from hindcast.app.bench.recipes.results import Result
+from hindcast.core.rl.statistics import wilson
 
 Measured = Mapping[tuple[str, int], Result]
 """Results by row and seed."""

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from app.bench.loop import Point
-from core.errors import SettingsError
+from hindcast.app.bench.loop import Point
+from hindcast.core.errors import SettingsError
 
 Struct = msgspec.Struct
 

@@ -10,19 +10,19 @@ from pathlib import Path
 
 import msgspec
 
-from actors.environments.base import TaskSource
-from app.bench.loop import LoopFailed, Point, choose_points, read_story, requests_for, train
-from app.bench.recipes.config import Row, Table, identity
-from app.bench.recipes.failures import KINDS, failure_kind
-from app.bench.recipes.results import Result, Results
-from app.bootstrap import task_sources
-from app.evaluation.evaluation import OutcomeTally, play
-from app.revision import code_revision
-from app.settings.configuration import resolve
-from core.ids import digest_hex
-from core.models.folders import policy_folder
-from core.rl.statistics import wilson
-from core.settings.schema import Settings
+from hindcast.actors.environments.base import TaskSource
+from hindcast.app.bench.loop import LoopFailed, Point, choose_points, read_story, requests_for, train
+from hindcast.app.bench.recipes.config import Row, Table, identity
+from hindcast.app.bench.recipes.failures import KINDS, failure_kind
+from hindcast.app.bench.recipes.results import Result, Results
+from hindcast.app.bootstrap import task_sources
+from hindcast.app.evaluation.evaluation import OutcomeTally, play
+from hindcast.app.revision import code_revision
+from hindcast.app.settings.configuration import resolve
+from hindcast.core.ids import digest_hex
+from hindcast.core.models.folders import policy_folder
+from hindcast.core.rl.statistics import wilson
+from hindcast.core.settings.schema import Settings
 
 Say = Callable[[str], None]
 

@@ -5,8 +5,19 @@ Each benchmark is a module here with an `app` of one command; what it measures i
 
 import typer
 
-from app.cli.bench import actor, asynchrony, engine, learner, log, loop, memory, page, recipes, replay
-from app.cli.bench.stopping import taking_children_along
+from hindcast.app.cli.bench import (
+    actor,
+    asynchrony,
+    engine,
+    learner,
+    log,
+    loop,
+    memory,
+    page,
+    recipes,
+    replay,
+)
+from hindcast.app.cli.bench.stopping import taking_children_along
 
 PARTS: tuple[typer.Typer, ...] = (
     loop.app,

@@ -6,11 +6,11 @@ from typing import Annotated
 import typer
 import uvloop
 
-from app.bench.comparison import Comparison
-from app.cli.bench.printing import print_comparisons
-from app.cli.options import Json
-from app.cli.output import say
-from app.system.supervisor import home_folder
+from hindcast.app.bench.comparison import Comparison
+from hindcast.app.cli.bench.printing import print_comparisons
+from hindcast.app.cli.options import Json
+from hindcast.app.cli.output import say
+from hindcast.app.system.supervisor import home_folder
 
 app = typer.Typer()
 
@@ -37,8 +37,8 @@ def actor(
     """
 
     async def measure() -> list[Comparison]:
-        from app.bench.actor import ActorBench
-        from core.settings.schema import ActorSettings
+        from hindcast.app.bench.actor import ActorBench
+        from hindcast.core.settings.schema import ActorSettings
 
         bench = ActorBench(home=home_folder(), settings=ActorSettings(contexts=contexts), said=say)
         await bench.record(episodes)

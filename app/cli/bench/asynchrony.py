@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 from msgspec.structs import replace
 
-from app.bench.comparison import Comparison, compare
-from app.cli.bench.printing import print_comparisons
-from app.cli.options import Json
-from app.cli.output import say
-from app.system.supervisor import home_folder
+from hindcast.app.bench.comparison import Comparison, compare
+from hindcast.app.cli.bench.printing import print_comparisons
+from hindcast.app.cli.options import Json
+from hindcast.app.cli.output import say
+from hindcast.app.system.supervisor import home_folder
 
 GOAL = 1.5
 
@@ -48,7 +48,7 @@ def asynchrony(
 async def _measure(
     latencies: list[float], *, updates: int, repeats: int, overrides: tuple[str, ...]
 ) -> list[Comparison]:
-    from app.bench.asynchrony import measure_pace
+    from hindcast.app.bench.asynchrony import measure_pace
 
     home = home_folder()
     home.mkdir(parents=True, exist_ok=True)

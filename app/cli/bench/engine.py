@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 import typer
 
-from app.bench.comparison import Comparison, compare
-from app.cli.bench.policies import UNTIED, measured_policy
-from app.cli.bench.printing import machine, print_comparisons
-from app.cli.options import Json
-from app.cli.output import print_json, print_text, say
-from core.scratch import scratch_folder
+from hindcast.app.bench.comparison import Comparison, compare
+from hindcast.app.cli.bench.policies import UNTIED, measured_policy
+from hindcast.app.cli.bench.printing import machine, print_comparisons
+from hindcast.app.cli.options import Json
+from hindcast.app.cli.output import print_json, print_text, say
+from hindcast.core.scratch import scratch_folder
 
 if TYPE_CHECKING:
-    from app.bench.engine_calls import Episode  # loads torch
+    from hindcast.app.bench.engine_calls import Episode  # loads torch
 
 GOAL = 5.0
 LENGTHS = (12, 24, 40)
@@ -59,7 +59,7 @@ def engine(
 
     Example: hindcast bench engine --repeats 5
     """
-    from app.bench.engine import write_endless
+    from hindcast.app.bench.engine import write_endless
 
     chosen = policy or (UNTIED if beside == "vllm" else "base")
     with scratch_folder() as root:
@@ -84,8 +84,8 @@ def engine(
 
 
 def _mixtures(folder: Path, *, contexts: int, episodes: int, steps: int) -> "dict[str, list[Episode]]":
-    from app.bench.engine_calls import different_pages, groups, recorded_episodes
-    from core.models.tokenizer import load_tokenizer
+    from hindcast.app.bench.engine_calls import different_pages, groups, recorded_episodes
+    from hindcast.core.models.tokenizer import load_tokenizer
 
     tokenizer = load_tokenizer(folder)
     found = {"as actors ask (recorded)": recorded_episodes(episodes)}
@@ -110,7 +110,7 @@ def _beside_vllm(
     python: str,
     as_json: bool,
 ) -> None:
-    from app.bench.engine_vllm import measure
+    from hindcast.app.bench.engine_vllm import measure
 
     found, mismatches = asyncio.run(
         measure(
@@ -139,8 +139,8 @@ def _beside_vllm(
 async def _beside_generate(
     folder: Path, mixtures: "dict[str, list[Episode]]", *, repeats: int, contexts: int, threads: int
 ) -> Sequence[Comparison]:
-    from app.bench.engine import Answering
-    from app.bench.engine_calls import describe
+    from hindcast.app.bench.engine import Answering
+    from hindcast.app.bench.engine_calls import describe
 
     answering = Answering(folder, contexts=contexts, threads=threads)
     found: list[Comparison] = []

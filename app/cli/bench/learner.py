@@ -7,13 +7,13 @@ from typing import Annotated, Literal
 
 import typer
 
-from app.bench.comparison import Comparison, compare
-from app.cli.bench.policies import UNTIED, measured_policy
-from app.cli.bench.printing import print_comparisons
-from app.cli.options import Json
-from app.cli.output import say
-from core.errors import SettingsError
-from core.scratch import scratch_folder
+from hindcast.app.bench.comparison import Comparison, compare
+from hindcast.app.cli.bench.policies import UNTIED, measured_policy
+from hindcast.app.cli.bench.printing import print_comparisons
+from hindcast.app.cli.options import Json
+from hindcast.app.cli.output import say
+from hindcast.core.errors import SettingsError
+from hindcast.core.scratch import scratch_folder
 
 GOAL = 0.9
 
@@ -85,8 +85,8 @@ async def _beside_itself(
     episodes: int,
     threads: int,
 ) -> list[Comparison]:
-    from app.bench.learner_ways import Way, compare_ways
-    from app.settings.configuration import resolve
+    from hindcast.app.bench.learner_ways import Way, compare_ways
+    from hindcast.app.settings.configuration import resolve
 
     folder, common = measured_policy(policy, scratch), f"learner.threads={threads}"
     changed, standing = (
@@ -101,9 +101,9 @@ async def _beside_itself(
 async def _beside_bare(
     policy: str, recipe: str, scratch: Path, *, repeats: int, episodes: int, threads: int
 ) -> list[Comparison]:
-    from app.bench.engine_calls import describe, recorded_episodes
-    from app.bench.learner import Bare, Ours, made_up_batch, prepare
-    from app.settings.configuration import resolve
+    from hindcast.app.bench.engine_calls import describe, recorded_episodes
+    from hindcast.app.bench.learner import Bare, Ours, made_up_batch, prepare
+    from hindcast.app.settings.configuration import resolve
 
     prepare(threads)
     folder = measured_policy(policy, scratch)

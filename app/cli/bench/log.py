@@ -8,10 +8,10 @@ import msgspec
 import typer
 import uvloop
 
-from app.cli.bench.printing import machine, print_comparisons
-from app.cli.options import Json
-from app.cli.output import print_json, print_text, say
-from app.system.supervisor import home_folder
+from hindcast.app.cli.bench.printing import machine, print_comparisons
+from hindcast.app.cli.options import Json
+from hindcast.app.cli.output import print_json, print_text, say
+from hindcast.app.system.supervisor import home_folder
 
 app = typer.Typer()
 
@@ -32,7 +32,7 @@ def log(
 
     Example: hindcast bench log --repeats 3 --appended 4000
     """
-    from app.bench.log import Sizes, measure_log
+    from hindcast.app.bench.log import Sizes, measure_log
 
     home = home_folder()
     (folder or home).mkdir(parents=True, exist_ok=True)

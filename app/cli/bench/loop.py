@@ -8,12 +8,12 @@ from typing import Annotated
 import msgspec
 import typer
 
-from app.cli.bench.printing import machine
-from app.cli.options import Json
-from app.cli.output import print_json, print_table, print_text, say
-from app.settings.configuration import resolve
-from app.system.supervisor import home_folder
-from core.errors import SettingsError
+from hindcast.app.cli.bench.printing import machine
+from hindcast.app.cli.options import Json
+from hindcast.app.cli.output import print_json, print_table, print_text, say
+from hindcast.app.settings.configuration import resolve
+from hindcast.app.system.supervisor import home_folder
+from hindcast.core.errors import SettingsError
 
 app = typer.Typer()
 
@@ -50,8 +50,8 @@ def bench_loop(
 
     Example: hindcast bench loop --seed 101 --minutes 10
     """
-    from app.bench.loop import run_seed
-    from app.bootstrap import task_sources
+    from hindcast.app.bench.loop import run_seed
+    from hindcast.app.bootstrap import task_sources
 
     settings = resolve(recipe=recipe, overrides=overrides or []).settings
     if not settings.curriculum.families:

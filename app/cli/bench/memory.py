@@ -6,15 +6,15 @@ from typing import Annotated
 import msgspec
 import typer
 
-from app.bench.memory import BLOCKS, Growth, growths, to_csv
-from app.bench.memory_run import EVERY_S, watch_memory
-from app.cli.bench.printing import machine
-from app.cli.options import Json
-from app.cli.output import print_json, print_table, print_text, say
-from app.system.private_home import users_umask
-from app.system.supervisor import home_folder
-from core.errors import SettingsError
-from core.scratch import scratch_folder
+from hindcast.app.bench.memory import BLOCKS, Growth, growths, to_csv
+from hindcast.app.bench.memory_run import EVERY_S, watch_memory
+from hindcast.app.cli.bench.printing import machine
+from hindcast.app.cli.options import Json
+from hindcast.app.cli.output import print_json, print_table, print_text, say
+from hindcast.app.system.private_home import users_umask
+from hindcast.app.system.supervisor import home_folder
+from hindcast.core.errors import SettingsError
+from hindcast.core.scratch import scratch_folder
 
 WARM_UP_SHARE = 1 / 6
 

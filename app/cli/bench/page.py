@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from app.cli.bench.printing import print_figures
-from app.cli.options import Json
-from app.cli.output import say
-from core.scratch import scratch_folder
+from hindcast.app.cli.bench.printing import print_figures
+from hindcast.app.cli.options import Json
+from hindcast.app.cli.output import say
+from hindcast.core.scratch import scratch_folder
 
 app = typer.Typer()
 
@@ -30,7 +30,7 @@ def page(
 
     Example: hindcast bench page --events 100000
     """
-    from app.bench.page import measure
+    from hindcast.app.bench.page import measure
 
     with scratch_folder() as temporary:
         home = folder or temporary

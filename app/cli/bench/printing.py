@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 import msgspec
 import psutil
 
-from app.bench.comparison import Comparison
-from app.bench.replay import Figure
-from app.cli.output import print_json, print_table, print_text
+from hindcast.app.bench.comparison import Comparison
+from hindcast.app.bench.replay import Figure
+from hindcast.app.cli.output import print_json, print_table, print_text
 
 
 def print_comparisons(comparisons: Sequence[Comparison], *, as_json: bool) -> None:

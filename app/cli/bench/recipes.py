@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 import msgspec
 import typer
 
-from app.cli.bench.printing import machine
-from app.cli.options import Json
-from app.cli.output import print_json, print_text, say
-from app.system.supervisor import home_folder
-from core.errors import SettingsError
+from hindcast.app.cli.bench.printing import machine
+from hindcast.app.cli.options import Json
+from hindcast.app.cli.output import print_json, print_text, say
+from hindcast.app.system.supervisor import home_folder
+from hindcast.core.errors import SettingsError
 
 app = typer.Typer()
 
@@ -47,12 +47,12 @@ def bench_recipes(
 
     Example: hindcast bench recipes --row sft --row webrl --seed 31
     """
-    from app.bench.loop import LoopFailed
-    from app.bench.recipes.config import load_table
-    from app.bench.recipes.picture import curves
-    from app.bench.recipes.report import report
-    from app.bench.recipes.results import Result, Results
-    from app.bench.recipes.running import identity_of, run_row
+    from hindcast.app.bench.loop import LoopFailed
+    from hindcast.app.bench.recipes.config import load_table
+    from hindcast.app.bench.recipes.picture import curves
+    from hindcast.app.bench.recipes.report import report
+    from hindcast.app.bench.recipes.results import Result, Results
+    from hindcast.app.bench.recipes.running import identity_of, run_row
 
     table = load_table(table_file)
     if unknown := sorted(set(rows or ()) - {row.name for row in table.rows}):

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from app.cli.bench.printing import print_figures
-from app.cli.options import Json
-from app.cli.output import say
+from hindcast.app.cli.bench.printing import print_figures
+from hindcast.app.cli.options import Json
+from hindcast.app.cli.output import say
 
 SIZES = (10_000, 100_000, 1_000_000)
 
@@ -32,7 +32,7 @@ def replay(
 
     Example: hindcast bench replay --events 100000
     """
-    from app.bench.replay_run import measure
+    from hindcast.app.bench.replay_run import measure
 
     sizes = [size for size in SIZES if size < events] + [events]
     with TemporaryDirectory(prefix="hindcast-replay-", dir=folder) as home:

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 
 import psutil
 
-from app.system.supervisor import STARTER
+from hindcast.app.system.supervisor import STARTER
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from app.page.charts import CurvePoint
-from app.page.page_query import PageQuery
-from storage.readmodel.comparison import ComparedPoint, Comparison, compare_runs
+from hindcast.app.page.charts import CurvePoint
+from hindcast.app.page.page_query import PageQuery
+from hindcast.storage.readmodel.comparison import ComparedPoint, Comparison, compare_runs
 
 METRICS = ("loss", "kl", "entropy_estimate", "gradient_norm", "reward_mean")
 """Of updates, where both runs have them."""

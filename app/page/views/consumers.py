@@ -4,8 +4,8 @@ import asyncio
 
 import msgspec
 
-from app.attach.consumers import ConsumerRow, list_consumers
-from app.page.page_query import PageQuery
+from hindcast.app.attach.consumers import ConsumerRow, list_consumers
+from hindcast.app.page.page_query import PageQuery
 
 
 class ConsumersPage(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,13 +2,13 @@
 
 import msgspec
 
-from app.page.page_query import PageQuery
-from app.runs.runs import NoSuchRun
-from app.runs.sources import Source
-from core.domain.screen import Box
-from events.envelope import BlobRef
-from storage.readmodel.queries import show_episode
-from storage.readmodel.results import EpisodeDetail, ScreenshotRow, StepRow
+from hindcast.app.page.page_query import PageQuery
+from hindcast.app.runs.runs import NoSuchRun
+from hindcast.app.runs.sources import Source
+from hindcast.core.domain.screen import Box
+from hindcast.events.envelope import BlobRef
+from hindcast.storage.readmodel.queries import show_episode
+from hindcast.storage.readmodel.results import EpisodeDetail, ScreenshotRow, StepRow
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):

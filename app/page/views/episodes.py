@@ -5,12 +5,12 @@ import re
 import msgspec
 from sqlalchemy import select
 
-from app.page.page_query import PageQuery, whole_number
-from core.errors import SettingsError
-from storage.readmodel.queries import list_episodes
-from storage.readmodel.query_parts import holding
-from storage.readmodel.results import EpisodeRow
-from storage.readmodel.tables import tasks
+from hindcast.app.page.page_query import PageQuery, whole_number
+from hindcast.core.errors import SettingsError
+from hindcast.storage.readmodel.queries import list_episodes
+from hindcast.storage.readmodel.query_parts import holding
+from hindcast.storage.readmodel.results import EpisodeRow
+from hindcast.storage.readmodel.tables import tasks
 
 PAGE = 50
 """Rows at once."""

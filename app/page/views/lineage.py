@@ -2,12 +2,12 @@
 
 import msgspec
 
-from app.page.page_query import PageQuery, whole_number
-from core.errors import SettingsError
-from core.text.nearest import advice
-from storage.readmodel.lineage.results import Lineage
-from storage.readmodel.lineage.traversal import lineage
-from storage.readmodel.query_parts import NotInReadModel
+from hindcast.app.page.page_query import PageQuery, whole_number
+from hindcast.core.errors import SettingsError
+from hindcast.core.text.nearest import advice
+from hindcast.storage.readmodel.lineage.results import Lineage
+from hindcast.storage.readmodel.lineage.traversal import lineage
+from hindcast.storage.readmodel.query_parts import NotInReadModel
 
 KINDS = ("step", "episode", "batch", "update", "task", "policy")
 DEPTH = 3

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from app.page.page_query import PageQuery
-from storage.readmodel.queries import list_policies
-from storage.readmodel.results import PolicyRow
+from hindcast.app.page.page_query import PageQuery
+from hindcast.storage.readmodel.queries import list_policies
+from hindcast.storage.readmodel.results import PolicyRow
 
 PAGE = 100
 """Rows at once."""

@@ -5,11 +5,11 @@ import json
 import msgspec
 from sqlalchemy import select
 
-from app.page.page_query import PageQuery
-from storage.readmodel.queries import recipe_changes
-from storage.readmodel.query_parts import NotInReadModel, holding, of_this_run
-from storage.readmodel.results import RecipeChange
-from storage.readmodel.tables import notices, runs
+from hindcast.app.page.page_query import PageQuery
+from hindcast.storage.readmodel.queries import recipe_changes
+from hindcast.storage.readmodel.query_parts import NotInReadModel, holding, of_this_run
+from hindcast.storage.readmodel.results import RecipeChange
+from hindcast.storage.readmodel.tables import notices, runs
 
 NOTICES = 50
 """The newest that are shown."""

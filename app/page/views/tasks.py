@@ -2,10 +2,10 @@
 
 import msgspec
 
-from app.page.page_query import PageQuery
-from storage.readmodel.phases import list_phases
-from storage.readmodel.queries import list_tasks
-from storage.readmodel.results import PhaseRow, TaskRow
+from hindcast.app.page.page_query import PageQuery
+from hindcast.storage.readmodel.phases import list_phases
+from hindcast.storage.readmodel.queries import list_tasks
+from hindcast.storage.readmodel.results import PhaseRow, TaskRow
 
 PAGE = 200
 """Tasks shown at most."""

@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, Select, or_, select
 
-from app.page.page_query import PageQuery
-from storage.readmodel.queries import training_judge
-from storage.readmodel.query_parts import also_holding, first_verdicts, holding, newest_ns
-from storage.readmodel.tables import episodes, steps, updates, weights
+from hindcast.app.page.page_query import PageQuery
+from hindcast.storage.readmodel.queries import training_judge
+from hindcast.storage.readmodel.query_parts import also_holding, first_verdicts, holding, newest_ns
+from hindcast.storage.readmodel.tables import episodes, steps, updates, weights
 
 WINDOW_S = 120.0
 LONGEST_S = 3600.0

@@ -1,6 +1,6 @@
 """Settings of how the learner computes that are each allowed but do not go together, in words."""
 
-from core.settings.computing import ComputingSettings
+from hindcast.core.settings.computing import ComputingSettings
 
 
 def computing_conflicts(learner: ComputingSettings) -> list[str]:

@@ -2,19 +2,19 @@
 
 from urllib.parse import urlsplit
 
-from actors.scaffold.files import check_states
-from app.settings import web_tasks
-from app.settings.checks.computing import computing_conflicts
-from app.settings.checks.endpoint import endpoint_conflicts
-from app.settings.checks.prompts import prompt_conflicts
-from app.settings.checks.storage_places import place_conflicts
-from app.settings.checks.trained_models import learned_conflicts
-from app.settings.checks.vllm import vllm_conflicts
-from app.settings.checks.webarena import webarena_conflicts
-from app.settings.checks.webshop import webshop_conflicts
-from core.errors import SettingsError
-from core.rl.replay_filter import PHASED
-from core.settings.schema import Settings
+from hindcast.actors.scaffold.files import check_states
+from hindcast.app.settings import web_tasks
+from hindcast.app.settings.checks.computing import computing_conflicts
+from hindcast.app.settings.checks.endpoint import endpoint_conflicts
+from hindcast.app.settings.checks.prompts import prompt_conflicts
+from hindcast.app.settings.checks.storage_places import place_conflicts
+from hindcast.app.settings.checks.trained_models import learned_conflicts
+from hindcast.app.settings.checks.vllm import vllm_conflicts
+from hindcast.app.settings.checks.webarena import webarena_conflicts
+from hindcast.app.settings.checks.webshop import webshop_conflicts
+from hindcast.core.errors import SettingsError
+from hindcast.core.rl.replay_filter import PHASED
+from hindcast.core.settings.schema import Settings
 
 
 def find_conflicts(settings: Settings) -> list[str]:
@@ -149,7 +149,7 @@ def _scaffold_conflicts(settings: Settings) -> list[str]:
 def _database_conflicts(address: str) -> list[str]:
     if not address:
         return []
-    from storage.readmodel.address import parse  # SQLAlchemy, which most processes never need
+    from hindcast.storage.readmodel.address import parse  # SQLAlchemy, which most processes never need
 
     try:
         parse(address)

@@ -2,10 +2,10 @@
 
 from urllib.parse import urlsplit
 
-from core.prompts.webrl_verdict_prompt import WEBRL_ORM
-from core.rl.combined_state import ORM
-from core.settings.endpoint import ENDPOINT, FUZZY, EndpointSettings
-from core.settings.schema import Settings
+from hindcast.core.prompts.webrl_verdict_prompt import WEBRL_ORM
+from hindcast.core.rl.combined_state import ORM
+from hindcast.core.settings.endpoint import ENDPOINT, FUZZY, EndpointSettings
+from hindcast.core.settings.schema import Settings
 
 
 def endpoint_conflicts(settings: Settings) -> list[str]:

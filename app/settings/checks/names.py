@@ -5,15 +5,15 @@ New settings are checked so; those of a recorded run may name what a later Hindc
 
 from collections.abc import Callable, Collection, Iterator
 
-from actors.environments.browsergym.tasks import ENVIRONMENT as BROWSERGYM
-from actors.environments.miniwob.families import FAMILIES as MINIWOB_FAMILIES
-from actors.environments.miniwob.tasks import MiniwobTasks
-from actors.environments.miniwob.unplayable import why_not
-from actors.environments.web.tasks import ENVIRONMENT as WEB
-from actors.environments.webarena.tasks import ENVIRONMENT as WEBARENA
-from actors.environments.webshop.tasks import ENVIRONMENT as WEBSHOP
-from core.settings.schema import Settings
-from core.text.nearest import advice
+from hindcast.actors.environments.browsergym.tasks import ENVIRONMENT as BROWSERGYM
+from hindcast.actors.environments.miniwob.families import FAMILIES as MINIWOB_FAMILIES
+from hindcast.actors.environments.miniwob.tasks import MiniwobTasks
+from hindcast.actors.environments.miniwob.unplayable import why_not
+from hindcast.actors.environments.web.tasks import ENVIRONMENT as WEB
+from hindcast.actors.environments.webarena.tasks import ENVIRONMENT as WEBARENA
+from hindcast.actors.environments.webshop.tasks import ENVIRONMENT as WEBSHOP
+from hindcast.core.settings.schema import Settings
+from hindcast.core.text.nearest import advice
 
 STORE = "store"
 NEEDS: dict[str, Callable[[Settings], tuple[bool, str]]] = {
@@ -87,7 +87,7 @@ def _unknown_family(family: str, settings: Settings) -> str:
     known: Collection[str] = ()
     if environment == STORE:
         # it loads a web server's library
-        from actors.environments.store.families import FAMILIES as STORE_FAMILIES
+        from hindcast.actors.environments.store.families import FAMILIES as STORE_FAMILIES
 
         known = STORE_FAMILIES
     elif environment == MiniwobTasks.name:
@@ -105,7 +105,7 @@ def _judge_conflicts(settings: Settings) -> Iterator[str]:
     judges, truth = settings.judge.judges, settings.learner.orm_truth
     if (*judges, truth) == (USUAL_JUDGE, USUAL_JUDGE):
         return
-    from actors.judges.registry import judge_names  # it loads every judge
+    from hindcast.actors.judges.registry import judge_names  # it loads every judge
 
     known = judge_names()
     if not judges:

@@ -1,9 +1,9 @@
 """Settings of prompts that are each allowed but do not go together, in words."""
 
-from core.prompts.rendering import RENDERERS
-from core.rl.replay_filter import PHASED
-from core.settings.schema import Settings
-from core.text.nearest import advice
+from hindcast.core.prompts.rendering import RENDERERS
+from hindcast.core.rl.replay_filter import PHASED
+from hindcast.core.settings.schema import Settings
+from hindcast.core.text.nearest import advice
 
 
 def prompt_conflicts(settings: Settings) -> list[str]:

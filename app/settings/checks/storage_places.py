@@ -4,12 +4,12 @@ import os
 import tempfile
 from pathlib import Path
 
-from core.errors import SettingsError
-from core.settings.schema import Settings
-from events.jetstream.addresses import servers_in
-from events.jetstream.broker import STORE_LIMIT_BYTES
-from storage.blobs.bucket import check_address, is_bucket
-from storage.blobs.remote import KEEPS_PAGES
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.schema import Settings
+from hindcast.events.jetstream.addresses import servers_in
+from hindcast.events.jetstream.broker import STORE_LIMIT_BYTES
+from hindcast.storage.blobs.bucket import check_address, is_bucket
+from hindcast.storage.blobs.remote import KEEPS_PAGES
 
 LEAST_LOG_BYTES = 1024**2
 """A run's first events alone take a part of it."""

@@ -5,10 +5,10 @@ from collections.abc import Collection
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from core.errors import SettingsError
-from core.prompts.webrl_verdict_prompt import WEBRL_ORM
-from core.rl.combined_state import ORM
-from core.settings.schema import Settings
+from hindcast.core.errors import SettingsError
+from hindcast.core.prompts.webrl_verdict_prompt import WEBRL_ORM
+from hindcast.core.rl.combined_state import ORM
+from hindcast.core.settings.schema import Settings
 
 NO_FOLDER = (
     f"the judge {WEBRL_ORM} has no model: judge.webrl_orm is empty. Set it to the folder of WebRL's published outcome reward "

@@ -3,9 +3,9 @@
 from ipaddress import ip_address
 from urllib.parse import SplitResult, urlsplit
 
-from actors.policy_servers.command import LORA_RANKS, OURS
-from core.settings.schema import Settings
-from core.settings.vllm import COLDEST, VLLM, VllmSettings
+from hindcast.actors.policy_servers.command import LORA_RANKS, OURS
+from hindcast.core.settings.schema import Settings
+from hindcast.core.settings.vllm import COLDEST, VLLM, VllmSettings
 
 
 def vllm_conflicts(settings: Settings) -> list[str]:

@@ -3,9 +3,9 @@
 import os
 from collections.abc import Mapping
 
-from actors.environments.webarena.tasks import ENVIRONMENT
-from core.errors import SettingsError
-from core.settings.schema import Settings
+from hindcast.actors.environments.webarena.tasks import ENVIRONMENT
+from hindcast.core.errors import SettingsError
+from hindcast.core.settings.schema import Settings
 
 
 def webarena_conflicts(settings: Settings) -> list[str]:

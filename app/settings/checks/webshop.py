@@ -1,8 +1,8 @@
 """Settings of WebShop that are each allowed but do not go together, in words."""
 
-from actors.environments.webshop.shop import shop_of
-from actors.environments.webshop.tasks import ENVIRONMENT
-from core.settings.schema import Settings
+from hindcast.actors.environments.webshop.shop import shop_of
+from hindcast.actors.environments.webshop.tasks import ENVIRONMENT
+from hindcast.core.settings.schema import Settings
 
 
 def webshop_conflicts(settings: Settings) -> list[str]:

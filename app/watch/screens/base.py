@@ -7,10 +7,10 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import Static
 
-from core.errors import HindcastError
+from hindcast.core.errors import HindcastError
 
 if TYPE_CHECKING:
-    from app.watch.screens.terminal import WatchTerminal
+    from hindcast.app.watch.screens.terminal import WatchTerminal
 
 
 class LiveScreen(Screen[None]):

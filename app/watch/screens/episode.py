@@ -6,12 +6,12 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Footer, Static
 
-from app.watch.rendering import seconds
-from app.watch.screens.base import LiveScreen
-from app.watch.screens.rows import Rows
-from app.watch.screens.step import StepScreen
-from core.text.printable import one_line
-from storage.readmodel.results import EpisodeDetail, StepRow
+from hindcast.app.watch.rendering import seconds
+from hindcast.app.watch.screens.base import LiveScreen
+from hindcast.app.watch.screens.rows import Rows
+from hindcast.app.watch.screens.step import StepScreen
+from hindcast.core.text.printable import one_line
+from hindcast.storage.readmodel.results import EpisodeDetail, StepRow
 
 HEADS = (("step", 5), ("action", 32), ("result", 12), ("ms", 7), ("url", 24))
 WIDTH = 300

@@ -6,11 +6,11 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widgets import Footer, Static
 
-from app.watch.rendering import seconds
-from app.watch.screens.base import LiveScreen
-from app.watch.screens.episode import EpisodeScreen
-from app.watch.screens.rows import Rows
-from storage.readmodel.results import EpisodeRow
+from hindcast.app.watch.rendering import seconds
+from hindcast.app.watch.screens.base import LiveScreen
+from hindcast.app.watch.screens.episode import EpisodeScreen
+from hindcast.app.watch.screens.rows import Rows
+from hindcast.storage.readmodel.results import EpisodeRow
 
 PAGE = 50
 """Rows asked for at first, and further ones each time that the end is reached."""

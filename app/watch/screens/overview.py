@@ -4,8 +4,8 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 from textual.widgets import Footer, Static
 
-from app.watch.rendering import as_screen
-from app.watch.screens.base import LiveScreen
+from hindcast.app.watch.rendering import as_screen
+from hindcast.app.watch.screens.base import LiveScreen
 
 
 class OverviewScreen(LiveScreen):

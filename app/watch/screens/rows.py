@@ -6,7 +6,7 @@ from typing import ClassVar
 from rich.text import Text
 from textual.widgets import DataTable
 
-from core.text.printable import one_line
+from hindcast.core.text.printable import one_line
 
 Row = tuple[str, tuple[str, ...]]
 """Key and cells."""

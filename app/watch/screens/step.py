@@ -7,9 +7,9 @@ from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.widgets import Footer, Static
 
-from app.page.step_detail import StepDetail, step_detail
-from app.watch.screens.base import LiveScreen
-from core.text.printable import one_line, printable
+from hindcast.app.page.step_detail import StepDetail, step_detail
+from hindcast.app.watch.screens.base import LiveScreen
+from hindcast.core.text.printable import one_line, printable
 
 
 class StepScreen(LiveScreen):

@@ -16,12 +16,12 @@ from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
-from app.runs.runs import RunHandle
-from app.watch.follower import look
-from app.watch.read_model import WatchReadModel
-from app.watch.screens.episodes import EpisodesScreen
-from app.watch.screens.overview import OverviewScreen
-from app.watch.view import RunView
+from hindcast.app.runs.runs import RunHandle
+from hindcast.app.watch.follower import look
+from hindcast.app.watch.read_model import WatchReadModel
+from hindcast.app.watch.screens.episodes import EpisodesScreen
+from hindcast.app.watch.screens.overview import OverviewScreen
+from hindcast.app.watch.view import RunView
 
 PAGES: tuple[str, ...] = ("overview", "episodes")
 """In the order of `[` and `]`."""

@@ -5,12 +5,12 @@ A renderer is a pure function of the page: equal pages, equal text. Changing a r
 
 from collections.abc import Callable
 
-from core.domain.observation import Page
-from core.prompts.rendering.lines import render_lines
-from core.prompts.rendering.neutral import neutralised
-from core.prompts.rendering.outline import render_outline
-from core.prompts.rendering.webrl import render_webrl
-from core.prompts.rendering.webshop import render_webshop_rich, render_webshop_text
+from hindcast.core.domain.observation import Page
+from hindcast.core.prompts.rendering.lines import render_lines
+from hindcast.core.prompts.rendering.neutral import neutralised
+from hindcast.core.prompts.rendering.outline import render_outline
+from hindcast.core.prompts.rendering.webrl import render_webrl
+from hindcast.core.prompts.rendering.webshop import render_webshop_rich, render_webshop_text
 
 RENDERERS: dict[str, Callable[[Page], str]] = {
     "lines/1": render_lines,

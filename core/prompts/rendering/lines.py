@@ -13,7 +13,7 @@ The state after ` = `: an input's value (left out while empty), `on` or `off`, a
 options, `open`/`closed`, `selected`. What is shown but refuses input ends in `(disabled)` and has no number.
 """
 
-from core.domain.observation import Node, Page
+from hindcast.core.domain.observation import Node, Page
 
 
 def render_lines(page: Page) -> str:

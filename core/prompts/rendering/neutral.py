@@ -9,7 +9,7 @@ import re
 
 from msgspec.structs import replace
 
-from core.domain.observation import Node, Page
+from hindcast.core.domain.observation import Node, Page
 
 _NUMBER = re.compile(r"\[(\s*\d+\s*)\]")
 

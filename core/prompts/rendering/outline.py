@@ -14,9 +14,9 @@ from collections.abc import Iterator
 
 import msgspec
 
-from core.domain.observation import Element, Page
-from core.prompts.rendering.neutral import neutralised
-from core.prompts.rendering.webrl import render_webrl
+from hindcast.core.domain.observation import Element, Page
+from hindcast.core.prompts.rendering.neutral import neutralised
+from hindcast.core.prompts.rendering.webrl import render_webrl
 
 ATTRIBUTES = (
     "title",

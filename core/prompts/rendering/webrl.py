@@ -6,7 +6,7 @@ and attribute values are escaped, so that page text cannot pass for markup.
 
 from html import escape
 
-from core.domain.observation import Node, Page
+from hindcast.core.domain.observation import Node, Page
 
 _TEXT_TAGS = {"text": "p", "heading": "h1", "image": "img"}
 _SHOWN_ATTRIBUTES = ("type", "role", "placeholder", "readonly", "expanded", "selected", "pressed", "class")

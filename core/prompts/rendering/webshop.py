@@ -6,7 +6,7 @@ Rich: a line each, `[button] Buy Now [button_]`, `[clicked button] small [clicke
 said above, too. Where upstream shows blank lines of its HTML there are none here.
 """
 
-from core.domain.observation import Node, Page
+from hindcast.core.domain.observation import Node, Page
 
 SEPARATOR = " [SEP] "
 _BUTTONS = frozenset({"button", "link", "radio"})

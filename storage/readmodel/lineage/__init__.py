@@ -6,7 +6,7 @@ puts a tree of it together. Contents stay where they are: token ids in the log a
 the blobs of their digest.
 """
 
-from storage.readmodel.lineage.results import Branch, Lineage, Node, Origins, Reach
-from storage.readmodel.lineage.traversal import DEPTH, LIMIT, lineage
+from hindcast.storage.readmodel.lineage.results import Branch, Lineage, Node, Origins, Reach
+from hindcast.storage.readmodel.lineage.traversal import DEPTH, LIMIT, lineage
 
 __all__ = ["DEPTH", "LIMIT", "Branch", "Lineage", "Node", "Origins", "Reach", "lineage"]

@@ -13,9 +13,9 @@ from typing import Any
 
 from sqlalchemy import Select, and_, func, select
 
-from storage.readmodel.lineage.query import POLICY, Edge, LineageEntry, LineageQuery, Ref
-from storage.readmodel.lineage.sources import SAME_SAMPLE, SHARE, summed_shares, verdicts_edge
-from storage.readmodel.tables import (
+from hindcast.storage.readmodel.lineage.query import POLICY, Edge, LineageEntry, LineageQuery, Ref
+from hindcast.storage.readmodel.lineage.sources import SAME_SAMPLE, SHARE, summed_shares, verdicts_edge
+from hindcast.storage.readmodel.tables import (
     adoptions,
     batch_episodes,
     batch_samples,

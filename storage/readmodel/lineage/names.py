@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 from sqlalchemy import Column, Table, func, select
 
-from core.errors import SettingsError
-from core.text.plain_values import read_count
-from storage.readmodel.lineage.query import POLICY, LineageQuery, Ref
-from storage.readmodel.query_parts import NotInReadModel
-from storage.readmodel.tables import batches, episodes, steps, tasks, updates, weights
+from hindcast.core.errors import SettingsError
+from hindcast.core.text.plain_values import read_count
+from hindcast.storage.readmodel.lineage.query import POLICY, LineageQuery, Ref
+from hindcast.storage.readmodel.query_parts import NotInReadModel
+from hindcast.storage.readmodel.tables import batches, episodes, steps, tasks, updates, weights
 
 LATEST = "latest"
 NAMED = 5

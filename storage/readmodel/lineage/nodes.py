@@ -6,10 +6,10 @@ from typing import Any
 
 from sqlalchemy import RowMapping, and_, func, select, tuple_
 
-from storage.readmodel.lineage.query import POLICY, LineageQuery, Ref, in_parts
-from storage.readmodel.lineage.results import Node
-from storage.readmodel.query_parts import holding, of_this_run
-from storage.readmodel.tables import (
+from hindcast.storage.readmodel.lineage.query import POLICY, LineageQuery, Ref, in_parts
+from hindcast.storage.readmodel.lineage.results import Node
+from hindcast.storage.readmodel.query_parts import holding, of_this_run
+from hindcast.storage.readmodel.tables import (
     adoptions,
     batches,
     checkpoints,

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, Connection, RowMapping, Select, Subquery, Table, func, select
 
-from storage.readmodel.lineage.results import Kind
-from storage.readmodel.query_parts import OUTCOMES, first_verdicts, holding
+from hindcast.storage.readmodel.lineage.results import Kind
+from hindcast.storage.readmodel.query_parts import OUTCOMES, first_verdicts, holding
 
 POLICY = "policy"
 """The model that samples; others are named `MODEL/NUMBER`."""

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 from sqlalchemy import ColumnElement, and_, func, or_, select
 
-from storage.readmodel.lineage.effects import first_version_with
-from storage.readmodel.lineage.query import DEMONSTRATOR, POLICY, UNJUDGED, LineageQuery, Ref
-from storage.readmodel.lineage.results import Origins, Reach
-from storage.readmodel.lineage.sources import SAME_SAMPLE
-from storage.readmodel.query_parts import OUTCOMES
-from storage.readmodel.tables import (
+from hindcast.storage.readmodel.lineage.effects import first_version_with
+from hindcast.storage.readmodel.lineage.query import DEMONSTRATOR, POLICY, UNJUDGED, LineageQuery, Ref
+from hindcast.storage.readmodel.lineage.results import Origins, Reach
+from hindcast.storage.readmodel.lineage.sources import SAME_SAMPLE
+from hindcast.storage.readmodel.query_parts import OUTCOMES
+from hindcast.storage.readmodel.tables import (
     batch_episodes,
     batch_samples,
     batches,

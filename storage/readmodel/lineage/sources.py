@@ -13,10 +13,17 @@ from typing import Any
 from msgspec import structs
 from sqlalchemy import ColumnElement, and_, func, or_, select
 
-from core.rl.combined_state import ORM, RELABELER
-from storage.readmodel.lineage.query import DEMONSTRATOR, POLICY, Edge, LineageEntry, LineageQuery, Ref
-from storage.readmodel.lineage.results import Kind
-from storage.readmodel.tables import (
+from hindcast.core.rl.combined_state import ORM, RELABELER
+from hindcast.storage.readmodel.lineage.query import (
+    DEMONSTRATOR,
+    POLICY,
+    Edge,
+    LineageEntry,
+    LineageQuery,
+    Ref,
+)
+from hindcast.storage.readmodel.lineage.results import Kind
+from hindcast.storage.readmodel.tables import (
     batch_episodes,
     batch_samples,
     batches,

@@ -4,16 +4,16 @@ from collections.abc import Callable
 
 from sqlalchemy import Connection
 
-from storage.readmodel.fold import read_cursor
-from storage.readmodel.lineage.effects import effects
-from storage.readmodel.lineage.names import find
-from storage.readmodel.lineage.nodes import describe
-from storage.readmodel.lineage.query import Edge, LineageQuery, Ref
-from storage.readmodel.lineage.reach import origins, reach
-from storage.readmodel.lineage.results import Branch, Lineage, Node
-from storage.readmodel.lineage.sources import sources
-from storage.readmodel.queries import training_judge
-from storage.readmodel.query_parts import position_of
+from hindcast.storage.readmodel.fold import read_cursor
+from hindcast.storage.readmodel.lineage.effects import effects
+from hindcast.storage.readmodel.lineage.names import find
+from hindcast.storage.readmodel.lineage.nodes import describe
+from hindcast.storage.readmodel.lineage.query import Edge, LineageQuery, Ref
+from hindcast.storage.readmodel.lineage.reach import origins, reach
+from hindcast.storage.readmodel.lineage.results import Branch, Lineage, Node
+from hindcast.storage.readmodel.lineage.sources import sources
+from hindcast.storage.readmodel.queries import training_judge
+from hindcast.storage.readmodel.query_parts import position_of
 
 DEPTH = 3
 LIMIT = 3

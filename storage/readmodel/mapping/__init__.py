@@ -6,11 +6,11 @@ version does not know changes nothing.
 
 from collections.abc import Callable, Iterable
 
-from events.envelope import Recorded
-from storage.readmodel.mapping.episodes import ACTING
-from storage.readmodel.mapping.run import RUNNING
-from storage.readmodel.mapping.training import TRAINING
-from storage.readmodel.row_operations import Operation
+from hindcast.events.envelope import Recorded
+from hindcast.storage.readmodel.mapping.episodes import ACTING
+from hindcast.storage.readmodel.mapping.run import RUNNING
+from hindcast.storage.readmodel.mapping.training import TRAINING
+from hindcast.storage.readmodel.row_operations import Operation
 
 Mapper = Callable[..., Iterable[Operation]]
 

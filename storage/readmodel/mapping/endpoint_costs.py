@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from typing import Literal
 
-from events.catalogue.consulted import Consulted
-from events.envelope import Recorded
-from storage.readmodel.column_values import clean_text, finite, small_integer
-from storage.readmodel.row_operations import Insert
+from hindcast.events.catalogue.consulted import Consulted
+from hindcast.events.envelope import Recorded
+from hindcast.storage.readmodel.column_values import clean_text, finite, small_integer
+from hindcast.storage.readmodel.row_operations import Insert
 
 Purpose = Literal["verdict", "relabel", "task", "feasibility"]
 

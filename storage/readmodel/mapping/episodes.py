@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable
 from itertools import groupby
 from struct import unpack
 
-from core.domain.scaffold_step import ScaffoldStep
-from core.domain.task import Task
-from events.catalogue import (
+from hindcast.core.domain.scaffold_step import ScaffoldStep
+from hindcast.core.domain.task import Task
+from hindcast.events.catalogue import (
     EpisodeAbandoned,
     EpisodeCancelled,
     EpisodeEnded,
@@ -20,11 +20,11 @@ from events.catalogue import (
     TaskProposed,
     TaskRejected,
 )
-from events.catalogue.episode import Screenshot
-from events.envelope import Recorded
-from storage.readmodel.column_values import clean_text, finite, small_integer, to_json
-from storage.readmodel.mapping.endpoint_costs import consultation
-from storage.readmodel.row_operations import CopiedValue, Ensure, Insert, Operation, Put, Values
+from hindcast.events.catalogue.episode import Screenshot
+from hindcast.events.envelope import Recorded
+from hindcast.storage.readmodel.column_values import clean_text, finite, small_integer, to_json
+from hindcast.storage.readmodel.mapping.endpoint_costs import consultation
+from hindcast.storage.readmodel.row_operations import CopiedValue, Ensure, Insert, Operation, Put, Values
 
 TERMINAL = ("ended", "abandoned", "cancelled")
 """States of an episode that no later fact changes: an actor may take a request that is cancelled at that moment."""

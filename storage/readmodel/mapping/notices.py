@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
-from events.catalogue import (
+from hindcast.events.catalogue import (
     BlobReleased,
     ControlApplied,
     ControlRequested,
@@ -19,10 +19,10 @@ from events.catalogue import (
     VerdictDisputed,
     WaitExceeded,
 )
-from events.envelope import Fact, Recorded
-from storage.readmodel.column_values import clean_text, fact_to_json
-from storage.readmodel.mapping.endpoint_costs import consultation
-from storage.readmodel.row_operations import Insert, Operation
+from hindcast.events.envelope import Fact, Recorded
+from hindcast.storage.readmodel.column_values import clean_text, fact_to_json
+from hindcast.storage.readmodel.mapping.endpoint_costs import consultation
+from hindcast.storage.readmodel.row_operations import Insert, Operation
 
 
 def notice(recorded: Recorded, about: str, text: str) -> Insert:

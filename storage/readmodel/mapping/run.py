@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from events.catalogue import (
+from hindcast.events.catalogue import (
     LogSealed,
     PhaseStarted,
     RecipeChanged,
@@ -12,10 +12,10 @@ from events.catalogue import (
     RunResumed,
     RunStarted,
 )
-from events.envelope import Recorded
-from storage.readmodel.column_values import small_integer, to_json
-from storage.readmodel.mapping.notices import TOLD, notice
-from storage.readmodel.row_operations import Ensure, Operation, Put, Values
+from hindcast.events.envelope import Recorded
+from hindcast.storage.readmodel.column_values import small_integer, to_json
+from hindcast.storage.readmodel.mapping.notices import TOLD, notice
+from hindcast.storage.readmodel.row_operations import Ensure, Operation, Put, Values
 
 
 def _put_run(recorded: Recorded, **values: object) -> Put:

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice, repeat
 
-from core.domain.arrays import unpack_floats, unpack_ids, unpack_positions
-from events.catalogue import (
+from hindcast.core.domain.arrays import unpack_floats, unpack_ids, unpack_positions
+from hindcast.events.catalogue import (
     BatchPlanned,
     CheckpointSaved,
     SamplesSwept,
@@ -14,10 +14,18 @@ from events.catalogue import (
     WeightsAdopted,
     WeightsPublished,
 )
-from events.envelope import Recorded
-from storage.readmodel.column_values import finite, finite_all, small_integer, to_json
-from storage.readmodel.mapping.notices import notice
-from storage.readmodel.row_operations import CopiedValue, Ensure, Insert, InsertMany, Operation, Put, Values
+from hindcast.events.envelope import Recorded
+from hindcast.storage.readmodel.column_values import finite, finite_all, small_integer, to_json
+from hindcast.storage.readmodel.mapping.notices import notice
+from hindcast.storage.readmodel.row_operations import (
+    CopiedValue,
+    Ensure,
+    Insert,
+    InsertMany,
+    Operation,
+    Put,
+    Values,
+)
 
 POLICY = "policy"
 """The model whose plans say what episodes it learns from; others read verdicts or goals."""

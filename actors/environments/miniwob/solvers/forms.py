@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from actors.environments.miniwob.solvers.page_queries import (
+from hindcast.actors.environments.miniwob.solvers.page_queries import (
     Solve,
     between,
     click,
@@ -17,8 +17,8 @@ from actors.environments.miniwob.solvers.page_queries import (
     quoted,
     submit,
 )
-from core.domain.action import Action
-from core.domain.observation import Page
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.observation import Page
 
 
 def _checkboxes(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from actors.environments.miniwob.solvers.page_queries import (
+from hindcast.actors.environments.miniwob.solvers.page_queries import (
     SCROLL_DOWN,
     SCROLL_UP,
     Solve,
@@ -17,8 +17,8 @@ from actors.environments.miniwob.solvers.page_queries import (
     quoted,
     submit,
 )
-from core.domain.action import Action
-from core.domain.observation import Node, Page
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.observation import Node, Page
 
 _BUTTONS = ("Reply", "Retweet", "Like", "Share")
 """Below every post, in this order; one that was pressed goes by `active`."""

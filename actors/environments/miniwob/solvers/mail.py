@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from actors.environments.miniwob.solvers.page_queries import (
+from hindcast.actors.environments.miniwob.solvers.page_queries import (
     Solve,
     between,
     click,
@@ -15,8 +15,8 @@ from actors.environments.miniwob.solvers.page_queries import (
     live,
     quoted,
 )
-from core.domain.action import Action
-from core.domain.observation import Page
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.observation import Page
 
 
 def _icon_of(page: Page, sender: str, icon: str) -> Action | None:

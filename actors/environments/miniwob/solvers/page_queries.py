@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from core.domain.action import Action
-from core.domain.observation import Node, Page
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.observation import Node, Page
 
 Found = TypeVar("Found")
 Solve = Callable[[str, Page, Sequence[Action]], Action]

@@ -4,7 +4,7 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from actors.environments.miniwob.solvers.page_queries import (
+from hindcast.actors.environments.miniwob.solvers.page_queries import (
     Solve,
     between,
     click,
@@ -16,8 +16,8 @@ from actors.environments.miniwob.solvers.page_queries import (
     press,
     submit,
 )
-from core.domain.action import Action
-from core.domain.observation import Page
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.observation import Page
 
 
 def _sum(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 
-from actors.environments.miniwob.solvers.page_queries import (
+from hindcast.actors.environments.miniwob.solvers.page_queries import (
     SCROLL_DOWN,
     WAIT,
     Solve,
@@ -20,8 +20,8 @@ from actors.environments.miniwob.solvers.page_queries import (
     quoted,
     submit,
 )
-from core.domain.action import Action
-from core.domain.observation import Node, Page
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.observation import Node, Page
 
 _MONTHS = (
     ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"]

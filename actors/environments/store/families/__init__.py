@@ -1,13 +1,23 @@
 """The task families of the store, one struct each: how goals are drawn, said, checked, demonstrated and recognised."""
 
-from actors.environments.store.families.account import CANCEL_ORDER, CHANGE_ADDRESS, ORDER_STATUS
-from actors.environments.store.families.base import CheckResult, Goal, ReachedGoal, StoreFamily, VisitEnd
-from actors.environments.store.families.cart_edits import CHANGE_QUANTITY, REMOVE_FROM_CART
-from actors.environments.store.families.comparisons import COMPARE, FIND_PRODUCT
-from actors.environments.store.families.impossible import IMPOSSIBLE
-from actors.environments.store.families.product_questions import FIND_FEATURE, FIND_PRICE, FIND_RATING
-from actors.environments.store.families.purchases import ADD_SEVERAL, ADD_TO_CART, BUY
-from actors.environments.store.families.wish_list_and_reviews import WISH_LIST, WRITE_REVIEW
+from hindcast.actors.environments.store.families.account import CANCEL_ORDER, CHANGE_ADDRESS, ORDER_STATUS
+from hindcast.actors.environments.store.families.base import (
+    CheckResult,
+    Goal,
+    ReachedGoal,
+    StoreFamily,
+    VisitEnd,
+)
+from hindcast.actors.environments.store.families.cart_edits import CHANGE_QUANTITY, REMOVE_FROM_CART
+from hindcast.actors.environments.store.families.comparisons import COMPARE, FIND_PRODUCT
+from hindcast.actors.environments.store.families.impossible import IMPOSSIBLE
+from hindcast.actors.environments.store.families.product_questions import (
+    FIND_FEATURE,
+    FIND_PRICE,
+    FIND_RATING,
+)
+from hindcast.actors.environments.store.families.purchases import ADD_SEVERAL, ADD_TO_CART, BUY
+from hindcast.actors.environments.store.families.wish_list_and_reviews import WISH_LIST, WRITE_REVIEW
 
 FAMILIES: dict[str, StoreFamily] = {
     family.name: family

@@ -5,10 +5,10 @@ from random import Random
 
 import msgspec
 
-from actors.environments.store import vocabulary
-from actors.environments.store.catalogue import Catalogue
-from actors.environments.store.families.answers import at_the_end, check_words
-from actors.environments.store.families.base import (
+from hindcast.actors.environments.store import vocabulary
+from hindcast.actors.environments.store.catalogue import Catalogue
+from hindcast.actors.environments.store.families.answers import at_the_end, check_words
+from hindcast.actors.environments.store.families.base import (
     CheckResult,
     Goal,
     NothingToAsk,
@@ -17,10 +17,10 @@ from actors.environments.store.families.base import (
     VisitEnd,
     first,
 )
-from actors.environments.store.families.view import DONE, PageView, answer, click, fill
-from actors.environments.store.initial_state import random_address
-from actors.environments.store.session import Address, Order, VisitorState
-from core.domain.action import Action
+from hindcast.actors.environments.store.families.view import DONE, PageView, answer, click, fill
+from hindcast.actors.environments.store.initial_state import random_address
+from hindcast.actors.environments.store.session import Address, Order, VisitorState
+from hindcast.core.domain.action import Action
 
 
 def phrases_of(catalogue: Catalogue, orders: Sequence[Order], order: Order) -> tuple[str, ...]:

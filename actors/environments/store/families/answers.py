@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable
 from decimal import Decimal
 
-from actors.environments.store.families.base import CheckResult, VisitEnd
-from actors.environments.store.families.view import UNABLE
+from hindcast.actors.environments.store.families.base import CheckResult, VisitEnd
+from hindcast.actors.environments.store.families.view import UNABLE
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _WORD = re.compile(r"[a-z0-9.]*[a-z0-9]")

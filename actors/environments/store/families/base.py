@@ -7,10 +7,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from actors.environments.store.catalogue import Catalogue
-from actors.environments.store.families.view import PageView
-from actors.environments.store.session import AnyFact, Listed, VisitorState, apply
-from core.domain.action import Action
+from hindcast.actors.environments.store.catalogue import Catalogue
+from hindcast.actors.environments.store.families.view import PageView
+from hindcast.actors.environments.store.session import AnyFact, Listed, VisitorState, apply
+from hindcast.core.domain.action import Action
 
 Goal: TypeAlias = dict[str, Any]
 

@@ -5,8 +5,8 @@ from random import Random
 
 import msgspec
 
-from actors.environments.store.catalogue import Catalogue
-from actors.environments.store.families.base import (
+from hindcast.actors.environments.store.catalogue import Catalogue
+from hindcast.actors.environments.store.families.base import (
     CheckResult,
     Goal,
     NothingToAsk,
@@ -14,10 +14,10 @@ from actors.environments.store.families.base import (
     StoreFamily,
     VisitEnd,
 )
-from actors.environments.store.families.view import DONE, PageView, click, fill
-from actors.environments.store.initial_state import MAX_QUANTITY
-from actors.environments.store.session import CartLine, VisitorState
-from core.domain.action import Action
+from hindcast.actors.environments.store.families.view import DONE, PageView, click, fill
+from hindcast.actors.environments.store.initial_state import MAX_QUANTITY
+from hindcast.actors.environments.store.session import CartLine, VisitorState
+from hindcast.core.domain.action import Action
 
 
 def phrases_of(catalogue: Catalogue, cart: Sequence[CartLine], line: CartLine) -> tuple[str, ...]:

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from random import Random
 
-from actors.environments.store.catalogue import Catalogue, Product
-from actors.environments.store.families.answers import at_the_end, check_words
-from actors.environments.store.families.base import (
+from hindcast.actors.environments.store.catalogue import Catalogue, Product
+from hindcast.actors.environments.store.families.answers import at_the_end, check_words
+from hindcast.actors.environments.store.families.base import (
     CheckResult,
     Goal,
     ReachedGoal,
@@ -14,11 +14,11 @@ from actors.environments.store.families.base import (
     VisitEnd,
     first,
 )
-from actors.environments.store.families.targets import best_rated, cheapest, groups_of, search_for
-from actors.environments.store.families.view import PageView, answer, click
-from actors.environments.store.pages import SORT_LABELS
-from actors.environments.store.session import VisitorState
-from core.domain.action import Action
+from hindcast.actors.environments.store.families.targets import best_rated, cheapest, groups_of, search_for
+from hindcast.actors.environments.store.families.view import PageView, answer, click
+from hindcast.actors.environments.store.pages import SORT_LABELS
+from hindcast.actors.environments.store.session import VisitorState
+from hindcast.core.domain.action import Action
 
 
 def pair_goal(one: Product, other: Product, *, query: str, sort: str) -> Goal | None:

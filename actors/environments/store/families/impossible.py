@@ -6,11 +6,11 @@ The right ending is the answer `N/A` with nothing changed.
 from collections.abc import Iterator, Sequence
 from random import Random
 
-from actors.environments.store import vocabulary
-from actors.environments.store.catalogue import Catalogue
-from actors.environments.store.families.account import phrases_of, say_cancel, say_status, to_order
-from actors.environments.store.families.answers import at_the_end, is_unable
-from actors.environments.store.families.base import (
+from hindcast.actors.environments.store import vocabulary
+from hindcast.actors.environments.store.catalogue import Catalogue
+from hindcast.actors.environments.store.families.account import phrases_of, say_cancel, say_status, to_order
+from hindcast.actors.environments.store.families.answers import at_the_end, is_unable
+from hindcast.actors.environments.store.families.base import (
     CheckResult,
     Goal,
     ReachedGoal,
@@ -18,13 +18,13 @@ from actors.environments.store.families.base import (
     VisitEnd,
     first,
 )
-from actors.environments.store.families.product_questions import say_price
-from actors.environments.store.families.purchases import drawn_line, item_goal, say_add, say_buy
-from actors.environments.store.families.targets import draw_target, reach, search_for, targets_of
-from actors.environments.store.families.view import UNABLE, PageView, answer, click
-from actors.environments.store.search import tokens_of
-from actors.environments.store.session import CartLine, VisitorState
-from core.domain.action import Action
+from hindcast.actors.environments.store.families.product_questions import say_price
+from hindcast.actors.environments.store.families.purchases import drawn_line, item_goal, say_add, say_buy
+from hindcast.actors.environments.store.families.targets import draw_target, reach, search_for, targets_of
+from hindcast.actors.environments.store.families.view import UNABLE, PageView, answer, click
+from hindcast.actors.environments.store.search import tokens_of
+from hindcast.actors.environments.store.session import CartLine, VisitorState
+from hindcast.core.domain.action import Action
 
 
 def absent(catalogue: Catalogue, words: Sequence[str]) -> Goal | None:

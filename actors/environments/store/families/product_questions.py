@@ -3,14 +3,20 @@
 from collections.abc import Iterator, Sequence
 from random import Random
 
-from actors.environments.store import vocabulary
-from actors.environments.store.catalogue import Catalogue, Product
-from actors.environments.store.families.answers import at_the_end, check_number, check_words
-from actors.environments.store.families.base import CheckResult, Goal, ReachedGoal, StoreFamily, VisitEnd
-from actors.environments.store.families.targets import draw_target, reach, targets_of
-from actors.environments.store.families.view import PageView, answer, click
-from actors.environments.store.session import VisitorState
-from core.domain.action import Action
+from hindcast.actors.environments.store import vocabulary
+from hindcast.actors.environments.store.catalogue import Catalogue, Product
+from hindcast.actors.environments.store.families.answers import at_the_end, check_number, check_words
+from hindcast.actors.environments.store.families.base import (
+    CheckResult,
+    Goal,
+    ReachedGoal,
+    StoreFamily,
+    VisitEnd,
+)
+from hindcast.actors.environments.store.families.targets import draw_target, reach, targets_of
+from hindcast.actors.environments.store.families.view import PageView, answer, click
+from hindcast.actors.environments.store.session import VisitorState
+from hindcast.core.domain.action import Action
 
 
 def _draw_price(catalogue: Catalogue, opening: VisitorState, random: Random) -> Goal:

@@ -6,8 +6,8 @@ from random import Random
 
 import msgspec
 
-from actors.environments.store.catalogue import Catalogue, Product
-from actors.environments.store.families.base import (
+from hindcast.actors.environments.store.catalogue import Catalogue, Product
+from hindcast.actors.environments.store.families.base import (
     CheckResult,
     Goal,
     ReachedGoal,
@@ -15,10 +15,10 @@ from actors.environments.store.families.base import (
     VisitEnd,
     first,
 )
-from actors.environments.store.families.targets import ProductTarget, draw_target, reach, targets_of
-from actors.environments.store.families.view import DONE, PageView, click, fill
-from actors.environments.store.session import CartLine, VisitorState
-from core.domain.action import Action
+from hindcast.actors.environments.store.families.targets import ProductTarget, draw_target, reach, targets_of
+from hindcast.actors.environments.store.families.view import DONE, PageView, click, fill
+from hindcast.actors.environments.store.session import CartLine, VisitorState
+from hindcast.core.domain.action import Action
 
 COUNTS = {1: "", 2: "two pieces of ", 3: "three pieces of "}
 """How an instruction says a quantity."""

@@ -9,11 +9,11 @@ from random import Random
 
 import msgspec
 
-from actors.environments.store.catalogue import Catalogue, Product
-from actors.environments.store.families.base import Goal
-from actors.environments.store.families.view import PageView, click, fill
-from actors.environments.store.pages import SORT_LABELS
-from core.domain.action import Action
+from hindcast.actors.environments.store.catalogue import Catalogue, Product
+from hindcast.actors.environments.store.families.base import Goal
+from hindcast.actors.environments.store.families.view import PageView, click, fill
+from hindcast.actors.environments.store.pages import SORT_LABELS
+from hindcast.core.domain.action import Action
 
 SEARCH_BOX = "Search the store"
 

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
 
-from core.domain.action import Action
-from core.domain.observation import Node, Observation
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.observation import Node, Observation
 
 PRESSABLE = ("link", "button", "clickable")
 

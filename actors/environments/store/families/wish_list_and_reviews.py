@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from random import Random
 
-from actors.environments.store import vocabulary
-from actors.environments.store.catalogue import Catalogue, stars_text
-from actors.environments.store.families.base import (
+from hindcast.actors.environments.store import vocabulary
+from hindcast.actors.environments.store.catalogue import Catalogue, stars_text
+from hindcast.actors.environments.store.families.base import (
     CheckResult,
     Goal,
     ReachedGoal,
@@ -13,10 +13,10 @@ from actors.environments.store.families.base import (
     VisitEnd,
     first,
 )
-from actors.environments.store.families.targets import draw_target, reach, targets_of
-from actors.environments.store.families.view import DONE, PageView, click, fill
-from actors.environments.store.session import VisitorState
-from core.domain.action import Action
+from hindcast.actors.environments.store.families.targets import draw_target, reach, targets_of
+from hindcast.actors.environments.store.families.view import DONE, PageView, click, fill
+from hindcast.actors.environments.store.session import VisitorState
+from hindcast.core.domain.action import Action
 
 MAX_QUOTED = 80
 """A longer review is not made into an instruction."""

@@ -11,17 +11,17 @@ from itertools import combinations, permutations
 from random import Random
 from typing import Any, NamedTuple
 
-from actors.environments.store import vocabulary
-from actors.environments.store.catalogue import Catalogue, Product
-from actors.environments.store.families import FAMILIES, Goal, account, cart_edits
-from actors.environments.store.families.comparisons import best_goal, pair_goal
-from actors.environments.store.families.impossible import absent
-from actors.environments.store.families.purchases import COUNTS, item_goal
-from actors.environments.store.families.targets import ProductTarget, groups_of, targets_of
-from actors.environments.store.goals.visits import MAX_STARS, StartPage
-from actors.environments.store.initial_state import MAX_QUANTITY
-from actors.environments.store.search import tokens_of
-from actors.environments.store.session import CartLine, Order
+from hindcast.actors.environments.store import vocabulary
+from hindcast.actors.environments.store.catalogue import Catalogue, Product
+from hindcast.actors.environments.store.families import FAMILIES, Goal, account, cart_edits
+from hindcast.actors.environments.store.families.comparisons import best_goal, pair_goal
+from hindcast.actors.environments.store.families.impossible import absent
+from hindcast.actors.environments.store.families.purchases import COUNTS, item_goal
+from hindcast.actors.environments.store.families.targets import ProductTarget, groups_of, targets_of
+from hindcast.actors.environments.store.goals.visits import MAX_STARS, StartPage
+from hindcast.actors.environments.store.initial_state import MAX_QUANTITY
+from hindcast.actors.environments.store.search import tokens_of
+from hindcast.actors.environments.store.session import CartLine, Order
 
 MAX_TEXT = 400
 """Longer texts ask for nothing that a task of the store would say."""

@@ -8,11 +8,11 @@ that fits another product or several, fails at.
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from actors.environments.store.catalogue import Catalogue
-from actors.environments.store.families import FAMILIES, Goal, VisitEnd
-from actors.environments.store.goals.visits import NotOffered, StartPage, visit
-from actors.environments.store.initial_state import opening_state
-from core.domain.task import Task
+from hindcast.actors.environments.store.catalogue import Catalogue
+from hindcast.actors.environments.store.families import FAMILIES, Goal, VisitEnd
+from hindcast.actors.environments.store.goals.visits import NotOffered, StartPage, visit
+from hindcast.actors.environments.store.initial_state import opening_state
+from hindcast.core.domain.task import Task
 
 UNNAMED = "order"
 """Kind of impossible goal that hindsight never names: an order number that nobody has leaves no page to have looked at."""

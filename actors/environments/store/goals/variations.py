@@ -10,14 +10,14 @@ from itertools import islice
 from random import Random
 from typing import NamedTuple
 
-from actors.environments.store import vocabulary
-from actors.environments.store.catalogue import Catalogue, Product
-from actors.environments.store.families import FAMILIES, Goal
-from actors.environments.store.families.base import NothingToAsk
-from actors.environments.store.goals.reachability import goals_like
-from actors.environments.store.goals.visits import NotOffered, StartPage, product_titled
-from actors.environments.store.initial_state import MAX_QUANTITY, opening_state
-from core.domain.task import Task
+from hindcast.actors.environments.store import vocabulary
+from hindcast.actors.environments.store.catalogue import Catalogue, Product
+from hindcast.actors.environments.store.families import FAMILIES, Goal
+from hindcast.actors.environments.store.families.base import NothingToAsk
+from hindcast.actors.environments.store.goals.reachability import goals_like
+from hindcast.actors.environments.store.goals.visits import NotOffered, StartPage, product_titled
+from hindcast.actors.environments.store.initial_state import MAX_QUANTITY, opening_state
+from hindcast.core.domain.task import Task
 
 NEIGHBOURS: dict[str, tuple[str, ...]] = {
     "find_price": ("find_rating", "find_feature"),

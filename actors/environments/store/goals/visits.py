@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from actors.environments.store.catalogue import Catalogue, Product
-from actors.environments.store.families.base import Goal
-from actors.environments.store.families.view import DONE, UNABLE
-from actors.environments.store.initial_state import MAX_QUANTITY
-from actors.environments.store.session import (
+from hindcast.actors.environments.store.catalogue import Catalogue, Product
+from hindcast.actors.environments.store.families.base import Goal
+from hindcast.actors.environments.store.families.view import DONE, UNABLE
+from hindcast.actors.environments.store.initial_state import MAX_QUANTITY
+from hindcast.actors.environments.store.session import (
     Added,
     Address,
     AnyFact,
