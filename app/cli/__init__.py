@@ -75,7 +75,6 @@ COMMANDS = {
     "repair": Command("repair", "Make a damaged log whole from the run's archive."),
     "fork": Command("fork", "Make a new run whose log begins as another's."),
     "config": Command("config", "Settings and where each came from."),
-    "train": Command("train", "Offline training."),
     "size": Command("size", "Memory, GPUs, throughput and disk, by arithmetic."),
     "bench": Command("bench", "Our figures beside those of peers, side by side."),
 }

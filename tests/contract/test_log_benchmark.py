@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from hindcast.app.bench.log_append import Appending
-from hindcast.app.bench.log_disk import synced_writes_per_s
-from hindcast.app.bench.log_facts import GROUP, STEPS, group_facts
-from hindcast.app.bench.log_read import Reading, tail_latency
-from hindcast.app.bench.log_stage import SETTINGS, stage
+from bench.log_append import Appending
+from bench.log_disk import synced_writes_per_s
+from bench.log_facts import GROUP, STEPS, group_facts
+from bench.log_read import Reading, tail_latency
+from bench.log_stage import SETTINGS, stage
 from hindcast.events.codec import encode_fact
 from hindcast.events.jetstream.stream_log import JetStreamLog
 

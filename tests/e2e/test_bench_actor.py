@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from bench.actor import ActorBench, DifferentWork
+from bench.actor_bare import bare_pages, play_bare, record
+from bench.actor_plays import FAMILIES, IN_A_ROW, Play, Tally, page_seed, problems, spread
+from bench.actor_world import play_worlds
 from hindcast.actors.environments.browser import BrowserHost
-from hindcast.app.bench.actor import ActorBench, DifferentWork
-from hindcast.app.bench.actor_bare import bare_pages, play_bare, record
-from hindcast.app.bench.actor_plays import FAMILIES, IN_A_ROW, Play, Tally, page_seed, problems, spread
-from hindcast.app.bench.actor_world import play_worlds
 from hindcast.core.settings.schema import ActorSettings
 
 

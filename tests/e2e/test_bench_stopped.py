@@ -17,8 +17,8 @@ pytestmark = pytest.mark.slow
 TRAIN = """
 import asyncio, sys
 from pathlib import Path
-from hindcast.app.bench.loop import train
-from hindcast.app.cli.bench.stopping import taking_children_along
+from bench.loop import train
+from bench.cli.stopping import taking_children_along
 with taking_children_along():
     home = Path(sys.argv[1])
     asyncio.run(asyncio.to_thread(train, "r", [], recipe="mgrpo", minutes=9, updates=None, home=home))

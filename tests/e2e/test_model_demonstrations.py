@@ -1,10 +1,10 @@
 from pathlib import Path
 
-from hindcast.app.demonstrations.base_policy import site_words
-from hindcast.app.demonstrations.scripted import FIRST_SEED, record
+from hindcast.app.demonstrations.scripted import FIRST_SEED
 from hindcast.core.grammar.answer_parser import format_answer, parse_answer
 from hindcast.core.settings.schema import Settings
-from hindcast.learner.base_policy.samples import read_samples
+from tools.base_policy.recording import record, site_words
+from tools.base_policy.samples import read_samples
 
 
 async def test_demonstrations_are_recorded_in_a_real_browser_and_only_successes_are_kept(

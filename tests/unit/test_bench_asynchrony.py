@@ -7,7 +7,7 @@ from random import Random
 import pytest
 from curriculum_story import SECOND, Story, settings_of
 
-from hindcast.app.bench.asynchrony import LOCK_STEP, Pace, fold_pace
+from bench.asynchrony import LOCK_STEP, Pace, fold_pace
 from hindcast.app.settings.configuration import resolve
 from hindcast.events.envelope import Recorded
 

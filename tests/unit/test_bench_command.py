@@ -4,7 +4,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from hindcast.app.bench.command import hindcast
+from bench.command import hindcast
 
 
 def test_the_command_line_of_this_tree_is_started_and_no_other(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hindcast.app.bench.comparison import compare, summarise
+from bench.comparison import compare, summarise
 
 
 def test_the_ratio_is_that_of_pairs_so_a_machine_that_slows_down_changes_nothing() -> None:

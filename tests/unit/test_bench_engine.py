@@ -4,9 +4,8 @@ from pathlib import Path
 
 from tiny_policy import write_tiny_policy
 
-from hindcast.actors.engines.in_process import InProcessEngine
-from hindcast.app.bench.engine import Answering, ask_all, tokens_of, write_endless
-from hindcast.app.bench.engine_calls import (
+from bench.engine import Answering, ask_all, tokens_of, write_endless
+from bench.engine_calls import (
     Call,
     different_pages,
     episodes_of,
@@ -14,7 +13,8 @@ from hindcast.app.bench.engine_calls import (
     recorded_episodes,
     shapes_of,
 )
-from hindcast.app.bench.engine_vllm import mismatch_of
+from bench.engine_vllm import mismatch_of
+from hindcast.actors.engines.in_process import InProcessEngine
 from hindcast.core.models.policy import load_policy
 from hindcast.core.models.tokenizer import load_tokenizer
 from hindcast.core.settings.schema import PolicySettings

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 from tiny_policy import write_tiny_policy
 
-from hindcast.app.bench.engine_calls import recorded_episodes
-from hindcast.app.bench.learner import Bare, Ours, made_up_batch, prepare
-from hindcast.app.bench.learner_ways import MEMORY, RATE, Way, compare_ways
-from hindcast.app.bench.peaks import forget_peak, peak_mib
+from bench.engine_calls import recorded_episodes
+from bench.learner import Bare, Ours, made_up_batch, prepare
+from bench.learner_ways import MEMORY, RATE, Way, compare_ways
+from bench.peaks import forget_peak, peak_mib
 from hindcast.app.settings.configuration import resolve
 from hindcast.core.models.policy import weights_of
 from hindcast.core.settings.schema import LearnerSettings

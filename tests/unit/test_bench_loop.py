@@ -3,7 +3,7 @@ difference counts."""
 
 from pathlib import Path
 
-from hindcast.app.bench.loop import Point, SeedReport, Version, choose_points, start_command
+from bench.loop import Point, SeedReport, Version, choose_points, start_command
 from hindcast.app.evaluation.evaluation import EvaluationReport
 from hindcast.app.runs.runs import create_run
 from hindcast.app.settings.configuration import resolve

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hindcast.app.bench.memory import BLOCKS, Sample, bars, fit, growths, judge, take_sample, to_csv
+from bench.memory import BLOCKS, Sample, bars, fit, growths, judge, take_sample, to_csv
 from hindcast.app.system.processes import report
 
 

@@ -8,16 +8,16 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from hindcast.app.bench.loop import LoopFailed, Point
-from hindcast.app.bench.recipes import running
-from hindcast.app.bench.recipes.claims import find, ratio_of_rates
-from hindcast.app.bench.recipes.config import Claim, load_table
-from hindcast.app.bench.recipes.failures import failure_kind
-from hindcast.app.bench.recipes.picture import curves
-from hindcast.app.bench.recipes.report import report
-from hindcast.app.bench.recipes.results import Result, Results
-from hindcast.app.bench.recipes.running import identity_of, settings_of
-from hindcast.app.cli.bench.recipes import app as cli
+from bench.cli.recipes import app as cli
+from bench.loop import LoopFailed, Point
+from bench.recipes import running
+from bench.recipes.claims import find, ratio_of_rates
+from bench.recipes.config import Claim, load_table
+from bench.recipes.failures import failure_kind
+from bench.recipes.picture import curves
+from bench.recipes.report import report
+from bench.recipes.results import Result, Results
+from bench.recipes.running import identity_of, settings_of
 from hindcast.app.evaluation.evaluation import EvaluatedEpisode, EvaluatedStep
 from hindcast.core.errors import SettingsError
 
@@ -64,7 +64,7 @@ def test_the_repositorys_table_holds_together_and_every_row_has_settings() -> No
 def test_a_table_that_does_not_hold_together_is_refused(
     tmp_path: Path, change: tuple[str, str], words: str
 ) -> None:
-    text = (Path(__file__).parents[2] / "app/bench/recipes/table.toml").read_text()
+    text = (Path(__file__).parents[2] / "tests/bench/recipes/table.toml").read_text()
     assert change[0] in text
     (tmp_path / "table.toml").write_text(text.replace(*change, 1))
     with pytest.raises(SettingsError, match=words):
@@ -84,9 +84,7 @@ def test_a_rows_identity_is_what_it_sets_the_base_policy_and_the_edition(
     }
     as_by_default = msgspec.structs.replace(table, set=(*table.set, "judge.timeout_s=30"))
     assert identity_of(as_by_default, row) == known, "a setting at its default says nothing"
-    monkeypatch.setattr(
-        "hindcast.app.bench.recipes.running.policy_folder", lambda _name: Path(__file__).parent
-    )
+    monkeypatch.setattr("bench.recipes.running.policy_folder", lambda _name: Path(__file__).parent)
     assert len({known, identity_of(table, row), *others}) == 5
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from curriculum_story import SOURCES, settings_of
 
+from bench.replay import CHUNK, GROWTH, Costs, Figure
+from bench.replay_log import LongLog
 from hindcast.actors.curriculum.pool import configured_pool
 from hindcast.actors.curriculum.projection import CurriculumProjection
 from hindcast.actors.curriculum.snapshots import curriculum_kind
-from hindcast.app.bench.replay import CHUNK, GROWTH, Costs, Figure
-from hindcast.app.bench.replay_log import LongLog
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import BatchPlanned
 from hindcast.events.envelope import BlobRef, Record

@@ -9,7 +9,7 @@ from system import ROOT
 
 MEASURING = """
 import asyncio
-from hindcast.app.cli.bench.stopping import taking_children_along
+from bench.cli.stopping import taking_children_along
 from hindcast.app.system.sites import sites_running
 from hindcast.core.settings.schema import Settings
 
@@ -28,7 +28,7 @@ with taking_children_along():
 IN_PEACE = """
 import asyncio, os, signal
 from contextlib import suppress
-from hindcast.app.cli.bench.stopping import taking_children_along
+from bench.cli.stopping import taking_children_along
 
 async def measure():
     asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGTERM)

@@ -29,10 +29,10 @@ READERS_OF_PAGES = {
 NOT_FOR_PROMPTS = {
     "app/settings/checks/prompts.py",
     "app/exports/writer.py",
-    "app/bench/engine_calls.py",
+    "tests/bench/engine_calls.py",
     "core/models/folder_check.py",
-    "learner/base_policy/samples.py",
-    "learner/base_policy/building.py",
+    "tests/tools/base_policy/samples.py",
+    "tests/tools/base_policy/building.py",
 }
 """Names of renderers, exports of recorded pages, measurements, and the base policy's own training on the store's pages."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, event
 
-from hindcast.app.bench.long_run import RUN, LongRun, fill_with_long_run, long_run_events
+from bench.long_run import RUN, LongRun, fill_with_long_run, long_run_events
 from hindcast.core.domain.arrays import unpack_ids, unpack_positions
 from hindcast.events.catalogue import BatchPlanned, StepTaken, TaskProposed, UpdateApplied
 from hindcast.storage.readmodel.database import ReadModel

@@ -11,7 +11,7 @@ from hindcast.actors.environments.miniwob.tables import with_tables
 from hindcast.actors.environments.miniwob.tasks import MiniwobTasks
 from hindcast.actors.environments.miniwob.unplayable import UNPLAYABLE
 from hindcast.core.errors import SettingsError
-from hindcast.learner.base_policy.mix import CLONED
+from tools.base_policy.mix import CLONED
 
 DOCS = Path(__file__).parents[2] / "docs" / "miniwob.md"
 

@@ -7,6 +7,8 @@ import torch
 from tiny_policy import write_tiny_policy
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from hindcast.actors.environments.demonstrator import DemonstratedStep
+from hindcast.actors.environments.early_stopping_demonstrator import HASTY, LEAVE, OF
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.observation import Page
 from hindcast.core.grammar.answer_parser import format_answer, parse_answer
@@ -15,15 +17,14 @@ from hindcast.core.models.policy import load_policy
 from hindcast.core.models.state_digest import state_digest
 from hindcast.core.models.tokenizer import load_tokenizer
 from hindcast.core.prompts.rendering import RENDERERS
-from hindcast.learner.base_policy.batches import STRIDE, collate
-from hindcast.learner.base_policy.folder import export
-from hindcast.learner.base_policy.haste import HASTY, LEAVE, OF
-from hindcast.learner.base_policy.lookups import LOOKUPS, Sample, lookup
-from hindcast.learner.base_policy.measuring import exactness
-from hindcast.learner.base_policy.mix import choose
-from hindcast.learner.base_policy.questions import questions
-from hindcast.learner.base_policy.samples import SampleFileError, append_samples, encode, read_samples
-from hindcast.learner.base_policy.training import Plan, train
+from tools.base_policy.batches import STRIDE, collate
+from tools.base_policy.folder import export
+from tools.base_policy.lookups import LOOKUPS, lookup
+from tools.base_policy.measuring import exactness
+from tools.base_policy.mix import choose
+from tools.base_policy.questions import questions
+from tools.base_policy.samples import SampleFileError, append_samples, encode, read_samples
+from tools.base_policy.training import Plan, train
 
 
 @pytest.fixture(scope="module")
@@ -136,10 +137,10 @@ def test_only_the_first_episodes_of_the_families_named_are_imitated() -> None:
 
 
 def test_demonstrators_in_haste_leave_instead_of_the_last_action_on_a_page() -> None:
-    def episode(family: str) -> list[Sample]:
+    def episode(family: str) -> list[DemonstratedStep]:
         page = lookup(Random(0)).page
         actions = (Action(name="Search", element=1, argument="a"), Action(name="Click", element=2), LEAVE)
-        return [Sample("i", (), page, action, family, seed=7) for action in actions]
+        return [DemonstratedStep("i", (), page, action, family, seed=7) for action in actions]
 
     calm, hasty = episode("store/find_price"), episode("store/buy")
     mix = choose(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from sqlalchemy import Connection, func, select
 
-from hindcast.app.bench.long_run import RUN, fill_with_long_run
+from bench.long_run import RUN, fill_with_long_run
 from hindcast.storage.readmodel import block_sums, metrics
 from hindcast.storage.readmodel.database import ReadModel
 from hindcast.storage.readmodel.metrics import update_metrics

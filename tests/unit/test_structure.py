@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "app": set(OURS),
 }
 KEPT_OUT_OF_CORE = {"asyncio", "nats", "torch", "playwright", "sqlalchemy", "transformers"}
-MAY_IMPORT_TORCH = ("core/models", "actors/engines", "learner", "app/bench")
+MAY_IMPORT_TORCH = ("core/models", "actors/engines", "learner")
 
 
 def parsed(path: Path) -> ast.Module:

@@ -15,12 +15,12 @@ import msgspec
 import pytest
 from training_story import RUN, Bench, Story, Told, events_of, informative, learn, tell
 
+from bench.untied import write_untied
 from hindcast.actors.engines.base import Generation, PolicyEngine
 from hindcast.actors.engines.rescorer import GivenAnswer, Rescorer
 from hindcast.actors.engines.vllm.weights import label_of
 from hindcast.actors.episodes.weight_adoption import Adoption, newest_policy, version_of
 from hindcast.actors.policy_servers.command import SERVED
-from hindcast.app.bench.untied import write_untied
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.settings.configuration import resolve
 from hindcast.app.system.listen_addresses import POLICY_FILE, base_url_in

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from system import Home
 
-from hindcast.app.bench.untied import write_untied
+from bench.untied import write_untied
 from hindcast.app.runs.runs import open_run
 from hindcast.core.domain.arrays import unpack_ids
 from hindcast.events.catalogue import (

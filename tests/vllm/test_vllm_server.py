@@ -9,6 +9,7 @@ import httpx2
 import pytest
 import pytest_asyncio
 
+from bench.untied import write_untied
 from hindcast.actors.engines.base import Constraint, Generation
 from hindcast.actors.engines.rescorer import GivenAnswer, Rescorer
 from hindcast.actors.engines.vllm.engine import VllmEngine
@@ -18,7 +19,6 @@ from hindcast.actors.policy_servers.command import HOST, server_command, server_
 from hindcast.actors.policy_servers.server_process import running
 from hindcast.actors.policy_servers.version_folders import VersionFolders, WholeModelLayout
 from hindcast.actors.policy_servers.weight_sync import synchronise
-from hindcast.app.bench.untied import write_untied
 from hindcast.app.system.policy_servers import free_port
 from hindcast.app.system.vllm_python import server_python
 from hindcast.core.domain.sampling import Sampling

@@ -1,0 +1,360 @@
+"""Does the loop learn? Success of the base policy and of what a run makes of it, on tasks that neither has seen.
+
+    base policy ──evaluate──> before
+         └──hindcast start --until minutes=M──> versions ──evaluate──> curve, after
+
+The whole system trains as a user would start it, in a home of its own. Policies act greedily in the evaluation, on the
+recipe's own families and on seeds that training never draws; before, curve and after see the same tasks. A difference is
+called significant when the 95 % Wilson intervals lie apart.
+"""
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from bench.command import hindcast
+from hindcast.actors.environments.base import TaskSource
+from hindcast.app.evaluation.evaluation import FIRST_SEED, EvaluationReport, evaluate, plan_requests
+from hindcast.app.runs.runs import RunHandle, list_runs, open_run
+from hindcast.core.errors import HindcastError
+from hindcast.core.models.folders import policy_folder
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import (
+    BlobReleased,
+    EpisodeEnded,
+    EpisodeRequested,
+    UpdateApplied,
+    WeightsPublished,
+)
+from hindcast.events.envelope import BlobRef
+from hindcast.events.log.hash_chain import RollingDigest
+from hindcast.events.log.reader import read
+
+SEEDS_APART = 10_000
+"""Evaluation tasks of one run seed begin this far from those of the next."""
+MASTERED = (
+    "miniwob/click-test",
+    "miniwob/click-test-2",
+    "miniwob/click-button",
+    "miniwob/click-link",
+    "miniwob/click-tab",
+    "miniwob/click-dialog",
+    "miniwob/focus-text",
+    "miniwob/focus-text-2",
+)
+"""What the base policy has mastered and the recipe does not train: a loop that forgets them is broken."""
+MASTERED_EPISODES = 128
+"""Of each measurement of these, unless those of the trained families are fewer."""
+OVERHEAD_S = 300.0
+"""How much longer than its minutes a finite start may take: start, drain, stop."""
+
+
+class LoopFailed(HindcastError):
+    """A training run of the benchmark did not end as it should."""
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """One version on the learning curve."""
+
+    version: int
+    minutes: float
+    """From the run's first request to the version's publication."""
+    success: float
+    low: float
+    high: float
+    episodes: int
+
+
+class SeedReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run came to."""
+
+    seed: int
+    run: str
+    home: str
+    """HINDCAST_HOME of the run: `hindcast verify` there recomputes it."""
+    before: EvaluationReport
+    after: EvaluationReport
+    mastered_before: EvaluationReport
+    """On `MASTERED`, which is not trained."""
+    mastered_after: EvaluationReport
+    curve: list[Point]
+    minutes: float
+    """From the first request to the last version."""
+    updates: int
+    training_episodes: int
+    events: int
+    log_digest: str
+    """Rolling sha256 of the whole log, in hexadecimal."""
+
+    @property
+    def gain(self) -> float:
+        """Difference of the two success rates."""
+        return self.after.rate - self.before.rate
+
+    @property
+    def apart(self) -> bool:
+        """Whether the intervals before and after do not touch."""
+        return self.after.low > self.before.high
+
+    @property
+    def significant_after(self) -> float | None:
+        """Minutes until the first version on the curve whose interval lies above that of the base policy."""
+        return next((point.minutes for point in self.curve if point.low > self.before.high), None)
+
+
+class Version(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy version whose weights are still there."""
+
+    version: int
+    minutes: float
+    weights: BlobRef
+
+
+class Story(msgspec.Struct, frozen=True, kw_only=True):
+    """What the log of a run tells."""
+
+    versions: list[Version]
+    updates: int
+    training_episodes: int
+    events: int
+    log_digest: str
+
+
+async def measure(
+    policy: Path | None,
+    families: Sequence[str],
+    settings: Settings,
+    sources: dict[str, TaskSource],
+    *,
+    seed: int,
+    episodes: int,
+    temperature: float,
+    name: str,
+) -> EvaluationReport:
+    """Success of the base policy (None) or of a weights file on `episodes` unseen tasks, as many of each family."""
+    requests = requests_for(
+        families, sources, settings=settings, seed=seed, episodes=episodes, temperature=temperature
+    )
+    return await evaluate(
+        requests,
+        suite=", ".join(families),
+        policy=name,
+        folder=policy_folder(settings.policy.base),
+        weights=policy,
+        settings=settings,
+    )
+
+
+def requests_for(
+    families: Sequence[str],
+    sources: dict[str, TaskSource],
+    *,
+    settings: Settings,
+    seed: int,
+    episodes: int,
+    temperature: float,
+) -> list[EpisodeRequested]:
+    """At least `episodes` unseen tasks, as many of each family; the same for every policy under one run seed."""
+    by_site: dict[str, list[str]] = {}
+    for family in families:
+        site, _, short = family.partition("/")
+        by_site.setdefault(site, []).append(short)
+    each = -(-episodes // len(families))
+    return [
+        request
+        for site, names in by_site.items()
+        for request in plan_requests(
+            sources[site],
+            episodes=each * len(names),
+            families=names,
+            temperature=temperature,
+            lease_s=settings.curriculum.lease_s,
+            first_seed=FIRST_SEED + seed * SEEDS_APART,
+        )
+    ]
+
+
+def train(
+    name: str, overrides: Sequence[str], *, recipe: str, minutes: float, updates: int | None, home: Path
+) -> RunHandle:
+    """`hindcast start --until minutes=M` as a user would type it; what it says goes to `<home>/start.log`.
+
+    With `updates` it ends after so many, if that is sooner. A run that stands in `home` already goes on.
+
+    Raises:
+        LoopFailed: it ended with another status, or not in time.
+
+    """
+    home.mkdir(parents=True, exist_ok=True)
+    command = start_command(name, overrides, recipe=recipe, minutes=minutes, updates=updates, home=home)
+    with (home / "start.log").open("ab") as output:
+        try:
+            status = subprocess.run(
+                command,
+                env={**os.environ, "HINDCAST_HOME": str(home)},
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=minutes * 60 + OVERHEAD_S,
+                check=False,
+            ).returncode
+        except subprocess.TimeoutExpired as error:
+            raise LoopFailed(
+                f"training did not end within {error.timeout:.0f} s; see {home / 'start.log'}"
+            ) from error
+    if status != 0:
+        raise LoopFailed(f"hindcast start ended with status {status}; see {home / 'start.log'}")
+    return open_run(name, home=home)
+
+
+def start_command(
+    name: str, overrides: Sequence[str], *, recipe: str, minutes: float, updates: int | None, home: Path
+) -> list[str]:
+    """What begins the run, or goes on with it: then with nothing that its first event has fixed."""
+    command = hindcast("start", "--run", name, "--until", f"minutes={minutes:g}")
+    command += [] if updates is None else ["--until", f"updates={updates}"]
+    if name in list_runs(home):
+        return command
+    return [*command, "--recipe", recipe, *(part for override in overrides for part in ("--set", override))]
+
+
+async def read_story(handle: RunHandle) -> Story:
+    """Versions, counts and digest of a run's log."""
+    digest = RollingDigest()
+    began = updates = episodes = position = 0
+    requested: dict[str, str] = {}
+    published: list[tuple[int, int, BlobRef]] = []
+    released: set[str] = set()
+    async with handle.connect_log() as log:
+        async for recorded in read(log, after=0):
+            position = recorded.position
+            digest.advance(recorded.digest)
+            match recorded.fact:
+                case EpisodeRequested() as fact:
+                    began = began or recorded.envelope.occurred_ns
+                    requested[fact.episode] = fact.origin
+                case EpisodeEnded(episode=episode):
+                    episodes += requested.get(episode) == "online"
+                case UpdateApplied(model="policy", update=update):
+                    updates = update
+                case WeightsPublished(model="policy", version=version, weights=weights):
+                    published.append((version, recorded.envelope.occurred_ns, weights))
+                case BlobReleased(blob=blob):
+                    released.add(blob.sha256)
+    versions = [
+        Version(version=version, minutes=max(0.0, (occurred_ns - began) / 60e9), weights=weights)
+        for version, occurred_ns, weights in published
+        if version > 0 and weights.sha256 not in released
+    ]
+    return Story(
+        versions=versions,
+        updates=updates,
+        training_episodes=episodes,
+        events=position,
+        log_digest=digest.value.hex(),
+    )
+
+
+def choose_points(versions: Sequence[Version], count: int) -> list[Version]:
+    """`count` versions, the last among them, as evenly spread over time as those still kept allow."""
+    if not versions:
+        return []
+    last = versions[-1].minutes
+    wanted = [last * (index + 1) / count for index in range(count)]
+    chosen = {min(versions, key=lambda one: abs(one.minutes - at)).version for at in wanted}
+    return [one for one in versions if one.version in chosen]
+
+
+async def run_seed(
+    seed: int,
+    *,
+    recipe: str,
+    settings: Settings,
+    sources: dict[str, TaskSource],
+    overrides: Sequence[str],
+    minutes: float,
+    updates: int | None = None,
+    episodes: int,
+    points: int,
+    temperature: float,
+    home: Path,
+    say: Callable[[str], None],
+) -> SeedReport:
+    """Measure, train, measure again.
+
+    Raises:
+        LoopFailed: training failed, or published no version.
+
+    """
+
+    async def measured(
+        weights: Path | None, name: str, families: Sequence[str] = settings.curriculum.families
+    ) -> EvaluationReport:
+        report = await measure(
+            weights,
+            families,
+            settings,
+            sources,
+            seed=seed,
+            episodes=min(MASTERED_EPISODES, episodes) if families is MASTERED else episodes,
+            temperature=temperature,
+            name=name,
+        )
+        say(
+            f"seed {seed} · {name}: {report.rate:.1%} [{report.low:.1%}, {report.high:.1%}] n={report.episodes}"
+        )
+        return report
+
+    before = await measured(None, "base")
+    mastered_before = await measured(None, "base, mastered families", MASTERED)
+    say(f"seed {seed} · training for {minutes:g} minutes in {home}")
+    handle = await asyncio.to_thread(
+        train,
+        f"loop-{seed}",
+        [*overrides, f"run.seed={seed}"],
+        recipe=recipe,
+        minutes=minutes,
+        updates=updates,
+        home=home,
+    )
+    story = await read_story(handle)
+    if not story.versions:
+        raise LoopFailed(
+            f"the run in {home} ended after {story.updates} updates without a version; see start.log there"
+        )
+    curve: list[Point] = []
+    after = before
+    for version in choose_points(story.versions, points):
+        after = await measured(
+            handle.blobs.path(version.weights), f"version {version.version} after {version.minutes:.1f} min"
+        )
+        curve.append(
+            Point(
+                version=version.version,
+                minutes=round(version.minutes, 2),
+                success=after.rate,
+                low=after.low,
+                high=after.high,
+                episodes=after.episodes,
+            )
+        )
+    weights = handle.blobs.path(story.versions[-1].weights)
+    mastered_after = await measured(weights, "last version, mastered families", MASTERED)
+    return SeedReport(
+        seed=seed,
+        run=handle.name,
+        home=str(home),
+        before=before,
+        after=after,
+        mastered_before=mastered_before,
+        mastered_after=mastered_after,
+        curve=curve,
+        minutes=curve[-1].minutes,
+        updates=story.updates,
+        training_episodes=story.training_episodes,
+        events=story.events,
+        log_digest=story.log_digest,
+    )

@@ -1,0 +1,1 @@
+"""How things that ship with Hindcast were made; run from a checkout of the repository."""
