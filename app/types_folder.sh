@@ -7,3 +7,4 @@ mkdir -p "$1/hindcast"
 for folder in core events storage actors learner app; do
     ln -sfn "$root/$folder" "$1/hindcast/$folder"
 done
+ln -sfn "$root/app/api" "$1/hindcast/api"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, text
 
-from hindcast.app.attach import Recorded
+from hindcast.api import Recorded
 from hindcast.core.errors import BlobMissing
 
 POISON = int(os.environ.get("POISON", "0"))

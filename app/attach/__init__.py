@@ -12,8 +12,3 @@ A consumer is what `hindcast attach MODULE:NAME` finds under that name; no base 
 a kill -9 at any moment neither skips an event nor applies it twice. A fold's state is kept in the same way. What leaves
 the transaction (a mail, a webhook) may happen again after a crash: give it the event's position as its key.
 """
-
-from hindcast.app.attach.target import Attached, FoldConsumer, WritingConsumer, load
-from hindcast.events.envelope import Recorded
-
-__all__ = ["Attached", "FoldConsumer", "Recorded", "WritingConsumer", "load"]

@@ -11,13 +11,15 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import Any, NamedTuple
+from importlib.metadata import version
+from typing import Annotated, Any, NamedTuple
 
 import structlog
 import typer
 
 from hindcast.app.cli.options import with_checked_values, with_run_option
 from hindcast.app.cli.suggestions import SuggestingGroup, suggest_in
+from hindcast.app.revision import code_revision
 from hindcast.app.system.interrupts import ending_in_order
 from hindcast.app.system.private_home import close_home, is_open, restrict_new_files
 from hindcast.app.system.supervisor import home_folder
@@ -159,8 +161,18 @@ app = typer.Typer(
 )
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"hindcast {version('hindcast')} ({code_revision()})")
+        raise typer.Exit
+
+
 @app.callback()
-def hindcast() -> None:
+def hindcast(
+    version_wanted: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Version and revision.")
+    ] = False,
+) -> None:
     """Train language-model web agents; every run can be replayed. `hindcast start` begins one."""
 
 

@@ -8,7 +8,7 @@ import os
 import sys
 from statistics import median
 
-from hindcast.app.attach import Recorded
+from hindcast.api import Recorded
 from hindcast.events.catalogue import UpdateApplied
 
 TIMES, WINDOW, FEWEST = float(os.environ.get("ANOMALY_TIMES", "6")), 30, 8

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, text
 
-from hindcast.app.attach import Recorded
+from hindcast.api import Recorded
 from hindcast.events.catalogue import EpisodeJudged, UpdateApplied
 
 HEADS = {

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection, text
 
-from hindcast.app.attach import Recorded
+from hindcast.api import Recorded
 from hindcast.events import catalogue as ev
 
 BEGIN, FORGET = "INSERT INTO said VALUES (:of, 0, '')", "DELETE FROM said WHERE episode = :of"

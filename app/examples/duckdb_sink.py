@@ -7,7 +7,7 @@ import os
 
 from sqlalchemy import Connection
 
-from hindcast.app.attach import Recorded
+from hindcast.api import Recorded
 from hindcast.core.errors import SettingsError
 from hindcast.events.catalogue import EpisodeJudged, UpdateApplied
 

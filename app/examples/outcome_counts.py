@@ -1,6 +1,6 @@
 """How many episodes ended how: the smallest fold. `hindcast consumer show outcome_counts` shows its state."""
 
-from hindcast.app.attach import Recorded
+from hindcast.api import Recorded
 from hindcast.events.catalogue import EpisodeAbandoned, EpisodeCancelled, EpisodeEnded
 
 

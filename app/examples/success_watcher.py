@@ -7,7 +7,7 @@ import sys
 
 from sqlalchemy import Connection, text
 
-from hindcast.app.attach import Recorded
+from hindcast.api import Recorded
 from hindcast.core.rl.statistics import wilson
 from hindcast.events.catalogue import EpisodeJudged, EpisodeRequested
 

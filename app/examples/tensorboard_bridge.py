@@ -7,7 +7,7 @@ from sqlalchemy import Connection, text
 from tensorboardX import FileWriter
 from tensorboardX.summary import scalar
 
-from hindcast.app.attach import Recorded
+from hindcast.api import Recorded
 from hindcast.events.catalogue import EpisodeJudged, EpisodeRequested, UpdateApplied
 
 LAST = (

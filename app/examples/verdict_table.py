@@ -2,7 +2,7 @@
 
 from sqlalchemy import Connection, text
 
-from hindcast.app.attach import Recorded
+from hindcast.api import Recorded
 from hindcast.events.catalogue import EpisodeJudged
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import wandb
 from sqlalchemy import Connection
 
-from hindcast.app.attach import Recorded
+from hindcast.api import Recorded
 from hindcast.events.catalogue import EpisodeJudged, RunStarted, UpdateApplied
 
 

@@ -5,7 +5,7 @@ from statistics import median
 
 from sqlalchemy import Connection, text
 
-from hindcast.app.attach import Recorded
+from hindcast.api import Recorded
 from hindcast.core.domain.arrays import unpack_floats, unpack_ids, unpack_positions
 from hindcast.events.catalogue import BatchPlanned, StepTaken, UpdateApplied
 

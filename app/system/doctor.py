@@ -148,7 +148,7 @@ async def _packages() -> str:
             continue
         if not wanted.specifier.contains(found, prereleases=True):
             wrong.append(f"{wanted.name} is {found}, wanted {wanted.specifier}")
-        elif tested.get(wanted.name.lower(), found) != found.partition("+")[0]:
+        elif tested.get(wanted.name.lower(), found.partition("+")[0]) != found.partition("+")[0]:
             differing.append(f"{wanted.name} {found} (tested {tested[wanted.name.lower()]})")
     if wrong:
         raise Unusable("; ".join(wrong))

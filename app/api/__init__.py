@@ -1,0 +1,50 @@
+"""The stable part of Hindcast: the types that consumers, plugins and scripts of other people import.
+
+    from hindcast.api import Recorded, events        a consumer: what it is given, and the facts that there are
+    from hindcast.api import Task, Observation       an environment or a judge: what it reads
+    from hindcast.api import EpisodeWorld, Judge     what it implements
+
+Names here keep their meaning through a major version; everything else may move. Importing this loads no torch, no browser
+and no broker.
+"""
+
+from hindcast.actors.environments.base import EpisodeWorld, ResetResult, StepOutcome, TaskSource
+from hindcast.actors.judges.base import Judge
+from hindcast.actors.relabelers.base import Relabeler
+from hindcast.app.attach.target import FoldConsumer, WritingConsumer
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.evidence import Evidence, Judgment
+from hindcast.core.domain.observation import Node, Observation, Page
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import HindcastError, SettingsError
+from hindcast.events import catalogue as events
+from hindcast.events.envelope import BlobRef, Envelope, Recorded
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.projection import Projection, fold
+
+__all__ = [
+    "Action",
+    "BlobRef",
+    "Envelope",
+    "EpisodeWorld",
+    "EventLog",
+    "Evidence",
+    "FoldConsumer",
+    "HindcastError",
+    "Judge",
+    "Judgment",
+    "Node",
+    "Observation",
+    "Page",
+    "Projection",
+    "Recorded",
+    "Relabeler",
+    "ResetResult",
+    "SettingsError",
+    "StepOutcome",
+    "Task",
+    "TaskSource",
+    "WritingConsumer",
+    "events",
+    "fold",
+]
