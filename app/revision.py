@@ -9,7 +9,7 @@ REVISION_S = 5.0
 """How long git may take to name the revision."""
 
 
-def is_code_newer_than(began: float, root: Path = Path(__file__).parents[1]) -> bool:
+def is_code_newer_than(began: float, root: Path = Path(__file__).resolve().parents[1]) -> bool:
     """Whether a source file of events was put in place after `began` (unix seconds): the process knows older ones."""
     return any(path.stat().st_ctime > began for path in (root / "events").rglob("*.py"))
 
@@ -17,7 +17,7 @@ def is_code_newer_than(began: float, root: Path = Path(__file__).parents[1]) -> 
 @cache
 def code_revision() -> str:
     """The git revision of the code, with `+` when it was changed since; else the installed version."""
-    root = Path(__file__).parents[1]
+    root = Path(__file__).resolve().parents[1]
     if not (root / ".git").exists():
         return _installed_version()
     try:

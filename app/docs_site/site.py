@@ -16,7 +16,7 @@ from hindcast.app.docs_site.readmodel import readmodel_page
 from hindcast.app.docs_site.settings import settings_page
 from hindcast.core.text.toml import as_toml
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).resolve().parents[2]
 CARD = "core/models/base/MODEL_CARD.md"
 KEPT = "docs/pictures"
 """Pictures that are part of the repository, of runs that its words are about; they stand in the same place in the site."""
@@ -54,6 +54,8 @@ def sources() -> dict[Path, str]:
         ROOT / "README.md": "index.md",
         **{path: path.relative_to(docs).as_posix() for path in sorted(docs.rglob("*.md"))},
         ROOT / CARD: "model-card.md",
+        ROOT / "CONTRIBUTING.md": "contributing.md",
+        ROOT / "CHANGELOG.md": "changelog.md",
     }
 
 

@@ -160,7 +160,7 @@ async def _packages() -> str:
 
 def _tested() -> dict[str, str]:
     """Versions in constraints.txt, where the source is at hand."""
-    file = Path(__file__).parents[2] / "constraints.txt"
+    file = Path(__file__).resolve().parents[2] / "constraints.txt"
     lines = file.read_text().splitlines() if file.exists() else []
     pairs = (line.partition("==") for line in lines if "==" in line and not line.startswith("#"))
     return {name.strip().lower(): version.strip().partition("+")[0] for name, _, version in pairs}

@@ -8,7 +8,7 @@ from hindcast.core.settings.schema import Settings
 from hindcast.core.settings.vllm import VLLM
 from hindcast.core.text.plain_values import parse_json
 
-OWN_PYTHON = Path(__file__).parents[2] / ".venv-vllm" / "bin" / "python"
+OWN_PYTHON = Path(__file__).resolve().parents[2] / ".venv-vllm" / "bin" / "python"
 """Of `make vllm`."""
 
 
