@@ -5,11 +5,12 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[1]
 REVISION_S = 5.0
 """How long git may take to name the revision."""
 
 
-def is_code_newer_than(began: float, root: Path = Path(__file__).resolve().parents[1]) -> bool:
+def is_code_newer_than(began: float, root: Path = ROOT) -> bool:
     """Whether a source file of events was put in place after `began` (unix seconds): the process knows older ones."""
     return any(path.stat().st_ctime > began for path in (root / "events").rglob("*.py"))
 
@@ -17,12 +18,11 @@ def is_code_newer_than(began: float, root: Path = Path(__file__).resolve().paren
 @cache
 def code_revision() -> str:
     """The git revision of the code, with `+` when it was changed since; else the installed version."""
-    root = Path(__file__).resolve().parents[1]
-    if not (root / ".git").exists():
+    if not (ROOT / ".git").exists():
         return _installed_version()
     try:
         described = subprocess.run(
-            ["git", "-C", str(root), "describe", "--always", "--dirty=+", "--exclude=*"],
+            ["git", "-C", str(ROOT), "describe", "--always", "--dirty=+", "--exclude=*"],
             capture_output=True,
             text=True,
             timeout=REVISION_S,

@@ -14,7 +14,7 @@ MAY_IMPORT = {
     "storage": {"core", "events", "storage"},
     "actors": {"core", "events", "storage", "actors"},
     "learner": {"core", "events", "storage", "learner"},
-    "app": set(OURS),
+    "app": {*OURS, "api"},
 }
 KEPT_OUT_OF_CORE = {"asyncio", "nats", "torch", "playwright", "sqlalchemy", "transformers"}
 MAY_IMPORT_TORCH = ("core/models", "actors/engines", "learner")
@@ -83,12 +83,12 @@ def test_torch_stays_in_models_engines_and_learner() -> None:
     assert not wrong
 
 
-def test_no_file_of_the_product_is_longer_than_400_lines() -> None:
+def test_no_file_of_the_product_is_longer_than_600_lines() -> None:
     long = {
         str(path.relative_to(ROOT)): lines
         for folder in OURS
         for path in sources(folder)
-        if (lines := len(path.read_text().splitlines())) > 400
+        if (lines := len(path.read_text().splitlines())) > 600
     }
     assert not long
 
