@@ -10,19 +10,18 @@ from contextlib import asynccontextmanager
 
 import structlog
 
-from hindcast.actors.environments.base import TaskSource
 from hindcast.app.runs.runs import RunHandle, open_run
 from hindcast.app.system.curriculum_models import asking, valuer_of
+from hindcast.app.system.home import home_folder
 from hindcast.app.system.launch import read_launch
 from hindcast.app.system.listen_addresses import PAGE_FILE, SITE_FILE, page_token, serve_again
 from hindcast.app.system.logs import LogStyle, configure_logging
+from hindcast.app.system.readiness import wait_for_bus
 from hindcast.app.system.role_stop import outlast_others, until_stopped
 from hindcast.app.system.store_site import control_token, store_address, watch_store
-from hindcast.app.system.supervisor import home_folder
+from hindcast.app.system.task_sources import task_sources
 from hindcast.app.system.telemetry import exporting
-from hindcast.app.system.worker import wait_for_bus
 from hindcast.core.fast_import import loading
-from hindcast.core.settings.schema import Settings
 from hindcast.events.log.joined_log import RunLog
 from hindcast.events.log.publisher import Publisher
 
@@ -30,27 +29,6 @@ HOST = "127.0.0.1"
 
 Ready = Callable[[str], None]
 logger = structlog.get_logger(__name__)
-
-
-def task_sources(settings: Settings) -> dict[str, TaskSource]:
-    """Every environment's tasks, by name."""
-    from hindcast.actors.environments.browsergym.tasks import BrowsergymTasks
-    from hindcast.actors.environments.miniwob.tasks import MiniwobTasks
-    from hindcast.actors.environments.store.tasks import StoreTasks
-    from hindcast.actors.environments.web.tasks import WebTasks
-    from hindcast.actors.environments.webarena.tasks import WebArenaTasks
-    from hindcast.actors.environments.webshop.tasks import webshop_tasks
-
-    sources: list[TaskSource] = [StoreTasks(settings.sites), MiniwobTasks()]
-    if settings.web.tasks:
-        sources.append(WebTasks(settings.web))
-    if settings.sites.webarena_tasks:
-        sources.append(WebArenaTasks(settings.sites))
-    if (webshop := webshop_tasks(settings.sites)) is not None:
-        sources.append(webshop)
-    if settings.sites.browsergym_python:
-        sources.append(BrowsergymTasks(settings.sites))
-    return {source.name: source for source in sources}
 
 
 @asynccontextmanager

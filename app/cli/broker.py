@@ -8,7 +8,7 @@ import typer
 
 from hindcast.app.cli.options import Json
 from hindcast.app.cli.output import print_json, print_text
-from hindcast.app.system.supervisor import home_folder
+from hindcast.app.system.home import home_folder
 from hindcast.core.errors import SettingsError
 from hindcast.core.text.nearest import advice
 from hindcast.events.jetstream.accounts import PUBLISHES, leaf_accounts, log_accounts

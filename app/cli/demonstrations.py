@@ -14,7 +14,7 @@ from hindcast.app.imports.documents import Format
 from hindcast.app.runs.runs import RunHandle, list_runs
 from hindcast.app.runs.selection import select_run
 from hindcast.app.settings.configuration import resolve
-from hindcast.app.system.supervisor import home_folder
+from hindcast.app.system.home import home_folder
 from hindcast.app.system.system import holding
 
 app = typer.Typer(

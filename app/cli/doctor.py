@@ -9,7 +9,7 @@ from hindcast.app.cli.options import Json
 from hindcast.app.cli.output import print_json, print_text
 from hindcast.app.settings.configuration import resolve
 from hindcast.app.system.doctor import DoctorFinding, examine, parts
-from hindcast.app.system.supervisor import home_folder
+from hindcast.app.system.home import home_folder
 
 app = typer.Typer()
 

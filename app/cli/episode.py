@@ -27,8 +27,8 @@ from hindcast.app.runs.author import this_user
 from hindcast.app.runs.dispute import dispute
 from hindcast.app.runs.runs import open_run
 from hindcast.app.runs.sources import open_source
+from hindcast.app.system.home import home_folder
 from hindcast.app.system.private_home import users_umask
-from hindcast.app.system.supervisor import home_folder
 from hindcast.storage.readmodel.episode_filter import EpisodeFilter
 from hindcast.storage.readmodel.queries import list_episodes, show_episode
 from hindcast.storage.readmodel.results import EpisodeDetail

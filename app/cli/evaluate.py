@@ -103,9 +103,9 @@ def evaluate_policy(
     Example: hindcast eval --policy latest --suite store --episodes 200 --json
     """
     from hindcast.actors.curriculum.pool import configured_pool
-    from hindcast.app.bootstrap import task_sources
     from hindcast.app.evaluation.evaluation import plan_attempts, plan_requests, play
     from hindcast.app.evaluation.interaction_budget import success_within, with_budget
+    from hindcast.app.system.task_sources import task_sources
 
     own = _own_file(suite)
     settings = resolve(file=tasks, overrides=[*overrides_for(own), *(overrides or [])]).settings

@@ -23,8 +23,8 @@ from hindcast.app.cli.output import print_json, print_text
 from hindcast.app.cli.read_model import asking, position_at
 from hindcast.app.exports.export import Format, export
 from hindcast.app.runs.sources import open_source
+from hindcast.app.system.home import home_folder
 from hindcast.app.system.private_home import users_umask
-from hindcast.app.system.supervisor import home_folder
 from hindcast.storage.readmodel.episode_filter import EpisodeFilter, matching_episodes
 from hindcast.storage.readmodel.unknown_names import refuse_unknown
 

@@ -11,9 +11,9 @@ from hindcast.app.cli.options import Json
 from hindcast.app.cli.output import print_json, print_text
 from hindcast.app.settings.checks.webarena import require_accounts, require_one_resetter
 from hindcast.app.settings.web_tasks import require_actors, require_task_secrets
+from hindcast.app.system.home import home_folder
 from hindcast.app.system.join import JoinRequest, parse_machine, parse_roles, plan_join
 from hindcast.app.system.joined_system import run_joined
-from hindcast.app.system.supervisor import home_folder
 from hindcast.app.system.system import holding
 
 app = typer.Typer()

@@ -36,8 +36,8 @@ def login(
     """
     from hindcast.actors.environments.web.scripted import read_script
     from hindcast.app.demonstrations.logins import save_login
+    from hindcast.app.system.home import home_folder
     from hindcast.app.system.sites import login_states
-    from hindcast.app.system.supervisor import home_folder
 
     steps = read_script(script).steps if script else ()
     if headless and not steps:

@@ -9,9 +9,9 @@ import typer
 
 from hindcast.app.cli.options import Json
 from hindcast.app.cli.output import print_json, print_text
+from hindcast.app.system.home import home_folder
 from hindcast.app.system.listen_addresses import page_address, page_token, with_token
 from hindcast.app.system.processes import list_processes
-from hindcast.app.system.supervisor import home_folder
 from hindcast.core.errors import HindcastError
 
 app = typer.Typer()

@@ -12,8 +12,8 @@ from hindcast.app.cli.options import Json, SourceName
 from hindcast.app.cli.output import print_json, print_text
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.runs.sources import Source, open_source
+from hindcast.app.system.home import home_folder
 from hindcast.app.system.private_home import users_umask
-from hindcast.app.system.supervisor import home_folder
 from hindcast.core.errors import ReplayDiverged
 from hindcast.core.scratch import scratch_folder
 from hindcast.storage.readmodel.rebuild import RebuildReport, rebuild

@@ -18,7 +18,7 @@ from hindcast.app.cli.output import (
 )
 from hindcast.app.cli.read_model import asking, brought_up, position_at, reading
 from hindcast.app.runs.runs import RunHandle, list_runs, open_run, run_folder
-from hindcast.app.system.supervisor import home_folder
+from hindcast.app.system.home import home_folder
 from hindcast.core.errors import HindcastError, SettingsError
 from hindcast.storage.readmodel.comparison import Comparison, compare_runs
 from hindcast.storage.readmodel.queries import run_summary

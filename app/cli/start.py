@@ -14,9 +14,9 @@ from hindcast.app.runs.selection import select_run
 from hindcast.app.settings.checks.trained_models import require_webrl_orm
 from hindcast.app.settings.checks.webarena import require_accounts, require_one_resetter
 from hindcast.app.settings.web_tasks import overrides_for, require_actors, require_task_secrets
+from hindcast.app.system.home import home_folder
 from hindcast.app.system.launch import Launch, elsewhere, parse_until, require_reachable, write_launch
 from hindcast.app.system.start import Summary, run_system
-from hindcast.app.system.supervisor import home_folder
 from hindcast.app.system.system import check_home_is_free
 from hindcast.app.system.vllm_python import require_policy_servers
 

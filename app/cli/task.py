@@ -24,8 +24,8 @@ from hindcast.app.cli.options import (
 from hindcast.app.cli.output import print_json, print_table, print_text, rate, shorten
 from hindcast.app.cli.read_model import asking, position_at
 from hindcast.app.settings.configuration import resolve
+from hindcast.app.system.home import home_folder
 from hindcast.app.system.private_home import users_umask
-from hindcast.app.system.supervisor import home_folder
 from hindcast.storage.readmodel.episode_filter import EpisodeFilter
 from hindcast.storage.readmodel.queries import list_tasks
 from hindcast.storage.readmodel.unknown_names import refuse_unknown
@@ -110,8 +110,8 @@ def select(
     Example: hindcast task select --attempts 16 --out tasks.toml
     """
     from hindcast.actors.curriculum.pool import configured_pool
-    from hindcast.app.bootstrap import task_sources
     from hindcast.app.evaluation.task_selection import held_out_file, select_tasks, settings_file
+    from hindcast.app.system.task_sources import task_sources
     from hindcast.core.errors import SettingsError
     from hindcast.core.models.folders import policy_folder
 

@@ -10,9 +10,9 @@ import structlog
 from hindcast.actors.environments.browser import BrowserHost
 from hindcast.actors.environments.demonstrator import DEMONSTRATORS
 from hindcast.actors.environments.site import Venue
-from hindcast.app.bootstrap import task_sources
 from hindcast.app.demonstrations.scripted import FIRST_SEED, demonstrate
 from hindcast.app.system.sites import sites_running
+from hindcast.app.system.task_sources import task_sources
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import EnvironmentFailed, SettingsError
 from hindcast.core.settings.schema import Settings

@@ -13,7 +13,7 @@ from hindcast.app.exports.atif import KEY
 from hindcast.app.exports.atif_format import READ, ObservationResult, Step, Trajectory
 from hindcast.app.exports.document import FORMAT, DocumentStep, EpisodeDocument
 from hindcast.app.exports.functions import action_of
-from hindcast.app.imports.documents import DocumentError, decoded
+from hindcast.app.imports.decoder import DocumentError, decoded
 from hindcast.core.domain.observation import Page
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from hindcast.actors.environments.base import TaskSource
 from hindcast.actors.judges.rules import EVALUATORS
 from hindcast.app.exports.document import DocumentStep, EpisodeDocument
-from hindcast.app.imports.documents import DocumentError
+from hindcast.app.imports.decoder import DocumentError
 from hindcast.core.domain.action import ACTIONS, Action
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import SettingsError

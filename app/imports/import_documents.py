@@ -14,12 +14,11 @@ from pathlib import Path
 
 import msgspec
 
-from hindcast.app.bootstrap import task_sources
 from hindcast.app.demonstrations.pending import Appender, appending
 from hindcast.app.exports.document import EpisodeDocument
 from hindcast.app.imports.check import check
+from hindcast.app.imports.decoder import DocumentError
 from hindcast.app.imports.documents import (
-    DocumentError,
     Format,
     ImportRefused,
     LocatedDocument,
@@ -28,6 +27,7 @@ from hindcast.app.imports.documents import (
 )
 from hindcast.app.imports.player import SOURCE, play, request_of
 from hindcast.app.runs.runs import RunHandle
+from hindcast.app.system.task_sources import task_sources
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.models.tokenizer import load_tokenizer
 from hindcast.core.settings.schema import Settings

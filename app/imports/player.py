@@ -18,7 +18,7 @@ from hindcast.actors.judges.rules import RuleJudge
 from hindcast.actors.scaffold.scaffold import scaffold_of
 from hindcast.app.demonstrations.pending import DemonstratedEpisode, PendingEpisode, request_for
 from hindcast.app.exports.document import EpisodeDocument
-from hindcast.app.imports.documents import DocumentError
+from hindcast.app.imports.decoder import DocumentError
 from hindcast.core.domain.action import Action, ParseFailure
 from hindcast.core.domain.evidence import Evidence
 from hindcast.core.domain.task import Task

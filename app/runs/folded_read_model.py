@@ -20,7 +20,7 @@ from pathlib import Path
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.runs.sources import Source
 from hindcast.app.system.broker import ensure_broker
-from hindcast.app.system.supervisor import home_folder
+from hindcast.app.system.home import home_folder
 from hindcast.app.system.system_state import is_running
 from hindcast.core.errors import ForeignLog, HindcastError
 from hindcast.events.log.port import EventLog

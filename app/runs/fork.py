@@ -28,9 +28,9 @@ from hindcast.app.runs.import_plan import HERE
 from hindcast.app.runs.open_log import PACKAGES, behaviour_of
 from hindcast.app.runs.runs import Fork, RunHandle, plan_run, write_down
 from hindcast.app.settings.configuration import Layer, Resolved, flatten, from_override, merge
+from hindcast.app.system.home import home_folder
 from hindcast.app.system.join import JOINED
 from hindcast.app.system.judges import open_judges, shelf_for
-from hindcast.app.system.supervisor import home_folder
 from hindcast.core.errors import BlobCorrupt, BlobMissing, ExpectationFailed, JudgeUnavailable, SettingsError
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.models.vision import ImageProcessor

@@ -8,7 +8,7 @@ import msgspec
 
 from hindcast.app.runs.runs import Fork, RunHandle, list_runs, open_run, plan_run
 from hindcast.app.settings.configuration import Layer, flatten, merge_recorded
-from hindcast.app.system.supervisor import home_folder
+from hindcast.app.system.home import home_folder
 from hindcast.core.errors import SettingsError
 from hindcast.events.archive.check import check_archive
 from hindcast.events.archive.errors import ArchiveDamaged

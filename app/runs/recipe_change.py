@@ -15,9 +15,9 @@ import msgspec
 from hindcast.actors.curriculum.projection import DEMONSTRATION, ONLINE, PAIRING
 from hindcast.actors.curriculum.task_pools import pools, require_demonstrations
 from hindcast.actors.environments.demonstrator import DEMONSTRATORS
-from hindcast.app.bootstrap import task_sources
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.settings.configuration import Layer, Resolved, flatten, from_override, merge_recorded
+from hindcast.app.system.task_sources import task_sources
 from hindcast.core.errors import ExpectationFailed, ForeignLog, SettingsError
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import EpisodeRequested, RecipeChanged, RunForked, RunStarted

@@ -23,9 +23,9 @@ from hindcast.app.settings.checks.webshop import require_webshop_data
 from hindcast.app.settings.configuration import Layer, Resolved, merge_recorded, read_file, to_toml
 from hindcast.app.settings.web_tasks import require_sound_groups
 from hindcast.app.system.broker import ensure_broker
+from hindcast.app.system.home import home_folder
 from hindcast.app.system.launch import read_launch
 from hindcast.app.system.processes import read_json, write_json
-from hindcast.app.system.supervisor import home_folder
 from hindcast.core.errors import ForeignLog, HindcastError, SettingsError
 from hindcast.core.settings.schema import Settings
 from hindcast.core.text.nearest import advice

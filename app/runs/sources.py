@@ -6,7 +6,7 @@ from typing import Protocol
 
 from hindcast.app.runs.archive_source import ArchiveSource
 from hindcast.app.runs.runs import RUN_NAME, RunHandle, list_runs, open_run
-from hindcast.app.system.supervisor import home_folder
+from hindcast.app.system.home import home_folder
 from hindcast.core.settings.schema import Settings
 from hindcast.events.archive.errors import ArchiveMissing
 from hindcast.events.archive.manifest import is_archive

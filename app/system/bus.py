@@ -16,10 +16,11 @@ from hindcast.app.runs.runs import RunHandle
 from hindcast.app.runs.selection import choose_run
 from hindcast.app.system.broker import plan_broker
 from hindcast.app.system.broker_disk import BrokerDisk
+from hindcast.app.system.home import home_folder
 from hindcast.app.system.private_home import make_home
 from hindcast.app.system.processes import others_working, report, report_failure, write_json
 from hindcast.app.system.queue_watch import QueueWatch
-from hindcast.app.system.supervisor import Supervisor, home_folder
+from hindcast.app.system.supervisor import Supervisor
 from hindcast.core.errors import HindcastError
 
 BUS_LOCK = "bus.lock"

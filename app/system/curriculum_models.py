@@ -7,7 +7,7 @@ from hindcast.actors.curriculum.feasibility import FeasibilityChecker
 from hindcast.actors.curriculum.first_state_values import Valuer
 from hindcast.actors.curriculum.task_generator import TaskGenerator
 from hindcast.app.runs.runs import RunHandle
-from hindcast.app.system.supervisor import home_folder
+from hindcast.app.system.home import home_folder
 from hindcast.core.rl.combined_state import ORM
 from hindcast.core.rl.replay_filter import PHASED
 from hindcast.core.settings.endpoint import ENDPOINT

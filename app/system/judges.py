@@ -8,7 +8,7 @@ from hindcast.actors.judges.registry import JUDGES, judge_named
 from hindcast.actors.judges.trained_judges import JudgeVersions
 from hindcast.app.runs.sources import Source
 from hindcast.app.settings.checks.trained_models import require_webrl_orm
-from hindcast.app.system.supervisor import home_folder
+from hindcast.app.system.home import home_folder
 from hindcast.core.prompts.webrl_verdict_prompt import WEBRL_ORM
 from hindcast.core.rl.combined_state import ORM
 from hindcast.core.settings.endpoint import ENDPOINT, FUZZY

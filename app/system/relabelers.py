@@ -8,8 +8,8 @@ from typing import Any
 from hindcast.actors.published_versions import PublishedVersions
 from hindcast.actors.relabelers.base import Relabeler
 from hindcast.actors.relabelers.rules import RuleRelabeler
+from hindcast.app.system.home import home_folder
 from hindcast.app.system.judges import MEMORY
-from hindcast.app.system.supervisor import home_folder
 from hindcast.core.errors import SettingsError
 from hindcast.core.settings.endpoint import ENDPOINT
 from hindcast.core.settings.schema import Settings

@@ -13,7 +13,7 @@ from hindcast.actors.environments.store.site import StoreSite
 from hindcast.actors.environments.web.site import WebSite
 from hindcast.actors.environments.webarena.site import WebArenaSite
 from hindcast.actors.environments.webshop.site import webshop_site
-from hindcast.app.system.supervisor import home_folder
+from hindcast.app.system.home import home_folder
 from hindcast.core.settings.schema import Settings
 
 SERVER_S = 20.0

@@ -4,7 +4,7 @@ honcho stops everything when any of its children ends, so a crash must never rea
 again after a back-off. The worker runs in a session of its own. honcho signals whole process groups; without that,
 the browser would die before the actor could record the end of its episodes.
 
-Run as `python -m hindcast.app.system.supervisor ROLE`; honcho names the instance in HONCHO_PROCESS_NAME.
+`python -m hindcast.app.system ROLE` runs it; honcho names the instance in HONCHO_PROCESS_NAME.
 """
 
 import ctypes
@@ -20,9 +20,7 @@ from threading import Thread
 from typing import IO, Protocol
 
 from hindcast.app.system.logs import style_of, tell
-from hindcast.app.system.private_home import restrict_new_files
-from hindcast.app.system.processes import pid_alive, read_json, report
-from hindcast.core.errors import SettingsError
+from hindcast.app.system.processes import pid_alive, report
 
 STOP_AFTER_S = 4.0
 """honcho kills its children 5 s after the first of them has ended."""
@@ -42,10 +40,6 @@ HOPELESS = 2
 """Exit status of a worker that no restart can help: wrong settings, a foreign log, a damaged model."""
 STOPPED = 3
 """Exit status of a worker that was told to stop. By somebody else than its supervisor, it is started again."""
-SHOWN = 200
-"""Characters of an impossible path that a message repeats."""
-OPTIONAL = ("archiver", "relabeler")
-"""Roles that not every run has work for."""
 RENEWED = 256
 """In place of an exit status: its watch asked for another worker."""
 
@@ -237,75 +231,7 @@ def _pass_on(stream: IO[bytes], watch: WorkerWatch) -> None:
             watch.heard(line.decode(errors="replace"))
 
 
-def home_folder() -> Path:
-    """`HINDCAST_HOME`, by default `.hindcast` in the current folder.
-
-    Raises:
-        SettingsError: that is no folder, or its path is not valid UTF-8, which SQLite needs.
-
-    """
-    home = Path(os.environ.get("HINDCAST_HOME") or ".hindcast").absolute()
-    if "\0" in str(home):
-        raise SettingsError("HINDCAST_HOME holds a null character, which no path can")
-    try:
-        str(home).encode()
-    except UnicodeEncodeError:
-        raise SettingsError(
-            f"the path {str(home)!a} is not valid UTF-8. Set HINDCAST_HOME to a folder whose path is."
-        ) from None
-    try:
-        there = home.is_dir()
-    except OSError as error:
-        raise SettingsError(
-            f"{str(home)[:SHOWN]} cannot be a folder: {error.strerror}. Set HINDCAST_HOME to one that can be made."
-        ) from error
-    if there:
-        return home
-    if os.path.lexists(home):
-        what = "a link that leads nowhere" if home.is_symlink() else "a file"
-        raise SettingsError(f"{home} is {what}: HINDCAST_HOME names the folder that runs are kept in")
-    return home
-
-
 def instance_name(name: str, *, machine: str) -> str:
     """What a process is called in the log, `actor.1` by honcho: on a machine that has joined a run, `actor.<machine>-1`."""
     role, _, number = name.partition(".")
     return f"{role}.{machine}-{number}" if machine else name
-
-
-def main() -> int:
-    """Supervise the role named on the command line."""
-    role = sys.argv[1]
-    named = os.environ.get("HONCHO_PROCESS_NAME") or f"{role}.1"
-    name = instance_name(named, machine=os.environ.get(MACHINE, ""))
-    home = home_folder()
-    restrict_new_files(home)
-    folder = home / "processes"
-    if role == "bus":
-        from hindcast.app.system.bus import (
-            run_bus,  # only this role needs the broker's code; the others stay small
-        )
-
-        return run_bus(name, folder)
-    supervisor = Supervisor(
-        name, lambda: (sys.executable, "-P", "-m", "hindcast.app.system.worker", role, name), folder=folder
-    )
-    supervisor.catch_signals()
-    if role in OPTIONAL and not _has_work(supervisor, home, role):
-        supervisor.idle()
-        return 0
-    return supervisor.run()
-
-
-def _has_work(supervisor: Supervisor, home: Path, role: str) -> bool:
-    """Whether the run asks for a role, once the bus has opened it; without, no worker takes up memory."""
-    while not supervisor.is_stopping():
-        ready = read_json(home / "ready.json")
-        if ready is not None and pid_alive(int(ready["bus_pid"])):
-            return role not in ready["idle"]
-        time.sleep(POLL_S)
-    return False
-
-
-if __name__ == "__main__":
-    sys.exit(main())

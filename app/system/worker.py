@@ -11,20 +11,19 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import NoReturn
 
 import structlog
 import uvloop
 
 from hindcast.app.revision import is_code_newer_than
+from hindcast.app.system.home import home_folder
 from hindcast.app.system.logs import configure_logging, current_run, style_of, tell
 from hindcast.app.system.private_home import restrict_new_files
-from hindcast.app.system.processes import pid_alive, read_json, report, report_failure
-from hindcast.app.system.supervisor import HOPELESS, RESTARTS, STOPPED, home_folder
+from hindcast.app.system.processes import report, report_failure
+from hindcast.app.system.supervisor import HOPELESS, RESTARTS, STOPPED
 from hindcast.core.errors import (
     BrokerDenied,
-    BrokerUnreachable,
     BrowserUnavailable,
     CorruptEvent,
     ForeignLog,
@@ -40,8 +39,6 @@ BEGAN = time.time()
 """When this process read its code, in unix seconds."""
 STOP_S = 3.5
 """From SIGTERM to the moment the role is cancelled; its supervisor kills after 4 s."""
-READY_WAIT_S = 150.0
-"""How long a role waits for the bus to open the run."""
 POLL_S = 0.1
 BEYOND_RESTART = (
     BrokerDenied,
@@ -73,24 +70,6 @@ class _Unawaited(ThreadPoolExecutor):
 
 class EndedByItself(HindcastError):
     """A role left its loop without being asked: to be started again."""
-
-
-async def wait_for_bus(home: Path) -> None:
-    """Return once the bus has opened the run.
-
-    Raises:
-        BrokerUnreachable: it has not within `READY_WAIT_S`.
-
-    """
-    began = time.monotonic()
-    while time.monotonic() - began < READY_WAIT_S:
-        ready = read_json(home / "ready.json")
-        if ready is not None and pid_alive(int(ready["bus_pid"])):
-            return
-        await asyncio.sleep(POLL_S)
-    raise BrokerUnreachable(
-        f"the bus has not opened a run in {home} within {READY_WAIT_S:.0f} s. Its own words are in the system's output."
-    )
 
 
 async def work(role: str, name: str, stop: asyncio.Event) -> None:

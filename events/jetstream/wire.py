@@ -6,12 +6,9 @@ else, and everything that looks odd, it leaves to the library. See `HMSG` in the
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
-
-if TYPE_CHECKING:
-    from hindcast.events.jetstream.connection import Connection
 
 Receiver = Callable[[bytes, bytes, bytes, bytes], None]
 """Takes subject, reply subject, content and header block of a message, as they came over the wire."""
@@ -22,10 +19,23 @@ _FIELDS = 5
 """Subject, subscription, reply subject, size of the headers, size in all: as a stream delivers."""
 
 
+class ReceivingConnection(Protocol):
+    """A connection whose receivers take messages past the library."""
+
+    receivers: dict[int, Receiver]
+    """By number of the subscription."""
+    stats: dict[str, int]
+    """The library's counts of messages and bytes."""
+
+    def hand(self, receiver: Receiver, subject: bytes, reply: bytes, content: bytes, headers: bytes) -> None:
+        """Give one message to its receiver."""
+        ...
+
+
 class StreamParser(Parser):
     """The library's parser with a short way for receivers."""
 
-    def __init__(self, connection: "Connection") -> None:
+    def __init__(self, connection: ReceivingConnection) -> None:
         super().__init__(connection)
         self._connection = connection
 

@@ -100,6 +100,6 @@ def _honcho_and_supervisors(starter: int) -> dict[str, int]:
         command = child.cmdline()
         if "honcho" in command:
             found["honcho"] = child.pid
-        elif "hindcast.app.system.supervisor" in command:
+        elif "hindcast.app.system" in command:
             found[f"supervisor of {command[-1]}"] = child.pid
     return found

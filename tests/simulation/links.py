@@ -14,8 +14,7 @@ from hindcast.core.ids import digest_hex
 from hindcast.events.envelope import BlobRef, Record, Stored
 from hindcast.events.jetstream.consumers import BrokerConsumer
 from hindcast.events.log.append_once import Outcome, OutcomeUnknown, append_once
-from hindcast.events.log.memory import Faults, MemoryLog
-from hindcast.events.log.memory_queue import _Lease
+from hindcast.events.log.memory import Faults, MemoryLog, _Lease
 from hindcast.events.log.port import Expectation, LogIdentity
 from hindcast.events.log.work_queue import Delivery, Handle, WorkQueue
 from hindcast.events.subjects import matches

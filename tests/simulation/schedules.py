@@ -53,7 +53,7 @@ QUICK = {
     "hindcast.actors.episodes.actor.HEARTBEAT_S": 3.0,
     "hindcast.actors.queue_worker.FETCH_S": 9.0,
     "hindcast.actors.queue_worker.WORKERS": 2,
-    "hindcast.events.log.memory_queue.ACK_WAIT_S": 8.0,
+    "hindcast.events.log.memory.ACK_WAIT_S": 8.0,
     "hindcast.events.archive.archive_log.POLL_S": 5.0,
     "hindcast.storage.archive.archiver.LINGER_S": 1.0,
     "hindcast.storage.archive.archiver.SETTLE_S": 5.0,

@@ -38,7 +38,7 @@ from hindcast.app.exports.single_episode import episode_as_file
 from hindcast.app.exports.tables import TABLES
 from hindcast.app.exports.writer import Sources, choose, write_export
 from hindcast.app.imports.atif import document_of_trajectory
-from hindcast.app.imports.documents import DocumentError
+from hindcast.app.imports.decoder import DocumentError
 from hindcast.app.runs.archive_source import ArchiveSource
 from hindcast.app.runs.folded_read_model import folded
 from hindcast.core.domain.action import ACTIONS, Action

@@ -10,7 +10,6 @@ import pytest
 from demonstrated_documents import clicks, page, says
 from typer.testing import CliRunner
 
-from hindcast.app.bootstrap import task_sources
 from hindcast.app.cli.demonstrations import app
 from hindcast.app.demonstrations.pending import DemonstratedEpisode
 from hindcast.app.imports.check import check
@@ -19,6 +18,7 @@ from hindcast.app.imports.import_documents import try_out
 from hindcast.app.imports.player import play, request_of
 from hindcast.app.settings.configuration import resolve
 from hindcast.app.system.system import StartFailed, check_home_is_free
+from hindcast.app.system.task_sources import task_sources
 from hindcast.core.domain.arrays import unpack_floats, unpack_ids
 from hindcast.core.grammar.answer_parser import parse_answer
 from hindcast.core.models.folders import policy_folder

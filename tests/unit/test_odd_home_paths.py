@@ -9,7 +9,7 @@ from sqlalchemy.engine import make_url
 from hindcast.app.evaluation.task_selection import settings_file
 from hindcast.app.settings.configuration import read_file, resolve, to_toml
 from hindcast.app.system.broker import ensure_broker
-from hindcast.app.system.supervisor import home_folder
+from hindcast.app.system.home import home_folder
 from hindcast.core.errors import SettingsError
 from hindcast.storage.readmodel.sqlite_address import sqlite_address
 

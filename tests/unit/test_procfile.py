@@ -29,4 +29,4 @@ def test_every_line_starts_its_role_also_from_a_folder_with_a_space(name: str, t
             timeout=120,
             check=True,
         )
-        assert said.stdout == f"-P -m hindcast.app.system.supervisor {role}\n"
+        assert said.stdout == f"-P -m hindcast.app.system {role}\n"

@@ -2,6 +2,7 @@
 
 import ast
 import gc
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,25 @@ def test_every_module_says_what_it_is() -> None:
         if path.read_text().strip() and not ast.get_docstring(parsed(path))
     ]
     assert not silent
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    """Also for the type checker alone: a cycle is a sign that two modules are one, or that a third is missing."""
+    modules = {
+        "hindcast."
+        + path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".").removesuffix(".__init__"): path
+        for folder in OURS
+        for path in sources(folder)
+    }
+    graph = {
+        name: {
+            target
+            for node in ast.walk(parsed(path))
+            if isinstance(node, ast.ImportFrom) and node.module
+            for alias in node.names
+            for target in (f"{node.module}.{alias.name}", node.module)
+            if target in modules and target != name
+        }
+        for name, path in modules.items()
+    }
+    TopologicalSorter(graph).prepare()

@@ -17,7 +17,6 @@ from hindcast.actors.environments.webarena.calls import read_call
 from hindcast.actors.environments.webarena.evaluators import evaluate, questions
 from hindcast.actors.environments.webarena.probes import ProbedPage, stored
 from hindcast.actors.environments.webarena.tasks import WebArenaTasks, goal_of
-from hindcast.app.bootstrap import task_sources
 from hindcast.app.cli import app
 from hindcast.app.settings.checks.webarena import (
     require_accounts,
@@ -25,6 +24,7 @@ from hindcast.app.settings.checks.webarena import (
     require_sound_shared_groups,
 )
 from hindcast.app.settings.configuration import resolve, to_toml
+from hindcast.app.system.task_sources import task_sources
 from hindcast.core.errors import EnvironmentFailed, SettingsError
 from hindcast.core.settings.schema import CurriculumSettings, Settings, SiteSettings
 

@@ -1,16 +1,30 @@
 """What the screens have in common: they ask again and again while they are shown, and say in words what cannot be had."""
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, Protocol, cast
 
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import Static
 
+from hindcast.app.runs.runs import RunHandle
+from hindcast.app.watch.read_model import WatchReadModel
+from hindcast.app.watch.view import RunView
 from hindcast.core.errors import HindcastError
 
-if TYPE_CHECKING:
-    from hindcast.app.watch.screens.terminal import WatchTerminal
+
+class Terminal(Protocol):
+    """What a screen asks of the app that shows it."""
+
+    handle: RunHandle
+    run_name: str
+    interval_s: float
+    """Between two looks."""
+    model: WatchReadModel
+    view: RunView | None
+    """The newest look at the run; None before the first."""
+    caught_up: tuple[int, int]
+    """Events read of those that there were."""
 
 
 class LiveScreen(Screen[None]):
@@ -28,9 +42,9 @@ class LiveScreen(Screen[None]):
         self._asking = False
 
     @property
-    def terminal(self) -> "WatchTerminal":
+    def terminal(self) -> Terminal:
         """The app."""
-        return cast("WatchTerminal", self.app)
+        return cast(Terminal, self.app)
 
     def on_mount(self) -> None:
         """Show something at once, then again every interval."""

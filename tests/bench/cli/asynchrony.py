@@ -12,7 +12,7 @@ from bench.cli.printing import print_comparisons
 from bench.comparison import Comparison, compare
 from hindcast.app.cli.options import Json
 from hindcast.app.cli.output import say
-from hindcast.app.system.supervisor import home_folder
+from hindcast.app.system.home import home_folder
 
 GOAL = 1.5
 

@@ -11,7 +11,7 @@ import uvloop
 from bench.cli.printing import machine, print_comparisons
 from hindcast.app.cli.options import Json
 from hindcast.app.cli.output import print_json, print_text, say
-from hindcast.app.system.supervisor import home_folder
+from hindcast.app.system.home import home_folder
 
 app = typer.Typer()
 

@@ -12,7 +12,7 @@ from bench.cli.printing import machine
 from hindcast.app.cli.options import Json
 from hindcast.app.cli.output import print_json, print_table, print_text, say
 from hindcast.app.settings.configuration import resolve
-from hindcast.app.system.supervisor import home_folder
+from hindcast.app.system.home import home_folder
 from hindcast.core.errors import SettingsError
 
 app = typer.Typer()
@@ -51,7 +51,7 @@ def bench_loop(
     Example: hindcast bench loop --seed 101 --minutes 10
     """
     from bench.loop import run_seed
-    from hindcast.app.bootstrap import task_sources
+    from hindcast.app.system.task_sources import task_sources
 
     settings = resolve(recipe=recipe, overrides=overrides or []).settings
     if not settings.curriculum.families:

@@ -11,8 +11,8 @@ from bench.memory import BLOCKS, Growth, growths, to_csv
 from bench.memory_run import EVERY_S, watch_memory
 from hindcast.app.cli.options import Json
 from hindcast.app.cli.output import print_json, print_table, print_text, say
+from hindcast.app.system.home import home_folder
 from hindcast.app.system.private_home import users_umask
-from hindcast.app.system.supervisor import home_folder
 from hindcast.core.errors import SettingsError
 from hindcast.core.scratch import scratch_folder
 

@@ -10,7 +10,7 @@ import typer
 from bench.cli.printing import machine
 from hindcast.app.cli.options import Json
 from hindcast.app.cli.output import print_json, print_text, say
-from hindcast.app.system.supervisor import home_folder
+from hindcast.app.system.home import home_folder
 from hindcast.core.errors import SettingsError
 
 app = typer.Typer()

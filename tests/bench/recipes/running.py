@@ -15,10 +15,10 @@ from bench.recipes.config import Row, Table, identity
 from bench.recipes.failures import KINDS, failure_kind
 from bench.recipes.results import Result, Results
 from hindcast.actors.environments.base import TaskSource
-from hindcast.app.bootstrap import task_sources
 from hindcast.app.evaluation.evaluation import OutcomeTally, play
 from hindcast.app.revision import code_revision
 from hindcast.app.settings.configuration import resolve
+from hindcast.app.system.task_sources import task_sources
 from hindcast.core.ids import digest_hex
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.rl.statistics import wilson

@@ -1,0 +1,52 @@
+"""A Procfile line: `python -m hindcast.app.system ROLE` supervises one worker of that role."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from hindcast.app.system.home import home_folder
+from hindcast.app.system.private_home import restrict_new_files
+from hindcast.app.system.processes import pid_alive, read_json
+from hindcast.app.system.supervisor import MACHINE, POLL_S, Supervisor, instance_name
+
+OPTIONAL = ("archiver", "relabeler")
+"""Roles that not every run has work for."""
+
+
+def main() -> int:
+    """Supervise the role named on the command line."""
+    role = sys.argv[1]
+    named = os.environ.get("HONCHO_PROCESS_NAME") or f"{role}.1"
+    name = instance_name(named, machine=os.environ.get(MACHINE, ""))
+    home = home_folder()
+    restrict_new_files(home)
+    folder = home / "processes"
+    if role == "bus":
+        from hindcast.app.system.bus import (
+            run_bus,  # only this role needs the broker's code; the others stay small
+        )
+
+        return run_bus(name, folder)
+    supervisor = Supervisor(
+        name, lambda: (sys.executable, "-P", "-m", "hindcast.app.system.worker", role, name), folder=folder
+    )
+    supervisor.catch_signals()
+    if role in OPTIONAL and not _has_work(supervisor, home, role):
+        supervisor.idle()
+        return 0
+    return supervisor.run()
+
+
+def _has_work(supervisor: Supervisor, home: Path, role: str) -> bool:
+    """Whether the run asks for a role, once the bus has opened it; without, no worker takes up memory."""
+    while not supervisor.is_stopping():
+        ready = read_json(home / "ready.json")
+        if ready is not None and pid_alive(int(ready["bus_pid"])):
+            return role not in ready["idle"]
+        time.sleep(POLL_S)
+    return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())
