@@ -4,6 +4,7 @@ The server listens on a free port of loopback and is stopped by its own process 
 """
 
 import asyncio
+import os
 import signal
 import subprocess
 import uuid
@@ -65,6 +66,15 @@ class LiveBroker:
             except subprocess.TimeoutExpired:
                 self.kill()
             self._process = None
+
+
+@pytest.fixture(autouse=True)
+def unchanged_umask() -> Iterator[None]:
+    """A command that runs in this process closes its home by the umask; other tests keep theirs."""
+    before = os.umask(0o022)
+    os.umask(before)
+    yield
+    os.umask(before)
 
 
 @pytest.fixture(scope="session")

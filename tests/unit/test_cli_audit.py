@@ -210,10 +210,6 @@ def test_consumers_and_the_read_model_are_asked_how_far_they_have_read(home: Pat
     ]
 
 
-def emptied(content: bytes) -> bytes:
-    return b""
-
-
 def cut(content: bytes) -> bytes:
     return content[: len(content) // 2]
 
@@ -226,7 +222,7 @@ def inner_pages_lost(content: bytes) -> bytes:
     return content[:4096] + bytes(len(content) - 4096)
 
 
-@pytest.mark.parametrize("damage", [emptied, cut, overwritten, inner_pages_lost])
+@pytest.mark.parametrize("damage", [cut, overwritten, inner_pages_lost])
 def test_a_damaged_read_model_is_named_with_the_command_that_folds_it_again(
     home: Path, damage: Callable[[bytes], bytes]
 ) -> None:
@@ -246,4 +242,15 @@ def test_a_damaged_read_model_is_named_with_the_command_that_folds_it_again(
         assert f"hindcast rebuild {RUN}" in told
     assert "hindcast rebuild" in call("run", "list")[1]
     assert call("rebuild", RUN, "--replace")[0] in (0, 3)
+    assert call("run", "show", RUN) == whole
+
+
+def test_an_emptied_read_model_is_folded_again_when_a_command_asks(home: Path) -> None:
+    def call(*arguments: str) -> tuple[int, str]:
+        result = CliRunner().invoke(app, arguments, env={"HINDCAST_HOME": str(home)})
+        return result.exit_code, result.stdout
+
+    assert call("rebuild", RUN)[0] == 0
+    whole = call("run", "show", RUN)
+    (open_run(RUN, home=home).folder / "readmodel.sqlite").write_bytes(b"")
     assert call("run", "show", RUN) == whole

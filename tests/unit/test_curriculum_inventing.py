@@ -165,8 +165,8 @@ ENDPOINT: list[str] = ["endpoint.base_url=http://h/v1", "endpoint.model=m", "lea
 @pytest.mark.parametrize(
     ("overrides", "why"),
     [
-        ([], "must begin with endpoint or orm"),
-        (["judge.judges=rules,endpoint"], "must begin with endpoint or orm"),
+        ([], "must begin with endpoint, orm or webrl_orm"),
+        (["judge.judges=rules,endpoint"], "must begin with endpoint, orm or webrl_orm"),
         (["judge.judges=endpoint,rules"], "evolution.feasibility = 'rules'"),
     ],
 )

@@ -232,7 +232,7 @@ def test_a_missing_read_model_is_not_made_by_asking(tmp_path: Path) -> None:
 def test_a_damaged_file_is_a_worded_error(tmp_path: Path) -> None:
     (tmp_path / "bad.sqlite").write_bytes(b"this is not a database at all" * 100)
     damaged = ReadModel(f"sqlite:///{tmp_path}/bad.sqlite", run="tale")
-    with pytest.raises(ReadModelUnavailable, match="delete it: it is folded from the log again"):
+    with pytest.raises(ReadModelUnavailable, match="hindcast rebuild tale --replace"):
         damaged.prepare()
     damaged.close()
 
