@@ -53,6 +53,8 @@ def _named_pool(environments: Mapping[str, TaskSource], names: Iterable[str]) ->
             raise SettingsError(
                 f"curriculum.tasks names {name!r}, which is of none of curriculum.environments: {', '.join(environments)}"
             )
+        if not (seed.isascii() and seed.isdecimal()):
+            raise SettingsError(f"curriculum.tasks names {name!r}: a task is written environment/family:seed")
         task = environments[environment].task(kind, int(seed))
         pool.setdefault(family, {})[task.id] = task
     return pool

@@ -187,12 +187,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         logger_factory=factory,
         wrapper_class=structlog.make_filtering_bound_logger("warning"),
     )
-    with suppress(SettingsError):  # the command says what is wrong with its home
-        home = home_folder()
-        restrict_new_files(home)
-        if is_open(home):
-            close_home(home)
     with ending_in_order():
+        with suppress(SettingsError, OSError, RuntimeError):  # the command says what is wrong with its home
+            home = home_folder()
+            restrict_new_files(home)
+            if is_open(home):
+                close_home(home)
         _run(arguments)
 
 

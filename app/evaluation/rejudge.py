@@ -16,7 +16,7 @@ from hindcast.actors.judges.second_opinion import (
 )
 from hindcast.actors.replay.bounded_map import each
 from hindcast.actors.replay.recorded import EpisodeSelection, RecordedEpisode, recorded_episodes
-from hindcast.app.runs.folded_read_model import fold_now
+from hindcast.app.runs.folded_read_model import show_now
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.runs.sources import Source
 from hindcast.core.errors import SettingsError
@@ -104,7 +104,7 @@ async def rejudge(
 
         found = await each(recorded_episodes(log, wanted, steps=False), work, at_once=at_once)
         if save_to is not None and any(saved):
-            await fold_now(save_to, log)
+            await show_now(save_to, log)
     opinions = [opinion for opinion in found if opinion is not None]
     families = sorted({opinion.family for opinion in opinions})
     return RejudgeReport(

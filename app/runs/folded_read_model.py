@@ -17,12 +17,14 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from hashlib import sha256
 from pathlib import Path
 
+import structlog
+
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.runs.sources import Source
 from hindcast.app.system.broker import ensure_broker
 from hindcast.app.system.home import home_folder
 from hindcast.app.system.system_state import is_running
-from hindcast.core.errors import ForeignLog, HindcastError
+from hindcast.core.errors import BrokerUnreachable, ForeignLog, HindcastError
 from hindcast.events.log.port import EventLog
 from hindcast.storage.readmodel.catch_up import fill
 from hindcast.storage.readmodel.database import ReadModel
@@ -31,9 +33,13 @@ from hindcast.storage.readmodel.sqlite_address import sqlite_address
 FOLDER = "folded"
 LOCK_FILE = "readmodel.lock"
 """In a run's folder: held by the process that folds into its read model."""
+OPEN_S = 10.0
+"""How long a command that asks a read model waits for the log to open."""
 LOCK_WAIT_S = 60.0
 """How long another process is waited for. Without the lock two folds refuse each other's batches; neither does harm."""
 POLL_S = 0.1
+
+_log = structlog.get_logger(__name__)
 
 Watching = Callable[[EventLog], EventLog]
 
@@ -52,18 +58,41 @@ def bring_up(
 async def _bring_up(runs: Sequence[RunHandle], watching: Watching) -> dict[str, HindcastError | OSError]:
     failed: dict[str, HindcastError | OSError] = {}
     async with AsyncExitStack() as stack:
-        if len(runs) > 1:  # else a broker would be started and stopped for every single one
+        local = [run for run in runs if not run.settings.log.url]
+        if len(local) > 1:  # else a broker would be started and stopped for every single one
             try:
-                await stack.enter_async_context(ensure_broker(runs[0].home))
+                await stack.enter_async_context(ensure_broker(local[0].home))
             except (HindcastError, OSError) as error:
-                return {run.name: error for run in runs}
+                failed |= {run.name: error for run in local}
+        silent: dict[str, HindcastError | OSError] = {}
         for run in runs:
+            if run.name in failed:
+                continue
+            if known := silent.get(run.settings.log.url):
+                failed[run.name] = known
+                continue
             try:
-                async with run.connect_log() as log:
-                    await fold_now(run, watching(log))
+                await _bring_one_up(run, watching)
+            except BrokerUnreachable as error:
+                failed[run.name] = error
+                if run.settings.log.url:
+                    silent[run.settings.log.url] = error
             except (HindcastError, OSError) as error:
                 failed[run.name] = error
     return failed
+
+
+async def _bring_one_up(run: RunHandle, watching: Watching) -> None:
+    """Fold what one run lacks. Raises BrokerUnreachable where its log does not open within `OPEN_S`."""
+    try:
+        async with asyncio.timeout(OPEN_S) as bound, run.connect_log() as log:
+            bound.reschedule(None)  # the fold itself may take its time
+            await fold_now(run, watching(log))
+    except TimeoutError:
+        raise BrokerUnreachable(
+            f"the broker of run {run.name} ({run.settings.log.url or 'of this home'}) has not answered for {OPEN_S:g} s: "
+            "what was folded before is shown"
+        ) from None
 
 
 async def fold_now(run: RunHandle, log: EventLog) -> None:
@@ -84,6 +113,14 @@ async def fold_now(run: RunHandle, log: EventLog) -> None:
             await fill(log, model, until=last, strict=False, batch_events=run.settings.storage.project_events)
         finally:
             model.close()
+
+
+async def show_now(run: RunHandle, log: EventLog) -> None:
+    """Fold what was just appended; where the read model cannot take it, say so and let the append stand."""
+    try:
+        await fold_now(run, log)
+    except (HindcastError, OSError) as error:
+        _log.warning("it stands in the log; the read model does not show it yet", error=str(error))
 
 
 @asynccontextmanager

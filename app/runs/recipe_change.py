@@ -16,6 +16,7 @@ from hindcast.actors.curriculum.projection import DEMONSTRATION, ONLINE, PAIRING
 from hindcast.actors.curriculum.task_pools import pools, require_demonstrations
 from hindcast.actors.environments.demonstrator import DEMONSTRATORS
 from hindcast.app.runs.runs import RunHandle
+from hindcast.app.settings.checks.names import task_conflicts
 from hindcast.app.settings.configuration import Layer, Resolved, flatten, from_override, merge_recorded
 from hindcast.app.system.task_sources import task_sources
 from hindcast.core.errors import ExpectationFailed, ForeignLog, SettingsError
@@ -179,6 +180,8 @@ def _require_tasks(settings: Settings, *, begun: int, run: str) -> None:
         raise SettingsError(
             f"the tasks of a {PAIRING} run are those that were demonstrated as it began: others cannot be named. Fork it"
         )
+    if wrong := list(task_conflicts(settings)):
+        raise SettingsError("\n".join(wrong))
     pool, demonstrable = pools(task_sources(settings), DEMONSTRATORS.keys(), settings)
     require_demonstrations(pool, demonstrable, settings=settings, begun=begun, run=run)
 

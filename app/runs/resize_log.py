@@ -51,7 +51,7 @@ async def resize_log(handle: RunHandle, max_bytes: int) -> RunHandle:
     layer, _ = read_file(handle.folder / SETTINGS_FILE)
     change = Layer(source="hindcast log resize", values={"log.max_bytes": max_bytes})
     resolved = merge_recorded([layer, change], recipe=handle.recipe)
-    resized = RunHandle(handle.home, handle.name, resolved)
+    resized = RunHandle(handle.home, handle.name, resolved, fork=handle.fork)
     async with resized.connect_log("admin"):  # opening it as its administrator makes the limit hold
         # only now: a limit that the broker refuses would keep the run from ever starting again
         write_settings(handle.folder, resolved)

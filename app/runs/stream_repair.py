@@ -20,6 +20,7 @@ from hindcast.app.system.processes import write_json
 from hindcast.app.system.system import check_home_is_free
 from hindcast.core.errors import CorruptEvent, ForeignLog
 from hindcast.events.catalogue import LogRepaired
+from hindcast.events.jetstream.accounts import QUEUES
 from hindcast.events.jetstream.broker_store import (
     describe_damage,
     describe_stream_damage,
@@ -31,8 +32,6 @@ from hindcast.events.log.port import LogIdentity
 from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.reader import read
 
-QUEUES = ("episodes", "verdicts", "relabels")
-"""Work queues of actors, judge and relabeler."""
 logger = structlog.get_logger(__name__)
 
 

@@ -39,6 +39,8 @@ LOCK_S = 45.0
 """Another command may be starting a broker and then stopping it."""
 POLL_S = 0.05
 GREETING_S = 2.0
+CREATED_WITHIN_S = 2.0
+"""How far two readings of one start time in unix seconds may differ."""
 
 
 class BrokerState(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +53,8 @@ class BrokerState(msgspec.Struct, frozen=True, kw_only=True):
     """Started for a command; the last command that uses it stops it."""
     began: float = 0.0
     """When the process began, by `process_began`: the number alone may have been given to another."""
+    created: float = 0.0
+    """In notes of older versions: when the process began, in unix seconds."""
 
 
 def noted_broker(home: Path) -> BrokerState | None:
@@ -66,8 +70,17 @@ def running_broker(home: Path) -> BrokerState | None:
     state = noted_broker(home)
     if state is None:
         return None
-    same = not state.began or state.began == process_began(state.pid)
-    return state if same and pid_alive(state.pid) else None
+    return state if _is_noted(state) and pid_alive(state.pid) else None
+
+
+def _is_noted(state: BrokerState) -> bool:
+    """Whether the process of that number is the one that was noted, and not a later one."""
+    if state.began:
+        return state.began == process_began(state.pid)
+    try:
+        return abs(float(psutil.Process(state.pid).create_time()) - state.created) < CREATED_WITHIN_S
+    except psutil.Error:
+        return False
 
 
 def note_broker(home: Path, *, port: int, pid: int, passing: bool = False) -> BrokerState:

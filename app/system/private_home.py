@@ -107,7 +107,7 @@ def lasting_token(home: Path, name: str) -> str:
 
 
 def _restrict(place: Path, withheld: int) -> None:
-    with suppress(PermissionError, FileNotFoundError):  # of another user; or removed meanwhile
+    with suppress(OSError):  # of another user, removed meanwhile, or on a disk that is read-only
         mode = place.lstat().st_mode
         if mode & withheld and not stat.S_ISLNK(mode):
             place.chmod(stat.S_IMODE(mode) & ~withheld)

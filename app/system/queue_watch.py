@@ -10,7 +10,6 @@ import threading
 import structlog
 
 from hindcast.app.runs.runs import RunHandle
-from hindcast.core.errors import HindcastError
 from hindcast.events.catalogue import QueueRepaired
 from hindcast.events.jetstream.accounts import QUEUES
 from hindcast.events.jetstream.stream_log import JetStreamLog
@@ -78,8 +77,8 @@ class QueueWatch:
         while not self._stop.wait(self._handle.settings.log.queue_check_s):
             try:
                 asyncio.run(self._look())
-            except HindcastError as error:
-                _log.warning("work queues could not be checked", error=str(error))
+            except Exception as error:  # the thread's boundary: the watch outlives whatever one look meets
+                _log.warning("work queues could not be checked", error=str(error) or type(error).__name__)
 
     async def _look(self) -> None:
         async with self._handle.connect("admin") as connection:

@@ -98,7 +98,9 @@ async def play(broker: LiveBroker, connect_as: Connect, run: str, folder: Path, 
     blobs = BlobStore(folder / "blobs")
     policy = write_tiny_policy(folder / "policy")
     other = blobs.put(encode_weights(tiny_model(policy, seed=OTHER_SEED)))
-    await JetStreamLog.create_or_open(await connect_as(broker, "admin"), run, SETTINGS.log)
+    made = await JetStreamLog.create_or_open(await connect_as(broker, "admin"), run, SETTINGS.log)
+    await made.ensure_queue("episodes", family="request")
+    await made.ensure_queue("verdicts", family="episode_end")
     logs = {
         role: await JetStreamLog.open(await connect_as(broker, role), run, SETTINGS.log)
         for role in ("curriculum", "actor", "judge", "learner", "reader")
@@ -128,7 +130,7 @@ async def play(broker: LiveBroker, connect_as: Connect, run: str, folder: Path, 
                 name="actor.1",
                 log=logs["actor"],
                 publisher=mine,
-                queue=await logs["actor"].open_queue("actors", family="request", dead_letters=mine),
+                queue=await logs["actor"].open_queue("episodes", family="request", dead_letters=mine),
                 engine=engine,
                 host=host,
                 sites={"store": StoreSite(store, TOKEN), "miniwob": MiniwobSite()},
@@ -142,7 +144,7 @@ async def play(broker: LiveBroker, connect_as: Connect, run: str, folder: Path, 
             await run_judge(
                 log=logs["judge"],
                 publisher=mine,
-                queue=await logs["judge"].open_queue("judges", family="episode_end", dead_letters=mine),
+                queue=await logs["judge"].open_queue("verdicts", family="episode_end", dead_letters=mine),
                 settings=SETTINGS,
                 stop=stop,
             )

@@ -48,7 +48,12 @@ def test_a_stopped_benchmark_takes_its_system_along(
     process = subprocess.Popen(
         command_of(benchmark, tmp_path),
         cwd=ROOT,
-        env={**os.environ, "HINDCAST_HOME": str(tmp_path / "home"), "TMPDIR": str(tmp_path)},
+        env={
+            **os.environ,
+            "HINDCAST_HOME": str(tmp_path / "home"),
+            "TMPDIR": str(tmp_path),
+            "PYTHONPATH": str(ROOT / "tests"),
+        },
         start_new_session=True,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

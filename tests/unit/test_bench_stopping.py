@@ -45,7 +45,11 @@ ENDS_S = 120
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
 def test_stopped_while_it_serves_a_site(number: signal.Signals) -> None:
     with subprocess.Popen(
-        [sys.executable, "-c", MEASURING], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", MEASURING],
+        cwd=ROOT / "tests",
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
@@ -59,7 +63,7 @@ def test_stopped_while_it_serves_a_site(number: signal.Signals) -> None:
 def test_what_is_stopped_is_no_measurement_though_nothing_failed() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", IN_PEACE],
-        cwd=ROOT,
+        cwd=ROOT / "tests",
         capture_output=True,
         text=True,
         timeout=ENDS_S,

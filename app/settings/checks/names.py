@@ -38,7 +38,7 @@ def name_conflicts(settings: Settings) -> list[str]:
     """Every name that nothing has, one sentence each, with the nearest name and those there are."""
     return [
         *_environment_conflicts(settings),
-        *_task_conflicts(settings),
+        *task_conflicts(settings),
         *_judge_conflicts(settings),
     ]
 
@@ -56,7 +56,8 @@ def _environment_conflicts(settings: Settings) -> Iterator[str]:
             yield f"curriculum.environments names {name}: set {needed}"
 
 
-def _task_conflicts(settings: Settings) -> Iterator[str]:
+def task_conflicts(settings: Settings) -> Iterator[str]:
+    """Tasks and families of `curriculum` that are not written as such, or that no environment has."""
     curriculum = settings.curriculum
     for task in curriculum.tasks:
         family, _, seed = task.rpartition(":")
