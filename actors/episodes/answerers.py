@@ -21,7 +21,7 @@ from hindcast.actors.telemetry.spans import policy_call
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.observation import Observation
 from hindcast.core.domain.sampling import Sampling
-from hindcast.core.domain.scaffold_step import ScaffoldStep
+from hindcast.core.domain.scaffold_step import Scaffolded
 from hindcast.core.errors import EngineFailed
 from hindcast.core.grammar.answer_form import put_in_form
 from hindcast.core.grammar.answer_parser import format_answer
@@ -50,7 +50,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens before it are the thought that precedes the answer."""
     allowed: bytes = b""
     """The set that each token was drawn from, as `core.grammar.allowed_tokens` packs them; empty: the whole vocabulary each time."""
-    scaffold: ScaffoldStep | None = None
+    scaffold: Scaffolded | None = None
     pictures: tuple[ShownPicture, ...] = ()
     """Those in the prompt."""
 

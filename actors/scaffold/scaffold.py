@@ -11,7 +11,7 @@ from hindcast.actors.scaffold.files import site_states
 from hindcast.actors.scaffold.states import Backup, SiteState, SiteStates, path_of
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.observation import Page
-from hindcast.core.domain.scaffold_step import ScaffoldStep
+from hindcast.core.domain.scaffold_step import Scaffolded
 from hindcast.core.domain.task import Task
 from hindcast.core.grammar.answer_constraints import ActionChoice, Form, forms_of
 from hindcast.core.grammar.answer_parser import Dialect
@@ -25,7 +25,7 @@ class ScaffoldedPage(msgspec.Struct, frozen=True, kw_only=True):
     """Shown before the page; empty: nothing."""
     forms: tuple[Form, ...] | None
     """An answer has one of these; None: any answer goes."""
-    record: ScaffoldStep
+    record: Scaffolded
 
 
 class Scaffold:
@@ -53,7 +53,7 @@ class Scaffold:
         return ScaffoldedPage(
             heading=self._heading(state),
             forms=self._forms(choices, page),
-            record=ScaffoldStep(
+            record=Scaffolded(
                 rules=self._site.rules,
                 state=state.name if state else "",
                 choices=len(choices),

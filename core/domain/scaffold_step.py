@@ -3,7 +3,7 @@
 import msgspec
 
 
-class ScaffoldStep(msgspec.Struct, frozen=True, kw_only=True):
+class Scaffolded(msgspec.Struct, frozen=True, kw_only=True):
     """One step under a scaffold."""
 
     rules: str

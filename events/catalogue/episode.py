@@ -7,7 +7,7 @@ import msgspec
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.evidence import Evidence
 from hindcast.core.domain.sampling import Sampling
-from hindcast.core.domain.scaffold_step import ScaffoldStep
+from hindcast.core.domain.scaffold_step import Scaffolded
 from hindcast.core.domain.screen import Box, Mark
 from hindcast.events.envelope import BlobRef, Fact
 from hindcast.events.registry import fact
@@ -104,7 +104,7 @@ class StepTaken(Fact, frozen=True, kw_only=True):
     act_ms: float
     allowed: bytes = b""
     """The set that each token was drawn from, as `core.grammar.allowed_tokens` packs them; empty: the whole vocabulary each time."""
-    scaffold: ScaffoldStep | None = None
+    scaffold: Scaffolded | None = None
     """What the scaffold made of it; None where there is none for this site."""
     touched: Box | None = None
     """Where the action's element was in the window when it was acted upon; None: it has none, or it could not be seen."""

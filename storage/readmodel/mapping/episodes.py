@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from itertools import groupby
 from struct import unpack
 
-from hindcast.core.domain.scaffold_step import ScaffoldStep
+from hindcast.core.domain.scaffold_step import Scaffolded
 from hindcast.core.domain.task import Task
 from hindcast.events.catalogue import (
     EpisodeAbandoned,
@@ -128,7 +128,7 @@ def _episode_started(recorded: Recorded, fact: EpisodeStarted) -> Iterable[Opera
     return (Put("episodes", (fact.episode,), values, final={"state": TERMINAL}),)
 
 
-def _scaffold_values(scaffold: ScaffoldStep | None) -> Values:
+def _scaffold_values(scaffold: Scaffolded | None) -> Values:
     return {
         "scaffold_state": clean_text(scaffold.state) if scaffold else None,
         "scaffold_choices": small_integer(scaffold.choices) if scaffold else None,
