@@ -13,9 +13,8 @@ from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import BatchPlanned, SamplesSwept
 from hindcast.learner.buffer.records import Episode
 from hindcast.learner.buffer.state import BufferState
-from hindcast.learner.planners import BEFORE, clones_before, planner_due, planners_due
-from hindcast.learner.planners.base import Planner
-from hindcast.learner.planners.pairs import PAIRS, any_demonstrated
+from hindcast.learner.planners import clones_before, planner_due, planners_due
+from hindcast.learner.planners.base import PolicyPlanner
 
 
 def sweep(state: BufferState, settings: Settings) -> list[SamplesSwept]:
@@ -46,7 +45,9 @@ def sweep(state: BufferState, settings: Settings) -> list[SamplesSwept]:
     ]
 
 
-def _why_swept(state: BufferState, episode: Episode, planner: Planner, settings: Settings) -> str | None:
+def _why_swept(
+    state: BufferState, episode: Episode, planner: PolicyPlanner, settings: Settings
+) -> str | None:
     if episode.swept or not episode.ended:
         return None
     if episode.group not in state.groups:
@@ -73,18 +74,8 @@ def plan(state: BufferState, settings: Settings) -> BatchPlanned | None:
 
 def missing(state: BufferState, settings: Settings) -> str:
     """What there is no batch for the want of, in words."""
-    if planner_due(state, settings.learner) is BEFORE and BEFORE.has_all(state, settings):
-        return (
-            f"a demonstration to imitate: all {state.shown} were played, and none that succeeded is left. Fork the run with "
-            "more curriculum.demonstrations or other families"
-        )
-    shown = state.shown >= settings.curriculum.demonstrations
-    if planner_due(state, settings.learner).name == PAIRS and shown and not any_demonstrated(state):
-        return (
-            f"a demonstration to prefer: all {state.shown} were played, and none that succeeded is left, or a fork's parent had "
-            "given them up. Fork the run with more curriculum.demonstrations or other families"
-        )
-    return f"a batch of version {state.version}; {len(state.complete)} groups are complete"
+    lacking = planner_due(state, settings.learner).missing(state, settings)
+    return lacking or f"a batch of version {state.version}; {len(state.complete)} groups are complete"
 
 
 class Minibatch(msgspec.Struct, frozen=True):

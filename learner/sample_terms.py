@@ -12,8 +12,7 @@ from hindcast.core.rl.loss_normalization import EpisodeTokens
 from hindcast.core.settings.schema import LearnerSettings
 from hindcast.events.catalogue import BatchPlanned
 from hindcast.events.catalogue.training import PlannedEpisode
-from hindcast.learner.algorithms import Algorithm
-from hindcast.learner.algorithms.base import EpisodePart, SampleTerms
+from hindcast.learner.algorithms.base import EpisodePart, Loss, SampleTerms
 from hindcast.learner.batch_plan import Minibatch
 from hindcast.learner.buffer.records import Batch, Sample
 
@@ -40,7 +39,7 @@ def sample_terms(
     batch: Batch,
     part: Minibatch,
     *,
-    algorithm: Algorithm,
+    loss: Loss,
     settings: LearnerSettings,
     proximal: LogProbs | None,
     reference: LogProbs | None,
@@ -65,7 +64,7 @@ def sample_terms(
             [planned.advantage] * len(own) if advantages is None else advantages[index - part.first_episode]
         )
         placed += [(sample, planned, advantage) for sample, advantage in zip(own, given, strict=True)]
-    shares, cloning_shares = algorithm.shares(episodes)
+    shares, cloning_shares = loss.shares(episodes)
     proximals, references = iter(proximal or ()), iter(reference or ())
     terms = []
     for (sample, planned, advantage), share, cloning_share in zip(

@@ -25,8 +25,8 @@ from hindcast.core.seeds import derive_seed
 from hindcast.core.settings.schema import LearnerSettings
 from hindcast.events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
 from hindcast.events.envelope import BlobRef
-from hindcast.learner.algorithms import algorithm_for
-from hindcast.learner.algorithms.base import SILENT, SampleLoss, SampleTerms, Weighing
+from hindcast.learner.algorithms import loss_for
+from hindcast.learner.algorithms.base import SampleLoss, SampleTerms, Valuing, Weighing
 from hindcast.learner.auxiliary.critic import CriticTraining
 from hindcast.learner.auxiliary.trainer import MODELS, AuxiliaryTrainer
 from hindcast.learner.batch_plan import Minibatch, minibatches_of
@@ -38,7 +38,6 @@ from hindcast.learner.metrics import sample_report, update_metrics
 from hindcast.learner.policy_models import Policies
 from hindcast.learner.sample_terms import LogProbs, compared_of, inputs_digest, sample_terms
 from hindcast.learner.screenshots import ScreenshotStore
-from hindcast.learner.step_advantages import step_advantages
 from hindcast.learner.trained_model import TrainedModel
 from hindcast.learner.update import MinibatchReport, step_along
 from hindcast.storage.blobs.store import BlobStore
@@ -52,6 +51,11 @@ from hindcast.storage.checkpoints import (
     save_manifest,
     save_shard,
 )
+
+SILENT = SampleLoss(
+    loss=torch.zeros(()), policy=0.0, cloning=0.0, kl=0.0, surprisal=0.0, ratio=0.0, clipped=0, contributing=0
+)
+"""Of a sample that has no part in the loss."""
 
 
 class Interrupted(Exception):
@@ -86,7 +90,7 @@ class Training:
         self._policies = Policies(folder, base, blobs=blobs, settings=settings, ranks=self._ranks)
         self._album = ScreenshotStore(folder, blobs)
         self._stop = stop or Event()
-        self._algorithm = algorithm_for(settings)
+        self._loss = loss_for(settings)
         self._policy = TrainedModel(
             POLICY,
             self._policies.trained(),
@@ -136,8 +140,7 @@ class Training:
             self._model(plan.model).begin(plan, batch)
             return
         self._replays = None if batch.settings.success_replay == "off" else batch.replays
-        algorithm = algorithm_for(batch.settings, plan.algorithm)
-        self._algorithm = algorithm
+        self._loss = loss_for(batch.settings, plan.algorithm)
         self._parts = minibatches_of(plan)
         self._terms = []
         advantages = None if plan.critic_version is None else self._advantages(plan, batch)
@@ -153,7 +156,7 @@ class Training:
                     plan,
                     batch,
                     part,
-                    algorithm=algorithm,
+                    loss=self._loss,
                     settings=batch.settings,
                     proximal=proximal,
                     reference=reference,
@@ -172,7 +175,10 @@ class Training:
         values = dict(zip(distinct, found, strict=True))
         own = iter(values[sample.position] for sample in batch.samples)
         of_episodes = [list(islice(own, planned.samples)) for planned in plan.episodes]
-        return step_advantages(plan.episodes, of_episodes, algorithm=plan.algorithm, settings=batch.settings)
+        assert isinstance(self._loss, Valuing), (
+            f"{plan.algorithm} plans with a critic and takes no advantages from it"
+        )
+        return self._loss.step_advantages(plan.episodes, of_episodes)
 
     def score(self, samples: Sequence[Sample], *, tokens_per_forward: int) -> list[float]:
         """See `Trainer.score`."""
@@ -230,8 +236,8 @@ class Training:
         began = Clocks.now()
         plan, part, terms = self._plan, self._parts[index], self._terms[index]
         weighed: Sequence[SampleTerms] = terms
-        if isinstance(self._algorithm, Weighing):
-            weighed = self._algorithm.weigh(terms, self._now)
+        if isinstance(self._loss, Weighing):
+            weighed = self._loss.weigh(terms, self._now)
         losses = self._backward(weighed)
 
         def account() -> MinibatchReport:
@@ -272,7 +278,7 @@ class Training:
             with arithmetic(self._settings.precision, self._policy.model):
                 found = shared.log_probs(self._policy.model)
             own = {
-                index: self._algorithm.sample_loss(values[terms[index].first :], terms[index])
+                index: self._loss.sample_loss(values[terms[index].first :], terms[index])
                 for index, values in zip(indices, found, strict=True)
             }
             total = torch.stack([loss.loss for loss in own.values()]).sum()

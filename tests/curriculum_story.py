@@ -9,12 +9,13 @@ import msgspec
 from bare_step import bare_step
 
 from hindcast.actors.curriculum.pool import Pool, admitted_pool, configured_pool
-from hindcast.actors.curriculum.projection import CurriculumProjection, episodes_per_batch
+from hindcast.actors.curriculum.projection import CurriculumProjection
 from hindcast.actors.curriculum.requests import next_requests
 from hindcast.actors.environments.base import ResetSemantics
 from hindcast.core.domain.arrays import unpack_ids
 from hindcast.core.domain.evidence import Evidence, Judgment, Outcome
 from hindcast.core.domain.task import Task
+from hindcast.core.rl.algorithm import find_algorithm
 from hindcast.core.rl.combined_state import POLICY
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import (
@@ -109,7 +110,7 @@ class Story:
 
     @property
     def batch(self) -> int:
-        return episodes_per_batch(self.settings.curriculum, self.settings.learner)
+        return find_algorithm(self.settings.learner.algorithm).episodes_per_batch(self.settings)
 
     def tell(self, fact: Fact) -> Recorded:
         position = len(self.history) + 1

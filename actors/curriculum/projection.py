@@ -6,8 +6,8 @@ from hindcast.actors.curriculum.groups import Group, Member
 from hindcast.actors.curriculum.leases import FAMILIES as LEASE_FAMILIES
 from hindcast.actors.curriculum.state import RECENT, CurriculumState, FamilyTally, Tally
 from hindcast.core.rl.advantages import SUCCESS_RESULT, failed_altogether, is_informative
+from hindcast.core.rl.algorithm import traits_of
 from hindcast.core.rl.combined_state import CRITIC, ORM, POLICY
-from hindcast.core.rl.replay_filter import PHASED
 from hindcast.core.rl.staleness import is_stale
 from hindcast.core.settings.schema import CurriculumSettings, LearnerSettings, Settings
 from hindcast.events.catalogue import (
@@ -41,34 +41,8 @@ FAMILIES = LEASE_FAMILIES | {"curriculum", "verdict", "learner", "control"}
 
 ONLINE = "online"
 DEMONSTRATION = "demonstration"
-IMITATING = ("cloning", "sft", "filtered_bc", "self_imitation")
-"""Algorithms that compare nobody with anybody: successes are imitated, and what is old is as good."""
-PAIRING = "dpo"
-"""The algorithm that compares failures with demonstrations: successes teach it nothing."""
-HSL = "hsl"
-"""The algorithm that learns from what episodes achieved: it compares nobody, and failures are as good."""
 DRAIN = "drain"
 """`control.requested`: cancel what nobody has started, request nothing until the run is resumed."""
-
-
-def episodes_per_batch(curriculum: CurriculumSettings, learner: LearnerSettings) -> int:
-    """How many episodes one batch takes at most, the unit of admission.
-
-    Cloning counts its batches in samples and takes successes alone, whole. An episode has at least one sample, so
-    as many episodes as samples always fill a batch; a group more, so that a group can be begun while one is missing. A
-    phase counts its episodes; a group more for the same reason.
-    """
-    if learner.algorithm == "filtered_bc":
-        return learner.filter_episodes + curriculum.group_size
-    if learner.algorithm == PAIRING:
-        return learner.pair_batch + curriculum.group_size
-    if learner.algorithm in IMITATING:
-        return learner.cloning_batch + curriculum.group_size
-    if learner.algorithm in PHASED:
-        return learner.phase_episodes + curriculum.group_size
-    if learner.algorithm == HSL:
-        return learner.hsl_episodes + curriculum.group_size
-    return learner.group_batch * curriculum.group_size
 
 
 class CurriculumProjection:
@@ -78,11 +52,10 @@ class CurriculumProjection:
         """`judge` is the one whose verdicts training uses."""
         self._max_attempts = curriculum.max_attempts
         self._eta = learner.max_staleness
-        self._compares = learner.algorithm not in (*IMITATING, *PHASED, PAIRING, HSL)
-        self._ages = self._compares or learner.algorithm == PAIRING
-        self._useless = {PAIRING: "success"}.get(
-            learner.algorithm, "failure" if learner.algorithm in IMITATING else ""
-        )
+        traits = traits_of(learner.algorithm)
+        self._compares = traits.compares == "groups"
+        self._ages = traits.ages
+        self._useless = traits.useless
         """Outcome of which nothing is learned."""
         self._replays = self._compares and learner.success_replay != "off"
         self._shapes = self._compares and learner.format_penalty > 0

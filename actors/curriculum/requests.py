@@ -15,9 +15,10 @@ from collections.abc import Iterator
 
 from hindcast.actors.curriculum.choice import choose_demonstration, choose_task, drawn_from
 from hindcast.actors.curriculum.pool import Pool
-from hindcast.actors.curriculum.projection import DEMONSTRATION, ONLINE, episodes_per_batch
+from hindcast.actors.curriculum.projection import DEMONSTRATION, ONLINE
 from hindcast.actors.curriculum.state import CurriculumState
 from hindcast.core.domain.task import Task
+from hindcast.core.rl.algorithm import find_algorithm, traits_of
 from hindcast.core.rl.staleness import capacity, room
 from hindcast.core.seeds import derive_id
 from hindcast.core.settings.schema import Settings
@@ -45,7 +46,7 @@ def next_requests(
     wanted = settings.curriculum.demonstrations - state.opened[DEMONSTRATION]
     if wanted > 0:
         return [_demonstration(state, settings, demonstrable, offset) for offset in range(min(free, wanted))]
-    if settings.learner.algorithm == "sft":
+    if not traits_of(settings.learner.algorithm).plays:
         return []  # only demonstrations are learned from
     if state.updates < settings.learner.cloning_updates:
         return []  # what is played now would be too old by the time it can be learned from
@@ -90,7 +91,7 @@ def finished(state: CurriculumState, until_episodes: int | None) -> bool:
 
 
 def _group_admitted(state: CurriculumState, settings: Settings) -> bool:
-    batch = episodes_per_batch(settings.curriculum, settings.learner)
+    batch = find_algorithm(settings.learner.algorithm).episodes_per_batch(settings)
     admission = {
         "eta": settings.learner.max_staleness,
         "version": state.version,

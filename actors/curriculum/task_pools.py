@@ -9,11 +9,11 @@ from hindcast.actors.curriculum.evolution import Evolver
 from hindcast.actors.curriculum.feasibility import FeasibilityChecker
 from hindcast.actors.curriculum.first_state_values import Valuer
 from hindcast.actors.curriculum.pool import Pool, configured_pool, demonstrable_pool
-from hindcast.actors.curriculum.projection import PAIRING
 from hindcast.actors.curriculum.task_generator import TaskGenerator
 from hindcast.actors.environments.base import TaskSource
 from hindcast.actors.environments.web.tasks import ENVIRONMENT as RECORDED
 from hindcast.core.errors import SettingsError
+from hindcast.core.rl.algorithm import traits_of
 from hindcast.core.settings.schema import Settings
 from hindcast.storage.blobs.store import BlobStore
 
@@ -43,7 +43,7 @@ def pools(
     pool = configured_pool(sources, settings.curriculum)
     wanted = settings.curriculum.demonstrations
     shown = demonstrable_pool(pool, demonstrators)
-    if settings.learner.algorithm == PAIRING:
+    if traits_of(settings.learner.algorithm).compares == "pairs":
         # a failure is compared with a demonstration of the same task: nothing else is attempted
         if wanted and not shown:
             raise SettingsError(_nobody_shows(pool, wanted))

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from hindcast.actors.curriculum.projection import DEMONSTRATION, ONLINE, PAIRING
+from hindcast.actors.curriculum.projection import DEMONSTRATION, ONLINE
 from hindcast.actors.curriculum.task_pools import pools, require_demonstrations
 from hindcast.actors.environments.demonstrator import DEMONSTRATORS
 from hindcast.app.runs.runs import RunHandle
@@ -20,6 +20,7 @@ from hindcast.app.settings.checks.names import task_conflicts
 from hindcast.app.settings.configuration import Layer, Resolved, flatten, from_override, merge_recorded
 from hindcast.app.system.task_sources import task_sources
 from hindcast.core.errors import ExpectationFailed, ForeignLog, SettingsError
+from hindcast.core.rl.algorithm import traits_of
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import EpisodeRequested, RecipeChanged, RunForked, RunStarted
 from hindcast.events.codec import decode
@@ -176,9 +177,9 @@ async def _demonstrations_begun(log: EventLog, *, most: int) -> int:
 
 def _require_tasks(settings: Settings, *, begun: int, run: str) -> None:
     """Assert that the curriculum will find its tasks: it would stop at what it cannot. `begun`: demonstrations so far."""
-    if settings.learner.algorithm == PAIRING:
+    if traits_of(settings.learner.algorithm).compares == "pairs":
         raise SettingsError(
-            f"the tasks of a {PAIRING} run are those that were demonstrated as it began: others cannot be named. Fork it"
+            f"the tasks of a {settings.learner.algorithm} run are those that were demonstrated as it began: others cannot be named. Fork it"
         )
     if wrong := list(task_conflicts(settings)):
         raise SettingsError("\n".join(wrong))

@@ -12,6 +12,7 @@ from hindcast.actors.environments.web.files import read_tasks
 from hindcast.actors.environments.web.secrets import require_secrets
 from hindcast.actors.environments.web.tasks import ENVIRONMENT
 from hindcast.core.errors import SettingsError
+from hindcast.core.rl.algorithm import traits_of
 from hindcast.core.settings.schema import Settings
 
 FILE = "web.file"
@@ -89,7 +90,7 @@ def require_sound_groups(settings: Settings) -> None:
     if (
         ENVIRONMENT not in curriculum.environments
         or curriculum.group_size == 1
-        or settings.learner.algorithm == "sft"
+        or not traits_of(settings.learner.algorithm).plays
     ):
         return
     shared = [task for task in tasks_of(settings.web.tasks) if task.shares]

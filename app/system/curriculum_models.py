@@ -8,8 +8,8 @@ from hindcast.actors.curriculum.first_state_values import Valuer
 from hindcast.actors.curriculum.task_generator import TaskGenerator
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.system.home import home_folder
+from hindcast.core.rl.algorithm import traits_of
 from hindcast.core.rl.combined_state import ORM
-from hindcast.core.rl.replay_filter import PHASED
 from hindcast.core.settings.endpoint import ENDPOINT
 from hindcast.core.settings.schema import Settings
 
@@ -40,7 +40,7 @@ def valuer_of(handle: RunHandle) -> Valuer | None:
     """The model that values generated tasks, where the learner trains it; it loads torch."""
     settings = handle.settings
     by_orm = settings.evolution.valued_by == ORM
-    if not settings.evolution.generator or (settings.learner.algorithm not in PHASED and not by_orm):
+    if not settings.evolution.generator or (not traits_of(settings.learner.algorithm).phases and not by_orm):
         return None
     from hindcast.actors.engines.value_models import CriticValuer, OutcomeValuer
     from hindcast.core.models.folders import policy_folder

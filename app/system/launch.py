@@ -8,6 +8,7 @@ import msgspec
 
 from hindcast.app.system.processes import read_json, write_json
 from hindcast.core.errors import SettingsError
+from hindcast.core.rl.algorithm import traits_of
 from hindcast.core.settings.schema import Settings
 from hindcast.core.text.nearest import advice, nearest
 
@@ -62,10 +63,10 @@ def parse_until(texts: list[str]) -> dict[str, float]:
 
 def require_reachable(goals: Mapping[str, float], settings: Settings) -> None:
     """Raise SettingsError where a run never reaches a goal, whatever it does."""
-    if "episodes" in goals and settings.learner.algorithm == "sft":
+    if "episodes" in goals and not traits_of(settings.learner.algorithm).plays:
         raise SettingsError(
-            "--until episodes=N counts what the policy plays, and learner.algorithm = 'sft' plays nothing but "
-            "demonstrations: give --until updates=N or minutes=N"
+            f"--until episodes=N counts what the policy plays, and learner.algorithm = {settings.learner.algorithm!r} plays nothing "
+            "but demonstrations: give --until updates=N or minutes=N"
         )
 
 

@@ -1,15 +1,11 @@
-"""What it is to learn in phases: collect episodes, train a critic on them, then the policy (WebRL, AWR, DigiRL).
+"""Which steps of earlier phases are replayed: those that the actor is neither sure of nor lost on (WebRL, arXiv 2411.02337).
 
-Replay takes the steps of earlier phases that the actor is neither sure of nor lost on (WebRL, arXiv 2411.02337). The
-measure is 1/perplexity of the recorded action under the policy at the phase's start: the geometric mean of its tokens'
+The measure is 1/perplexity of the recorded action under the policy at the phase's start: the geometric mean of its tokens'
 probabilities, in (0, 1].
 """
 
 from collections.abc import Sequence
 from math import exp, fsum
-
-PHASED = frozenset({"webrl", "reinforce", "awr", "digirl"})
-"""Algorithms that learn in phases. What they train on is old by design: nothing is swept for its age, none corrected."""
 
 
 def perplexity(log_probs: Sequence[float]) -> float:

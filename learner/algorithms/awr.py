@@ -4,30 +4,36 @@ log pi is summed over the action's tokens. The weight is bounded as in the autho
 drown the others.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
+
 from math import exp, log
+from typing import TYPE_CHECKING
 
-import torch
+from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits
+from hindcast.learner.algorithms.base import SampleLoss, SampleTerms
+from hindcast.learner.algorithms.steps import StepLoss, step_loss, step_share
+from hindcast.learner.planners.phases import PhasePlanner, check_phases, episodes_per_batch
 
-from hindcast.core.settings.schema import LearnerSettings
-from hindcast.learner.algorithms.base import EpisodePart, SampleLoss, SampleTerms
-from hindcast.learner.algorithms.steps import step_loss, step_share, step_shares
+if TYPE_CHECKING:
+    import torch
 
 LARGEST_WEIGHT = 20.0
 
 
-class Awr:
+class Awr(StepLoss):
     """The loss of advantage-weighted regression."""
 
-    def __init__(self, settings: LearnerSettings) -> None:
-        self._settings = settings
-
-    def shares(self, episodes: Sequence[EpisodePart]) -> tuple[list[float], list[float]]:
-        """See `Algorithm.shares`."""
-        return step_shares(episodes)
-
     def sample_loss(self, log_probs: torch.Tensor, terms: SampleTerms) -> SampleLoss:
-        """See `Algorithm.sample_loss`."""
+        """See `Loss.sample_loss`."""
         weight = exp(min(log(LARGEST_WEIGHT), terms.advantage / self._settings.beta))
         loss = -step_share(terms) * weight * log_probs.sum()
         return step_loss(loss, log_probs, terms, contributes=True)
+
+
+ALGORITHM = Algorithm(
+    traits=AlgorithmTraits(phases=True),
+    episodes_per_batch=episodes_per_batch,
+    planner=PhasePlanner,
+    loss=Awr,
+    check=check_phases,
+)

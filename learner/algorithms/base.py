@@ -1,20 +1,26 @@
-"""What an algorithm is: a loss over single samples whose shares were fixed beforehand.
+"""What a loss is: a sum over single samples whose shares were fixed beforehand.
 
-A sample's loss depends on nothing but its own terms, so samples may be packed into forward passes in any way.
+A sample's loss depends on nothing but its own terms, so samples may be packed into forward passes in any way. Modules of
+algorithms import torch where a loss is computed and not before: see `core.rl.algorithm`.
 """
+
+from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from hindcast.core.rl.importance_weights import TokenCorrection
 from hindcast.core.rl.loss_normalization import EpisodeTokens
-from hindcast.core.settings.schema import LearnerSettings
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue.training import PlannedEpisode
 from hindcast.learner.buffer.records import Sample
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +76,6 @@ class SampleLoss(NamedTuple):
     """Tokens neither left out by the correction nor clipped."""
 
 
-SILENT = SampleLoss(
-    loss=torch.zeros(()), policy=0.0, cloning=0.0, kl=0.0, surprisal=0.0, ratio=0.0, clipped=0, contributing=0
-)
-"""Of a sample that has no part in the loss."""
-
-
 class EpisodePart(NamedTuple):
     """One episode as it stands in a mini-batch."""
 
@@ -93,8 +93,9 @@ CurrentLogProbs = Callable[[Sequence[Sample]], Sequence[NDArray[np.float32]]]
 """Log-probabilities of samples' action tokens, those trained on or not, under the weights an update starts from."""
 
 
-class Algorithm(Protocol):
-    """One way to learn from a batch."""
+@runtime_checkable
+class Loss(Protocol):
+    """The loss of a batch's samples."""
 
     def shares(self, episodes: Sequence[EpisodePart]) -> tuple[list[float], list[float]]:
         """Share of one token of each sample, in order, in the loss and in its cloning term."""
@@ -107,16 +108,42 @@ class Algorithm(Protocol):
 
 @runtime_checkable
 class Weighing(Protocol):
-    """An algorithm whose samples get their weight from the policy as an update starts: how far it prefers one to another."""
+    """A loss whose samples get their weight from the policy as an update starts: how far it prefers one to another."""
 
     def weigh(self, terms: Sequence[SampleTerms], current: CurrentLogProbs) -> Sequence[SampleTerms]:
         """The terms of a mini-batch, in order, with what depends on the weights the update starts from."""
         ...
 
 
-class MakeAlgorithm(Protocol):
-    """A recipe's `learner` section to an algorithm."""
+@runtime_checkable
+class Valuing(Protocol):
+    """A loss whose steps get their advantages from the critic that was trained before."""
 
-    def __call__(self, settings: LearnerSettings) -> Algorithm:
-        """Build it."""
+    def step_advantages(
+        self, planned: Sequence[PlannedEpisode], values: Sequence[Sequence[float]]
+    ) -> list[list[float]]:
+        """One list per planned episode, one advantage per step. `values`: of the states, in the same order."""
         ...
+
+
+def cloning_episodes_per_batch(settings: Settings) -> int:
+    """Of an algorithm that fills `cloning_batch` samples with whole successes: an episode has at least one sample.
+
+    A group more, so that a group can be begun while one is missing.
+    """
+    return settings.learner.cloning_batch + settings.curriculum.group_size
+
+
+def check_demonstrations(settings: Settings) -> list[str]:
+    """What an algorithm needs that learns at demonstrated tasks alone."""
+    name, found = settings.learner.algorithm, []
+    if settings.curriculum.demonstrations == 0:
+        found.append(
+            f"curriculum.demonstrations = 0 leaves learner.algorithm = {name!r} nothing to imitate or to prefer"
+        )
+    if settings.evolution.generator:
+        found.append(
+            f"learner.algorithm = {name!r} learns from demonstrated tasks, and nobody demonstrates those of "
+            f"evolution.generator = {settings.evolution.generator!r}: leave it empty"
+        )
+    return found

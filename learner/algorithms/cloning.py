@@ -6,13 +6,26 @@ over the batch's steps; `loss_mean = "token"` takes one mean over all tokens. Wi
 episodes this is filtered behaviour cloning. No off-policy correction: what is imitated is old by design.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
-import torch
-
+from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits
 from hindcast.core.rl.loss_normalization import EpisodeTokens, loss_shares
 from hindcast.core.settings.schema import LearnerSettings
-from hindcast.learner.algorithms.base import EpisodePart, SampleLoss, SampleTerms
+from hindcast.learner.algorithms.base import (
+    EpisodePart,
+    SampleLoss,
+    SampleTerms,
+    cloning_episodes_per_batch,
+)
+from hindcast.learner.buffer.records import DEMONSTRATION
+from hindcast.learner.planners.cloning import CloningPlanner
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Cloning:
@@ -22,13 +35,13 @@ class Cloning:
         self._settings = settings
 
     def shares(self, episodes: Sequence[EpisodePart]) -> tuple[list[float], list[float]]:
-        """See `Algorithm.shares`: every step counts alike, however long its episode; there is no term beside."""
+        """See `Loss.shares`: every step counts alike, however long its episode; there is no term beside."""
         steps = [EpisodeTokens("", (tokens,)) for episode in episodes for tokens in episode.tokens.tokens]
         shares = loss_shares(self._settings.loss_mean, steps)
         return shares, [0.0] * len(shares)
 
     def sample_loss(self, log_probs: torch.Tensor, terms: SampleTerms) -> SampleLoss:
-        """See `Algorithm.sample_loss`; ratios are reported as 1, since none enters."""
+        """See `Loss.sample_loss`; ratios are reported as 1, since none enters."""
         loss = -terms.share * log_probs.sum()
         surprisal = float(-log_probs.detach().sum())
         return SampleLoss(
@@ -41,3 +54,11 @@ class Cloning:
             clipped=0,
             contributing=len(log_probs),
         )
+
+
+ALGORITHM = Algorithm(
+    traits=AlgorithmTraits(useless="failure", reuses=True, sets_reference=True),
+    episodes_per_batch=cloning_episodes_per_batch,
+    planner=partial(CloningPlanner, origins=frozenset({DEMONSTRATION, "online"})),
+    loss=Cloning,
+)

@@ -6,27 +6,49 @@ arXiv 2403.02502): a demonstration is preferred to the agent's failure at the sa
 log pi of an episode is the sum over all its action tokens, ref the policy after cloning. Samples share no computation, so
 a pair's margin is taken first, without gradient, under the weights the update starts from; then dL = -1/N sum_pairs
 beta sigmoid(-m) (d log pi(w) - d log pi(l)) is a sum over samples with constant coefficients, exactly.
+
+Invariant: every failure stands in one batch at most; a demonstration stands in as many pairs as its task has failures.
 """
+
+from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby, pairwise
 from math import exp, fsum, log1p
+from typing import TYPE_CHECKING
 
-import torch
+from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits
+from hindcast.core.seeds import derive_seed
+from hindcast.core.settings.schema import LearnerSettings, Settings
+from hindcast.events.catalogue import BatchPlanned
+from hindcast.learner.algorithms.base import (
+    CurrentLogProbs,
+    EpisodePart,
+    SampleLoss,
+    SampleTerms,
+    check_demonstrations,
+)
+from hindcast.learner.buffer.group_completion import drop
+from hindcast.learner.buffer.records import DEMONSTRATION, Episode
+from hindcast.learner.buffer.state import BufferState
+from hindcast.learner.planners.base import BatchEntry, PolicyPlanner, as_fact, cut, too_old, why_unusable
 
-from hindcast.core.settings.schema import LearnerSettings
-from hindcast.learner.algorithms.base import CurrentLogProbs, EpisodePart, SampleLoss, SampleTerms
+if TYPE_CHECKING:
+    import torch
+
+PREFERRED, OTHER = 1.0, -1.0
+"""Planned advantages of a pair's two episodes."""
 
 
 class Dpo:
-    """The loss of DPO. A mini-batch is pairs: the preferred episode, then the other (`learner.planners.pairs`)."""
+    """The loss of DPO. A mini-batch is pairs: the preferred episode, then the other (`PairPlanner`)."""
 
     def __init__(self, settings: LearnerSettings) -> None:
         self._beta = settings.dpo_beta
 
     def shares(self, episodes: Sequence[EpisodePart]) -> tuple[list[float], list[float]]:
-        """See `Algorithm.shares`: log-probabilities are summed, pairs averaged."""
+        """See `Loss.shares`: log-probabilities are summed, pairs averaged."""
         shares = [2.0 / len(episodes) for episode in episodes for _ in episode.tokens.tokens]
         return shares, [0.0] * len(shares)
 
@@ -52,7 +74,7 @@ class Dpo:
         return weighed
 
     def sample_loss(self, log_probs: torch.Tensor, terms: SampleTerms) -> SampleLoss:
-        """See `Algorithm.sample_loss`; ratios are reported as 1, since none enters.
+        """See `Loss.sample_loss`; ratios are reported as 1, since none enters.
 
         The value of the loss is that of the pairs; through the sample goes its gradient alone.
         """
@@ -97,3 +119,94 @@ def _sigmoid(value: float) -> float:
 def _softplus(value: float) -> float:
     """log(1 + e^value) = -log sigmoid(-value)."""
     return max(value, 0.0) + log1p(exp(-abs(value)))
+
+
+class PairPlanner(PolicyPlanner):
+    """Plans pairs: a demonstration, then the agent's failure at the same task."""
+
+    def wants(self, origin: str, settings: LearnerSettings) -> bool:
+        """Demonstrations to prefer, and the policy's own episodes to prefer them to."""
+        return origin in ("online", DEMONSTRATION)
+
+    def why_swept(self, state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
+        """`unsuccessful`: a demonstration that failed; `successful`: an episode that did not; `stale`: a failure of too old
+        a policy; `unpaired`: a failure at a task that nobody demonstrated.
+        """
+        if episode.origin == DEMONSTRATION:
+            return "unsuccessful" if episode.outcome == "failure" else why_unusable(state, episode)
+        if too_old(state, episode, settings):
+            return "stale"
+        if episode.outcome == "success":
+            return "successful"
+        if episode.decided and episode.samples and not _demonstrations(state, episode.task):
+            return "unpaired"
+        return why_unusable(state, episode)
+
+    def plan(self, state: BufferState, settings: Settings) -> BatchPlanned | None:
+        """The first `pair_batch` failures by the time of their verdict; of several demonstrations of a task one is drawn."""
+        assert state.started is not None
+        learner, seed = settings.learner, state.started.run_seed
+        failures = [
+            episode
+            for episode in state.episodes.values()
+            if episode.origin == "online" and episode.decided and not episode.succeeded and episode.samples
+        ]
+        failures.sort(key=lambda episode: episode.judged)
+        pairs: list[list[BatchEntry]] = []
+        for failure in failures:
+            shown = _demonstrations(state, failure.task)
+            if not shown:
+                continue
+            best = min(shown, key=lambda one: derive_seed(seed, "pair", failure.id, one.id))
+            pairs.append([BatchEntry(best, best.group, PREFERRED), BatchEntry(failure, failure.group, OTHER)])
+            if len(pairs) == learner.pair_batch:
+                parts = cut(pairs, min(learner.minibatches, len(pairs))) * learner.epochs
+                return as_fact(state, parts, planner=self, reference_version=state.cloned_version)
+        return None
+
+    def use_up(self, state: BufferState, fact: BatchPlanned) -> None:
+        """Failures are used once; demonstrations stay."""
+        for name in dict.fromkeys(one.episode for one in fact.episodes if one.advantage == OTHER):
+            drop(state, state.episodes[name])
+
+    def missing(self, state: BufferState, settings: Settings) -> str:
+        """See `PolicyPlanner.missing`."""
+        if state.shown < settings.curriculum.demonstrations or _any_demonstrated(state):
+            return ""
+        return (
+            f"a demonstration to prefer: all {state.shown} were played, and none that succeeded is left, or a fork's parent had "
+            "given them up. Fork the run with more curriculum.demonstrations or other families"
+        )
+
+
+def _any_demonstrated(state: BufferState) -> bool:
+    """Whether a demonstration that may be preferred is there, or may still come of one under way."""
+    return any(
+        one.origin == DEMONSTRATION
+        and not one.swept
+        and one.gone is None
+        and one.outcome in (None, "success")
+        for one in state.episodes.values()
+    )
+
+
+def _demonstrations(state: BufferState, task: str) -> list[Episode]:
+    """Of a task, successful ones, in the order of their requests."""
+    return [
+        episode
+        for episode in state.episodes.values()
+        if episode.origin == DEMONSTRATION
+        and episode.task == task
+        and episode.decided
+        and episode.succeeded
+        and episode.samples
+    ]
+
+
+ALGORITHM = Algorithm(
+    traits=AlgorithmTraits(compares="pairs", useless="success", ages=True),
+    episodes_per_batch=lambda settings: settings.learner.pair_batch + settings.curriculum.group_size,
+    planner=PairPlanner,
+    loss=Dpo,
+    check=check_demonstrations,
+)

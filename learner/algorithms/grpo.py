@@ -11,13 +11,19 @@ successful steps anchors what the policy can already do, and one on remembered s
 what its groups no longer teach, since all their members succeed.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import torch
-
+from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits
 from hindcast.core.rl.loss_normalization import loss_shares
-from hindcast.core.settings.schema import LearnerSettings
+from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.learner.algorithms.base import EpisodePart, SampleLoss, SampleTerms
+from hindcast.learner.planners.groups import GroupPlanner
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Grpo:
@@ -27,7 +33,7 @@ class Grpo:
         self._settings = settings
 
     def shares(self, episodes: Sequence[EpisodePart]) -> tuple[list[float], list[float]]:
-        """See `Algorithm.shares`: the cloning term is a mean of its own, over the successful episodes."""
+        """See `Loss.shares`: the cloning term is a mean of its own, over the successful episodes."""
         settings = self._settings
         compared = [not episode.rehearsed for episode in episodes]
         imitated = [episode.succeeded and not episode.rehearsed for episode in episodes]
@@ -53,7 +59,9 @@ class Grpo:
         ]
 
     def sample_loss(self, log_probs: torch.Tensor, terms: SampleTerms) -> SampleLoss:
-        """See `Algorithm.sample_loss`."""
+        """See `Loss.sample_loss`."""
+        import torch
+
         settings = self._settings
         low, high = 1 - settings.clip_low, 1 + settings.clip_high
         ratio = torch.exp(log_probs - torch.from_numpy(terms.proximal))
@@ -88,3 +96,21 @@ class Grpo:
                 clipped=int((is_clipped & kept).sum()),
                 contributing=int((kept & ~is_clipped).sum()),
             )
+
+
+def check(settings: Settings) -> list[str]:
+    """A group of one is compared with nobody."""
+    if settings.curriculum.group_size >= 2:
+        return []
+    return [
+        "curriculum.group_size = 1 leaves learner.algorithm = 'grpo' nothing to compare: it needs at least 2"
+    ]
+
+
+ALGORITHM = Algorithm(
+    traits=AlgorithmTraits(compares="groups", group_advantages=True, ages=True),
+    episodes_per_batch=lambda settings: settings.learner.group_batch * settings.curriculum.group_size,
+    planner=GroupPlanner,
+    loss=Grpo,
+    check=check,
+)

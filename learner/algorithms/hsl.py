@@ -6,19 +6,33 @@
 z_t is an action's relevance to the goal I', 1 throughout in a given demonstration; T counts all actions of one, relevant or
 not. log pi(a_t) is the mean over the action's tokens, or their sum (`learner.hsl_tokens`). With `hsl_weighting = "factor"`
 a relabelled demonstration also counts by its weight over the mean weight of those beside it. No off-policy correction.
+
+A batch is due whenever `hsl_episodes` episodes were collected; they are used up by it. Its relabelled demonstrations are
+drawn from the memory of the latest, by weight or uniformly, its given ones uniformly; nothing drawn leaves the memory.
 """
 
 from collections.abc import Sequence
+from random import Random
 
+from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits
+from hindcast.core.rl.hindsight_weights import demonstration_weight, drawn
+from hindcast.core.seeds import derive_seed
+from hindcast.core.settings.schema import LearnerSettings, Settings
+from hindcast.events.catalogue import BatchPlanned
 from hindcast.learner.algorithms.base import EpisodePart
 from hindcast.learner.algorithms.cloning import Cloning
+from hindcast.learner.buffer.group_completion import drop
+from hindcast.learner.buffer.records import DEMONSTRATION, Episode, RelabelledDemonstration
+from hindcast.learner.buffer.relabels import collected
+from hindcast.learner.buffer.state import BufferState
+from hindcast.learner.planners.base import BatchEntry, PolicyPlanner, as_fact, why_unusable
 
 
 class Hsl(Cloning):
     """The loss of hindsight supervised learning: cloning's, with shares of its own."""
 
     def shares(self, episodes: Sequence[EpisodePart]) -> tuple[list[float], list[float]]:
-        """See `Algorithm.shares`."""
+        """See `Loss.shares`."""
         relabelled = sum(episode.step_weights is not None for episode in episodes)
         given = len(episodes) - relabelled
         mixture = self._settings.hsl_mixture
@@ -31,3 +45,122 @@ class Hsl(Cloning):
                 over = len(tokens) * (count if self._settings.hsl_tokens == "mean" else 1)
                 shares.append(part * weight / over)
         return shares, [0.0] * len(shares)
+
+
+class HindsightPlanner(PolicyPlanner):
+    """Plans relabelled demonstrations of the run's own episodes, and given ones."""
+
+    def wants(self, origin: str, settings: LearnerSettings) -> bool:
+        """What is relabelled, and what is demonstrated."""
+        return origin in ("online", DEMONSTRATION)
+
+    def why_swept(self, state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
+        """`unsuccessful`: a demonstration of nothing. An episode of the run's own may fail: it waits for its relabels, unless
+        none can come (`unrelabelled`).
+        """
+        if episode.origin == "online":
+            if episode.unrelabelled:
+                return "unrelabelled"
+            return "undecided" if episode.outcome == "undecided" else None
+        return "unsuccessful" if episode.outcome == "failure" else why_unusable(state, episode)
+
+    def groups_swept(
+        self, state: BufferState, swept: set[str], settings: LearnerSettings
+    ) -> dict[str, list[str]]:
+        """`unachieved`: a batch of episodes is due, and there is nothing to make it of."""
+        due = _due(state, settings)
+        if due and not _memory(state, settings) and not _given(state, settings):
+            return {"unachieved": [episode.id for episode in due]}
+        return {}
+
+    def plan(self, state: BufferState, settings: Settings) -> BatchPlanned | None:
+        """One update's batch."""
+        assert state.started is not None
+        learner = settings.learner
+        due, memory, given = _due(state, learner), _memory(state, learner), _given(state, learner)
+        if not due or not (memory or given):
+            return None
+        seed = derive_seed(state.started.run_seed, "hsl", state.batches)
+        entries = [*_relabelled(memory, learner, Random(seed)), *_demonstrated(given, learner, Random(seed))]
+        return as_fact(state, [entries], planner=self, consumed=[episode.id for episode in due])
+
+    def use_up(self, state: BufferState, fact: BatchPlanned) -> None:
+        """The episodes that were collected for it; what they achieved stays, as long as it is among the latest."""
+        for name in fact.consumed:
+            if name in state.episodes:
+                drop(state, state.episodes[name])
+        del state.hindsight[: -state.settings.learner.hsl_memory]
+
+
+def _due(state: BufferState, learner: LearnerSettings) -> list[Episode]:
+    """The episodes that the next batch uses up; none while there are too few."""
+    found = collected(state)
+    return found[: learner.hsl_episodes] if len(found) >= learner.hsl_episodes else []
+
+
+def _memory(state: BufferState, learner: LearnerSettings) -> list[RelabelledDemonstration]:
+    """What may be drawn: with `hsl_failures_only` nothing of an episode that did what it was asked."""
+    latest = state.hindsight[-learner.hsl_memory :]
+    return [one for one in latest if not (learner.hsl_failures_only and one.episode.succeeded)]
+
+
+def _given(state: BufferState, learner: LearnerSettings) -> list[Episode]:
+    """Demonstrations that may be drawn: none where the relabelled ones have all of the loss."""
+    if learner.hsl_mixture == 1.0:
+        return []
+    return [
+        one
+        for one in state.episodes.values()
+        if one.origin == DEMONSTRATION and one.decided and one.succeeded and one.samples
+    ]
+
+
+def _relabelled(
+    memory: Sequence[RelabelledDemonstration], learner: LearnerSettings, random: Random
+) -> list[BatchEntry]:
+    weights = [demonstration_weight(one.relevance, alpha=learner.hsl_alpha) for one in memory]
+    by_weight = learner.hsl_weighting == "sampling"
+    chosen = drawn(weights if by_weight else [1.0] * len(memory), learner.hsl_batch, random)
+    total = sum(weights[index] for index in chosen)
+    entries = []
+    for index in chosen:
+        one = memory[index]
+        labels = one.relevance if learner.hsl_mask else (1.0,) * len(one.relevance)
+        factor = weights[index] * len(chosen) / total if learner.hsl_weighting == "factor" else 1.0
+        # rounded, so that a library's last bit cannot make another plan of it
+        steps = tuple(round(factor * label, 6) for label in labels)
+        entries.append(
+            BatchEntry(one.episode, one.episode.group, 0.0, relabel=one.relabel, step_weights=steps)
+        )
+    return entries
+
+
+def _demonstrated(given: Sequence[Episode], learner: LearnerSettings, random: Random) -> list[BatchEntry]:
+    return [
+        BatchEntry(given[index], given[index].group, 1.0)
+        for index in drawn([1.0] * len(given), learner.hsl_batch, random)
+    ]
+
+
+def check(settings: Settings) -> list[str]:
+    """Hindsight needs relabels, and prompts that can be written anew."""
+    scaffold, found = settings.scaffold, []
+    if not settings.relabeler.kind:
+        found.append(
+            "relabeler.kind is empty, and learner.algorithm = 'hsl' learns from nothing but relabelled episodes: set it to rules, endpoint or learned"
+        )
+    if scaffold.states and scaffold.shown != "nothing":
+        found.append(
+            f"scaffold.shown = {scaffold.shown!r} puts a heading over pages, and learner.algorithm = 'hsl' learns from prompts "
+            "that are written anew without one: nothing would be relabelled. Set scaffold.shown to nothing"
+        )
+    return found
+
+
+ALGORITHM = Algorithm(
+    traits=AlgorithmTraits(relabels=True, reuses=True, sets_reference=True),
+    episodes_per_batch=lambda settings: settings.learner.hsl_episodes + settings.curriculum.group_size,
+    planner=HindsightPlanner,
+    loss=Hsl,
+    check=check,
+)

@@ -1,30 +1,35 @@
 """REINFORCE on whole actions: L = - mean over steps of A log pi(a), log pi summed over the action's tokens.
 
 With advantages from a critic it is WebRL without its KL constraint (the paper's ablation: the value as a baseline; beta = 0
-would have no gradient at all). With DigiRL's two filters, whose advantages are 1 and 0, it is DigiRL
-(arXiv 2406.11896): cloning of the steps that pass both.
+would have no gradient at all).
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
 
-import torch
+from typing import TYPE_CHECKING
 
-from hindcast.core.settings.schema import LearnerSettings
-from hindcast.learner.algorithms.base import EpisodePart, SampleLoss, SampleTerms
-from hindcast.learner.algorithms.steps import step_loss, step_share, step_shares
+from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits
+from hindcast.learner.algorithms.base import SampleLoss, SampleTerms
+from hindcast.learner.algorithms.steps import StepLoss, step_loss, step_share
+from hindcast.learner.planners.phases import PhasePlanner, check_phases, episodes_per_batch
+
+if TYPE_CHECKING:
+    import torch
 
 
-class Reinforce:
-    """The loss of REINFORCE and of DigiRL."""
-
-    def __init__(self, settings: LearnerSettings) -> None:
-        self._settings = settings
-
-    def shares(self, episodes: Sequence[EpisodePart]) -> tuple[list[float], list[float]]:
-        """See `Algorithm.shares`."""
-        return step_shares(episodes)
+class Reinforce(StepLoss):
+    """The loss of REINFORCE."""
 
     def sample_loss(self, log_probs: torch.Tensor, terms: SampleTerms) -> SampleLoss:
-        """See `Algorithm.sample_loss`."""
+        """See `Loss.sample_loss`."""
         loss = -step_share(terms) * terms.advantage * log_probs.sum()
         return step_loss(loss, log_probs, terms, contributes=terms.advantage != 0)
+
+
+ALGORITHM = Algorithm(
+    traits=AlgorithmTraits(phases=True),
+    episodes_per_batch=episodes_per_batch,
+    planner=PhasePlanner,
+    loss=Reinforce,
+    check=check_phases,
+)

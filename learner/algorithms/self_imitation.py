@@ -4,19 +4,103 @@ imitated again.
     L = -1/N sum_j 1/|a_j| (R - V)_+ sum_t log pi(a_jt)
 
 Without a critic, V is the mean reward of the episode's group: what the policy gets at this task on average.
-`learner.planners.successes` puts (R - V)_+ into the plan. No off-policy correction, as there.
+The planner puts (R - V)_+ into the plan. No off-policy correction, as there.
 """
 
-import torch
+from __future__ import annotations
 
-from hindcast.learner.algorithms.base import SampleLoss, SampleTerms
+from typing import TYPE_CHECKING
+
+from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits
+from hindcast.core.seeds import derive_seed
+from hindcast.core.settings.schema import LearnerSettings, Settings
+from hindcast.events.catalogue import BatchPlanned
+from hindcast.learner.algorithms.base import SampleLoss, SampleTerms, cloning_episodes_per_batch
 from hindcast.learner.algorithms.cloning import Cloning
+from hindcast.learner.buffer.group_completion import drop
+from hindcast.learner.buffer.records import Episode, Group
+from hindcast.learner.buffer.state import BufferState
+from hindcast.learner.planners.base import BatchEntry, PolicyPlanner, as_fact, cut, why_unusable
+
+if TYPE_CHECKING:
+    import torch
 
 
 class SelfImitation(Cloning):
     """The loss of self-imitation: that of cloning, each step times its advantage."""
 
     def sample_loss(self, log_probs: torch.Tensor, terms: SampleTerms) -> SampleLoss:
-        """See `Algorithm.sample_loss`."""
+        """See `Loss.sample_loss`."""
         plain = super().sample_loss(log_probs, terms)
         return plain._replace(loss=terms.advantage * plain.loss, cloning=terms.advantage * plain.cloning)
+
+
+class SuccessPlanner(PolicyPlanner):
+    """Plans the run's own successes at tasks that it does not always win, each in several batches."""
+
+    def wants(self, origin: str, settings: LearnerSettings) -> bool:
+        """The run's own episodes; demonstrations are for the cloning before."""
+        return origin == "online"
+
+    def why_swept(self, state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
+        """`unsuccessful`: (R - V)_+ is 0. Nothing is too old to be imitated."""
+        return "unsuccessful" if episode.outcome == "failure" else why_unusable(state, episode)
+
+    def groups_swept(
+        self, state: BufferState, swept: set[str], settings: LearnerSettings
+    ) -> dict[str, list[str]]:
+        """`agreed`: all members succeeded alike, so none did better than expected."""
+        names = [
+            episode.id
+            for group_id in state.complete
+            for episode, advantage in _better(state, state.groups[group_id])
+            if advantage <= 0 and episode.id not in swept
+        ]
+        return {"agreed": names} if names else {}
+
+    def plan(self, state: BufferState, settings: Settings) -> BatchPlanned | None:
+        """Of complete groups, those used least first, in an order drawn from the run's seed, up to `cloning_batch` steps."""
+        assert state.started is not None
+        seed = state.started.run_seed
+        pool = [
+            (episode, advantage)
+            for group_id in state.complete
+            for episode, advantage in _better(state, state.groups[group_id])
+            if advantage > 0
+        ]
+        pool.sort(key=lambda one: (one[0].uses, derive_seed(seed, "imitated", one[0].uses, one[0].id)))
+        planned: list[list[BatchEntry]] = []
+        samples = 0
+        for episode, advantage in pool:
+            planned.append([BatchEntry(episode, episode.group, advantage)])
+            samples += len(episode.samples)
+            if samples >= settings.learner.cloning_batch:
+                return as_fact(state, cut(planned, settings.learner.minibatches), planner=self)
+        return None
+
+    def use_up(self, state: BufferState, fact: BatchPlanned) -> None:
+        """An episode takes part in up to `cloning_epochs` batches."""
+        for name in dict.fromkeys(planned.episode for planned in fact.episodes):
+            episode = state.episodes[name]
+            episode.uses += 1
+            if episode.uses >= state.settings.learner.cloning_epochs:
+                drop(state, episode)
+
+
+def _better(state: BufferState, group: Group) -> list[tuple[Episode, float]]:
+    """The successes of a complete group and R - V, V being the mean reward over all members that a judge decided."""
+    members = [state.episodes[group.members[index]] for index in sorted(group.members)]
+    rewards = [one.reward for one in members if one.ended and one.outcome in ("success", "failure")]
+    return [
+        (one, one.reward - sum(rewards) / len(rewards))
+        for one in members
+        if one.decided and one.succeeded and one.samples
+    ]
+
+
+ALGORITHM = Algorithm(
+    traits=AlgorithmTraits(useless="failure", reuses=True),
+    episodes_per_batch=cloning_episodes_per_batch,
+    planner=SuccessPlanner,
+    loss=SelfImitation,
+)

@@ -1,22 +1,52 @@
-"""What losses over whole actions have in common: every step counts alike, and log pi of an action sums over its tokens."""
+"""What losses over whole actions have in common, whose advantages come from a critic: every step counts alike, and log pi
+of an action sums over its tokens."""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
-
-import torch
+from typing import TYPE_CHECKING
 
 from hindcast.core.rl.loss_normalization import EpisodeTokens, nested_shares
+from hindcast.core.rl.values import blended_advantages, released_advantages
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.events.catalogue.training import PlannedEpisode
 from hindcast.learner.algorithms.base import EpisodePart, SampleLoss, SampleTerms
 
+if TYPE_CHECKING:
+    import torch
 
-def step_shares(episodes: Sequence[EpisodePart]) -> tuple[list[float], list[float]]:
-    """The mean over the steps that are trained on, however long their episodes; no cloning term beside it."""
-    counts = [
-        counts for episode in episodes for counts in episode.kept or bytes([1] * len(episode.tokens.tokens))
-    ]
-    tokens = [tokens for episode in episodes for tokens in episode.tokens.tokens]
-    steps = [EpisodeTokens("", (one,)) for one, count in zip(tokens, counts, strict=True) if count]
-    shares = iter(nested_shares(steps))
-    return [next(shares) if count else 0.0 for count in counts], [0.0] * len(counts)
+
+class StepLoss:
+    """Base of such losses."""
+
+    def __init__(self, settings: LearnerSettings) -> None:
+        self._settings = settings
+
+    def shares(self, episodes: Sequence[EpisodePart]) -> tuple[list[float], list[float]]:
+        """See `Loss.shares`: the mean over the steps that are trained on, however long their episodes."""
+        counts = [
+            counts
+            for episode in episodes
+            for counts in episode.kept or bytes([1] * len(episode.tokens.tokens))
+        ]
+        tokens = [tokens for episode in episodes for tokens in episode.tokens.tokens]
+        steps = [EpisodeTokens("", (one,)) for one, count in zip(tokens, counts, strict=True) if count]
+        shares = iter(nested_shares(steps))
+        return [next(shares) if count else 0.0 for count in counts], [0.0] * len(counts)
+
+    def step_advantages(
+        self, planned: Sequence[PlannedEpisode], values: Sequence[Sequence[float]]
+    ) -> list[list[float]]:
+        """See `Valuing`: as `learner.advantage` says."""
+        settings = self._settings
+        return [
+            released_advantages(own, one.reward, discount=settings.discount)
+            if settings.advantage == "released"
+            else blended_advantages(
+                own, one.reward, blend=settings.advantage_blend, discount=settings.discount
+            )
+            for one, own in zip(planned, values, strict=True)
+        ]
 
 
 def step_share(terms: SampleTerms) -> float:
@@ -28,6 +58,8 @@ def step_loss(
     loss: torch.Tensor, log_probs: torch.Tensor, terms: SampleTerms, *, contributes: bool
 ) -> SampleLoss:
     """The loss of one step with what there is to tell about it; `log_probs` of its tokens  # [tokens]."""
+    import torch
+
     with torch.no_grad():
         kl = torch.zeros_like(log_probs)
         if terms.reference is not None:

@@ -9,31 +9,31 @@ action, and never beyond |A/r|, so that a step that has got as far as its advant
 A < 0 is chosen, too, which nothing can show, since such steps are left out.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
 
-import torch
+from functools import partial
+from typing import TYPE_CHECKING
 
-from hindcast.core.settings.schema import LearnerSettings
-from hindcast.learner.algorithms.base import EpisodePart, SampleLoss, SampleTerms
-from hindcast.learner.algorithms.steps import step_loss, step_share, step_shares
+from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits
+from hindcast.learner.algorithms.base import SampleLoss, SampleTerms
+from hindcast.learner.algorithms.steps import StepLoss, step_loss, step_share
+from hindcast.learner.planners.phases import PhasePlanner, check_phases, episodes_per_batch
+
+if TYPE_CHECKING:
+    import torch
 
 CONFIDENT = 0.8
 """Geometric mean of the reference's probabilities of an action's tokens from which on it was confident."""
 PLAIN_BETA, CONFIDENT_BETA = 1.0, 5.0
 
 
-class WebRl:
+class WebRl(StepLoss):
     """The actor loss of WebRL."""
 
-    def __init__(self, settings: LearnerSettings) -> None:
-        self._settings = settings
-
-    def shares(self, episodes: Sequence[EpisodePart]) -> tuple[list[float], list[float]]:
-        """See `Algorithm.shares`."""
-        return step_shares(episodes)
-
     def sample_loss(self, log_probs: torch.Tensor, terms: SampleTerms) -> SampleLoss:
-        """See `Algorithm.sample_loss`."""
+        """See `Loss.sample_loss`."""
+        import torch
+
         assert terms.reference is not None, "a phase's plan names the policy at its start"
         ratio = (log_probs - torch.from_numpy(terms.reference)).sum()
         if self._settings.loss == "paper":
@@ -51,3 +51,12 @@ class WebRl:
 def _released_beta(ratio: float, advantage: float, sureness: float) -> float:
     beta = CONFIDENT_BETA if sureness >= CONFIDENT else PLAIN_BETA
     return beta if ratio == 0 or advantage == 0 else min(beta, abs(advantage / ratio))
+
+
+ALGORITHM = Algorithm(
+    traits=AlgorithmTraits(phases=True),
+    episodes_per_batch=episodes_per_batch,
+    planner=partial(PhasePlanner, reference=True),
+    loss=WebRl,
+    check=check_phases,
+)

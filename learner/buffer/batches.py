@@ -7,6 +7,7 @@ import msgspec
 
 from hindcast.core.domain.arrays import unpack_positions
 from hindcast.core.errors import CorruptEvent
+from hindcast.core.rl.algorithm import traits_of
 from hindcast.core.rl.combined_state import ORM, POLICY, RELABELER
 from hindcast.events.catalogue import (
     BatchPlanned,
@@ -20,8 +21,6 @@ from hindcast.learner.buffer.records import Batch, Episode
 from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.buffer.success_replay import count_replays
 from hindcast.learner.planners import planner_of
-from hindcast.learner.planners.cloning import CloningPlanner
-from hindcast.learner.planners.hsl import HindsightPlanner
 
 RELEASED_KEPT = 64
 """A released blob is deleted before the next one is released, so that a crash leaves at most one behind."""
@@ -111,9 +110,7 @@ def take_weights(state: BufferState, fact: WeightsPublished) -> None:
         state.version = fact.version
         state.weights[fact.version] = fact
         state.phase, state.perplexities = [], {}  # both belong to the policy before it
-        if state.plan is not None and isinstance(
-            planner_of(state.plan.algorithm), CloningPlanner | HindsightPlanner
-        ):
+        if state.plan is not None and traits_of(state.plan.algorithm).sets_reference:
             state.cloned_version = fact.version
     else:
         beside = state.beside(fact.model)

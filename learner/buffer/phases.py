@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from hindcast.core.rl.replay_filter import PHASED, in_window
+from hindcast.core.rl.algorithm import traits_of
+from hindcast.core.rl.replay_filter import in_window
 from hindcast.core.seeds import derive_seed
 from hindcast.core.settings.schema import LearnerSettings
 from hindcast.learner.buffer.records import DEMONSTRATION, Episode, Sample
@@ -26,7 +27,7 @@ class ReplayedEpisode(NamedTuple):
 def in_phases(state: BufferState) -> bool:
     """Whether the policy learns in phases now: not while the run still clones, as it may begin with."""
     learner = state.settings.learner
-    return learner.algorithm in PHASED and state.updates >= learner.cloning_updates
+    return traits_of(learner.algorithm).phases and state.updates >= learner.cloning_updates
 
 
 def collected(state: BufferState, learner: LearnerSettings) -> list[Episode]:
@@ -48,7 +49,9 @@ def _is_usable(episode: Episode) -> bool:
 
 def replays_demonstrations(learner: LearnerSettings) -> bool:
     """Whether demonstrations are of use to phases."""
-    return learner.algorithm in PHASED and learner.phase_replay != "off" and learner.phase_demonstrations
+    return (
+        traits_of(learner.algorithm).phases and learner.phase_replay != "off" and learner.phase_demonstrations
+    )
 
 
 def store_demonstration(state: BufferState, episode: Episode) -> None:

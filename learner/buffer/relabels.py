@@ -14,13 +14,11 @@ from dataclasses import replace
 import msgspec
 
 from hindcast.core.errors import CorruptEvent
+from hindcast.core.rl.algorithm import traits_of
 from hindcast.events.catalogue import EpisodeRelabeled
 from hindcast.events.catalogue.verdict import Relabel
 from hindcast.learner.buffer.records import Episode, RelabelledDemonstration, Sample
 from hindcast.learner.buffer.state import BufferState
-
-HSL = "hsl"
-"""`learner.algorithm` of hindsight supervised learning."""
 
 
 def take_relabels(state: BufferState, fact: EpisodeRelabeled) -> None:
@@ -39,7 +37,7 @@ def take_relabels(state: BufferState, fact: EpisodeRelabeled) -> None:
 
 def collect(state: BufferState, episode: Episode, *, position: int) -> None:
     """Take an episode's demonstrations into the memory, if both have spoken about it and hindsight is learned from."""
-    learns = state.settings.learner.algorithm == HSL
+    learns = traits_of(state.settings.learner.algorithm).relabels
     if not learns or episode.id not in state.pending or episode.outcome is None:
         return
     found = state.pending.pop(episode.id)

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel
 
+from hindcast.core.rl.algorithm import BUILT_IN
 from hindcast.events.log.hash_chain import ChainChecker, ChainLink, RollingDigest
 from hindcast.learner.buffer.state import BufferState
 from hindcast.storage.snapshots import SnapshotKind
@@ -21,7 +22,6 @@ RULES = (
     "hindcast.learner.planners.base",
     "hindcast.learner.planners.cloning",
     "hindcast.learner.planners.groups",
-    "hindcast.learner.planners.hsl",
     "hindcast.learner.buffer.relabels",
     "hindcast.core.rl.hindsight_weights",
     "hindcast.learner.planners.phases",
@@ -30,9 +30,11 @@ RULES = (
     "hindcast.learner.auxiliary.reward_model_examples",
     "hindcast.learner.planners.relabeler",
     "hindcast.learner.auxiliary.relabeler_examples",
-    "hindcast.learner.planners.filtered_cloning",
-    "hindcast.learner.planners.pairs",
-    "hindcast.learner.planners.successes",
+    *(f"hindcast.learner.algorithms.{name}" for name in ("base", "steps", *sorted(BUILT_IN))),
+    "hindcast.core.rl.algorithm",
+    "hindcast.core.rl.importance_weights",
+    "hindcast.core.rl.loss_normalization",
+    "hindcast.core.rl.values",
     "hindcast.learner.digests",
     "hindcast.learner.buffer.verdicts",
     "hindcast.learner.buffer.state",

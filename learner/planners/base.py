@@ -1,12 +1,14 @@
-"""What a planner is: which episodes an algorithm wants, which it gives up, and what its next batch is made of.
+"""What a planner is: what the next batch of a model is made of, and of the policy's, which episodes it wants and gives up.
 
 Pure functions of the buffer's state, so that a plan can be computed again from the log alone.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from hindcast.core.domain.arrays import pack_ids, pack_positions
+from hindcast.core.rl.combined_state import POLICY
 from hindcast.core.rl.staleness import is_stale
 from hindcast.core.seeds import derive_seed
 from hindcast.core.settings.schema import LearnerSettings, Settings
@@ -25,20 +27,6 @@ class Planner(Protocol):
     model: str
     """Which model they train."""
 
-    def wants(self, origin: str, settings: LearnerSettings) -> bool:
-        """Whether episodes of this origin may be trained on."""
-        ...
-
-    def why_swept(self, state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
-        """Why an ended episode of a group under way will never be trained on; None: it may be."""
-        ...
-
-    def groups_swept(
-        self, state: BufferState, swept: set[str], settings: LearnerSettings
-    ) -> dict[str, list[str]]:
-        """Episodes of complete groups that teach nothing, by reason; `swept` are given up already."""
-        ...
-
     def plan(self, state: BufferState, settings: Settings) -> BatchPlanned | None:
         """The next batch, or None while there is not enough for one."""
         ...
@@ -48,22 +36,40 @@ class Planner(Protocol):
         ...
 
 
-class GivesNothingUp:
-    """The half of a planner of a model beside the policy: it keeps and gives up none of the policy's episodes."""
+class PolicyPlanner(ABC):
+    """A planner of the policy's batches, which also decides what the buffer keeps for them."""
 
+    model = POLICY
+
+    def __init__(self, name: str) -> None:
+        """`name`: the algorithm's."""
+        self.name = name
+
+    @abstractmethod
     def wants(self, origin: str, settings: LearnerSettings) -> bool:
-        """What is trained on is followed apart, or is the policy's."""
-        return False
+        """Whether episodes of this origin may be trained on."""
 
     def why_swept(self, state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
-        """The policy's planner says."""
-        return None
+        """Why an ended episode of a group under way will never be trained on; None: it may be."""
+        return why_unusable(state, episode)
 
     def groups_swept(
         self, state: BufferState, swept: set[str], settings: LearnerSettings
     ) -> dict[str, list[str]]:
-        """Likewise."""
+        """Episodes of complete groups that teach nothing, by reason; `swept` are given up already."""
         return {}
+
+    @abstractmethod
+    def plan(self, state: BufferState, settings: Settings) -> BatchPlanned | None:
+        """See `Planner`."""
+
+    @abstractmethod
+    def use_up(self, state: BufferState, fact: BatchPlanned) -> None:
+        """See `Planner`."""
+
+    def missing(self, state: BufferState, settings: Settings) -> str:
+        """What no later episode can bring, in words; empty: there may still be a batch."""
+        return ""
 
 
 class BatchEntry(NamedTuple):

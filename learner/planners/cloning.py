@@ -4,23 +4,27 @@ Where nothing but demonstrations is imitated, and all of them are in, a batch sm
 it will ever be: then it is what there is.
 """
 
-from hindcast.core.rl.combined_state import POLICY
 from hindcast.core.seeds import derive_seed
 from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.events.catalogue import BatchPlanned
 from hindcast.learner.buffer.group_completion import drop
 from hindcast.learner.buffer.records import DEMONSTRATION, Episode
 from hindcast.learner.buffer.state import BufferState
-from hindcast.learner.planners.base import BatchEntry, as_fact, clones_before, cut, why_unusable
+from hindcast.learner.planners.base import (
+    BatchEntry,
+    PolicyPlanner,
+    as_fact,
+    clones_before,
+    cut,
+    why_unusable,
+)
 
 
-class CloningPlanner:
-    """See `learner.planners.base.Planner`. Demonstrations alone, or the run's own successes beside them."""
-
-    model = POLICY
+class CloningPlanner(PolicyPlanner):
+    """Imitates demonstrations alone, or the run's own successes as well."""
 
     def __init__(self, name: str, *, origins: frozenset[str]) -> None:
-        self.name = name
+        super().__init__(name)
         self._origins = origins
 
     def wants(self, origin: str, settings: LearnerSettings) -> bool:
@@ -30,12 +34,6 @@ class CloningPlanner:
     def why_swept(self, state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
         """`unsuccessful`: there is nothing to imitate. Nothing is too old for that."""
         return "unsuccessful" if episode.outcome == "failure" else why_unusable(state, episode)
-
-    def groups_swept(
-        self, state: BufferState, swept: set[str], settings: LearnerSettings
-    ) -> dict[str, list[str]]:
-        """Nobody is compared with anybody."""
-        return {}
 
     def plan(self, state: BufferState, settings: Settings) -> BatchPlanned | None:
         """Those used least first, among them in an order drawn from the run's seed, until there are `cloning_batch` steps.
@@ -73,6 +71,15 @@ class CloningPlanner:
                 for episode in state.episodes.values()
                 if episode.origin == DEMONSTRATION
             )
+        )
+
+    def missing(self, state: BufferState, settings: Settings) -> str:
+        """See `PolicyPlanner.missing`."""
+        if not self.has_all(state, settings):
+            return ""
+        return (
+            f"a demonstration to imitate: all {state.shown} were played, and none that succeeded is left. Fork the run with "
+            "more curriculum.demonstrations or other families"
         )
 
     def use_up(self, state: BufferState, fact: BatchPlanned) -> None:

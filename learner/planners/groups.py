@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from hindcast.core.rl.advantages import group_advantages, is_informative
-from hindcast.core.rl.combined_state import POLICY
 from hindcast.core.seeds import derive_seed
 from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.events.catalogue import BatchPlanned
@@ -11,14 +10,19 @@ from hindcast.learner.buffer.group_completion import settle
 from hindcast.learner.buffer.records import Episode
 from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.buffer.success_replay import GroupSlot, compared_as
-from hindcast.learner.planners.base import BatchEntry, as_fact, cut, too_old, trainable, why_unusable
+from hindcast.learner.planners.base import (
+    BatchEntry,
+    PolicyPlanner,
+    as_fact,
+    cut,
+    too_old,
+    trainable,
+    why_unusable,
+)
 
 
-class GroupPlanner:
-    """See `learner.planners.base.Planner`."""
-
-    name = "grpo"
-    model = POLICY
+class GroupPlanner(PolicyPlanner):
+    """Compares the members of each group with each other."""
 
     def wants(self, origin: str, settings: LearnerSettings) -> bool:
         """Only what the policy itself has just played can be compared."""

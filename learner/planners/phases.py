@@ -4,12 +4,12 @@
 
 Both go `epochs` times through the phase's episodes and what is replayed of earlier ones, in mini-batches of whole
 episodes whose order is drawn anew each time. The policy's advantages come from the critic just trained
-(`critic_version`), its KL reference is the policy at the phase's start.
+(`critic_version`); a KL reference is the policy at the phase's start.
 """
 
 from collections.abc import Sequence
 
-from hindcast.core.rl.combined_state import CRITIC, POLICY
+from hindcast.core.rl.combined_state import CRITIC
 from hindcast.core.seeds import derive_seed
 from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.events.catalogue import BatchPlanned
@@ -25,16 +25,16 @@ from hindcast.learner.buffer.phases import (
 )
 from hindcast.learner.buffer.records import DEMONSTRATION, Episode
 from hindcast.learner.buffer.state import BufferState
-from hindcast.learner.planners.base import BatchEntry, GivesNothingUp, as_fact, cut, why_unusable
+from hindcast.learner.planners.base import BatchEntry, PolicyPlanner, as_fact, cut, why_unusable
 
 
-class PhasePlanner:
-    """The policy's part of a phase; see `learner.planners.base.Planner`."""
+class PhasePlanner(PolicyPlanner):
+    """The policy's part of a phase."""
 
-    model = POLICY
-
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, *, reference: bool = False) -> None:
+        """`reference`: whether the loss compares with the policy at the phase's start."""
+        super().__init__(name)
+        self._reference = reference
 
     def wants(self, origin: str, settings: LearnerSettings) -> bool:
         """What the policy has played, and demonstrations where phases replay them."""
@@ -46,12 +46,6 @@ class PhasePlanner:
             return "past" if episode.succeeded else "unsuccessful"
         return why_unusable(state, episode)
 
-    def groups_swept(
-        self, state: BufferState, swept: set[str], settings: LearnerSettings
-    ) -> dict[str, list[str]]:
-        """Nobody is compared with anybody."""
-        return {}
-
     def plan(self, state: BufferState, settings: Settings) -> BatchPlanned | None:
         """The policy's batch of the phase that the critic has been trained on."""
         own, learner = valued(state), settings.learner
@@ -61,7 +55,7 @@ class PhasePlanner:
             state,
             _parts(state, own, learner, replay=True, epochs=learner.epochs),
             planner=self,
-            reference_version=state.version if self.name == "webrl" else None,
+            reference_version=state.version if self._reference else None,
             critic_version=state.beside(CRITIC).version,
         )
 
@@ -74,7 +68,7 @@ class PhasePlanner:
         state.phase = []
 
 
-class CriticPhasePlanner(GivesNothingUp):
+class CriticPhasePlanner:
     """The critic's part of a phase, before the policy's."""
 
     name = CRITIC
@@ -94,6 +88,21 @@ class CriticPhasePlanner(GivesNothingUp):
     def use_up(self, state: BufferState, fact: BatchPlanned) -> None:
         """The policy comes next, on the same episodes."""
         state.phase = list(dict.fromkeys(one.episode for one in fact.episodes if one.kept is None))
+
+
+def episodes_per_batch(settings: Settings) -> int:
+    """A phase, and a group more, so that a group can be begun while one episode is missing."""
+    return settings.learner.phase_episodes + settings.curriculum.group_size
+
+
+def check_phases(settings: Settings) -> list[str]:
+    """What an algorithm that learns in phases needs of the settings."""
+    if settings.learner.phase_episodes:
+        return []
+    return [
+        f"learner.phase_episodes = 0 leaves learner.algorithm = {settings.learner.algorithm!r} without a phase to train on: say "
+        "how many episodes fill one"
+    ]
 
 
 def _parts(

@@ -6,10 +6,10 @@ from hindcast.core.rl.combined_state import RELABELER
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import BatchPlanned
 from hindcast.learner.buffer.state import BufferState
-from hindcast.learner.planners.base import BatchEntry, GivesNothingUp, as_fact, in_turn
+from hindcast.learner.planners.base import BatchEntry, as_fact, in_turn
 
 
-class RelabelerPlanner(GivesNothingUp):
+class RelabelerPlanner:
     """See `learner.planners.base.Planner`."""
 
     name = RELABELER

@@ -6,10 +6,10 @@ from hindcast.core.rl.combined_state import ORM
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import BatchPlanned
 from hindcast.learner.buffer.state import BufferState
-from hindcast.learner.planners.base import BatchEntry, GivesNothingUp, as_fact, in_turn
+from hindcast.learner.planners.base import BatchEntry, as_fact, in_turn
 
 
-class RewardModelPlanner(GivesNothingUp):
+class RewardModelPlanner:
     """See `learner.planners.base.Planner`."""
 
     name = ORM

@@ -6,9 +6,6 @@ from hindcast.storage.audit.check import Check
 from hindcast.storage.audit.decoder import Event
 from hindcast.storage.audit.episodes import Episodes
 
-PAIRING = "dpo"
-"""`batch.planned.algorithm` of such plans."""
-
 
 def check_pairs(check: Check, event: Event, episodes: Episodes) -> None:
     """All pairs of one `batch.planned`."""

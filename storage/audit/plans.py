@@ -8,7 +8,9 @@ from itertools import pairwise
 from struct import unpack
 from typing import Any
 
+from hindcast.core.errors import SettingsError
 from hindcast.core.rl.advantages import EPSILON, Deviation, group_advantages
+from hindcast.core.rl.algorithm import AlgorithmTraits, traits_of
 from hindcast.core.rl.combined_state import ORM, POLICY, RELABELER
 from hindcast.storage.audit.check import Check
 from hindcast.storage.audit.decoder import Event
@@ -16,7 +18,7 @@ from hindcast.storage.audit.defects import ALTERED, Findings
 from hindcast.storage.audit.digests import Digests
 from hindcast.storage.audit.episodes import Episode, Episodes
 from hindcast.storage.audit.ledger import Ledger
-from hindcast.storage.audit.pairs import PAIRING, check_pairs
+from hindcast.storage.audit.pairs import check_pairs
 from hindcast.storage.audit.policies import Policies
 from hindcast.storage.audit.relabels import Relabels
 from hindcast.storage.audit.replays import check_format_terms, check_replays
@@ -24,12 +26,8 @@ from hindcast.storage.audit.replays import check_format_terms, check_replays
 POSITION_BYTES = 8
 DIGEST_BYTES = 8
 INT32_BYTES = 4
-IMITATING = ("cloning", "sft", "self_imitation", "hsl")
-"""Algorithms that train on an episode in several batches, so that none of them uses it up."""
 READ_IN = {ORM: "episode.judged", RELABELER: "episode.relabeled"}
 """Where it stands what a model read that reads whole episodes."""
-COMPARING = "grpo"
-"""Algorithm whose advantages follow from the rewards of a group alone."""
 
 
 class Plans(Check):
@@ -98,12 +96,24 @@ class Plans(Check):
         self._check_samples(event, fact)
         check_replays(self, event, self._episodes)
         check_format_terms(self, event, self._episodes)
-        self._check_use(event, fact)
-        if fact["algorithm"] == COMPARING:
+        traits = self._traits(event, fact)
+        self._check_use(event, fact, traits)
+        if traits.group_advantages:
             self._check_advantages(event, fact)
-        if fact["algorithm"] == PAIRING:
+        if traits.compares == "pairs":
             check_pairs(self, event, self._episodes)
         return sizes
+
+    def _traits(self, event: Event, fact: dict[str, Any]) -> AlgorithmTraits:
+        """Of the algorithm that planned. Of one that is not known here, or of the critic's: nothing is used up."""
+        if fact.get("model", POLICY) == POLICY:
+            try:
+                return traits_of(fact["algorithm"])
+            except SettingsError as error:
+                self.defect(
+                    event, "what its algorithm may plan is not known here", str(error), fact["algorithm"]
+                )
+        return AlgorithmTraits(reuses=True)
 
     def _check_as_of(self, event: Event, as_of: int, *, rests_on: int) -> None:
         """Nothing of the learner's own stands between what a decision rests on and the decision."""
@@ -200,7 +210,7 @@ class Plans(Check):
         if known and (episode is None or self._ledger.episode_of(position) != episode.number):
             self.defect(event, f"it trains on position {position}, which is no step of {name}")
 
-    def _check_use(self, event: Event, fact: dict[str, Any]) -> None:
+    def _check_use(self, event: Event, fact: dict[str, Any], traits: AlgorithmTraits) -> None:
         own = Counter(
             planned["episode"]
             for planned in fact["episodes"]
@@ -222,8 +232,8 @@ class Plans(Check):
             if episode.uses or episode.swept_at:
                 where = f"swept at {episode.swept_at}" if episode.swept_at else "trained before"
                 self.defect(event, f"it trains on {name}, which was used up", "", where)
-            shown = fact["algorithm"] == PAIRING and episode.origin == "demonstration"
-            episode.uses += not (shown or fact["algorithm"] in IMITATING)
+            shown = traits.compares == "pairs" and episode.origin == "demonstration"
+            episode.uses += not (shown or traits.reuses)
         for name in fact["consumed"]:
             self._use_up(event, name)
 

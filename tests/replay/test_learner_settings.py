@@ -11,7 +11,7 @@ from test_hindsight import relabelled
 from test_learner_loop import Killed, Watched, die
 from training_story import LEARNER, Bench, Member, Told, bench, events_of, learn, tell
 
-from hindcast.core.rl.replay_filter import PHASED
+from hindcast.core.rl.algorithm import traits_of
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import UpdateApplied, WaitExceeded
 from hindcast.events.registry import BY_CLASS
@@ -79,7 +79,7 @@ def drawn_settings(random: Random, algorithm: str) -> Settings:
         "orm_epochs": of(1, 2),
         "orm_held_out": of(0.0, 0.25),
     }
-    if algorithm in PHASED:
+    if traits_of(algorithm).phases:
         learner |= {
             "phase_episodes": of(2, 4),
             "phase_replay": replay,
@@ -165,7 +165,7 @@ async def play(seed: int, algorithm: str, folder: Path) -> int:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 async def test_whatever_is_set_it_trains_goes_on_and_verifies(tmp_path: Path, algorithm: str) -> None:
     updates = 0
-    for seed in range(SEEDS_PHASED if algorithm in PHASED else SEEDS):
+    for seed in range(SEEDS_PHASED if traits_of(algorithm).phases else SEEDS):
         try:
             updates += await play(seed, algorithm, tmp_path / str(seed))
         except Exception as error:

@@ -15,12 +15,12 @@ from hindcast.core.rl.hindsight_weights import demonstration_weight, drawn
 from hindcast.core.rl.loss_normalization import EpisodeTokens
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import BatchPlanned, RunStarted
-from hindcast.learner.algorithms import algorithm_for
+from hindcast.learner.algorithms import loss_for
 from hindcast.learner.algorithms.base import EpisodePart
 from hindcast.learner.batch_plan import plan, sweep
 from hindcast.learner.buffer.records import Episode, RelabelledDemonstration, Sample
 from hindcast.learner.buffer.state import BufferState
-from hindcast.learner.planners import PLANNERS
+from hindcast.learner.planners import policy_planner
 from hindcast.learner.sample_terms import SampleTerms
 
 LABELS = st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=8).filter(any)
@@ -31,7 +31,7 @@ def part(*tokens: int, weights: tuple[float, ...] | None = None) -> EpisodePart:
 
 
 def shares(*parts: EpisodePart, **learner: object) -> list[float]:
-    found, beside = algorithm_for(settings_with(algorithm="hsl", **learner).learner).shares(parts)
+    found, beside = loss_for(settings_with(algorithm="hsl", **learner).learner).shares(parts)
     assert set(beside) == {0.0}
     return found
 
@@ -214,5 +214,5 @@ def test_only_the_latest_are_drawn_from_and_the_oldest_are_let_go_of_once_a_batc
     assert sorted(one.episode for one in fact.episodes) == sorted(latest)
     assert len(state.hindsight) == told, "nothing leaves before the plan stands in the log"
     assert fact.consumed == ("ep_due",)
-    PLANNERS["hsl"].use_up(state, fact)
+    policy_planner("hsl").use_up(state, fact)
     assert [one.episode.id for one in state.hindsight] == latest

@@ -14,12 +14,12 @@ from training_story import settings_with
 from hindcast.core.domain.arrays import pack_ids
 from hindcast.core.models.policy import load_policy
 from hindcast.core.rl.loss_normalization import EpisodeTokens
-from hindcast.learner.algorithms import algorithm_for
+from hindcast.learner.algorithms import loss_for
 from hindcast.learner.algorithms.base import EpisodePart, SampleTerms
 from hindcast.learner.algorithms.dpo import Dpo
+from hindcast.learner.algorithms.filtered_bc import best_of
 from hindcast.learner.buffer.records import Episode, Sample
 from hindcast.learner.forward_passes import forward_passes
-from hindcast.learner.planners.filtered_cloning import best_of
 
 BETA = 0.5
 
@@ -132,7 +132,7 @@ def test_value_and_gradient_are_those_of_the_formula_itself(tmp_path: Path) -> N
 
 
 def test_self_imitation_by_hand() -> None:
-    algorithm = algorithm_for(settings_with(algorithm="self_imitation").learner)
+    algorithm = loss_for(settings_with(algorithm="self_imitation").learner)
     log_probs = torch.log(torch.tensor([0.25, 0.5])).requires_grad_()
     found = algorithm.sample_loss(
         log_probs, terms(advantage=0.75, behaviour=[1.0, 1.0], proximal=[1.0, 1.0], share=0.1)

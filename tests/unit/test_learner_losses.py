@@ -11,7 +11,7 @@ from training_story import settings_with
 from hindcast.core.domain.arrays import pack_floats, pack_ids
 from hindcast.core.rl.importance_weights import CorrectionKind, correct
 from hindcast.core.rl.loss_normalization import EpisodeTokens
-from hindcast.learner.algorithms import algorithm_for
+from hindcast.learner.algorithms import loss_for
 from hindcast.learner.algorithms.base import EpisodePart, SampleLoss, SampleTerms
 from hindcast.learner.buffer.records import Sample
 
@@ -57,7 +57,7 @@ def loss_of(policy: list[float], given: SampleTerms, **learner: Any) -> tuple[Sa
     """The loss at these probabilities, and its gradient with respect to their logarithms."""
     log_probs = torch.log(torch.tensor(policy)).requires_grad_()
     settings = settings_with(clip_low=0.2, clip_high=0.3, **learner).learner
-    found = algorithm_for(settings).sample_loss(log_probs, given)
+    found = loss_for(settings).sample_loss(log_probs, given)
     found.loss.backward()  # type: ignore[no-untyped-call]
     assert log_probs.grad is not None
     return found._replace(loss=found.loss.detach()), log_probs.grad.tolist()
@@ -122,16 +122,16 @@ def parts() -> list[EpisodePart]:
 
 
 def test_the_cloning_term_is_a_mean_over_the_successful_episodes_alone() -> None:
-    _, cloning = algorithm_for(settings_with(cloning_coefficient=0.5).learner).shares(parts())
+    _, cloning = loss_for(settings_with(cloning_coefficient=0.5).learner).shares(parts())
     # successes: one of group g, one of group h: 1/(2*1*2*2), 1/(2*1*2*4), 1/(2*1*1*1)
     assert cloning == pytest.approx([0.5 / 8, 0.5 / 16, 0.0, 0.5 / 2])
-    assert algorithm_for(settings_with().learner).shares(parts())[1] == [0.0] * 4
+    assert loss_for(settings_with().learner).shares(parts())[1] == [0.0] * 4
 
 
 def test_cloning_gives_every_step_the_same_share_or_every_token() -> None:
-    steps, _ = algorithm_for(settings_with(algorithm="cloning").learner).shares(parts())
+    steps, _ = loss_for(settings_with(algorithm="cloning").learner).shares(parts())
     assert steps == pytest.approx([1 / 8, 1 / 16, 1 / 12, 1 / 4])
-    tokens, _ = algorithm_for(settings_with(algorithm="cloning", loss_mean="token").learner).shares(parts())
+    tokens, _ = loss_for(settings_with(algorithm="cloning", loss_mean="token").learner).shares(parts())
     assert tokens == pytest.approx([1 / 10] * 4)
 
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from hindcast.core.errors import SettingsError
+from hindcast.core.rl.algorithm import find_algorithm
 from hindcast.core.settings.changes import merge
 from hindcast.core.settings.schema import Settings
-from hindcast.learner.algorithms import ALGORITHMS
 from hindcast.learner.numerics import configure, differences, fingerprint, processor
 from hindcast.learner.recipes import DEFAULT, load_recipe, recipe_names
 
@@ -19,7 +19,7 @@ from hindcast.learner.recipes import DEFAULT, load_recipe, recipe_names
 @pytest.mark.parametrize("name", recipe_names())
 def test_a_recipe_holds_only_settings_there_are(name: str) -> None:
     settings = Settings.model_validate(load_recipe(name))
-    assert settings.learner.algorithm in ALGORITHMS
+    assert find_algorithm(settings.learner.algorithm).check(settings) == []
 
 
 def test_the_default_recipe_waits_for_groups_that_differ_and_anchors_the_policy() -> None:

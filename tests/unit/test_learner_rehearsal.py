@@ -24,7 +24,7 @@ from hindcast.core.rl.loss_normalization import EpisodeTokens
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import BatchPlanned, SamplesSwept, UpdateApplied
 from hindcast.events.log.memory import MemoryLog
-from hindcast.learner.algorithms import algorithm_for
+from hindcast.learner.algorithms import loss_for
 from hindcast.learner.algorithms.base import EpisodePart
 from hindcast.learner.batch_plan import plan, sweep
 from hindcast.learner.verify.verify import verify
@@ -114,7 +114,7 @@ def test_rehearsed_episodes_move_no_share_of_those_that_are_compared() -> None:
         EpisodePart(EpisodeTokens("g", (3,)), succeeded=False),
     ]
     old = EpisodePart(EpisodeTokens("h", (5, 2)), succeeded=True, rehearsed=True)
-    algorithm = algorithm_for(settings_with(cloning_coefficient=0.3, rehearsal_coefficient=0.5).learner)
+    algorithm = loss_for(settings_with(cloning_coefficient=0.3, rehearsal_coefficient=0.5).learner)
     shares, cloning = algorithm.shares(compared)
     with_old, cloning_with_old = algorithm.shares([*compared, old])
     assert with_old == pytest.approx([*shares, 0.0, 0.0])

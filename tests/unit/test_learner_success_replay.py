@@ -39,7 +39,7 @@ from hindcast.events.catalogue import (
 )
 from hindcast.events.catalogue.training import PlannedEpisode
 from hindcast.events.log.memory import MemoryLog
-from hindcast.learner.algorithms import algorithm_for
+from hindcast.learner.algorithms import loss_for
 from hindcast.learner.batch_plan import minibatches_of, plan, sweep
 from hindcast.learner.buffer.snapshots import LEARNER, FoldedLog
 from hindcast.learner.sample_terms import sample_terms
@@ -285,7 +285,7 @@ async def test_a_replay_is_corrected_by_its_own_log_probabilities_or_begins_at_r
         made,
         batch,
         minibatches_of(made)[0],
-        algorithm=algorithm_for(batch.settings),
+        loss=loss_for(batch.settings),
         settings=batch.settings,
         proximal=proximal,
         reference=None,

@@ -11,10 +11,10 @@ from test_learner_losses import loss_of, terms
 from training_story import settings_with
 
 from hindcast.core.rl.loss_normalization import EpisodeTokens
+from hindcast.core.settings.schema import LearnerSettings
 from hindcast.events.catalogue.training import PlannedEpisode
-from hindcast.learner.algorithms import algorithm_for
-from hindcast.learner.algorithms.base import EpisodePart
-from hindcast.learner.step_advantages import step_advantages
+from hindcast.learner.algorithms import loss_for
+from hindcast.learner.algorithms.base import EpisodePart, Valuing
 
 WEBRL = {"algorithm": "webrl", "beta": 0.5}
 RELEASED = {"algorithm": "webrl", "loss": "released"}
@@ -119,9 +119,7 @@ def test_every_step_that_is_trained_on_counts_alike(algorithm: str) -> None:
         EpisodePart(EpisodeTokens("g", (2, 4)), succeeded=True),
         EpisodePart(EpisodeTokens("h", (3, 5, 1)), succeeded=True, kept=bytes([0, 1, 0])),
     ]
-    shares, cloning = algorithm_for(settings_with(algorithm=algorithm, phase_episodes=1).learner).shares(
-        episodes
-    )
+    shares, cloning = loss_for(settings_with(algorithm=algorithm, phase_episodes=1).learner).shares(episodes)
     assert shares == pytest.approx([1 / 6, 1 / 12, 0, 1 / 15, 0])
     assert cloning == [0.0] * 5
 
@@ -130,12 +128,20 @@ def planned(name: str, reward: float, samples: int) -> PlannedEpisode:
     return PlannedEpisode(episode=name, group=name, reward=reward, advantage=0.0, samples=samples)
 
 
+def advantages(
+    settings: LearnerSettings, episodes: list[PlannedEpisode], values: list[list[float]]
+) -> list[list[float]]:
+    loss = loss_for(settings)
+    assert isinstance(loss, Valuing)
+    return loss.step_advantages(episodes, values)
+
+
 def test_digirl_keeps_steps_with_progress_of_the_episodes_that_surprise() -> None:
     episodes = [planned("a", 1.0, 2), planned("b", 0.0, 2), planned("c", 1.0, 1), planned("a", 1.0, 2)]
     values = [[0.2, 0.9], [0.1, 0.9], [0.9], [0.2, 0.9]]
     settings = settings_with(algorithm="digirl", episode_share=0.3, discount=0.9).learner
     # gains .8, -.1, .1: the top 30 % is a alone, each time that it stands in the batch
-    assert step_advantages(episodes, values, algorithm="digirl", settings=settings) == [
+    assert advantages(settings, episodes, values) == [
         [1.0, 1.0],
         [0.0, 0.0],
         [0.0],
@@ -146,8 +152,6 @@ def test_digirl_keeps_steps_with_progress_of_the_episodes_that_surprise() -> Non
 def test_the_setting_chooses_between_the_papers_advantage_and_the_released_one() -> None:
     episodes, values = [planned("a", 1.0, 2)], [[0.5, 0.8]]
     paper = settings_with(algorithm="webrl").learner
-    assert step_advantages(episodes, values, algorithm="webrl", settings=paper) == [
-        pytest.approx([0.5 * 0.3 + 0.5 * 0.5, 0.2])
-    ]
+    assert advantages(paper, episodes, values) == [pytest.approx([0.5 * 0.3 + 0.5 * 0.5, 0.2])]
     released = settings_with(algorithm="webrl", advantage="released").learner
-    assert step_advantages(episodes, values, algorithm="webrl", settings=released) == [[1.0, 1.0]]
+    assert advantages(released, episodes, values) == [[1.0, 1.0]]

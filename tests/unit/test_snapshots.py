@@ -14,6 +14,7 @@ from structlog.testing import capture_logs
 
 import hindcast.actors.curriculum.snapshots
 import hindcast.learner.buffer.snapshots
+from hindcast.core.rl.algorithm import BUILT_IN
 from hindcast.core.settings.schema import LogSettings
 from hindcast.events.catalogue import SnapshotSaved, WeightsAdopted
 from hindcast.events.envelope import BlobRef
@@ -24,10 +25,10 @@ from hindcast.storage.blobs.store import BlobStore
 from hindcast.storage.snapshots import SnapshotKind, append_snapshot, code_of, newest_standing
 
 RUN = "r"
-OURS = ("core", "events", "storage", "actors", "learner", "app")
 NO_RULES = (
     "hindcast.core.errors",
     "hindcast.core.settings.schema",
+    "hindcast.core.text",
     "hindcast.events.catalogue",
     "hindcast.events.envelope",
     "hindcast.events.registry",
@@ -166,7 +167,13 @@ def test_prose_changes_no_schema_and_code_does(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize(
     ("root", "rules"),
     [
-        ("hindcast.learner.buffer.replay_buffer", hindcast.learner.buffer.snapshots.RULES),
+        *(
+            (root, hindcast.learner.buffer.snapshots.RULES)
+            for root in (
+                "hindcast.learner.buffer.replay_buffer",
+                *(f"hindcast.learner.algorithms.{name}" for name in BUILT_IN),
+            )
+        ),
         ("hindcast.actors.curriculum.projection", hindcast.actors.curriculum.snapshots.RULES),
     ],
 )
@@ -187,4 +194,4 @@ def imported(module: str) -> list[str]:
     """Our own modules that a module imports from."""
     tree = ast.parse(inspect.getsource(importlib.import_module(module)))
     names = [node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
-    return [name for name in names if name.split(".")[0] in OURS]
+    return [name for name in names if name.startswith("hindcast.")]

@@ -13,7 +13,7 @@ from hindcast.app.settings.checks.vllm import vllm_conflicts
 from hindcast.app.settings.checks.webarena import webarena_conflicts
 from hindcast.app.settings.checks.webshop import webshop_conflicts
 from hindcast.core.errors import SettingsError
-from hindcast.core.rl.replay_filter import PHASED
+from hindcast.core.rl.algorithm import find_algorithm
 from hindcast.core.settings.schema import Settings
 
 
@@ -57,35 +57,20 @@ def _acting_conflicts(settings: Settings) -> list[str]:
 def _algorithm_conflicts(settings: Settings) -> list[str]:
     """What an algorithm needs of the curriculum, of the actors and of its own settings."""
     curriculum, actors, learner = settings.curriculum, settings.actors, settings.learner
-    found = []
-    if learner.algorithm == "grpo" and curriculum.group_size < 2:
-        found.append(
-            "curriculum.group_size = 1 leaves learner.algorithm = 'grpo' nothing to compare: it needs at least 2"
-        )
-    if (learner.cloning_updates or learner.algorithm in ("sft", "dpo")) and curriculum.demonstrations == 0:
-        found.append(
-            "curriculum.demonstrations = 0 leaves learner.cloning_updates and learner.algorithm = 'sft' nothing to imitate, "
-            "and learner.algorithm = 'dpo' nothing to prefer"
-        )
+    algorithm = find_algorithm(learner.algorithm)
+    found = algorithm.check(settings)
+    if learner.cloning_updates and curriculum.demonstrations == 0:
+        found.append("curriculum.demonstrations = 0 leaves learner.cloning_updates nothing to imitate")
     if learner.loss_on == "answer" and actors.answer_format != "thinking":
         found.append(
             "learner.loss_on = 'answer' needs actors.answer_format = 'thinking': a plain answer has no thought to leave out"
-        )
-    if learner.algorithm in PHASED and not learner.phase_episodes:
-        found.append(
-            f"learner.phase_episodes = 0 leaves learner.algorithm = {learner.algorithm!r} without a phase to train on: say how "
-            "many episodes fill one"
-        )
-    if learner.algorithm == "hsl" and not settings.relabeler.kind:
-        found.append(
-            "relabeler.kind is empty, and learner.algorithm = 'hsl' learns from nothing but relabelled episodes: set it to rules, endpoint or learned"
         )
     if learner.phase_window[0] > learner.phase_window[1]:
         found.append(
             f"learner.phase_window = {list(learner.phase_window)} holds nothing: its lower bound comes first"
         )
     if learner.phase_demonstrations and (
-        learner.algorithm not in PHASED or learner.phase_replay == "off" or not curriculum.demonstrations
+        not algorithm.traits.phases or learner.phase_replay == "off" or not curriculum.demonstrations
     ):
         found.append(
             f"learner.phase_demonstrations replays demonstrations beside a phase's episodes: it needs an algorithm that learns in "
@@ -96,7 +81,7 @@ def _algorithm_conflicts(settings: Settings) -> list[str]:
         found.append(
             f"learner.dual_clip = {learner.dual_clip:g} must be above 1, or 0 for none: below, every failure would be cut"
         )
-    if learner.algorithm != "grpo" and (learner.success_replay != "off" or learner.format_penalty):
+    if algorithm.traits.compares != "groups" and (learner.success_replay != "off" or learner.format_penalty):
         found.append(
             f"learner.success_replay and learner.format_penalty shape what groups are compared by, and learner.algorithm = "
             f"{learner.algorithm!r} compares none: leave them off"
@@ -112,11 +97,6 @@ def _evolution_conflicts(settings: Settings) -> list[str]:
         found.append(
             f"evolution.generator = {evolution.generator!r} makes tasks for every phase after the first, and "
             "learner.phase_episodes = 0 leaves the run one phase: say how many episodes fill a phase"
-        )
-    if evolution.generator and learner.algorithm in ("dpo", "sft"):
-        found.append(
-            f"learner.algorithm = {learner.algorithm!r} learns from demonstrated tasks, and nobody demonstrates those of "
-            f"evolution.generator = {evolution.generator!r}: leave it empty"
         )
     if evolution.value_low > evolution.value_high:
         found.append(
@@ -137,11 +117,6 @@ def _scaffold_conflicts(settings: Settings) -> list[str]:
         found.append(
             f"scaffold.constrained knows answers of the form 'plain' alone, and actors.answer_format = "
             f"{settings.actors.answer_format!r}: its own form of thinking first is scaffold.stages = 2"
-        )
-    if scaffold.states and scaffold.shown != "nothing" and settings.learner.algorithm == "hsl":
-        found.append(
-            f"scaffold.shown = {scaffold.shown!r} puts a heading over pages, and learner.algorithm = 'hsl' learns from prompts "
-            "that are written anew without one: nothing would be relabelled. Set scaffold.shown to nothing"
         )
     return found
 

@@ -1,7 +1,7 @@
 """Settings of prompts that are each allowed but do not go together, in words."""
 
 from hindcast.core.prompts.rendering import RENDERERS
-from hindcast.core.rl.replay_filter import PHASED
+from hindcast.core.rl.algorithm import traits_of
 from hindcast.core.settings.schema import Settings
 from hindcast.core.text.nearest import advice
 
@@ -33,8 +33,9 @@ def _picture_conflicts(settings: Settings) -> list[str]:
         f"storage.keep_page_episodes = {settings.storage.keep_page_episodes}: screenshots are trained on and verified from, and "
         "are kept": settings.storage.keep_page_episodes > 0,
         f"learner.processes = {learner.processes}: one process alone learns from them": learner.processes > 1,
-        f"learner.algorithm = {learner.algorithm!r}: its critic reads text alone": learner.algorithm
-        in PHASED,
+        f"learner.algorithm = {learner.algorithm!r}: its critic reads text alone": traits_of(
+            learner.algorithm
+        ).phases,
         f"relabeler.kind = {settings.relabeler.kind!r}: prompts with pictures are not written anew": bool(
             settings.relabeler.kind
         ),

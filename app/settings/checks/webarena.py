@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from hindcast.actors.environments.webarena.tasks import ENVIRONMENT
 from hindcast.core.errors import SettingsError
+from hindcast.core.rl.algorithm import traits_of
 from hindcast.core.settings.schema import Settings
 
 
@@ -44,7 +45,7 @@ def require_sound_shared_groups(settings: Settings) -> None:
     if (
         ENVIRONMENT not in curriculum.environments
         or curriculum.group_size == 1
-        or settings.learner.algorithm == "sft"
+        or not traits_of(settings.learner.algorithm).plays
         or sites.webarena_resets == "per_episode"
         or sites.webarena_shared_groups
     ):

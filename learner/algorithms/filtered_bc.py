@@ -4,28 +4,22 @@ As in WebRL's baseline (arXiv 2411.02337, section 4.1): kept are episodes whose 
 binary outcomes: successes, those with the best discounted return, so the shortest, first.
 """
 
-from hindcast.core.rl.combined_state import POLICY
+from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits
 from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.events.catalogue import BatchPlanned
+from hindcast.learner.algorithms.cloning import Cloning
 from hindcast.learner.buffer.group_completion import drop
 from hindcast.learner.buffer.records import Episode
 from hindcast.learner.buffer.state import BufferState
-from hindcast.learner.planners.base import BatchEntry, as_fact, cut, why_unusable
+from hindcast.learner.planners.base import BatchEntry, PolicyPlanner, as_fact, cut
 
 
-class FilteredCloningPlanner:
-    """See `learner.planners.base.Planner`."""
-
-    name = "filtered_bc"
-    model = POLICY
+class FilteredCloningPlanner(PolicyPlanner):
+    """Plans the best of a window of episodes; failures stay until they were ranked with the others."""
 
     def wants(self, origin: str, settings: LearnerSettings) -> bool:
         """The run's own episodes; demonstrations are for the cloning before."""
         return origin == "online"
-
-    def why_swept(self, state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
-        """Nothing is too old to be imitated; failures stay until they were ranked with the others."""
-        return why_unusable(state, episode)
 
     def groups_swept(
         self, state: BufferState, swept: set[str], settings: LearnerSettings
@@ -86,3 +80,11 @@ def _window(state: BufferState, settings: LearnerSettings) -> list[Episode]:
         one for one in state.episodes.values() if one.origin == "online" and one.decided and one.samples
     ]
     return sorted(decided, key=lambda one: one.judged)[: settings.filter_episodes]
+
+
+ALGORITHM = Algorithm(
+    traits=AlgorithmTraits(useless="failure"),
+    episodes_per_batch=lambda settings: settings.learner.filter_episodes + settings.curriculum.group_size,
+    planner=FilteredCloningPlanner,
+    loss=Cloning,
+)
