@@ -13,6 +13,10 @@ class SettingsError(HindcastError):
     exit_code = 2
 
 
+class PluginError(SettingsError):
+    """A plugin that a setting or a recorded run names is missing, broken, or not the one that it was."""
+
+
 class BrokerUnreachable(HindcastError):
     """The event log's broker does not answer."""
 

@@ -150,6 +150,13 @@ def _forked_somewhere(raw: Raw) -> Raw:
     return raw | {"start": None if raw["start"] is None else _no_processor(raw["start"])}
 
 
+@step("run.started", since=2)
+@step("run.forked", since=3)
+def _with_built_in_plugins(raw: Raw) -> Raw:
+    """The next version names the plugins of the run, or of the fork's start; before it there were but built-in ones."""
+    return raw
+
+
 @step("samples.swept", since=1)
 def _as_of_where_it_stands(raw: Raw) -> Raw:
     """Version 2 says up to where the log was read; version 1 was judged by what stands before it."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hindcast.core.errors import ForeignLog
+from hindcast.core.plugins import require_plugins
 from hindcast.events.catalogue import BatchPlanned, CheckpointSaved, UpdateApplied, UpdateSkipped
 from hindcast.events.envelope import Recorded
 from hindcast.events.log.hash_chain import ChainChecker
@@ -61,6 +62,7 @@ async def fold_history(log: EventLog, blobs: BlobStore, *, unreadable: set[str])
 
     Raises:
         ForeignLog: it does not begin with run.started.
+        PluginError: a plugin that the run was started with is missing, or has another state version.
         CorruptEvent, UnknownVersion: see `events.log.reader.read`; the learner skips nothing, since plans digest every byte.
 
     """
@@ -70,12 +72,16 @@ async def fold_history(log: EventLog, blobs: BlobStore, *, unreadable: set[str])
 
     async with aclosing(standings(log, blobs, LEARNER)) as snapshots:
         async for snapshot in snapshots:
+            if not snapshot.state.is_current:
+                continue
             history, base = await _fold(log, _begun(snapshot.state), usable)
+            require_plugins(history.state.plugins)
             if base.checkpoint is not None:
                 if base.checkpoint is history.checkpoint:
                     return history
                 return await _fold_from(log, _begun(LEARNER.decode(snapshot.content)), base)
     history, base = await _fold(log, _empty(), usable)
+    require_plugins(history.state.plugins)
     if history.state.started is None:
         raise ForeignLog(
             f"the log of run {log.run} does not begin with run.started (it holds {history.state.position} events): the "

@@ -44,7 +44,7 @@ from hindcast.events.log.publisher import Publisher
 from hindcast.learner.batch_plan import minibatches_of, missing, plan, sweep
 from hindcast.learner.buffer.phases import unscored
 from hindcast.learner.buffer.records import Sample
-from hindcast.learner.buffer.snapshots import LEARNER, FoldedLog
+from hindcast.learner.buffer.snapshots import LEARNER, FoldedLog, source_of
 from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.log_follower import LearnerLogFollower
 from hindcast.learner.mismatch_alarm import mismatch_alarm
@@ -280,7 +280,9 @@ class Learner:
     async def _save_snapshot(self) -> None:
         """Keep the fold as it is at this moment: between two awaits, state and chains stand at the same event."""
         state = self._state
-        content = LEARNER.encode(FoldedLog(state, self.following.chains.links))
+        content = LEARNER.encode(
+            FoldedLog(state, self.following.chains.links, source_of(state.settings.learner.algorithm))
+        )
         position, latest, digest = state.position, state.latest, state.digest.value
         blob = await self._store(lambda: self._blobs.put(content))
         saved = await append_snapshot(

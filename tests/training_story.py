@@ -15,6 +15,7 @@ import torch
 from bare_step import bare_step
 from tiny_policy import write_tiny_policy
 
+from hindcast.app.plugins import plugins_in_use
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.arrays import pack_floats, pack_ids
 from hindcast.core.domain.evidence import Evidence, Judgment, Outcome
@@ -120,6 +121,7 @@ class Story:
             base_policy=blobs.put((self.policy / WEIGHTS).read_bytes()),
             base_policy_name="tiny",
             behaviour={},
+            plugins=plugins_in_use(settings),
         )
         return Told("app", RUN, fact)
 

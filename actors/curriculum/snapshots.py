@@ -22,6 +22,7 @@ RULES = (
     "hindcast.core.domain.evidence",
     "hindcast.core.ids",
     "hindcast.core.rl.replay_filter",
+    "hindcast.core.plugins",
     "hindcast.core.rl.algorithm",
     "hindcast.core.rl.staleness",
     "hindcast.core.rl.combined_state",

@@ -76,6 +76,7 @@ COMMANDS = {
     "replay": Command("replay", "Play recorded episodes again, and compare."),
     "repair": Command("repair", "Make a damaged log whole from the run's archive."),
     "fork": Command("fork", "Make a new run whose log begins as another's."),
+    "plugin": Command("plugin", "Plugins: what other packages bring, and if it works."),
     "config": Command("config", "Settings and where each came from."),
     "size": Command("size", "Memory, GPUs, throughput and disk, by arithmetic."),
     "bench": Command("bench", "Our figures beside those of peers, side by side."),

@@ -9,6 +9,7 @@ import typer
 
 from hindcast.app.cli.options import Json
 from hindcast.app.cli.output import print_json, print_text
+from hindcast.app.plugins import plugins_in_use
 from hindcast.app.runs.runs import open_run
 from hindcast.app.runs.selection import select_run
 from hindcast.app.settings.checks.trained_models import require_webrl_orm
@@ -69,6 +70,7 @@ def start(
     goals = parse_until(until or [])
     chosen = [*overrides_for(tasks), *(overrides or [])]
     handle = select_run(home, name=run, recipe=recipe, config=config, overrides=chosen)
+    plugins_in_use(handle.settings)  # raises before anything is started
     require_actors(handle.settings, actors)
     require_reachable(goals, handle.settings)
     require_policy_servers(handle.settings)

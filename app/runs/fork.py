@@ -22,6 +22,7 @@ from hindcast.actors.episodes.recorder import decide_if_absent
 from hindcast.actors.judges.base import AnyJudge, EpisodeModelJudge, judge_in_time, verdict_key
 from hindcast.actors.judges.role import configured_judges
 from hindcast.actors.queue_worker import OUTAGE_PAUSES_S
+from hindcast.app.plugins import plugins_in_use
 from hindcast.app.runs.archive_source import ArchiveSource
 from hindcast.app.runs.fork_prefix import Prefix, fold_prefix
 from hindcast.app.runs.import_plan import HERE
@@ -267,6 +268,7 @@ async def _begin(fork: RunHandle, log: EventLog, publisher: Publisher, state: Bu
         base_policy=state.started.base_policy,
         base_policy_name=state.started.base_policy_name,
         behaviour=state.started.behaviour | behaviour_of(settings.actors),
+        plugins=plugins_in_use(settings),
     )
     fact = RunForked(
         parent=fork.fork.parent, at_position=fork.fork.at, parent_digest=state.digest.value, start=start

@@ -9,6 +9,7 @@ import importlib.metadata
 
 import structlog
 
+from hindcast.app.plugins import plugins_in_use
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.runs.stream_repair import renew_lost_queues
 from hindcast.app.runs.witnesses import known_witnesses, note, require_witnessed, witness_of
@@ -17,6 +18,7 @@ from hindcast.app.system.queue_watch import make_queues
 from hindcast.core.errors import ExpectationFailed, SettingsError
 from hindcast.core.fast_import import loading
 from hindcast.core.models.folders import policy_folder
+from hindcast.core.plugins import require_plugins
 from hindcast.core.prompts.chat_frame import chat_frame
 from hindcast.core.settings.operation import is_operational
 from hindcast.core.settings.schema import ActorSettings, Settings
@@ -48,6 +50,7 @@ async def open_log(handle: RunHandle, launch: Launch | None) -> None:
 
     Raises:
         SettingsError: the settings file differs from what the run was started with.
+        PluginError: a plugin that the run was started with is missing, or has another state version.
         ForeignLog: the log begins with something else than `run.started`, or lost events that others of the home have read.
         StreamNotLoaded: the broker does not load the run's stream; `hindcast repair` makes it.
 
@@ -72,7 +75,7 @@ async def open_log(handle: RunHandle, launch: Launch | None) -> None:
             except ExpectationFailed:
                 identity = await log.identity()
         if identity.last > 0:
-            await _check_settings(log, handle.settings)
+            await _check_beginning(log, handle.settings)
             until = {name: int(goal) for name, goal in launch.until.items()} if launch else {}
             resumed = RunResumed(
                 after_position=identity.last,
@@ -104,6 +107,7 @@ def _started(handle: RunHandle) -> RunStarted:
         base_policy=weights,
         base_policy_name=settings.policy.base,
         behaviour=behaviour_of(settings.actors) | {"template": chat_frame(policy.tokenizer).name},
+        plugins=plugins_in_use(settings),
     )
 
 
@@ -117,8 +121,9 @@ def behaviour_of(settings: ActorSettings) -> dict[str, str]:
     }
 
 
-async def _check_settings(log: EventLog, settings: Settings) -> None:
+async def _check_beginning(log: EventLog, settings: Settings) -> None:
     started = await beginning(log)
+    require_plugins(started.plugins)
     then = Settings.model_validate(started.settings).model_dump(mode="json")
     now = settings.model_dump(mode="json")
     changed = [

@@ -20,13 +20,20 @@ from hindcast.app.runs.archive_source import ArchiveSource
 from hindcast.app.settings.checks.storage_places import require_places
 from hindcast.app.settings.checks.webarena import require_sound_shared_groups
 from hindcast.app.settings.checks.webshop import require_webshop_data
-from hindcast.app.settings.configuration import Layer, Resolved, merge_recorded, read_file, to_toml
+from hindcast.app.settings.configuration import (
+    Layer,
+    Resolved,
+    lay_over,
+    merge_recorded,
+    read_file,
+    to_toml,
+)
 from hindcast.app.settings.web_tasks import require_sound_groups
 from hindcast.app.system.broker import ensure_broker
 from hindcast.app.system.home import home_folder
 from hindcast.app.system.launch import read_launch
 from hindcast.app.system.processes import read_json, write_json
-from hindcast.core.errors import ForeignLog, HindcastError, SettingsError
+from hindcast.core.errors import ForeignLog, HindcastError, PluginError, SettingsError
 from hindcast.core.settings.schema import Settings
 from hindcast.core.text.nearest import advice
 from hindcast.events.archive.continued_log import ContinuedLog
@@ -313,9 +320,12 @@ def open_run(name: str | None = None, *, home: Path | None = None) -> RunHandle:
     folder = run_folder(home, chosen)
     try:
         layer, recipe = read_file(folder / SETTINGS_FILE)
-        resolved = merge_recorded([layer], recipe=recipe or DEFAULT)
         forked = read_json(folder / FORK_FILE)
         fork = None if forked is None else msgspec.convert(forked, Fork)
+        try:
+            resolved = merge_recorded([layer], recipe=recipe or DEFAULT)
+        except PluginError:  # what plays, trains or verifies refuses to; all else can still be read
+            resolved = lay_over([layer], recipe=recipe or DEFAULT)
     except (SettingsError, msgspec.ValidationError) as error:
         raise SettingsError(
             f"run {chosen} cannot be opened: {error}\nIts log is untouched. Put the file right in {folder}, or move that folder "

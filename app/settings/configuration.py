@@ -20,7 +20,8 @@ from hindcast.app.settings.allowed_values import allowed_values
 from hindcast.app.settings.checks.cross_checks import find_conflicts
 from hindcast.app.settings.checks.names import name_conflicts
 from hindcast.app.settings.checks.storage_places import size_conflicts
-from hindcast.core.errors import SettingsError
+from hindcast.core.errors import PluginError, SettingsError
+from hindcast.core.rl.algorithm import options_of
 from hindcast.core.settings.schema import Settings
 from hindcast.core.text.nearest import nearest
 from hindcast.core.text.plain_values import find_unkeepable, parse_toml
@@ -32,6 +33,7 @@ USER_FILE = "hindcast.toml"
 PREFIX = "HINDCAST__"
 DEFAULT_SOURCE = "default"
 FAMILIES = "curriculum.families"
+ALGORITHM = "learner.algorithm"
 ENVIRONMENTS = "curriculum.environments"
 LONGEST_SHOWN = 200
 """Characters of a wrong value that a message repeats."""
@@ -101,6 +103,7 @@ def merge(layers: Sequence[Layer], *, recipe: str) -> Resolved:
     """Lay each source over those before it and check what comes out.
 
     Raises:
+        PluginError: the algorithm is not installed.
         SettingsError: every mistake, a line each.
 
     """
@@ -116,7 +119,14 @@ def merge_recorded(layers: Sequence[Layer], *, recipe: str) -> Resolved:
     return _merge(layers, recipe, find_conflicts)
 
 
-def _merge(layers: Sequence[Layer], recipe: str, check: Callable[[Settings], Iterable[str]]) -> Resolved:
+def lay_over(layers: Sequence[Layer], *, recipe: str) -> Resolved:
+    """Lay each source over those before it. Each value is checked by itself, and no plugin is asked."""
+    return _merge(layers, recipe, None)
+
+
+def _merge(
+    layers: Sequence[Layer], recipe: str, check: Callable[[Settings], Iterable[str]] | None
+) -> Resolved:
     values: dict[str, Any] = {}
     sources = dict.fromkeys(fields(), DEFAULT_SOURCE)
     mistakes: list[str] = []
@@ -148,9 +158,17 @@ def _merge(layers: Sequence[Layer], recipe: str, check: Callable[[Settings], Ite
         _leave_out(values, wrong)
     if mistakes and settings is None:
         settings = _remaining(values)
-    if settings is not None:
-        # what a wrong value contradicts may be right once the value is
-        mistakes += [one for one in check(settings) if not any(key in one for key in wrong)]
+    if settings is not None and check is not None:
+        try:
+            options_of(settings.learner)
+        except PluginError as error:
+            said = f"{sources[ALGORITHM]}: {ALGORITHM}: {error}"
+            if not mistakes:
+                raise PluginError(said) from error
+            mistakes.append(said)
+        else:
+            # what a wrong value contradicts may be right once the value is
+            mistakes += [one for one in check(settings) if not any(key in one for key in wrong)]
     if mistakes or settings is None:
         raise SettingsError("\n".join(dict.fromkeys(mistakes)))
     return Resolved(settings=settings, recipe=recipe, sources=sources)

@@ -6,15 +6,18 @@ traits, never its name. Its module imports torch inside the loss alone, so that 
 
 from collections.abc import Callable
 from functools import cache
-from importlib import import_module
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
-from hindcast.core.errors import SettingsError
+from hindcast.core.errors import PluginError, SettingsError
+from hindcast.core.plugins import load_plugin
 from hindcast.core.settings.schema import LearnerSettings, Settings
-from hindcast.core.text.nearest import advice
 
+ALGORITHMS = "algorithms"
+"""The kind of plugin."""
+CLONING_BEFORE = "sft"
+"""The algorithm that a run with `learner.cloning_updates` begins with."""
 Comparison = Literal["none", "groups", "pairs"]
 Outcome = Literal["", "success", "failure"]
 
@@ -44,6 +47,10 @@ class AlgorithmTraits(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the policy that it leads to is the KL reference of what follows, as the cloning at a run's beginning is."""
 
 
+class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of an algorithm whose settings are all fields of the section `learner`."""
+
+
 class Algorithm(msgspec.Struct, frozen=True, kw_only=True):
     """One way to train the policy."""
 
@@ -54,39 +61,35 @@ class Algorithm(msgspec.Struct, frozen=True, kw_only=True):
     """From the algorithm's name to its `learner.planners.base.PolicyPlanner`."""
     loss: Callable[[LearnerSettings], object]
     """From settings to its `learner.algorithms.base.Loss`."""
+    options: type[msgspec.Struct] = NoOptions
+    """What `learner.options` may hold."""
+    state_version: int = 1
+    """To be raised when plans, updates or what batches use up come out otherwise, so that recorded runs cannot be recomputed."""
     check: Callable[[Settings], list[str]] = lambda settings: []
     """What does not go together when settings name this algorithm, one sentence each."""
 
 
-BUILT_IN = {
-    name: f"hindcast.learner.algorithms.{name}:ALGORITHM"
-    for name in (
-        "grpo",
-        "cloning",
-        "sft",
-        "filtered_bc",
-        "self_imitation",
-        "dpo",
-        "webrl",
-        "reinforce",
-        "awr",
-        "digirl",
-        "hsl",
-    )
-}
-
-
 @cache
 def find_algorithm(name: str) -> Algorithm:
-    """The algorithm that `learner.algorithm` or a plan names. Raises SettingsError where there is none."""
-    if name not in BUILT_IN:
-        raise SettingsError(f"learner.algorithm = {name!r} is no algorithm; {advice(name, BUILT_IN)}")
-    module, _, attribute = BUILT_IN[name].partition(":")
-    found = getattr(import_module(module), attribute)
-    assert isinstance(found, Algorithm)
+    """The algorithm that `learner.algorithm` or a plan names. Raises PluginError where there is none."""
+    found = load_plugin(ALGORITHMS, name)
+    if not isinstance(found, Algorithm):
+        raise PluginError(
+            f"the plugin {name!r} is a {type(found).__name__}, no {Algorithm.__module__}.Algorithm"
+        )
     return found
 
 
+def options_of(settings: LearnerSettings) -> Any:
+    """`learner.options` as the algorithm's own struct. Raises SettingsError where they are not what it allows."""
+    try:
+        return msgspec.convert(settings.options, find_algorithm(settings.algorithm).options)
+    except msgspec.ValidationError as error:
+        raise SettingsError(
+            f"learner.options of learner.algorithm = {settings.algorithm!r}: {error}"
+        ) from error
+
+
 def traits_of(name: str) -> AlgorithmTraits:
-    """The traits of an algorithm. Raises SettingsError where there is none of this name."""
+    """The traits of an algorithm. Raises PluginError where there is none of this name."""
     return find_algorithm(name).traits

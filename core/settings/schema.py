@@ -172,24 +172,14 @@ class RelabelerSettings(Section):
 class LearnerSettings(ComputingSettings):
     """Training."""
 
-    algorithm: Literal[
-        "grpo",
-        "cloning",
-        "sft",
-        "filtered_bc",
-        "self_imitation",
-        "dpo",
-        "webrl",
-        "reinforce",
-        "awr",
-        "digirl",
-        "hsl",
-    ] = "grpo"
+    algorithm: str = "grpo"
     """`grpo`: M-GRPO of WebAgent-R1; `cloning`: cross-entropy on demonstrations and successes; `sft`: on demonstrations
     alone; `filtered_bc`: on the run's best episodes; `self_imitation`: on successes where the policy does not always
     succeed; `dpo`: demonstrations preferred to failures at the same task; in phases, with a critic: `webrl`, `reinforce`
     (WebRL without its KL), `awr`, `digirl`; `hsl`: hindsight supervised learning, on what a relabeler says that episodes
-    achieved."""
+    achieved; or a plugin of another package, by its name or as `module:object` (docs/plugins.md)."""
+    options: dict[str, Any] = Field(default={})
+    """Settings of an algorithm that another package brings, by name; it says which there are."""
     cloning_updates: Annotated[int, Field(ge=0)] = 0
     """Updates of `sft` on demonstrations that the run begins with, at least, before the algorithm takes over: then the
     KL reference is what they led to."""

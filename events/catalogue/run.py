@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from hindcast.core.plugins import PluginIdentity
 from hindcast.events.envelope import BlobRef, Fact
 from hindcast.events.registry import fact
 
@@ -26,7 +27,7 @@ class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
     """Vendor, family and model: matrix libraries choose their kernels by it. Empty: recorded before it was noted."""
 
 
-@fact("run.started", family="run", version=2)
+@fact("run.started", family="run", version=3)
 class RunStarted(Fact, frozen=True, kw_only=True):
     """The first event of every log."""
 
@@ -42,6 +43,8 @@ class RunStarted(Fact, frozen=True, kw_only=True):
     base_policy_name: str
     behaviour: dict[str, str]
     """Named, versioned parts that shape what is sampled: renderer, grammar, prompt, evaluators."""
+    plugins: tuple[PluginIdentity, ...] = ()
+    """The plugins that the run uses. Empty: recorded before they were noted."""
 
 
 @fact("run.resumed", family="run", version=2)
@@ -54,7 +57,7 @@ class RunResumed(Fact, frozen=True, kw_only=True):
     """The finite goal of this start (`updates`, `episodes`, `minutes`); empty when open-ended."""
 
 
-@fact("run.forked", family="run", version=3)
+@fact("run.forked", family="run", version=4)
 class RunForked(Fact, frozen=True, kw_only=True):
     """This run's prefix is another run's. The first event of its own, at `at_position + 1`."""
 

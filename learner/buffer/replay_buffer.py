@@ -133,7 +133,7 @@ class ReplayBuffer:
                 take_release(state, fact)
             case RunStarted():
                 state.started = fact
-                state.fingerprint = fact.fingerprint
+                state.fingerprint, state.plugins = fact.fingerprint, fact.plugins
                 _configure(state, recorded, fact.settings)
             case RunResumed():
                 state.fingerprint = fact.fingerprint
@@ -186,7 +186,7 @@ def _check_fork(state: BufferState, recorded: Recorded, fact: RunForked) -> None
 def _fork(state: BufferState, recorded: Recorded, fact: RunForked) -> None:
     leave_behind(state)
     if fact.start is not None:
-        state.fingerprint = fact.start.fingerprint
+        state.fingerprint, state.plugins = fact.start.fingerprint, fact.start.plugins
         _configure(state, recorded, fact.start.settings)
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel
 
-from hindcast.core.rl.algorithm import BUILT_IN
+from hindcast.core.plugins import OWN, identify_plugin, own_modules
+from hindcast.core.rl.algorithm import ALGORITHMS
 from hindcast.events.log.hash_chain import ChainChecker, ChainLink, RollingDigest
 from hindcast.learner.buffer.state import BufferState
 from hindcast.storage.snapshots import SnapshotKind
@@ -30,7 +31,10 @@ RULES = (
     "hindcast.learner.auxiliary.reward_model_examples",
     "hindcast.learner.planners.relabeler",
     "hindcast.learner.auxiliary.relabeler_examples",
-    *(f"hindcast.learner.algorithms.{name}" for name in ("base", "steps", *sorted(BUILT_IN))),
+    *own_modules(ALGORITHMS),
+    "hindcast.learner.algorithms.base",
+    "hindcast.learner.algorithms.steps",
+    "hindcast.core.plugins",
     "hindcast.core.rl.algorithm",
     "hindcast.core.rl.importance_weights",
     "hindcast.core.rl.loss_normalization",
@@ -62,10 +66,23 @@ class FoldedLog(msgspec.Struct, frozen=True):
     state: BufferState
     links: dict[str, ChainLink]
     """Of all hash chains, by incarnation."""
+    algorithm_source: str = ""
+    """Of the run's algorithm where another package brings it: its code decides what a batch uses up."""
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the algorithm's code is still what it was folded with."""
+        return self.algorithm_source == source_of(self.state.settings.learner.algorithm)
 
     def chains(self) -> ChainChecker:
         """To check what follows with."""
         return ChainChecker(after=self.state.position, links=self.links)
+
+
+def source_of(algorithm: str) -> str:
+    """Digest of an algorithm's source; empty for a built-in one, whose modules are among `RULES`."""
+    plugin = identify_plugin(ALGORITHMS, algorithm)
+    return "" if plugin.distribution == OWN else plugin.source
 
 
 def _to_plain(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from hindcast.core.plugins import PluginIdentity
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import (
     BatchPlanned,
@@ -45,6 +46,8 @@ class BufferState:
     settings: Settings = field(default_factory=Settings)
     fingerprint: Fingerprint | None = None
     """Of the latest start of the run."""
+    plugins: tuple[PluginIdentity, ...] = ()
+    """That the run began with, or its fork."""
     last_learner: int = 0
     """Position of the last event of the learner's family; 0: none."""
 

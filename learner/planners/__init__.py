@@ -7,7 +7,7 @@ Models beside the policy have planners of their own, asked before the policy's.
 from collections.abc import Iterator
 from functools import cache
 
-from hindcast.core.rl.algorithm import find_algorithm
+from hindcast.core.rl.algorithm import CLONING_BEFORE, find_algorithm
 from hindcast.core.rl.combined_state import CRITIC, ORM, RELABELER
 from hindcast.core.settings.schema import LearnerSettings
 from hindcast.learner.buffer.state import BufferState
@@ -16,8 +16,6 @@ from hindcast.learner.planners.phases import CriticPhasePlanner
 from hindcast.learner.planners.relabeler import RelabelerPlanner
 from hindcast.learner.planners.reward_model import RewardModelPlanner
 
-BEFORE = "sft"
-"""The algorithm that a run with `learner.cloning_updates` begins with."""
 BESIDE: dict[str, Planner] = {
     CRITIC: CriticPhasePlanner(),
     ORM: RewardModelPlanner(),
@@ -28,7 +26,7 @@ BESIDE: dict[str, Planner] = {
 
 @cache
 def policy_planner(algorithm: str) -> PolicyPlanner:
-    """The planner of an algorithm. Raises SettingsError where there is none of this name."""
+    """The planner of an algorithm. Raises PluginError where there is none of this name."""
     found = find_algorithm(algorithm).planner(algorithm)
     assert isinstance(found, PolicyPlanner)
     return found
@@ -36,7 +34,7 @@ def policy_planner(algorithm: str) -> PolicyPlanner:
 
 def planner_due(state: BufferState, settings: LearnerSettings) -> PolicyPlanner:
     """Whose turn it is to train the policy."""
-    return policy_planner(BEFORE if clones_before(state, settings) else settings.algorithm)
+    return policy_planner(CLONING_BEFORE if clones_before(state, settings) else settings.algorithm)
 
 
 def planners_due(state: BufferState, settings: LearnerSettings) -> Iterator[Planner]:
@@ -52,7 +50,7 @@ def planner_of(algorithm: str) -> Planner:
 
 def wanted(origin: str, settings: LearnerSettings) -> bool:
     """Whether episodes of this origin may ever be trained on under these settings."""
-    first = settings.cloning_updates > 0 and policy_planner(BEFORE).wants(origin, settings)
+    first = settings.cloning_updates > 0 and policy_planner(CLONING_BEFORE).wants(origin, settings)
     return first or policy_planner(settings.algorithm).wants(origin, settings)
 
 

@@ -5,6 +5,7 @@ from functools import cache
 
 import msgspec
 
+from hindcast.core.plugins import PluginIdentity, changed_plugins
 from hindcast.core.settings.computing import Device
 from hindcast.events.catalogue.run import Fingerprint
 from hindcast.events.envelope import Recorded
@@ -52,12 +53,21 @@ class ComparedEnvironments(msgspec.Struct, frozen=True, kw_only=True):
     """Empty: not known."""
     machine_then: Fingerprint | None
     machine_now: Fingerprint | None
+    changed_plugins: tuple[str, ...] = ()
+    """In words, those whose source is another."""
 
 
-def witness_of(machine_then: Fingerprint | None, *, code_rev: str) -> ComparedEnvironments:
-    """This machine, with as many threads as then, and this code."""
+def witness_of(
+    machine_then: Fingerprint | None, *, code_rev: str, plugins: Sequence[PluginIdentity] = ()
+) -> ComparedEnvironments:
+    """This machine, with as many threads as then, this code, and the plugins of the run as they are installed."""
     now = None if machine_then is None else _machine(machine_then.threads, device_then(machine_then))
-    return ComparedEnvironments(code_now=code_rev, machine_then=machine_then, machine_now=now)
+    return ComparedEnvironments(
+        code_now=code_rev,
+        machine_then=machine_then,
+        machine_now=now,
+        changed_plugins=tuple(changed_plugins(plugins)),
+    )
 
 
 @cache
@@ -111,6 +121,11 @@ def _cause(recorded: Recorded, what: What, witness: ComparedEnvironments, apart:
         )
     if what == "chain":
         return "Events before the plan were altered after it was made."
+    if witness.changed_plugins:
+        return (
+            f"Recorded with another source of these plugins: {'; '.join(witness.changed_plugins)}; else the event was altered. "
+            "Verify with what recorded it to tell which."
+        )
     revision = recorded.envelope.code_rev
     if witness.code_now and revision != witness.code_now:
         return (

@@ -8,11 +8,14 @@ Invariant 9, no effects in replay: nothing is appended, no blob is written.
 import msgspec
 
 from hindcast.core.domain.arrays import unpack_positions
+from hindcast.core.plugins import require_plugins
 from hindcast.events.catalogue import (
     BatchPlanned,
     EpisodeJudged,
     EpisodeRelabeled,
     ReplayScored,
+    RunForked,
+    RunStarted,
     SamplesSwept,
     StepTaken,
 )
@@ -60,6 +63,7 @@ class Verifier:
 
         Raises:
             CorruptEvent: it does not follow from what stands before it.
+            PluginError: a plugin that the run was recorded with is missing, or has another state version.
 
         """
         fact, divergence = recorded.fact, None
@@ -74,6 +78,8 @@ class Verifier:
         if divergence is not None:
             return divergence
         self._state = self._buffer.apply(self._state, recorded)
+        if isinstance(fact, RunStarted | RunForked):
+            require_plugins(self._state.plugins)
         if recorded.position in self._claims.points:
             again = plan(self._state, self._state.settings)
             self._plans[recorded.position] = again, self._state.digest.value
@@ -150,4 +156,4 @@ class Verifier:
         return diagnose(recorded, [difference], stages=(), witness=self._witness())
 
     def _witness(self) -> ComparedEnvironments:
-        return witness_of(self.then, code_rev=self._code_rev)
+        return witness_of(self.then, code_rev=self._code_rev, plugins=self._state.plugins)

@@ -301,7 +301,7 @@ class Recomputation:
             recorded,
             found,
             stages=stages,
-            witness=witness_of(state.fingerprint, code_rev=self._code_rev),
+            witness=witness_of(state.fingerprint, code_rev=self._code_rev, plugins=state.plugins),
             apart=apart,
         )
 

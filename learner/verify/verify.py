@@ -96,7 +96,7 @@ async def verify(
     this process recomputes all. They belong to the caller, who closes them.
 
     Raises:
-        ForeignLog, UnknownVersion, BlobMissing, ModelFileError: nothing can be said about this log here.
+        ForeignLog, UnknownVersion, BlobMissing, ModelFileError, PluginError: nothing can be said about this log here.
 
     """
     began, cpu_began = time.perf_counter(), time.process_time()

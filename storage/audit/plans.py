@@ -8,7 +8,7 @@ from itertools import pairwise
 from struct import unpack
 from typing import Any
 
-from hindcast.core.errors import SettingsError
+from hindcast.core.errors import PluginError
 from hindcast.core.rl.advantages import EPSILON, Deviation, group_advantages
 from hindcast.core.rl.algorithm import AlgorithmTraits, traits_of
 from hindcast.core.rl.combined_state import ORM, POLICY, RELABELER
@@ -109,7 +109,7 @@ class Plans(Check):
         if fact.get("model", POLICY) == POLICY:
             try:
                 return traits_of(fact["algorithm"])
-            except SettingsError as error:
+            except PluginError as error:
                 self.defect(
                     event, "what its algorithm may plan is not known here", str(error), fact["algorithm"]
                 )

@@ -14,7 +14,8 @@ from structlog.testing import capture_logs
 
 import hindcast.actors.curriculum.snapshots
 import hindcast.learner.buffer.snapshots
-from hindcast.core.rl.algorithm import BUILT_IN
+from hindcast.core.plugins import own_modules
+from hindcast.core.rl.algorithm import ALGORITHMS
 from hindcast.core.settings.schema import LogSettings
 from hindcast.events.catalogue import SnapshotSaved, WeightsAdopted
 from hindcast.events.envelope import BlobRef
@@ -171,7 +172,7 @@ def test_prose_changes_no_schema_and_code_does(tmp_path: Path, monkeypatch: pyte
             (root, hindcast.learner.buffer.snapshots.RULES)
             for root in (
                 "hindcast.learner.buffer.replay_buffer",
-                *(f"hindcast.learner.algorithms.{name}" for name in BUILT_IN),
+                *own_modules(ALGORITHMS),
             )
         ),
         ("hindcast.actors.curriculum.projection", hindcast.actors.curriculum.snapshots.RULES),

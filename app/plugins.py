@@ -1,0 +1,105 @@
+"""The kinds of plugins that there are: what a plugin of each must be, and which of them settings use."""
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from hindcast.core.errors import PluginError
+from hindcast.core.plugins import PluginIdentity, identify_plugin, load_plugin, plugin_names
+from hindcast.core.rl.algorithm import ALGORITHMS, CLONING_BEFORE, Algorithm, AlgorithmTraits
+from hindcast.core.settings.schema import LearnerSettings, Settings
+
+
+class PluginKind(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of plugin."""
+
+    check: Callable[[str, Any], list[str]]
+    """From a plugin's name and object to what is wrong with it, one sentence each."""
+    used: Callable[[Settings], list[str]]
+    """The names that settings use."""
+
+
+class PluginFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one plugin."""
+
+    kind: str
+    name: str
+    identity: PluginIdentity | None
+    """None: it cannot be loaded."""
+    problems: tuple[str, ...]
+    """Empty: a run can use it."""
+
+
+def plugins_in_use(settings: Settings) -> tuple[PluginIdentity, ...]:
+    """The plugins that a run with these settings uses. Raises PluginError where one is missing."""
+    return tuple(
+        identify_plugin(kind, name)
+        for kind, one in KINDS.items()
+        for name in dict.fromkeys(one.used(settings))
+    )
+
+
+def find_plugins(kind: str | None = None, name: str | None = None) -> list[PluginFinding]:
+    """The plugins of a kind, or of all, with what is wrong with each; `name`: those of this name, or `module:object`.
+
+    Raises:
+        PluginError: there is no such kind, or no plugin of this name.
+
+    """
+    if kind is not None and kind not in KINDS:
+        raise PluginError(f"there is no kind of plugin {kind!r}; there are: {', '.join(KINDS)}")
+    kinds = list(KINDS) if kind is None else [kind]
+    if name is not None and ":" in name:
+        return [_check(one, name) for one in kinds]
+    pairs = [(one, each) for one in kinds for each in plugin_names(one) if name in (None, each)]
+    if name is not None and not pairs:
+        load_plugin(kinds[0], name)
+    return [_check(one, each) for one, each in pairs]
+
+
+def _check(kind: str, name: str) -> PluginFinding:
+    had_torch = "torch" in sys.modules
+    try:
+        found = load_plugin(kind, name)
+    except PluginError as error:
+        return PluginFinding(kind=kind, name=name, identity=None, problems=(str(error),))
+    problems = KINDS[kind].check(name, found)
+    if "torch" in sys.modules and not had_torch:
+        problems.append("its module imports torch, which processes that only ask its traits need not load")
+    versioned = isinstance(getattr(found, "state_version", None), int)
+    if not versioned:
+        problems.append("it declares no state_version, a whole number")
+    identity = identify_plugin(kind, name) if versioned else None
+    return PluginFinding(kind=kind, name=name, identity=identity, problems=tuple(problems))
+
+
+def _check_algorithm(name: str, found: Any) -> list[str]:
+    if not isinstance(found, Algorithm):
+        return [f"it is a {type(found).__name__}, no hindcast.core.rl.algorithm.Algorithm"]
+    from hindcast.learner.algorithms.base import Loss
+    from hindcast.learner.planners.base import PolicyPlanner
+
+    problems, settings = [], Settings(learner=LearnerSettings(algorithm=name))
+    try:
+        msgspec.convert(msgspec.structs.asdict(found.traits), AlgorithmTraits)
+    except (TypeError, msgspec.ValidationError) as error:
+        problems.append(f"its traits are none: {error}")
+    if not isinstance(found.planner(name), PolicyPlanner):
+        problems.append("its planner makes no hindcast.learner.planners.base.PolicyPlanner")
+    if not isinstance(found.loss(settings.learner), Loss):
+        problems.append("its loss makes no hindcast.learner.algorithms.base.Loss")
+    if not isinstance(found.check(settings), list):
+        problems.append("its check returns no list of sentences")
+    if not isinstance(found.episodes_per_batch(settings), int):
+        problems.append("its episodes_per_batch returns no whole number")
+    return problems
+
+
+def _algorithms_used(settings: Settings) -> list[str]:
+    before = [CLONING_BEFORE] if settings.learner.cloning_updates else []
+    return [*before, settings.learner.algorithm]
+
+
+KINDS = {ALGORITHMS: PluginKind(check=_check_algorithm, used=_algorithms_used)}

@@ -1,0 +1,146 @@
+"""Plugins: objects that a setting names and that any package may bring. Pure `importlib.metadata`, and nothing is imported
+before it is asked for.
+
+A name is that of an entry point in the group `hindcast.<kind>`, or `module:object` for what no package declares. Built-ins
+stand in Hindcast's own entry points and are looked up there first: no package can replace one.
+"""
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+from hashlib import sha256
+from importlib import import_module
+from importlib.metadata import Distribution, EntryPoint, distribution, entry_points
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hindcast.core.errors import PluginError
+from hindcast.core.text.nearest import advice
+
+OWN = "hindcast"
+"""The distribution that brings the built-ins."""
+
+
+class PluginIdentity(msgspec.Struct, frozen=True, kw_only=True):
+    """Which code a name stands for."""
+
+    kind: str
+    """Such as `algorithms`."""
+    name: str
+    distribution: str
+    """Empty: no installed package declares it (`module:object`)."""
+    version: str
+    """Of the distribution."""
+    module: str
+    state_version: int
+    """Declared by the plugin. It rises when recorded runs can no longer be recomputed."""
+    source: str
+    """SHA-256 of its source: of a built-in its module, else every Python file of its package."""
+
+
+def plugin_names(kind: str) -> list[str]:
+    """Every name that an installed package declares."""
+    return sorted({entry.name for entry in entry_points(group=_group(kind))})
+
+
+@cache
+def load_plugin(kind: str, name: str) -> Any:
+    """The object that a name stands for. Raises PluginError where there is none or it cannot be imported."""
+    entry = _entry(kind, name)
+    try:
+        return entry.load()
+    except (ImportError, AttributeError, SyntaxError) as error:
+        raise PluginError(
+            f"the plugin {name!r} of {kind} cannot be loaded from {entry.value}: {error}. Run: hindcast plugin check {name}"
+        ) from error
+
+
+@cache
+def identify_plugin(kind: str, name: str) -> PluginIdentity:
+    """The identity of a plugin. Raises PluginError as `load_plugin`."""
+    found, entry = load_plugin(kind, name), _entry(kind, name)
+    owner: Distribution | None = entry.dist
+    own = owner is not None and owner.name == OWN
+    return PluginIdentity(
+        kind=kind,
+        name=name,
+        distribution=owner.name if owner else "",
+        version=owner.version if owner else "",
+        module=entry.module,
+        state_version=found.state_version,
+        source=_source_digest(entry.module if own else entry.module.partition(".")[0]),
+    )
+
+
+def own_modules(kind: str) -> list[str]:
+    """The modules of the built-in plugins of a kind."""
+    return sorted({entry.module for entry in distribution(OWN).entry_points.select(group=_group(kind))})
+
+
+def require_plugins(recorded: Iterable[PluginIdentity]) -> None:
+    """Assert that the plugins that a run was recorded with are here and can compute it again.
+
+    Raises:
+        PluginError: one is missing, or has another state version; another source alone is no reason.
+
+    """
+    for then in recorded:
+        now = identify_plugin(then.kind, then.name)
+        if now.state_version != then.state_version:
+            raise PluginError(
+                f"the run was recorded with state version {then.state_version} of the plugin {then.name!r} of {then.kind} "
+                f"({_origin(then)}), and state version {now.state_version} is installed ({_origin(now)}): it would compute "
+                "something else. Install the version that the run was recorded with"
+            )
+
+
+def changed_plugins(recorded: Sequence[PluginIdentity]) -> list[str]:
+    """In words, the plugins whose source is not what a run was recorded with."""
+    pairs = [(then, identify_plugin(then.kind, then.name)) for then in recorded]
+    return [
+        f"{then.name} ({_origin(then)}, now {_origin(now)})"
+        for then, now in pairs
+        if then.source != now.source
+    ]
+
+
+def _group(kind: str) -> str:
+    return f"hindcast.{kind}"
+
+
+def _entry(kind: str, name: str) -> EntryPoint:
+    group = _group(kind)
+    if ":" in name:
+        if not all(part.isidentifier() for part in name.replace(":", ".", 1).split(".")):
+            raise PluginError(f"{name!r} is no module:object, such as my_package.my_module:ALGORITHM")
+        return EntryPoint(name=name, value=name, group=group)
+    found = list(distribution(OWN).entry_points.select(group=group, name=name))
+    found = found or list(entry_points(group=group, name=name))
+    if not found:
+        raise PluginError(
+            f"no installed package has a plugin {name!r} of {kind}; {advice(name, plugin_names(kind))}. "
+            "One that is not installed is named as module:object"
+        )
+    if len({entry.value for entry in found}) > 1:
+        owners = ", ".join(sorted(entry.dist.name for entry in found if entry.dist))
+        raise PluginError(
+            f"several packages have a plugin {name!r} of {kind}: {owners}. Uninstall all but one"
+        )
+    return found[0]
+
+
+def _origin(plugin: PluginIdentity) -> str:
+    return f"{plugin.distribution or plugin.module} {plugin.version}".rstrip()
+
+
+def _source_digest(module: str) -> str:
+    """Of a module's file, or of all Python files of a package."""
+    file = import_module(module).__file__
+    if file is None:
+        return ""
+    path = Path(file)
+    digest = sha256()
+    for one in sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]:
+        digest.update(one.relative_to(path.parent).as_posix().encode() + b"\0" + one.read_bytes() + b"\0")
+    return digest.hexdigest()

@@ -1,0 +1,243 @@
+"""Algorithms that another package brings: found, named as module:object, checked, recorded, and refused in words."""
+
+import json
+import shutil
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+from forged_log import audited
+from training_story import Bench, bench, events_of, learn, settings_with
+from typer.testing import CliRunner
+
+import hindcast.core.plugins as plugins
+import hindcast.core.rl.algorithm as algorithm
+from hindcast.app.cli import app
+from hindcast.app.plugins import find_plugins, plugins_in_use
+from hindcast.app.runs.runs import create_run, open_run
+from hindcast.app.settings.configuration import resolve
+from hindcast.core.errors import PluginError, SettingsError
+from hindcast.core.plugins import PluginIdentity
+from hindcast.events.catalogue import BatchPlanned, RunStarted, UpdateApplied
+from hindcast.learner import planners
+from hindcast.learner.buffer.snapshots import FoldedLog, source_of
+from hindcast.learner.buffer.state import BufferState
+from hindcast.learner.verify.verify import verify
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = ROOT / "docs" / "examples" / "plugins" / "rloo"
+MODULE = "hindcast_rloo"
+CACHES = (
+    plugins.load_plugin,
+    plugins.identify_plugin,
+    algorithm.find_algorithm,
+    planners.policy_planner,
+)
+
+
+def forget() -> None:
+    """As a new process begins."""
+    sys.modules.pop(MODULE, None)
+    for cached in CACHES:
+        cached.cache_clear()
+
+
+def install(folder: Path) -> Path:
+    """The example as `pip install --no-deps --target` leaves it, without pip."""
+    about = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
+    facts = folder / f"{about['name'].replace('-', '_')}-{about['version']}.dist-info"
+    facts.mkdir(parents=True)
+    (facts / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {about['name']}\nVersion: {about['version']}\n"
+    )
+    groups = about["entry-points"].items()
+    lines = [
+        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in own.items())
+        for group, own in groups
+    ]
+    (facts / "entry_points.txt").write_text("\n".join(lines))
+    shutil.copy(EXAMPLE / f"{MODULE}.py", folder)
+    return folder
+
+
+def uninstall(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [one for one in sys.path if one != str(folder)])
+    forget()
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder that the example is installed in."""
+    folder = install(tmp_path / "site")
+    monkeypatch.syspath_prepend(folder)
+    forget()
+    yield folder
+    monkeypatch.undo()
+    forget()
+
+
+async def trained(folder: Path) -> Bench:
+    """Two updates of the example."""
+    made = await bench(folder, batches=1, settings=settings_with(algorithm="rloo", options={"scale": 0.5}))
+    assert (await learn(made, until=2)).updates == 2
+    return made
+
+
+async def test_the_example_trains_and_verifies_as_a_built_in_algorithm_does(
+    installed: Path, tmp_path: Path
+) -> None:
+    made = await trained(tmp_path)
+    facts = [recorded.fact for recorded in await events_of(made.log)]
+    (plan,) = (fact for fact in facts if isinstance(fact, BatchPlanned))
+    assert plan.algorithm == "rloo"
+    # rewards 1, 0, 1, 0: the others' mean is 1/3 or 2/3, and the scale is a half
+    assert [round(one.advantage, 6) for one in plan.episodes[:4]] == [0.333333, -0.333333] * 2
+    assert sum(isinstance(fact, UpdateApplied) for fact in facts) == 2
+    report = await verify(made.log, made.blobs, policy=made.policy)
+    assert report.identical
+    started = facts[0]
+    assert isinstance(started, RunStarted)
+    (used,) = started.plugins
+    assert (used.kind, used.name, used.distribution, used.version) == (
+        "algorithms",
+        "rloo",
+        "hindcast-rloo",
+        "1.0.0",
+    )
+    assert (used.module, used.state_version, len(used.source)) == (MODULE, 1, 64)
+
+
+async def test_without_the_plugin_verify_and_resume_refuse_in_words(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = await trained(tmp_path)
+    uninstall(installed, monkeypatch)
+    missing = "no installed package has a plugin 'rloo' of algorithms"
+    with pytest.raises(PluginError, match=missing):
+        await verify(made.log, made.blobs, policy=made.policy)
+    with pytest.raises(PluginError, match=missing):
+        await learn(made, until=4)
+    (defect,) = (await audited(made)).defects
+    assert (defect.event, defect.found) == ("batch.planned", "rloo")
+    assert missing in defect.expected
+
+
+async def test_another_state_version_is_refused_and_another_source_only_named(
+    installed: Path, tmp_path: Path
+) -> None:
+    made = await trained(tmp_path)
+    file = installed / f"{MODULE}.py"
+    source = file.read_text()
+    file.write_text(source + "\n# a remark\n")
+    forget()
+    assert (await verify(made.log, made.blobs, policy=made.policy)).identical
+    file.write_text(source.replace("loss = -terms.share", "loss = -1.5 * terms.share"))
+    forget()
+    report = await verify(made.log, made.blobs, policy=made.policy)
+    assert report.first_divergence is not None
+    assert report.first_divergence.event == "update.applied"
+    assert "another source of these plugins: rloo (hindcast-rloo 1.0.0, now" in report.first_divergence.cause
+    file.write_text(source.replace("    options=Rloo", "    state_version=2,\n    options=Rloo"))
+    forget()
+    with pytest.raises(
+        PluginError, match=r"state version 1 of the plugin 'rloo'.* state version 2 is installed"
+    ):
+        await verify(made.log, made.blobs, policy=made.policy)
+
+
+def test_settings_name_a_plugin_by_its_entry_point_or_as_module_and_object(installed: Path) -> None:
+    for name in ("rloo", f"{MODULE}:ALGORITHM"):
+        chosen = resolve(
+            recipe="webagent_r1",
+            environment={},
+            overrides=[f"learner.algorithm={name}", "learner.options={scale=2}"],
+        )
+        assert chosen.settings.learner.algorithm == name
+        assert [one.name for one in plugins_in_use(chosen.settings)] == ["sft", name]
+    with pytest.raises(SettingsError, match=r"'\.x:y' is no module:object"):
+        resolve(recipe="arpo", environment={}, overrides=["learner.algorithm=.x:y"])
+    with pytest.raises(SettingsError, match=r"learner\.options of .*'rloo': .*`scal`"):
+        resolve(
+            recipe="arpo", environment={}, overrides=["learner.algorithm=rloo", "learner.options={scal=2}"]
+        )
+    with pytest.raises(SettingsError, match=r"learner\.options of .*'grpo': .*`scale`"):
+        resolve(recipe="arpo", environment={}, overrides=["learner.options={scale=2}"])
+
+
+def test_a_snapshot_serves_as_long_as_the_plugins_source_is_the_same(installed: Path) -> None:
+    kept = FoldedLog(BufferState(settings=settings_with(algorithm="rloo")), {}, source_of("rloo"))
+    assert kept.is_current
+    assert FoldedLog(BufferState(settings=settings_with()), {}).is_current
+    file = installed / f"{MODULE}.py"
+    file.write_text(file.read_text() + "\n# a remark\n")
+    forget()
+    assert not kept.is_current
+
+
+def test_a_run_whose_plugin_is_gone_can_be_looked_at_and_not_started(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    create_run(resolve(environment={}, overrides=["learner.algorithm=rloo"]), name="r", home=home)
+    uninstall(installed, monkeypatch)
+    assert open_run("r", home=home).settings.learner.algorithm == "rloo"
+    result = CliRunner().invoke(app, ["start", "r"], env={"HINDCAST_HOME": str(home)})
+    assert isinstance(result.exception, PluginError)
+    assert "no installed package has a plugin 'rloo'" in str(result.exception)
+
+
+def test_the_commands_list_and_check_plugins(installed: Path) -> None:
+    listed = json.loads(CliRunner().invoke(app, ["plugin", "list", "--json"]).stdout)["plugins"]
+    assert {"grpo", "rloo", "webrl"} <= {one["name"] for one in listed}
+    assert all(not one["problems"] for one in listed)
+    (installed / f"{MODULE}.py").write_text("ALGORITHM = 3\n")
+    forget()
+    result = CliRunner().invoke(app, ["plugin", "check", "rloo"])
+    assert result.exit_code == 1
+    assert "it is a int, no hindcast.core.rl.algorithm.Algorithm" in result.stdout
+    (installed / f"{MODULE}.py").write_text("import nothing_of_the_kind\n")
+    forget()
+    (finding,) = find_plugins("algorithms", "rloo")
+    assert finding.identity is None
+    assert "No module named 'nothing_of_the_kind'" in finding.problems[0]
+
+
+def test_what_is_wrong_with_an_algorithm_is_said(installed: Path) -> None:
+    file = installed / f"{MODULE}.py"
+    file.write_text(
+        file.read_text().replace('compares="groups"', 'compares="everyone"').replace("loss=Rloo", "loss=dict")
+    )
+    forget()
+    (finding,) = find_plugins("algorithms", "rloo")
+    assert "its traits are none: Invalid enum value 'everyone'" in finding.problems[0]
+    assert finding.problems[1:] == ("its loss makes no hindcast.learner.algorithms.base.Loss",)
+
+
+def test_two_packages_with_one_name_are_refused_and_no_package_replaces_a_built_in(installed: Path) -> None:
+    other = installed / "other-2.dist-info"
+    other.mkdir()
+    (other / "METADATA").write_text("Metadata-Version: 2.1\nName: other\nVersion: 2\n")
+    (other / "entry_points.txt").write_text(
+        "[hindcast.algorithms]\nrloo = other:ALGORITHM\ngrpo = other:ALGORITHM\n"
+    )
+    forget()
+    with pytest.raises(
+        PluginError, match="several packages have a plugin 'rloo' of algorithms: hindcast-rloo, other"
+    ):
+        plugins.load_plugin("algorithms", "rloo")
+    assert plugins.identify_plugin("algorithms", "grpo").distribution == "hindcast"
+
+
+def test_the_declared_built_ins_are_those_that_are_installed() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    installed = plugins.distribution("hindcast").entry_points
+    for group, own in declared.items():
+        assert {one.name: one.value for one in installed.select(group=group)} == own, "install again: make"
+
+
+def test_an_identity_is_read_from_events_as_it_was_written() -> None:
+    one = plugins.identify_plugin("algorithms", "grpo")
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(one), type=PluginIdentity) == one
