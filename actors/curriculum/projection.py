@@ -54,8 +54,8 @@ class CurriculumProjection:
         self._eta = learner.max_staleness
         traits = traits_of(learner.algorithm)
         self._compares = traits.compares == "groups"
-        self._ages = traits.ages
-        self._useless = traits.useless
+        self._ages = traits.limits_staleness
+        self._useless = traits.useless_outcome
         """Outcome of which nothing is learned."""
         self._replays = self._compares and learner.success_replay != "off"
         self._shapes = self._compares and learner.format_penalty > 0

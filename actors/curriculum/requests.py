@@ -46,7 +46,7 @@ def next_requests(
     wanted = settings.curriculum.demonstrations - state.opened[DEMONSTRATION]
     if wanted > 0:
         return [_demonstration(state, settings, demonstrable, offset) for offset in range(min(free, wanted))]
-    if not traits_of(settings.learner.algorithm).plays:
+    if not traits_of(settings.learner.algorithm).plays_episodes:
         return []  # only demonstrations are learned from
     if state.updates < settings.learner.cloning_updates:
         return []  # what is played now would be too old by the time it can be learned from

@@ -90,7 +90,7 @@ def require_sound_groups(settings: Settings) -> None:
     if (
         ENVIRONMENT not in curriculum.environments
         or curriculum.group_size == 1
-        or not traits_of(settings.learner.algorithm).plays
+        or not traits_of(settings.learner.algorithm).plays_episodes
     ):
         return
     shared = [task for task in tasks_of(settings.web.tasks) if task.shares]

@@ -40,7 +40,9 @@ def valuer_of(handle: RunHandle) -> Valuer | None:
     """The model that values generated tasks, where the learner trains it; it loads torch."""
     settings = handle.settings
     by_orm = settings.evolution.valued_by == ORM
-    if not settings.evolution.generator or (not traits_of(settings.learner.algorithm).phases and not by_orm):
+    if not settings.evolution.generator or (
+        not traits_of(settings.learner.algorithm).learns_in_phases and not by_orm
+    ):
         return None
     from hindcast.actors.engines.value_models import CriticValuer, OutcomeValuer
     from hindcast.core.models.folders import policy_folder

@@ -63,7 +63,7 @@ def parse_until(texts: list[str]) -> dict[str, float]:
 
 def require_reachable(goals: Mapping[str, float], settings: Settings) -> None:
     """Raise SettingsError where a run never reaches a goal, whatever it does."""
-    if "episodes" in goals and not traits_of(settings.learner.algorithm).plays:
+    if "episodes" in goals and not traits_of(settings.learner.algorithm).plays_episodes:
         raise SettingsError(
             f"--until episodes=N counts what the policy plays, and learner.algorithm = {settings.learner.algorithm!r} plays nothing "
             "but demonstrations: give --until updates=N or minutes=N"

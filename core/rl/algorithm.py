@@ -31,17 +31,17 @@ class AlgorithmTraits(msgspec.Struct, frozen=True, kw_only=True):
     attempted."""
     group_advantages: bool = False
     """Whether planned advantages are `core.rl.advantages.group_advantages` of a group's rewards; the audit computes them."""
-    plays: bool = True
+    plays_episodes: bool = True
     """Whether the policy's own episodes are learned from; else demonstrations alone."""
-    phases: bool = False
+    learns_in_phases: bool = False
     """Whether it learns in phases, with a critic that is trained before the policy."""
-    relabels: bool = False
+    learns_from_relabels: bool = False
     """Whether it learns from what a relabeler says that episodes achieved."""
-    useless: Outcome = ""
+    useless_outcome: Outcome = ""
     """Outcome of the policy's episodes that teaches it nothing."""
-    ages: bool = False
+    limits_staleness: bool = False
     """Whether episodes from more than `learner.max_staleness` versions ago are given up."""
-    reuses: bool = False
+    reuses_episodes: bool = False
     """Whether an episode of the policy may be trained on in several batches."""
     sets_reference: bool = False
     """Whether the policy that it leads to is the KL reference of what follows, as the cloning at a run's beginning is."""

@@ -31,7 +31,7 @@ class Awr(StepLoss):
 
 
 ALGORITHM = Algorithm(
-    traits=AlgorithmTraits(phases=True),
+    traits=AlgorithmTraits(learns_in_phases=True),
     episodes_per_batch=episodes_per_batch,
     planner=PhasePlanner,
     loss=Awr,

@@ -57,7 +57,7 @@ class Cloning:
 
 
 ALGORITHM = Algorithm(
-    traits=AlgorithmTraits(useless="failure", reuses=True, sets_reference=True),
+    traits=AlgorithmTraits(useless_outcome="failure", reuses_episodes=True, sets_reference=True),
     episodes_per_batch=cloning_episodes_per_batch,
     planner=partial(CloningPlanner, origins=frozenset({DEMONSTRATION, "online"})),
     loss=Cloning,

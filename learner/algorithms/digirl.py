@@ -30,7 +30,7 @@ class DigiRl(Reinforce):
 
 
 ALGORITHM = Algorithm(
-    traits=AlgorithmTraits(phases=True),
+    traits=AlgorithmTraits(learns_in_phases=True),
     episodes_per_batch=episodes_per_batch,
     planner=PhasePlanner,
     loss=DigiRl,

@@ -204,7 +204,7 @@ def _demonstrations(state: BufferState, task: str) -> list[Episode]:
 
 
 ALGORITHM = Algorithm(
-    traits=AlgorithmTraits(compares="pairs", useless="success", ages=True),
+    traits=AlgorithmTraits(compares="pairs", useless_outcome="success", limits_staleness=True),
     episodes_per_batch=lambda settings: settings.learner.pair_batch + settings.curriculum.group_size,
     planner=PairPlanner,
     loss=Dpo,

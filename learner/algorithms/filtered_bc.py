@@ -83,7 +83,7 @@ def _window(state: BufferState, settings: LearnerSettings) -> list[Episode]:
 
 
 ALGORITHM = Algorithm(
-    traits=AlgorithmTraits(useless="failure"),
+    traits=AlgorithmTraits(useless_outcome="failure"),
     episodes_per_batch=lambda settings: settings.learner.filter_episodes + settings.curriculum.group_size,
     planner=FilteredCloningPlanner,
     loss=Cloning,

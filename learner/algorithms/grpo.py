@@ -108,7 +108,7 @@ def check(settings: Settings) -> list[str]:
 
 
 ALGORITHM = Algorithm(
-    traits=AlgorithmTraits(compares="groups", group_advantages=True, ages=True),
+    traits=AlgorithmTraits(compares="groups", group_advantages=True, limits_staleness=True),
     episodes_per_batch=lambda settings: settings.learner.group_batch * settings.curriculum.group_size,
     planner=GroupPlanner,
     loss=Grpo,

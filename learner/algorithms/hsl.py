@@ -158,7 +158,7 @@ def check(settings: Settings) -> list[str]:
 
 
 ALGORITHM = Algorithm(
-    traits=AlgorithmTraits(relabels=True, reuses=True, sets_reference=True),
+    traits=AlgorithmTraits(learns_from_relabels=True, reuses_episodes=True, sets_reference=True),
     episodes_per_batch=lambda settings: settings.learner.hsl_episodes + settings.curriculum.group_size,
     planner=HindsightPlanner,
     loss=Hsl,

@@ -99,7 +99,7 @@ def _better(state: BufferState, group: Group) -> list[tuple[Episode, float]]:
 
 
 ALGORITHM = Algorithm(
-    traits=AlgorithmTraits(useless="failure", reuses=True),
+    traits=AlgorithmTraits(useless_outcome="failure", reuses_episodes=True),
     episodes_per_batch=cloning_episodes_per_batch,
     planner=SuccessPlanner,
     loss=SelfImitation,

@@ -9,7 +9,9 @@ from hindcast.learner.buffer.records import DEMONSTRATION
 from hindcast.learner.planners.cloning import CloningPlanner
 
 ALGORITHM = Algorithm(
-    traits=AlgorithmTraits(plays=False, useless="failure", reuses=True, sets_reference=True),
+    traits=AlgorithmTraits(
+        plays_episodes=False, useless_outcome="failure", reuses_episodes=True, sets_reference=True
+    ),
     episodes_per_batch=cloning_episodes_per_batch,
     planner=partial(CloningPlanner, origins=frozenset({DEMONSTRATION})),
     loss=Cloning,

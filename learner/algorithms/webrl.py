@@ -54,7 +54,7 @@ def _released_beta(ratio: float, advantage: float, sureness: float) -> float:
 
 
 ALGORITHM = Algorithm(
-    traits=AlgorithmTraits(phases=True),
+    traits=AlgorithmTraits(learns_in_phases=True),
     episodes_per_batch=episodes_per_batch,
     planner=partial(PhasePlanner, reference=True),
     loss=WebRl,

@@ -27,7 +27,7 @@ class ReplayedEpisode(NamedTuple):
 def in_phases(state: BufferState) -> bool:
     """Whether the policy learns in phases now: not while the run still clones, as it may begin with."""
     learner = state.settings.learner
-    return traits_of(learner.algorithm).phases and state.updates >= learner.cloning_updates
+    return traits_of(learner.algorithm).learns_in_phases and state.updates >= learner.cloning_updates
 
 
 def collected(state: BufferState, learner: LearnerSettings) -> list[Episode]:
@@ -50,7 +50,9 @@ def _is_usable(episode: Episode) -> bool:
 def replays_demonstrations(learner: LearnerSettings) -> bool:
     """Whether demonstrations are of use to phases."""
     return (
-        traits_of(learner.algorithm).phases and learner.phase_replay != "off" and learner.phase_demonstrations
+        traits_of(learner.algorithm).learns_in_phases
+        and learner.phase_replay != "off"
+        and learner.phase_demonstrations
     )
 
 

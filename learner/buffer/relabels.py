@@ -37,7 +37,7 @@ def take_relabels(state: BufferState, fact: EpisodeRelabeled) -> None:
 
 def collect(state: BufferState, episode: Episode, *, position: int) -> None:
     """Take an episode's demonstrations into the memory, if both have spoken about it and hindsight is learned from."""
-    learns = traits_of(state.settings.learner.algorithm).relabels
+    learns = traits_of(state.settings.learner.algorithm).learns_from_relabels
     if not learns or episode.id not in state.pending or episode.outcome is None:
         return
     found = state.pending.pop(episode.id)

@@ -113,7 +113,7 @@ class Plans(Check):
                 self.defect(
                     event, "what its algorithm may plan is not known here", str(error), fact["algorithm"]
                 )
-        return AlgorithmTraits(reuses=True)
+        return AlgorithmTraits(reuses_episodes=True)
 
     def _check_as_of(self, event: Event, as_of: int, *, rests_on: int) -> None:
         """Nothing of the learner's own stands between what a decision rests on and the decision."""
@@ -233,7 +233,7 @@ class Plans(Check):
                 where = f"swept at {episode.swept_at}" if episode.swept_at else "trained before"
                 self.defect(event, f"it trains on {name}, which was used up", "", where)
             shown = traits.compares == "pairs" and episode.origin == "demonstration"
-            episode.uses += not (shown or traits.reuses)
+            episode.uses += not (shown or traits.reuses_episodes)
         for name in fact["consumed"]:
             self._use_up(event, name)
 

@@ -79,7 +79,7 @@ def drawn_settings(random: Random, algorithm: str) -> Settings:
         "orm_epochs": of(1, 2),
         "orm_held_out": of(0.0, 0.25),
     }
-    if traits_of(algorithm).phases:
+    if traits_of(algorithm).learns_in_phases:
         learner |= {
             "phase_episodes": of(2, 4),
             "phase_replay": replay,
@@ -165,7 +165,7 @@ async def play(seed: int, algorithm: str, folder: Path) -> int:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 async def test_whatever_is_set_it_trains_goes_on_and_verifies(tmp_path: Path, algorithm: str) -> None:
     updates = 0
-    for seed in range(SEEDS_PHASED if traits_of(algorithm).phases else SEEDS):
+    for seed in range(SEEDS_PHASED if traits_of(algorithm).learns_in_phases else SEEDS):
         try:
             updates += await play(seed, algorithm, tmp_path / str(seed))
         except Exception as error:

@@ -70,7 +70,9 @@ def _algorithm_conflicts(settings: Settings) -> list[str]:
             f"learner.phase_window = {list(learner.phase_window)} holds nothing: its lower bound comes first"
         )
     if learner.phase_demonstrations and (
-        not algorithm.traits.phases or learner.phase_replay == "off" or not curriculum.demonstrations
+        not algorithm.traits.learns_in_phases
+        or learner.phase_replay == "off"
+        or not curriculum.demonstrations
     ):
         found.append(
             f"learner.phase_demonstrations replays demonstrations beside a phase's episodes: it needs an algorithm that learns in "

@@ -35,7 +35,7 @@ def _picture_conflicts(settings: Settings) -> list[str]:
         f"learner.processes = {learner.processes}: one process alone learns from them": learner.processes > 1,
         f"learner.algorithm = {learner.algorithm!r}: its critic reads text alone": traits_of(
             learner.algorithm
-        ).phases,
+        ).learns_in_phases,
         f"relabeler.kind = {settings.relabeler.kind!r}: prompts with pictures are not written anew": bool(
             settings.relabeler.kind
         ),

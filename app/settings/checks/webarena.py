@@ -45,7 +45,7 @@ def require_sound_shared_groups(settings: Settings) -> None:
     if (
         ENVIRONMENT not in curriculum.environments
         or curriculum.group_size == 1
-        or not traits_of(settings.learner.algorithm).plays
+        or not traits_of(settings.learner.algorithm).plays_episodes
         or sites.webarena_resets == "per_episode"
         or sites.webarena_shared_groups
     ):

@@ -70,7 +70,7 @@ class Rloo:
 
 
 ALGORITHM = Algorithm(
-    traits=AlgorithmTraits(compares="groups", ages=True),
+    traits=AlgorithmTraits(compares="groups", limits_staleness=True),
     episodes_per_batch=lambda settings: settings.learner.group_batch * settings.curriculum.group_size,
     planner=RlooPlanner,
     loss=Rloo,
