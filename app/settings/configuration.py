@@ -291,7 +291,7 @@ def to_toml(resolved: Resolved) -> str:
 def _from_text(key: str, text: str) -> Any:
     """A value given as text: as it would stand in TOML; words need no quotes, lists may be separated by commas."""
     annotation = fields()[key].annotation
-    if annotation is str:
+    if annotation is str and not text.startswith(('"', "'")):
         return text
     try:
         content = parse_toml(f"value = {text}")
