@@ -180,7 +180,7 @@ def test_a_put_goes_on_by_itself_once_there_is_room(tmp_path: Path, little_room:
 WRITER = """
 import os, stat, sys
 from pathlib import Path
-from hindcast.storage.blobs import BlobStore
+from hindcast.storage.blobs.store import BlobStore
 sync = os.fsync
 def stand_still(descriptor):
     if stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -29,12 +29,9 @@ READERS_OF_PAGES = {
 NOT_FOR_PROMPTS = {
     "app/settings/checks/prompts.py",
     "app/exports/writer.py",
-    "tests/bench/engine_calls.py",
     "core/models/folder_check.py",
-    "tests/tools/base_policy/samples.py",
-    "tests/tools/base_policy/building.py",
 }
-"""Names of renderers, exports of recorded pages, measurements, and the base policy's own training on the store's pages."""
+"""Names of renderers, and exports of recorded pages."""
 
 
 def renderers_of_readers() -> dict[str, str]:
