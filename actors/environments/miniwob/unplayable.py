@@ -1,6 +1,6 @@
 """The pages of the MiniWoB++ package that are no family here, each with the reason.
 
-`sight`: what tells right from wrong is drawn (colours, shapes, a canvas) and no text says it. `drag`: something is to
+`sight`: what tells right from wrong is drawn (colors, shapes, a canvas) and no text says it. `drag`: something is to
 be held and moved. `point`: a place without an element is to be clicked. `selection`: a stretch of a text that takes no
 input is to be marked. `motion`: what was read is over when the action arrives.
 """
@@ -26,13 +26,13 @@ UNPLAYABLE: dict[str, Unplayable] = {
     "bisect-angle": Unplayable("point", "a point in an empty drawing is to be clicked"),
     "chase-circle": Unplayable("motion", "the pointer has to follow a moving circle"),
     "circle-center": Unplayable(
-        "point", "the centre of a drawn circle is to be clicked, which is no element"
+        "point", "the center of a drawn circle is to be clicked, which is no element"
     ),
-    "click-color": Unplayable("sight", "the boxes differ in colour alone"),
+    "click-color": Unplayable("sight", "the boxes differ in color alone"),
     "click-menu-2": Unplayable("sight", "half of its problems name the item by an icon that is only drawn"),
-    "click-shades": Unplayable("sight", "the boxes differ in colour alone"),
-    "click-shape": Unplayable("sight", "the items are told by colour, size and shape, which are only drawn"),
-    "count-shape": Unplayable("sight", "the items are told by colour, size and shape, which are only drawn"),
+    "click-shades": Unplayable("sight", "the boxes differ in color alone"),
+    "click-shape": Unplayable("sight", "the items differ in color, size and shape, which are only drawn"),
+    "count-shape": Unplayable("sight", "the items differ in color, size and shape, which are only drawn"),
     "count-sides": Unplayable("sight", "the shape is drawn on a canvas"),
     "drag-box": Unplayable("drag", "a box is to be dragged into another"),
     "drag-circle": Unplayable("drag", "a circle is to be dragged"),
@@ -64,7 +64,7 @@ UNPLAYABLE: dict[str, Unplayable] = {
     "stock-market": Unplayable(
         "motion", "the price changes ten times a second and is to be hit within ten seconds"
     ),
-    "use-colorwheel-2": Unplayable("sight", "the colour asked for is only drawn"),
+    "use-colorwheel-2": Unplayable("sight", "the color asked for is only drawn"),
     "visual-addition": Unplayable("sight", "the blocks to be counted are only drawn"),
 }
 """By page name. Together with `families.FAMILIES` this is every page of the package's `miniwob` folder."""
