@@ -149,7 +149,7 @@ async def test_killed_after_any_event_both_models_resume_to_the_very_same_run(tm
         assert await learned(cut) == expected, f"killed after event {number}"
 
 
-@pytest.mark.parametrize(("saved", "packing"), [(1, "critic.value_packs"), (2, "training.forward_passes")])
+@pytest.mark.parametrize(("saved", "packing"), [(1, "auxiliary.critic.value_packs"), (2, "training.forward_passes")])
 async def test_how_samples_are_packed_is_what_the_log_says_there_whoever_was_restarted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved: int, packing: str
 ) -> None:
@@ -164,14 +164,14 @@ async def test_how_samples_are_packed_is_what_the_log_says_there_whoever_was_res
     with pytest.raises(Killed):
         await learn(made, log=Watched(made.log, {1: 2, 2: 1}[saved], after=die))
     assert kinds(await learned(made))[-1] == {1: "UpdateApplied", 2: "ReplayScored"}[saved]
-    module, _, name = packing.partition(".")
-    plain, asked = getattr(importlib.import_module(f"learner.{module}"), name), list[int]()
+    module, _, name = packing.rpartition(".")
+    plain, asked = getattr(importlib.import_module(f"hindcast.learner.{module}"), name), list[int]()
 
     def watched(samples: Any, *, tokens_per_forward: int, **others: Any) -> Any:
         asked.append(tokens_per_forward)
         return plain(samples, tokens_per_forward=tokens_per_forward, **others)
 
-    monkeypatch.setattr(f"learner.{packing}", watched)
+    monkeypatch.setattr(f"hindcast.learner.{packing}", watched)
     assert (await verify(made.log, made.blobs, policy=made.policy)).identical
     assert (asked[0], asked[-1]) == (256, 64)
 
