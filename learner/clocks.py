@@ -1,11 +1,11 @@
-"""What a computation takes, by two clocks."""
+"""Wall and CPU time of a computation."""
 
 import time
 from typing import NamedTuple
 
 
 class Clocks(NamedTuple):
-    """Two clocks, or what went by on them."""
+    """Readings of two clocks in seconds, or a difference of readings."""
 
     wall_s: float
     cpu_s: float
@@ -13,15 +13,15 @@ class Clocks(NamedTuple):
 
     @classmethod
     def now(cls) -> "Clocks":
-        """What they show."""
+        """Read both clocks."""
         return cls(time.perf_counter(), time.process_time())
 
     def since(self, began: "Clocks") -> "Clocks":
-        """What went by between the two."""
+        """Durations between two readings."""
         return Clocks(self.wall_s - began.wall_s, self.cpu_s - began.cpu_s)
 
     def earlier(self, taken: "Clocks") -> "Clocks":
-        """What they would have shown so much before."""
+        """Readings shifted back by durations."""
         return self.since(taken)
 
 

@@ -1,4 +1,4 @@
-"""Digests of what training depends on: settings, and the states of all models that are trained."""
+"""Digest of the settings that training depends on."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from hindcast.core.ids import digest_hex
 def config_digest(recorded: Mapping[str, Any]) -> str:
     """Digest of the settings that shape a batch and its updates, as the log records them.
 
-    Not of our own model of them: a setting that a later Hindcast adds must not change the digest of an earlier run.
+    It covers the recorded values, not our model of them: a setting added later must not change the digest of an older run.
     """
     relevant = {
         "learner": recorded.get("learner"),

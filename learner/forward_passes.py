@@ -1,4 +1,4 @@
-"""How samples share forward passes. A function of the samples alone, so that a recomputation packs them the same way."""
+"""How samples share forward passes. Depends on the samples alone, so that a recomputation packs them the same way."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -16,25 +16,24 @@ class ForwardPass(NamedTuple):
     """Samples scored together."""
 
     indices: list[int]
-    """Which of the samples given."""
+    """Indices of its samples in the sequence given."""
     scored: list[SampleToScore]
     temperature: float
     joined: bool = False
-    """Whether they stand in one row without padding."""
+    """Whether the samples share one row without padding."""
     shown: Sequence[Sequence[ShownPicture]] = ()
-    """Pictures in the prompt of each; empty: there are none anywhere."""
+    """Pictures in the prompt of each sample; empty: no sample has any."""
     album: ScreenshotStore | None = None
-    """Where those are."""
+    """Store of those pictures."""
 
     def log_probs(self, model: Any) -> list[torch.Tensor]:
         """Log-probabilities of each sample's action tokens at its sampling temperature, differentiable.
 
-        Invariant 4: under the sets of tokens that they were drawn from, where those were recorded. Pictures are processed
-        here and not before: those of a whole batch would take gigabytes.
+        Invariant 4: under the sets of tokens that they were drawn from, where recorded. Pictures are processed here and not
+        earlier: those of a whole batch would take gigabytes.
 
         Raises:
-            BlobMissing, BlobCorrupt, PictureUnreadable: a picture is not there as it was shown.
-
+            BlobMissing, BlobCorrupt, PictureUnreadable: a picture cannot be read as it was shown.
         """
         scored = self.scored
         if self.album is not None and self.shown:
@@ -52,9 +51,9 @@ def forward_passes(
     joined: bool = False,
     album: ScreenshotStore | None = None,
 ) -> list[ForwardPass]:
-    """Cut samples into passes of at most so many tokens, those of one temperature together, shortest first.
+    """Split samples into passes of at most `tokens_per_forward` tokens, grouped by temperature, shortest first.
 
-    Padding counts, where they are not `joined` in one row. `album`: has the pictures in their prompts.
+    Padding counts unless samples are `joined` in one row. `album`: holds the pictures in their prompts.
     """
     seeing = any(sample.pictures for sample in samples)
     found: list[ForwardPass] = []

@@ -1,7 +1,7 @@
-"""Folding the log at a start, and what stands in it after a checkpoint: everything needed to go on from there.
+"""Folds the log at a start, and collects the batches after a checkpoint: all that is needed to continue training.
 
-From the newest snapshot that serves, so that a start does not depend on the length of history, else from the beginning.
-A snapshot serves where a checkpoint at it or after it can be read: the updates since then are computed again.
+Folds from the newest usable snapshot, so that a start does not depend on the length of history, else from the beginning.
+A snapshot is usable if a checkpoint at it or after it can be read: the updates since then are computed again.
 """
 
 from collections.abc import AsyncGenerator, Callable
@@ -26,39 +26,39 @@ from hindcast.storage.snapshots import standings
 
 @dataclass(slots=True)
 class PastBatch:
-    """A batch that was planned, with the updates recorded of it so far."""
+    """A planned batch, with its updates recorded so far."""
 
     plan: BatchPlanned
     batch: Batch
     outcomes: list[tuple[int, UpdateApplied | UpdateSkipped]] = field(default_factory=list)
-    """Position and fact, in order."""
+    """Position and event of each update, in order."""
 
 
 @dataclass(slots=True)
 class History:
-    """The log folded to its end, and the way there from a checkpoint."""
+    """The log folded to its end, and the batches since a checkpoint."""
 
     state: BufferState
     chains: ChainChecker
-    """Where every producer's chain stands."""
+    """Ends of all hash chains."""
     checkpoint: CheckpointSaved | None = None
     """The newest one that may be restored; None: start from the base weights."""
     batches: list[PastBatch] = field(default_factory=list)
-    """Planned after that checkpoint; the last may be unfinished."""
+    """Batches planned after that checkpoint; the last may be unfinished."""
 
 
 Usable = Callable[[CheckpointSaved], bool]
 
 
 class _Base(NamedTuple):
-    """Where computing begins: a checkpoint, and the position up to which it holds everything."""
+    """A checkpoint to compute from, and the position up to which it holds everything."""
 
     position: int
     checkpoint: CheckpointSaved | None
 
 
 async def fold_history(log: EventLog, blobs: BlobStore, *, unreadable: set[str]) -> History:
-    """The log folded as far as it goes now. `unreadable`: sha256 of checkpoints not to build on.
+    """Fold the log up to its current end. `unreadable`: sha256 of checkpoints that must not be used.
 
     Raises:
         ForeignLog: it does not begin with run.started.
@@ -95,16 +95,16 @@ def _empty() -> History:
 
 
 def _begun(folded: FoldedLog) -> History:
-    """As at a snapshot, whose newest checkpoint holds every batch before it."""
+    """The history at a snapshot, whose newest checkpoint holds every batch before it."""
     saved = folded.state.checkpoints
     return History(folded.state, folded.chains(), saved[-1] if saved else None)
 
 
 async def _fold(log: EventLog, history: History, usable: Usable) -> tuple[History, _Base]:
-    """Fold to the end, with the batches after the newest checkpoint; and the newest one that is usable.
+    """Fold to the end. Returns the batches after the newest checkpoint, and the newest usable checkpoint.
 
-    Nearly always that is the same. Batches hold their samples, so those before a checkpoint are not kept for the case
-    that it is not: `_fold_from` then folds again.
+    Nearly always both are the same. If not, `_fold_from` folds again: batches hold their samples, so those before a checkpoint
+    are not kept for this rare case.
     """
     base = _Base(0, None)
     if history.checkpoint is not None and usable(history.checkpoint):
@@ -132,7 +132,7 @@ async def _fold_from(log: EventLog, history: History, base: _Base) -> History:
 
 
 async def _folding(log: EventLog, history: History) -> AsyncGenerator[Recorded, None]:
-    """What follows `history`, each event once it is folded."""
+    """Fold the events after `history` and yield each."""
     buffer, state = ReplayBuffer(), history.state
     bookmark = Bookmark(position=state.position, digest=state.latest, first_digest=b"")
     reading = read(log, after=state.position, strict=True, bookmark=bookmark, chains=history.chains)
@@ -143,7 +143,7 @@ async def _folding(log: EventLog, history: History) -> AsyncGenerator[Recorded, 
 
 
 def _keep(history: History, recorded: Recorded) -> None:
-    """Remember a batch, or what was computed of the last one."""
+    """Record a planned batch, or an update of the last one."""
     fact = recorded.fact
     if isinstance(fact, BatchPlanned):
         assert history.state.batch is not None

@@ -1,11 +1,11 @@
-"""The learner's side of the log: folded as it grows, and appended to only while no other learner does.
+"""The learner's side of the log: folds it as it grows, and appends only while no other learner does.
 
     log ──tail──> ReplayBuffer ──> state        decide: fact ──expectation──> log ──tail──> folded, then returned
 
-Consumes the whole log of a run; waits for its own facts to come back through it (`log.append_timeout_s`); produces what
-`decide` is given. Invariant 8, one writer per chain: every fact of training expects the last position of the learner's
-family, so a second learner is fenced off; and one that was taken over from while it stood still ends at the first fact of
-the other, since its model lacks what that did.
+Consumes the whole log of a run; waits for its own events to come back through it (`log.append_timeout_s`); produces what
+`decide` is given. Invariant 8, one writer per chain: every training event expects the last position of the learner's family,
+so a second learner is fenced off. A learner that was replaced while it hung ends at the first event of the other, since its
+model lacks that update.
 """
 
 import asyncio
@@ -25,12 +25,12 @@ from hindcast.learner.buffer.state import BufferState
 
 
 class LearnerLogFollower:
-    """The fold of a run's log as it stands, and the way to bring it forward by a fact of one's own."""
+    """The current fold of a run's log, with a way to append events of the learner's family."""
 
     def __init__(
         self, log: EventLog, publisher: Publisher, *, state: BufferState, chains: ChainChecker
     ) -> None:
-        """`state` is what was folded so far, `chains` are checked as far."""
+        """`state`: the fold so far. `chains`: hash chains checked up to the same position."""
         self._log = log
         self._publisher = publisher
         self._buffer = ReplayBuffer()
@@ -39,7 +39,7 @@ class LearnerLogFollower:
         self._grown = asyncio.Condition()
 
     async def follow(self) -> None:
-        """Fold the log as it grows, for ever."""
+        """Fold the log as it grows, forever."""
         bookmark = Bookmark(position=self.state.position, digest=self.state.latest, first_digest=b"")
         tail = tail_batches(
             self._log, after=self.state.position, strict=True, bookmark=bookmark, chains=self.chains
@@ -53,7 +53,7 @@ class LearnerLogFollower:
                     self._grown.notify_all()
 
     def _require_own(self, recorded: Recorded) -> None:
-        """Refuse another's fact of training: its fold would say that updates were done which this model has not seen."""
+        """Refuse another learner's event: the fold would count updates that this model has not made."""
         envelope = recorded.envelope
         if (
             BY_CLASS[type(recorded.fact)].family == "learner"
@@ -62,7 +62,7 @@ class LearnerLogFollower:
             raise ExpectationFailed(
                 f"another learner writes to run {self._log.run}: {envelope.incarnation} recorded {envelope.type} at position "
                 f"{recorded.position}. This one, {self._publisher.incarnation}, ends, and starts again from the log; nothing "
-                "was recorded twice. Stop one of the two if both go on; a run has one learner."
+                "was recorded twice. If both keep running, stop one of the two: a run has one learner."
             )
 
     async def more(self, *, than: int) -> None:
@@ -80,8 +80,12 @@ class LearnerLogFollower:
         correlation: str | None = None,
         follows: Sequence[Fact] = (),
     ) -> None:
-        """Append a fact of the learner's family unless another learner was faster, and wait until it is folded;
-        `follows` as in `Publisher`."""
+        """Append an event of the learner's family, and wait until it is folded. `follows`: as in `Publisher`.
+
+        Raises:
+            ExpectationFailed: another learner appended an event first.
+            BrokerUnreachable: the event did not come back in time.
+        """
         subject = family_wildcard(self._log.run, "learner")
         last = self.state.last_learner
         try:
@@ -97,13 +101,13 @@ class LearnerLogFollower:
             )
         except ExpectationFailed as error:
             raise ExpectationFailed(
-                f"another learner writes to run {self._log.run}: the learner's last event is not at position {last} any "
-                f"more. Nothing was recorded twice. Stop one of the two; a run has one learner. ({error})"
+                f"another learner writes to run {self._log.run}: the learner's last event is no longer at position {last}. "
+                f"Nothing was recorded twice. Stop one of the two: a run has one learner. ({error})"
             ) from error
         await self.reach(position)
 
     async def reach(self, position: int) -> None:
-        """Wait until the fold has come as far as an event that the log acknowledged."""
+        """Wait until the fold includes an acknowledged position. Raises BrokerUnreachable after `log.append_timeout_s`."""
         limit_s = self.state.settings.log.append_timeout_s
         try:
             async with asyncio.timeout(limit_s), self._grown:

@@ -1,19 +1,19 @@
-"""The learner's process: folds the log, and brings the policy forward by what the fold says is due next.
+"""The learner process: folds the log, and takes the training step that the fold says is due next.
 
     log ──tail──> ReplayBuffer ──> what is due? ──> worker thread ──> fact ──decide──> log
                        ^                                                               │
                        └───────────────────────────────────────────────────────────────┘
 
-Consumes everything that trains: episodes, steps, verdicts, and its own facts, which come back through the log.
-Waits for enough informative groups (`learner.batch_wait_s`: a longer wait is recorded), for room on a full disk
-(`storage.full_wait_s`, likewise), for its own facts to be acknowledged and read back (`log.append_timeout_s`), for one
+Consumes episodes, steps, verdicts, and its own events, which come back through the log.
+Waits for enough informative groups (`learner.batch_wait_s`; a longer wait is recorded), for room on a full disk
+(`storage.full_wait_s`, likewise), for its own events to be acknowledged and read back (`log.append_timeout_s`), and for one
 update at a time in its worker thread.
 Produces samples.swept, replay.scored, batch.planned -> update.applied / skipped per mini-batch -> weights.published ->
-checkpoint.saved, snapshot.saved, blob.released; mismatch.exceeded in one append with an update that gives cause.
+checkpoint.saved, snapshot.saved, blob.released; mismatch.exceeded in the same append as the update that causes it.
 
 Invariant 3, plan before training: the plan is durable before its first update is computed. Invariant 8, one writer per
-chain (`learner.log_follower`). Invariant 1: what is due follows from the fold alone; after a crash between any two facts the
-same is due again, and comes out the same, bit for bit.
+chain (`learner.log_follower`). Invariant 1: what is due follows from the fold alone. After a crash between any two events the
+same step is due again and gives the same result, bit for bit.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ _log = structlog.get_logger()
 
 
 class LearnerReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the learner stood when it ended."""
+    """Progress of the learner when it ended."""
 
     updates: int
     version: int
@@ -79,17 +79,16 @@ async def run_learner(
     until_updates: int | None = None,
     make_trainer: MakeTrainer = Training,
 ) -> LearnerReport:
-    """Train until `until_updates` optimiser steps stand in the log (None: for ever), then return.
+    """Train until the log holds `until_updates` optimizer steps (None: forever), then return.
 
-    `policy` is the folder the run's base weights belong to. The settings are those the log records. Stops exactly at
-    the number asked for, in the middle of a batch if need be; the next start goes on there. Cancellation takes effect
-    at once; a computation under way ends after the forward pass it is in, and is computed again at the next start.
+    `policy`: folder that the run's base weights belong to. The settings are those that the log records. Stops exactly at the
+    requested number, if necessary within a batch; the next start continues there. Cancellation takes effect at once: a running
+    computation ends after its current forward pass, and is computed again at the next start.
 
     Raises:
         ExpectationFailed: another learner writes to this run.
-        ReplayDiverged: updates after the checkpoint come out differently here than they were recorded.
+        ReplayDiverged: updates after the checkpoint give other results here than recorded.
         ForeignLog, CorruptEvent, ModelFileError, BlobMissing, BrokerUnreachable: see their messages.
-
     """
     stop = Event()
     executor = ThreadPoolExecutor(1, thread_name_prefix="learner")
@@ -111,7 +110,7 @@ async def run_learner(
 
 
 def _first(failed: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The error itself instead of the group that a TaskGroup wraps it in."""
+    """Unwrap the error from the group of a TaskGroup."""
     error: BaseException = failed
     while isinstance(error, BaseExceptionGroup):
         error = next((e for e in error.exceptions if isinstance(e, HindcastError)), error.exceptions[0])
@@ -119,7 +118,7 @@ def _first(failed: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 class Learner:
-    """State and duties of a running learner."""
+    """A running learner."""
 
     def __init__(
         self,
@@ -143,18 +142,18 @@ class Learner:
 
     @property
     def _state(self) -> BufferState:
-        """The fold as it stands; it grows during every await."""
+        """The current fold; it grows during every await."""
         return self.following.state
 
     def report(self) -> LearnerReport:
-        """Where it stands."""
+        """Progress so far."""
         state = self._state
         return LearnerReport(
             updates=state.updates, version=state.version, batches=state.batches, recomputed=self._recomputed
         )
 
     async def train(self, until_updates: int | None) -> None:
-        """Do what is due, one fact at a time, until the goal is reached."""
+        """Take the steps that are due, one event at a time, until the goal is reached."""
         for blob in leftovers(self._state):
             await self._compute(partial(self._blobs.release, blob))
         waiting_since = asyncio.get_running_loop().time()
@@ -189,7 +188,7 @@ class Learner:
                 waiting_since = await self._wait(waiting_since)
 
     async def _publish_base(self) -> None:
-        """Version 0 exists from the beginning; now actors can find it."""
+        """Publish version 0, the base weights, so that actors find it."""
         assert self._state.started is not None
         base = self._state.started.base_policy
         fact = WeightsPublished(version=0, model=POLICY, weights=base, update=0)
@@ -199,11 +198,11 @@ class Learner:
         await self.following.decide(swept, entity="samples")
 
     async def _score(self, samples: list[Sample]) -> None:
-        """How sure the policy is of what may be replayed, before a phase is planned from it."""
+        """Record the policy's perplexity on replayable steps, which the plan of a phase needs."""
         training, most = self._training, self._state.settings.learner.tokens_per_forward
         found = await self._compute(lambda: training.score(samples, tokens_per_forward=most))
         if self._state.settings.learner.tokens_per_forward != most:
-            return  # the recipe was changed meanwhile: what is recorded is what its own position says
+            return  # the recipe changed meanwhile: scores must follow from the settings at their position
         fact = ReplayScored(
             version=self._state.version,
             positions=pack_positions([sample.position for sample in samples]),
@@ -278,7 +277,7 @@ class Learner:
         await self.following.decide(fact, entity=f"batch_{batch}", correlation=f"batch_{batch}")
 
     async def _save_snapshot(self) -> None:
-        """Keep the fold as it is at this moment: between two awaits, state and chains stand at the same event."""
+        """Store the fold. No await comes in between, so that state and chains belong to the same event."""
         state = self._state
         content = LEARNER.encode(
             FoldedLog(state, self.following.chains.links, source_of(state.settings.learner.algorithm))
@@ -298,7 +297,7 @@ class Learner:
         _log.info("snapshot saved", position=position, size_bytes=blob.size)
 
     async def _release(self, release: Release) -> None:
-        """The event first: a blob that is gone without one would be a lost one."""
+        """Append the event before deleting: a blob missing without an event counts as lost."""
         fact = BlobReleased(blob=release.blob, reason=release.reason)
         position = await self._publisher.decide(
             fact, entity=release.blob.sha256, policy_version=self._state.version
@@ -307,7 +306,7 @@ class Learner:
         await self._compute(lambda: self._blobs.release(release.blob))
 
     async def _wait(self, since: float) -> float:
-        """Until there is more in the log, or a batch has been missing for too long; returns since when it is missing."""
+        """Wait for more events, or record that a batch is overdue; returns the time since when it is missing."""
         limit_s = self._state.settings.learner.batch_wait_s
         position = self._state.position
         try:
@@ -321,7 +320,7 @@ class Learner:
         return since
 
     async def _store(self, work: Callable[[], T]) -> T:
-        """Run work that stores a blob; on a full disk again and again, since nothing can be trained beyond it."""
+        """Run work that stores a blob; on a full disk repeat it, since training cannot continue without it."""
         while True:
             try:
                 return await self._compute(work)
@@ -333,5 +332,5 @@ class Learner:
                 await self._publisher.publish(fact, entity="learner")
 
     async def _compute(self, work: Callable[[], T]) -> T:
-        """Run blocking work in the one worker thread; the event loop stays free."""
+        """Run blocking work in the single worker thread; the event loop stays free."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)

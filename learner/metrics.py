@@ -1,4 +1,4 @@
-"""What an update has to say for itself: figures over its mini-batch, and four numbers per sample."""
+"""Metrics of an update: figures over its mini-batch, and four numbers per sample."""
 
 from collections.abc import Mapping, Sequence
 from math import fsum
@@ -33,16 +33,13 @@ def update_metrics(
     replays: Mapping[str, ReplayUse] | None = None,
     version: int,
 ) -> dict[str, float]:
-    """Figures of one update. Fractions and means run over action tokens unless named otherwise.
+    """Metrics of one update. Fractions and means run over action tokens unless named otherwise.
 
-    Remembered successes count in `loss`, `rehearsal_loss` and `rehearsed_samples` alone.
-
-    `effective_sample_size` and `ratio_mean` concern pi_prox / mu and pi / mu; `mismatch_kl` and `mismatch_max` compare
-    recorded with recomputed log-probabilities of tokens that were sampled from this very version: what sampler and
-    learner disagree about at equal weights.
-
-    `replays`: of the batch's replayed successes; None: success replay is off, and nothing is said about it. They take
-    part like any member, but what says how fresh and how good the run's own episodes are leaves them out.
+    Rehearsed successes count in `loss`, `rehearsal_loss` and `rehearsed_samples` only.
+    `effective_sample_size` is over pi_prox / mu, `ratio_mean` over pi / mu. `mismatch_kl` and `mismatch_max` compare recorded
+    with recomputed log-probabilities of tokens sampled from this very version: how far sampler and learner differ at equal weights.
+    `replays`: the batch's replayed successes; None: success replay is off, and its metrics are absent. They are trained on like
+    any member, but metrics of freshness and success of the run's own episodes exclude them.
     """
     replayed_steps = float(sum(sum(episode.kept) for episode in episodes if episode.kept is not None))
     counted = [(term, loss) for term, loss in zip(terms, losses, strict=True) if term.counts]
@@ -90,7 +87,7 @@ def update_metrics(
 
 
 def _replay_metrics(compared: Sequence[PlannedEpisode], replays: Mapping[str, ReplayUse]) -> dict[str, float]:
-    """How many of the compared are replays; mean age in versions and mean use count of those, 0 where there are none."""
+    """Number of replays, and their mean age in versions and mean use count; 0 if there are none."""
     worn = [replays[episode.episode] for episode in compared if episode.replaces is not None]
     count = max(1, len(worn))
     return {
@@ -101,7 +98,7 @@ def _replay_metrics(compared: Sequence[PlannedEpisode], replays: Mapping[str, Re
 
 
 def _versions(term: SampleTerms) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Per token trained on; those of a demonstrator, which is no policy, count as version 0."""
+    """Policy version per token trained on; a demonstrator's tokens count as version 0."""
     versions = unpack_ids(term.sample.versions).astype(np.int64)
     if len(versions) != term.sample.tokens:
         return np.zeros(term.sample.tokens - term.first, dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Whether sampler and learner compute the same policy: what `mismatch_kl` of an update is held against."""
+"""Alarm for a mismatch between sampler and learner: compares an update's `mismatch_kl` with a limit."""
 
 from hindcast.core.rl.combined_state import POLICY
 from hindcast.core.settings.schema import LearnerSettings
@@ -8,7 +8,7 @@ from hindcast.events.catalogue import BatchPlanned, MismatchExceeded, UpdateAppl
 def mismatch_alarm(
     fact: UpdateApplied | UpdateSkipped, plan: BatchPlanned, settings: LearnerSettings
 ) -> MismatchExceeded | None:
-    """What is to be told after an update; None: nothing. Where nothing was sampled from the plan's version, it has no say."""
+    """The alarm to append with an update, or None. An update without tokens sampled from the plan's version raises none."""
     if not isinstance(fact, UpdateApplied) or fact.model != POLICY or not settings.mismatch_alarm:
         return None
     found = fact.metrics["mismatch_kl"]

@@ -1,10 +1,9 @@
-"""What makes floating-point results come out the same twice: threads, deterministic kernels, and a record of the rest.
+"""Reproducible floating-point results: threads, deterministic kernels, and a fingerprint of everything else.
 
-On one GPU the same: torch refuses kernels that add up in no fixed order, and cuBLAS gets a workspace of its own per stream.
-
-Promise: with the same `Fingerprint`, the same inputs give the same bits in every process. Measured: AVX-512, AVX2 and
-no vector instructions give three different results, and so may two models of processor with the same ones; one thread
-and two gave the same.
+The same holds on one GPU: torch refuses kernels that add in no fixed order, and cuBLAS gets a workspace of its own per stream.
+Guarantee: with the same `Fingerprint`, the same inputs give the same bits in every process. Measured: AVX-512, AVX2 and
+no vector instructions give three different results, and so may two processor models with the same ones; one thread and two
+gave the same.
 """
 
 import os
@@ -22,14 +21,14 @@ from hindcast.core.settings.schema import LearnerSettings
 from hindcast.events.catalogue.run import Fingerprint
 
 ACCELERATOR = " + "
-"""Before the GPU in a fingerprint's platform."""
+"""Separates platform and GPU in a fingerprint."""
 _log = structlog.get_logger()
 
 
 def configure(threads: int) -> None:
-    """Fix everything that can be fixed. Call once at the start of a process, before it computes anything.
+    """Set everything that affects reproducibility. Call once at the start of a process, before any computation.
 
-    `threads`: of one operation, `learner.threads` in the settings.
+    `threads`: per operation, `learner.threads` in the settings.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when a GPU is first computed on
     os.environ.setdefault("FLASH_ATTENTION_DETERMINISTIC", "1")  # read by transformers
@@ -37,7 +36,7 @@ def configure(threads: int) -> None:
     if torch.get_num_interop_threads() != 1:
         try:
             torch.set_num_interop_threads(1)
-        except RuntimeError:  # this process has computed before; our graphs run in one thread in any case
+        except RuntimeError:  # this process has computed before; our graphs use one thread anyway
             _log.info("interop threads stay as they are", threads=torch.get_num_interop_threads())
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
@@ -45,7 +44,7 @@ def configure(threads: int) -> None:
 
 
 def fingerprint(threads: int, device: Device = "cpu", processes: int = 1) -> Fingerprint:
-    """What this machine and these libraries are, as far as it decides about bits. Needs no `configure` before.
+    """Machine and library versions, as far as they affect bits. Works without `configure`.
 
     `device`, `processes`: as `learner.device` and `learner.processes` in the settings.
     """
@@ -62,17 +61,17 @@ def fingerprint(threads: int, device: Device = "cpu", processes: int = 1) -> Fin
 
 
 def fingerprint_of(settings: LearnerSettings) -> Fingerprint:
-    """That of a learner with these settings here."""
+    """Fingerprint of a learner with these settings on this machine."""
     return fingerprint(settings.threads, settings.device, settings.processes)
 
 
 def device_then(then: Fingerprint) -> Device:
-    """The setting that asks for what a run was recorded on."""
+    """The `learner.device` that selects the kind of device a run was recorded on."""
     return "auto" if ACCELERATOR in then.platform else "cpu"
 
 
 def _accelerator(device: Device) -> str:
-    """The GPU that would be computed on, and the release of CUDA; empty: none."""
+    """Name of the GPU and release of CUDA; empty: no GPU."""
     found = device_for(device)
     if found.type == "cpu":
         return ""
@@ -80,12 +79,12 @@ def _accelerator(device: Device) -> str:
 
 
 def _together(processes: int) -> str:
-    """How many processes add up a gradient; empty: one."""
+    """Number of processes that sum a gradient; empty: one."""
     return f" in {processes} processes" if processes > 1 else ""
 
 
 def processor(table: Path) -> str:
-    """The first processor of Linux's table as `vendor family/model`; elsewhere what Python knows of it."""
+    """First processor of Linux's table as `vendor family/model`; elsewhere Python's name of it."""
     try:
         lines = table.read_text().split("\n\n", 1)[0].splitlines()
     except OSError:
@@ -104,7 +103,7 @@ def _blas() -> str:
 
 
 def differences(then: Fingerprint, now: Fingerprint) -> list[str]:
-    """In words, what differs: `torch 2.13.0 then, 2.12.1 now`."""
+    """Differences in words, such as `torch 2.13.0 then, 2.12.1 now`."""
     return [
         f"{name} {getattr(then, name) or 'not noted'} then, {getattr(now, name)} now"
         for name in then.__struct_fields__

@@ -1,6 +1,6 @@
-"""The policy's models as one run computes with them: the one under training, the ones it is compared with, plain ones.
+"""The policy's models of one run: the trained one, its reference, and plain copies of the base policy.
 
-All begin as the base weights in the blob store, on the device and with the memory habits that the settings ask for.
+All start from the base weights in the blob store, on the device and with the memory options of the settings.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from hindcast.storage.blobs.store import BlobStore
 
 
 class Policies:
-    """Makes models, and knows the reference that the KL is taken to."""
+    """Makes the policy's models, and keeps the KL's reference policy."""
 
     def __init__(
         self, folder: Path, base: BlobRef, *, blobs: BlobStore, settings: LearnerSettings, ranks: Ranks
@@ -48,7 +48,7 @@ class Policies:
         return self._placed(self._base)
 
     def trained(self) -> Any:
-        """The model under training, before its first update. Raises as `plain`."""
+        """The model to train, before its first update. Raises as `plain`."""
         model, settings = self.plain(), self._settings
         self.joinable = keeps_apart(model)
         freeze_tower(model)
@@ -66,11 +66,10 @@ class Policies:
 
     @contextmanager
     def reference(self, policy: Any, plan: BatchPlanned, batch: Batch) -> Iterator[Any]:
-        """The policy of the version that the plan takes its KL to, as long as it is read: as it is now, or from its weights.
+        """The plan's reference policy for the KL, within the context.
 
         Raises:
-            BlobMissing: its weights were let go of.
-
+            BlobMissing: its weights were released.
         """
         version = plan.reference_version
         assert version is not None
@@ -88,7 +87,7 @@ class Policies:
             yield policy
 
     def _frozen(self, policy: Any, version: int, plan: BatchPlanned, batch: Batch) -> Any:
-        """A model of its own with the weights of a version."""
+        """A separate model with the weights of a version."""
         now = version == plan.version and version != 0
         model = self._placed(self._base if version == 0 or now else _kept(plan, batch))
         model = self._ranks.spread(model.requires_grad_(False))
@@ -100,7 +99,7 @@ class Policies:
         return model
 
     def _placed(self, weights: BlobRef) -> Any:
-        """A model with these weights, where it computes."""
+        """A model with these weights, on its device."""
         model = load_policy(self._folder).model
         load_weights(model, self._path(weights))
         if self._settings.attention != "sdpa":
@@ -108,7 +107,7 @@ class Policies:
         return model.to(self._device)
 
     def _path(self, weights: BlobRef) -> Path:
-        """Of a blob whose bits were checked."""
+        """Path of a blob whose bits were checked."""
         self._blobs.get(weights)
         return self._blobs.path(weights)
 
@@ -116,15 +115,15 @@ class Policies:
 def _kept(plan: BatchPlanned, batch: Batch) -> BlobRef:
     if batch.reference is None:
         raise BlobMissing(
-            f"batch {plan.batch} takes its KL to version {plan.reference_version}, whose weights were released: begin "
-            "recomputing at an earlier place. Run: hindcast verify"
+            f"batch {plan.batch} takes its KL to version {plan.reference_version}, whose weights were released: recompute "
+            "from an earlier position. Run: hindcast verify"
         )
     return batch.reference
 
 
 @contextmanager
 def _adapter_swapped(model: Any, path: Path) -> Iterator[None]:
-    """The model with the adapter of a file in the place of its own, for the time being."""
+    """Replace the model's adapter by that of a file within the context."""
     kept = {name: value.clone() for name, value in adapter_of(model).items()}
     load_weights(model, path)
     try:

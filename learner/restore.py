@@ -1,4 +1,4 @@
-"""From the log to a learner that can go on: newest readable checkpoint, then the updates after it, computed again.
+"""Restores a learner from the log: the newest readable checkpoint, then the updates after it, computed again.
 
 Invariant 1, log is the truth: without any readable checkpoint the base weights and the log are enough.
 """
@@ -44,7 +44,7 @@ class Restored:
     begun: int | None
     """Number of the unfinished batch that the training is in."""
     chains: ChainChecker
-    """Where every producer's chain stands there."""
+    """Ends of all hash chains at that position."""
 
 
 async def restore(
@@ -57,13 +57,12 @@ async def restore(
     make_trainer: MakeTrainer = Training,
     whole_batches: bool = False,
 ) -> Restored:
-    """Fold the log and bring a model to where it ends; `whole_batches`: only to the version published last.
+    """Fold the log and bring a model to its end; `whole_batches`: only to the latest published version.
 
-    A checkpoint that cannot be read is reported and an older one taken, in the end the base weights.
+    An unreadable checkpoint is reported and an older one used, at last the base weights.
 
     Raises:
-        ReplayDiverged: an update comes out differently than it was recorded.
-
+        ReplayDiverged: an update gives another result than recorded.
     """
 
     async def compute(work: Callable[[], T]) -> T:
@@ -112,11 +111,10 @@ async def restore(
 
 
 async def recompute_weights(log: EventLog, blobs: BlobStore, *, policy: Path) -> tuple[bytes, int]:
-    """The weights published last in a log, computed again; and how many updates that took.
+    """Recompute the latest published weights of a log; returns them and the number of updates that it took.
 
     Raises:
-        ReplayDiverged: they do not come out as they were published.
-
+        ReplayDiverged: they differ from the published ones.
     """
     stop = Event()
     with ThreadPoolExecutor(1, thread_name_prefix="learner") as executor:

@@ -1,4 +1,4 @@
-"""Which weights, checkpoints and snapshots are let go of. Pure; letting go is an event first and a deletion after it."""
+"""Which weights, checkpoints and snapshots are released. Pure; a release is an event first and a deletion after it."""
 
 import msgspec
 
@@ -8,24 +8,24 @@ from hindcast.learner.buffer.snapshots import LEARNER
 from hindcast.learner.buffer.state import BufferState
 
 KEEP_BESIDE = 2
-"""Of each model beside the policy: a role may still be loading the one before the newest."""
+"""Versions kept of each auxiliary model: a process may still be loading the one before the newest."""
 KEEP_SNAPSHOTS = 2
-"""Of each projection: the newest, and the one before in case that cannot be read."""
+"""Snapshots kept of each projection: the newest, and the one before in case it cannot be read."""
 
 
 class Release(msgspec.Struct, frozen=True):
-    """A blob nobody needs any more."""
+    """A blob that is not needed any more."""
 
     blob: BlobRef
     reason: str
 
 
 def releases(state: BufferState, settings: LearnerSettings) -> list[Release]:
-    """Weights and checkpoints beyond those the settings keep, and snapshots beyond `KEEP_SNAPSHOTS`, oldest first.
+    """Weights and checkpoints beyond those that the settings keep, and snapshots beyond `KEEP_SNAPSHOTS`, oldest first.
 
-    Kept in any case: version 0, the version RL started from and every KL reference, since batches are recomputed with
-    them; the latest version, every `keep_weights_every`-th, the newest checkpoint, and every blob whose content
-    something kept shares. Of a model beside the policy the two latest versions.
+    Always kept: version 0, the version that RL started from and every KL reference, since batches are recomputed with them;
+    the latest version, every `keep_weights_every`-th, the newest checkpoint, and every blob with the same content as a kept
+    one. Of an auxiliary model, the two latest versions.
     """
     latest = sorted(state.weights)[-settings.keep_weights :]
     kept_versions = {
@@ -63,7 +63,7 @@ def releases(state: BufferState, settings: LearnerSettings) -> list[Release]:
 
 
 def leftovers(state: BufferState) -> list[BlobRef]:
-    """Released blobs that nothing refers to any more: deleted again at a start, in case a crash came in between."""
+    """Released blobs that nothing refers to: deleted again at a start, in case a crash prevented it."""
     assert state.started is not None
     used = {published.weights.sha256 for published in state.weights.values()}
     used |= {one.weights.sha256 for beside in state.models.values() for one in beside.weights.values()}
@@ -75,15 +75,15 @@ def leftovers(state: BufferState) -> list[BlobRef]:
 
 
 def is_checkpoint_due(state: BufferState, settings: LearnerSettings) -> bool:
-    """Whether the batch that ended last closes with a checkpoint that is not saved yet."""
+    """Whether the last finished batch requires a checkpoint that is not saved yet."""
     finished = state.batches if state.batch is None else state.batches - 1
     return finished > 0 and finished % settings.checkpoint_every == 0 and state.checkpointed < finished
 
 
 def is_snapshot_due(state: BufferState, settings: StorageSettings) -> bool:
-    """Whether the fold is to be kept now: at a checkpoint that covers everything trained, when enough has been folded since.
+    """Whether to save a snapshot now: at a checkpoint that covers all training, with enough events since the last snapshot.
 
-    A start from it then has no update to compute again but those after a newer checkpoint.
+    A start from the snapshot then recomputes no update except those after a newer checkpoint.
     """
     if state.batch is not None or not state.checkpoints or state.checkpointed < state.batches:
         return False

@@ -1,4 +1,4 @@
-"""From a planned batch to the numbers its updates are computed from. Pure: the log's arrays in, terms of samples out."""
+"""From a planned batch to the numbers its updates are computed from. Pure: recorded arrays in, terms of samples out."""
 
 from collections.abc import Sequence
 from hashlib import sha256
@@ -25,7 +25,7 @@ def samples_of(batch: Batch, part: Minibatch) -> list[Sample]:
 
 
 def compared_of(plan: BatchPlanned, batch: Batch, part: Minibatch) -> list[Sample]:
-    """A mini-batch's samples without those of remembered successes: those that need proximal and reference."""
+    """A mini-batch's samples without rehearsed ones: those that need proximal and reference log-probabilities."""
     owners = [
         planned.rehearsed
         for planned in plan.episodes[part.first_episode : part.end_episode]
@@ -47,8 +47,8 @@ def sample_terms(
 ) -> list[SampleTerms]:
     """Terms of one mini-batch's samples, in order. `proximal` and `reference` belong to `compared_of` it, in order.
 
-    Without proximal log-probabilities (cloning, rehearsal) nothing is corrected. `advantages`: of each step of the
-    mini-batch's episodes, where a critic gave them; None: each step has its episode's, as planned.
+    Without proximal log-probabilities (cloning, rehearsal) there is no off-policy correction. `advantages`: of each step of the
+    mini-batch's episodes, from a critic; None: each step has its episode's planned advantage.
     """
     samples = iter(samples_of(batch, part))
     episodes: list[EpisodePart] = []
@@ -101,17 +101,17 @@ def sample_terms(
 
 
 def _behaviour(sample: Sample) -> NDArray[np.float32]:
-    """Recorded log-probabilities; zeros where none were recorded, as for a demonstrator that is no policy."""
+    """Recorded log-probabilities; zeros where none were recorded, as for a scripted demonstrator."""
     if len(sample.logprobs) == len(sample.action_ids):
         return unpack_floats(sample.logprobs).copy()
     return np.zeros(sample.tokens, dtype=np.float32)
 
 
 def inputs_digest(terms: Sequence[SampleTerms]) -> str:
-    """Digest of what goes into an update: ids, behaviour log-probabilities, versions, temperature, advantages, shares, and
-    the sets that tokens were drawn from where they are not the whole vocabulary, and what was made of pictures.
+    """Digest of an update's inputs: ids, behavior log-probabilities, versions, temperature, advantages, shares, pictures, and the
+    sets that tokens were drawn from unless they are the whole vocabulary.
 
-    Advantages that a critic gave are left out: they are computed, and stand in the report.
+    A critic's advantages are left out: they are computed, and are part of the report.
     """
     state = sha256()
     for term in terms:

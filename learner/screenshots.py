@@ -1,7 +1,7 @@
-"""The pictures that samples were read with: processed again from their files, and held against what the policy read.
+"""Screenshots in prompts: processed again from their files, and compared with what the policy read.
 
-Nothing of a picture but its file and two digests is kept: processing is deterministic, and a library that does it otherwise
-than the one that the policy was shown it by is found out instead of trained with.
+Of a picture only its file and two digests are kept, since processing is deterministic. A library that processes it in
+another way than when the policy read it is detected.
 """
 
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ from hindcast.storage.blobs.store import BlobStore
 
 
 class ScreenshotStore:
-    """The pictures of a run. Reads nothing before the first one is asked for."""
+    """The screenshots of a run. Loads the image processor at the first request."""
 
     def __init__(self, folder: Path, blobs: BlobStore) -> None:
-        """`folder`: of the policy that was shown them."""
+        """`folder`: the policy that read them."""
         self._folder = folder
         self._blobs = blobs
         self._eyes: ImageProcessor | None = None
@@ -26,9 +26,8 @@ class ScreenshotStore:
         """Each picture as the policy read it.
 
         Raises:
-            BlobMissing, BlobCorrupt, ModelFileError: it, or what processes it, is not there as it was.
-            PictureUnreadable: it comes out otherwise here.
-
+            BlobMissing, BlobCorrupt, ModelFileError: the picture or its processor is missing or altered.
+            PictureUnreadable: processing gives another result here.
         """
         return tuple(map(self._seen, shown))
 
@@ -39,14 +38,14 @@ class ScreenshotStore:
             image = self._blobs.get(shown.blob)
         except (BlobMissing, BlobCorrupt) as error:
             raise type(error)(
-                f"a step is trained on with the screenshot that the policy read: {error}. Bring that file back from an archive or "
+                f"training on a step needs the screenshot that the policy read: {error}. Restore that file from an archive or "
                 "a copy of the run, and start again: nothing else is lost."
             ) from error
         found = self._eyes.look(image)
         if (found.digest, len(found.ids)) != (shown.digest, shown.tokens):
             raise PictureUnreadable(
-                f"the screenshot {shown.blob.sha256} comes to {len(found.ids)} tokens and {found.digest[:16]}… here, and came to "
+                f"the screenshot {shown.blob.sha256} gives {len(found.ids)} tokens and {found.digest[:16]}… here, but gave "
                 f"{shown.tokens} and {shown.digest[:16]}… when the policy read it: Pillow, transformers or the policy's "
-                "preprocessor_config.json is another. Use those that the run began with (its first event names the versions)."
+                "preprocessor_config.json differs. Use those that the run began with (its first event names the versions)."
             )
         return found

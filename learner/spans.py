@@ -1,11 +1,11 @@
-"""What the learner tells of its work as spans: plans and updates, linked to the episodes they were made from.
+"""OpenTelemetry spans of the learner: plans and updates, linked to the episodes that they use.
 
     hindcast.plan_batch -> hindcast.update …, hindcast.publish_weights
          links to            links to
     invoke_agent of each episode of the batch, of the mini-batch
 
-A batch has many episodes, each with a trace of its own, so it begins another trace and links to theirs. Where they were
-played stands in the log, in the headers of their ends: looked up only while spans are recorded.
+A batch has many episodes, each with its own trace, so it begins a new trace and links to theirs. The trace of an episode
+is in the headers of its final event; it is looked up only while spans are recorded.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -38,7 +38,7 @@ class TrainingSpans:
 
     @asynccontextmanager
     async def planning(self, planned: BatchPlanned) -> AsyncIterator[None]:
-        """The plan of a batch."""
+        """Span of a batch's plan."""
         if not is_tracing():
             yield
             return
@@ -56,7 +56,7 @@ class TrainingSpans:
     async def updating(
         self, planned: BatchPlanned, part: Minibatch, *, index: int, position: int
     ) -> AsyncIterator[Span]:
-        """One mini-batch; `position` is the plan's."""
+        """Span of one mini-batch; `position` is the plan's."""
         await self._look_up(planned, position=position)
         attributes: dict[str, Attribute] = {
             names.RUN: self._log.run,
@@ -68,12 +68,12 @@ class TrainingSpans:
             yield begun
 
     def publishing(self, version: int) -> AbstractContextManager[Span]:
-        """The weights that a batch has led to."""
+        """Span of publishing a batch's weights."""
         attributes: dict[str, Attribute] = {names.RUN: self._log.run, names.POLICY_VERSION: version}
         return span(names.PUBLISH_WEIGHTS, attributes, parent=self._planned_in)
 
     async def _look_up(self, planned: BatchPlanned, *, position: int | None) -> None:
-        """Where the batch was planned, unless that is now, and where its episodes were played."""
+        """Look up the traces of the batch's plan, unless it is made now, and of its episodes."""
         if self._batch == planned.batch or not is_tracing():
             return
         self._batch, self._planned_in, self._played_in = planned.batch, "", {}
@@ -96,7 +96,7 @@ def _once(parts: Sequence[PlannedEpisode]) -> list[str]:
 
 
 def updated(begun: Span, fact: UpdateApplied | UpdateSkipped) -> None:
-    """What came of a mini-batch."""
+    """Record the outcome of a mini-batch."""
     outcome = "applied" if isinstance(fact, UpdateApplied) else "skipped"
     _updates.add(1, {names.OUTCOME: outcome})
     if not begun.is_recording():

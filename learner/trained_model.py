@@ -1,4 +1,4 @@
-"""One model under training: weights, AdamW and how many steps it has taken. Nothing here knows a loss."""
+"""One model under training: weights, AdamW and number of steps; independent of any loss."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,16 +15,16 @@ from hindcast.core.models.state_digest import optimizer_tensors, state_digest
 BETAS = (0.9, 0.999)
 EPSILON = 1e-8
 STEPS = "step"
-"""AdamW's name for how many steps a parameter has taken."""
+"""AdamW's key for a parameter's step count."""
 
 
 class TrainedModel:
-    """A model and its optimiser. Deterministic: equal gradients give equal states."""
+    """A model and its optimizer. Deterministic: equal gradients give equal states."""
 
     def __init__(self, name: str, model: Any, *, weight_decay: float, offload: bool = False) -> None:
-        """`model`: a module whose state dict defines it, before its first update.
+        """Wrap a model before its first update.
 
-        `offload`: its optimiser's state lies on the CPU between steps, wherever the model is.
+        `model`: a module whose state dict defines it. `offload`: keep the optimizer state on the CPU between steps.
         """
         self.name = name
         self.model = model
@@ -34,20 +34,20 @@ class TrainedModel:
             trained, lr=0.0, betas=BETAS, eps=EPSILON, weight_decay=weight_decay, foreach=False
         )
         self.update = 0
-        """Optimiser steps so far."""
+        """Optimizer steps so far."""
         self.digest = state_digest(model, self.optimizer)
-        """Of weights and optimiser state."""
+        """Digest of weights and optimizer state."""
 
     def forget_gradient(self) -> None:
-        """Before a gradient is accumulated, and where it is not used."""
+        """Clear the gradient, before accumulation or if it is not used."""
         self.optimizer.zero_grad(set_to_none=True)
 
     def clip(self, largest: float) -> float:
-        """Scale the gradient down to this norm; returns the norm it had."""
+        """Clip the gradient to a norm of `largest`; returns the norm before."""
         return float(whole(torch.nn.utils.clip_grad_norm_(self.model.parameters(), largest, foreach=False)))
 
     def step(self, *, learning_rate: float, weight_decay: float) -> None:
-        """One optimiser step along the gradient accumulated."""
+        """Take one optimizer step with the accumulated gradient."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
             group["weight_decay"] = weight_decay
@@ -60,7 +60,7 @@ class TrainedModel:
         self.digest = state_digest(self.model, self.optimizer)
 
     def _step_one_by_one(self) -> None:
-        """The same step, parameter by parameter: only one's state is where the model is at a time."""
+        """Step parameter by parameter, so that only one parameter's optimizer state is on the model's device."""
         (group,) = self.optimizer.param_groups
         parameters = group["params"]
         try:
@@ -77,24 +77,23 @@ class TrainedModel:
         return encode_weights(self.model)
 
     def held(self) -> dict[str, torch.Tensor]:
-        """What a checkpoint holds of it, `weights/…` and `optimizer/…`; split where several processes compute it."""
+        """Tensors for a checkpoint, `weights/…` and `optimizer/…`; sharded if several processes compute the model."""
         found = {f"weights/{name}": value for name, value in weights_of(self.model).items()}
         own = optimizer_tensors(self.model, self.optimizer)
         return found | {f"optimizer/{name}": value for name, value in own.items()}
 
     def restore(self, tensors: Mapping[str, NDArray[np.generic]], *, update: int) -> None:
-        """Take over what `held` gave, whole; read one tensor at a time.
+        """Load whole tensors as `held` returned them; reads one at a time.
 
         Raises:
-            CheckpointCorrupt: it does not fit the model.
-
+            CheckpointCorrupt: they do not fit the model.
         """
         named = dict(self.model.named_parameters())
         try:
             for name, own in weights_of(self.model).items():
                 fill(own, torch.from_numpy(tensors[f"weights/{name}"]))
             self.optimizer.state.clear()
-            for key in tensors:  # no item of it: weights would be read a second time
+            for key in tensors:  # not .items(): weights would be read a second time
                 kind, _, rest = key.partition("/")
                 if kind == "optimizer":
                     name, _, entry = rest.rpartition("/")
@@ -111,7 +110,7 @@ class TrainedModel:
 
 
 def _move(state: dict[str, Any], device: torch.device) -> None:
-    """A parameter's optimiser state; the count of its steps is on the CPU in any case, as AdamW wants it."""
+    """Move a parameter's optimizer state; AdamW requires its step count on the CPU."""
     for name, value in state.items():
         if name != STEPS:
             state[name] = value.to(device)

@@ -1,7 +1,7 @@
-"""What the learner and `verify` need of the thing that is trained: facts in, facts out, and a state with a digest.
+"""Interface of what is trained, for the learner and `verify`: events in, events out, and a state with a digest.
 
-`learner.training.Training` is the one that trains. The port exists because a simulation of thousands of schedules
-needs the learner's own planning, fencing and recovery, and no gradients.
+`learner.training.Training` implements it. A simulation of thousands of schedules implements it without gradients, to
+test the learner's planning, fencing and recovery.
 """
 
 from collections.abc import Sequence
@@ -18,30 +18,30 @@ from hindcast.storage.checkpoints import BlobSink, Checkpoint, Saved
 
 
 class Trainer(Protocol):
-    """The models under training. Deterministic: equal plans on equal samples give equal facts. Every call may block."""
+    """The models under training. Deterministic: equal plans on equal samples give equal events. Every call may block."""
 
     def begin(self, plan: BatchPlanned, batch: Batch) -> None:
         """Start a batch."""
         ...
 
     def step(self, index: int) -> UpdateApplied | UpdateSkipped:
-        """Compute one mini-batch of it; the state has changed by what the fact says."""
+        """Compute one mini-batch. The state changes as the returned event says."""
         ...
 
     def score(self, samples: Sequence[Sample], *, tokens_per_forward: int) -> list[float]:
-        """Perplexity of each sample's action under the policy of now; how samples are packed changes its last bits."""
+        """Perplexity of each sample's action under the current policy; packing affects its last bits."""
         ...
 
     def weights(self, model: str) -> bytes:
-        """What is published of a model."""
+        """A model's weights for publication."""
         ...
 
     def save(self, blobs: BlobSink, *, batch: int, version: int) -> Saved:
-        """Store a checkpoint of the state of now. Raises DiskFull; asked again, it begins anew."""
+        """Store a checkpoint of the current state. Raises DiskFull; a repeated call starts over."""
         ...
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Take over a checkpoint. Raises CheckpointCorrupt."""
+        """Load a checkpoint. Raises CheckpointCorrupt."""
         ...
 
 
@@ -57,5 +57,5 @@ class MakeTrainer(Protocol):
         settings: LearnerSettings,
         stop: Event | None = None,
     ) -> Trainer:
-        """`folder`: the policy that the base weights `base` belong to; `stop`: set when a computation is to end."""
+        """Make the trainer. `folder`: the policy that the base weights `base` belong to. `stop`: set to end a computation."""
         ...

@@ -1,4 +1,4 @@
-"""One optimiser step of whichever model, and the fact that says so."""
+"""One optimizer step of any model, and the event that reports it."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -14,10 +14,10 @@ from hindcast.learner.trained_model import TrainedModel
 
 
 class MinibatchReport(NamedTuple):
-    """What there is to tell of a mini-batch beside the step itself; figures are those of before it."""
+    """What is reported of a mini-batch apart from the step; metrics are from before the step."""
 
     inputs: str
-    """Digest of the numbers that went in."""
+    """Digest of its inputs."""
     metrics: dict[str, float]
     samples: SampleReport
 
@@ -32,9 +32,9 @@ def step_along(
     account: Callable[[], MinibatchReport],
     began: Clocks,
 ) -> UpdateApplied | UpdateSkipped:
-    """Go along the gradient that mini-batch `index` left in the model, or nowhere where it is not finite.
+    """Take the optimizer step of mini-batch `index` with the accumulated gradient; skip it if the gradient is not finite.
 
-    `rate`: AdamW's, by the model's update 1, 2, 3 …; `began`: when the mini-batch was begun to be computed.
+    `rate`: learning rate of the model's update 1, 2, 3 …. `began`: clock readings when the mini-batch began.
     """
     number, before = learned.update + 1, learned.digest
     norm = learned.clip(settings.max_gradient_norm)

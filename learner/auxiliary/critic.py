@@ -1,4 +1,4 @@
-"""The critic under training: cross-entropy of V(s_t) against the episode's outcome R (WebRL, arXiv 2411.02337).
+"""Training of the critic: cross-entropy of V(s_t) against the episode's outcome R (WebRL, arXiv 2411.02337).
 
     L = mean over the states of a mini-batch of -[R log V(s) + (1 - R) log(1 - V(s))], summed over the heads
 
@@ -28,16 +28,16 @@ from hindcast.learner.update import MinibatchReport, step_along
 
 
 class _State(NamedTuple):
-    """One state to learn from."""
+    """One state of a mini-batch with its target."""
 
     sample: Sample
     outcome: float
     share: float
-    """Of the loss; 0 where a replayed step is left out."""
+    """Share of the loss; 0 where a replayed step is left out."""
 
 
 class CriticTraining:
-    """See `learner.auxiliary.trainer.AuxiliaryTrainer`."""
+    """Trains the critic; implements `learner.auxiliary.trainer.AuxiliaryTrainer`."""
 
     def __init__(
         self, folder: Path, base: Any, settings: LearnerSettings, *, seed: int, check: Callable[[], None]
@@ -52,7 +52,7 @@ class CriticTraining:
         )
 
     def values(self, samples: Sequence[Sample], *, tokens_per_forward: int) -> list[float]:
-        """V of the states that these steps were taken in, in their order."""
+        """V of the state that each step was taken in, in the order of `samples`."""
         prompts, found = _prompts(samples), [0.0] * len(samples)
         with torch.no_grad():
             for pack in value_packs(prompts, tokens_per_forward=tokens_per_forward):
@@ -64,13 +64,13 @@ class CriticTraining:
         return found
 
     def begin(self, plan: BatchPlanned, batch: Batch) -> None:
-        """See `Beside.begin`."""
+        """See `AuxiliaryTrainer.begin`."""
         self._plan, self._settings = plan, batch.settings
         twice = batch.settings.critic_heads == "double"
         self._parts = [_states(plan, batch, part, twice=twice) for part in minibatches_of(plan)]
 
     def step(self, index: int) -> UpdateApplied | UpdateSkipped:
-        """See `Beside.step`."""
+        """See `AuxiliaryTrainer.step`."""
         assert self._plan is not None, "no batch was begun"
         began = Clocks.now()
         states = self._parts[index]
@@ -99,7 +99,7 @@ class CriticTraining:
         )
 
     def _backward(self, states: Sequence[_State]) -> tuple[list[float], list[float]]:
-        """Accumulate the gradient; the loss of each state without its share, and its value before the step."""
+        """Accumulate the gradient. Returns each state's loss, not multiplied by its share, and its value before the step."""
         self.learned.forget_gradient()
         prompts = _prompts([one.sample for one in states])
         losses, values = [0.0] * len(states), [0.0] * len(states)
@@ -120,7 +120,7 @@ def _prompts(samples: Sequence[Sample]) -> list[list[int]]:
 
 
 def _states(plan: BatchPlanned, batch: Batch, part: Minibatch, *, twice: bool) -> list[_State]:
-    """A mini-batch's states in training order. `twice`: every state but an episode's first counts double."""
+    """The states of a mini-batch in training order. `twice`: every state but an episode's first has double weight."""
     samples = iter(batch.samples[part.first_sample : part.end_sample])
     found = []
     for planned in plan.episodes[part.first_episode : part.end_episode]:
@@ -133,7 +133,7 @@ def _states(plan: BatchPlanned, batch: Batch, part: Minibatch, *, twice: bool) -
 
 
 def _metrics(states: Sequence[_State], losses: Sequence[float], values: Sequence[float]) -> dict[str, float]:
-    """Figures over the states that count; values are those before the step."""
+    """Metrics over the states with a positive share; values are those before the step."""
     counted = [
         (one, loss, value) for one, loss, value in zip(states, losses, values, strict=True) if one.share > 0
     ]
@@ -154,7 +154,7 @@ def _metrics(states: Sequence[_State], losses: Sequence[float], values: Sequence
 
 
 def _inputs_digest(states: Sequence[_State]) -> str:
-    """Digest of what goes into an update: prompts, outcomes, shares."""
+    """Digest of an update's inputs: prompts, outcomes, shares."""
     state = sha256()
     for one in states:
         for content in (one.sample.prompt_ids, pack_floats([one.outcome, one.share])):

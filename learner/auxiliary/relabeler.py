@@ -1,10 +1,10 @@
-"""The learned relabeler under training: cross-entropy of what should have been written of an episode (HSL's backward model).
+"""Training of the learned relabeler: cross-entropy of the goals that episodes achieved (HSL's backward model).
 
     L = -1/T sum_i sum_t log P(y_it | episode_i, y_i<t),   T = sum_i |y_i|
 
-y_i: the goals that episode i achieved, as text; the sums go over a mini-batch. Every token weighs the same, so that the first
-one, which says whether there is any goal, weighs the same in every lesson: a mean over each lesson would give that decision
-twenty times the weight in `nothing`, of two tokens, that it has in a lesson of forty. It begins as the base policy.
+y_i: the goals that episode i achieved, as text; the sums run over a mini-batch. Every token has the same weight. So the first
+token, which decides whether there is any goal, has the same weight in every example. A mean per example would give it twenty
+times the weight in `nothing` (two tokens) that it has in an example of forty. Training starts from the base policy.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ from hindcast.learner.update import MinibatchReport, step_along
 
 
 class RelabelerTraining:
-    """See `learner.auxiliary.trainer.AuxiliaryTrainer`."""
+    """Trains the relabeler; implements `learner.auxiliary.trainer.AuxiliaryTrainer`."""
 
     def __init__(
         self, folder: Path, base: Any, settings: LearnerSettings, *, seed: int, check: Callable[[], None]
@@ -43,12 +43,12 @@ class RelabelerTraining:
         )
 
     def begin(self, plan: BatchPlanned, batch: Batch) -> None:
-        """See `Beside.begin`."""
+        """See `AuxiliaryTrainer.begin`."""
         self._plan, self._settings = plan, batch.settings
         self._parts = [batch.samples[part.first_sample : part.end_sample] for part in minibatches_of(plan)]
 
     def step(self, index: int) -> UpdateApplied | UpdateSkipped:
-        """See `Beside.step`."""
+        """See `AuxiliaryTrainer.step`."""
         assert self._plan is not None, "no batch was begun"
         began = Clocks.now()
         part = self._parts[index]
@@ -78,7 +78,7 @@ class RelabelerTraining:
         )
 
     def _backward(self, part: Sequence[Sample]) -> list[float]:
-        """Accumulate the gradient; the loss of each one's tokens, summed, before the step."""
+        """Accumulate the gradient. Returns each sample's loss, summed over its tokens, before the step."""
         self.learned.forget_gradient()
         tokens = sum(one.tokens for one in part)
         losses = [0.0] * len(part)
@@ -98,12 +98,12 @@ class RelabelerTraining:
 
 
 def backward_rate(settings: LearnerSettings, update: int) -> float:
-    """AdamW's rate for the model's update 1, 2, 3 …: rises linearly over the warm-up, then stays."""
+    """Learning rate of the model's update 1, 2, 3 …: rises linearly over the warm-up, then stays constant."""
     return settings.relabeler_rate * min(1.0, update / max(1, settings.warmup_updates))
 
 
 def backward_metrics(part: Sequence[Sample], losses: Sequence[float]) -> dict[str, float]:
-    """Figures of a mini-batch, all of before the step; `losses`: of each one's tokens, summed."""
+    """Metrics of a mini-batch before the step. `losses`: of each sample, summed over its tokens."""
     loss = fsum(losses) / sum(one.tokens for one in part)
     return {
         "loss": loss,
@@ -116,7 +116,7 @@ def backward_metrics(part: Sequence[Sample], losses: Sequence[float]) -> dict[st
 
 
 def inputs_digest(part: Sequence[Sample]) -> str:
-    """Digest of what goes into an update: prompts, and what should have been written."""
+    """Digest of an update's inputs: prompts and target texts."""
     state = sha256()
     for one in part:
         for content in (one.prompt_ids, one.action_ids):

@@ -1,8 +1,7 @@
-"""What the learned relabeler learns from: what it read of an episode, beside what should have been written of it.
+"""Training set of the learned relabeler: what it read of an episode, and what it should have written.
 
-Part of the buffer's fold. An episode is followed from its request until relabeler and training judge have spoken; what was
-read, and what is trained on, is the same bytes (invariant 4). Tasks that are held out are never learned from; evaluation
-episodes neither.
+Part of the buffer's fold. An episode waits from its request until relabeler and training judge have reported. The recorded
+prompt is the bytes that are trained on (invariant 4). Held-out tasks and evaluation episodes are never used.
 """
 
 from dataclasses import dataclass, field
@@ -16,29 +15,29 @@ from hindcast.learner.buffer.records import Episode, Sample
 
 @dataclass(slots=True)
 class AwaitedExample:
-    """An episode that not both have spoken about."""
+    """An episode whose relabel or verdict is still missing."""
 
     episode: Episode
     needs_success: bool = False
-    """Whether its lesson holds only of a success."""
+    """Whether the example is valid only if the episode succeeded."""
 
 
 @dataclass(slots=True)
 class RelabelerExamples:
-    """Episodes with their lessons."""
+    """Examples of the relabeler, waiting and complete."""
 
     awaited: dict[str, AwaitedExample] = field(default_factory=dict)
-    """Requested, and not learned from so far."""
+    """Requested episodes that are no example yet, by id."""
     known: list[Episode] = field(default_factory=list)
-    """Of one sample each, oldest first; the latest `learner.relabeler_memory`, and those since the learner's last fact."""
+    """Examples, one sample each, oldest first: the latest `learner.relabeler_memory`, and those since the learner's last event."""
     fresh: int = 0
-    """Learned from since a batch was planned."""
+    """Examples added since the last batch was planned."""
 
 
 def await_lesson(
     lessons: RelabelerExamples, fact: EpisodeRequested, settings: LearnerSettings, *, at: int
 ) -> None:
-    """An episode was requested at this position."""
+    """Start to wait for the example of an episode that was requested at position `at`."""
     task = fact.task
     if settings.relabeler_every == 0 or fact.origin == "evaluation":
         return
@@ -60,12 +59,12 @@ def await_lesson(
 
 
 def forget_lesson(lessons: RelabelerExamples, episode: str) -> None:
-    """It ended otherwise: nobody will relabel it."""
+    """Forget an episode that was abandoned or cancelled: it will not be relabeled."""
     lessons.awaited.pop(episode, None)
 
 
 def take_lesson(lessons: RelabelerExamples, recorded: Recorded, fact: EpisodeRelabeled) -> None:
-    """The relabeler has spoken; what it says second counts for nothing."""
+    """Take in the relabeler's first report about an episode; later ones are ignored."""
     awaited = lessons.awaited.get(fact.episode)
     if awaited is None or awaited.episode.samples:
         return
@@ -91,7 +90,7 @@ def take_lesson(lessons: RelabelerExamples, recorded: Recorded, fact: EpisodeRel
 def take_lesson_verdict(
     lessons: RelabelerExamples, recorded: Recorded, fact: EpisodeJudged, *, training: str
 ) -> None:
-    """The training judge has spoken."""
+    """Take in the training judge's first verdict."""
     awaited = lessons.awaited.get(fact.episode)
     if awaited is None or fact.judge.name != training or awaited.episode.outcome is not None:
         return
@@ -104,7 +103,7 @@ def take_lesson_verdict(
 
 
 def _learn_from(lessons: RelabelerExamples, awaited: AwaitedExample) -> None:
-    """Once both have spoken."""
+    """Add the example once both relabel and verdict are known."""
     episode = awaited.episode
     if not episode.samples or episode.outcome is None:
         return
@@ -115,9 +114,9 @@ def _learn_from(lessons: RelabelerExamples, awaited: AwaitedExample) -> None:
 
 
 def forget_lessons(lessons: RelabelerExamples, settings: LearnerSettings) -> None:
-    """Let go of what is too old, or of all where no model is trained any more.
+    """Drop the oldest examples beyond the memory, or all of them if no relabeler is trained.
 
-    Only at a fact of the learner's own: what a plan names, which may be on its way, must still be there when it comes.
+    Called only at an event of the learner's own, so that a plan under way finds every example that it names.
     """
     kept = settings.relabeler_memory if settings.relabeler_every else 0
     del lessons.known[: max(0, len(lessons.known) - kept)]

@@ -1,8 +1,8 @@
-"""The outcome reward model under training: cross-entropy of P(YES) over {YES, NO} against what the truth judge said.
+"""Training of the outcome reward model (ORM): cross-entropy of P(YES) over {YES, NO} against the truth judge's verdict.
 
     L = -1/N sum_i log P(answer_i | prompt_i)        (WebRL, arXiv 2411.02337)
 
-It begins as the base policy. Half of each mini-batch are successes, so that neither answer is right by default.
+Training starts from the base policy. Half of each mini-batch are successes, so that neither answer is right by default.
 """
 
 from collections.abc import Callable, Sequence
@@ -33,14 +33,14 @@ from hindcast.learner.update import MinibatchReport, step_along
 
 
 class LabelledEpisode(NamedTuple):
-    """One episode to learn from."""
+    """One labelled example."""
 
     sample: Sample
     success: bool
 
 
 class RewardModelTraining:
-    """See `learner.auxiliary.trainer.AuxiliaryTrainer`."""
+    """Trains the reward model; implements `learner.auxiliary.trainer.AuxiliaryTrainer`."""
 
     def __init__(
         self, folder: Path, base: Any, settings: LearnerSettings, *, seed: int, check: Callable[[], None]
@@ -55,13 +55,13 @@ class RewardModelTraining:
         )
 
     def begin(self, plan: BatchPlanned, batch: Batch) -> None:
-        """See `Beside.begin`."""
+        """See `AuxiliaryTrainer.begin`."""
         self._plan, self._settings = plan, batch.settings
         labelled = [LabelledEpisode(*pair) for pair in zip(batch.samples, batch.succeeded, strict=True)]
         self._parts = [labelled[part.first_sample : part.end_sample] for part in minibatches_of(plan)]
 
     def step(self, index: int) -> UpdateApplied | UpdateSkipped:
-        """See `Beside.step`."""
+        """See `AuxiliaryTrainer.step`."""
         assert self._plan is not None, "no batch was begun"
         began = Clocks.now()
         part = self._parts[index]
@@ -91,7 +91,7 @@ class RewardModelTraining:
         )
 
     def _backward(self, part: Sequence[LabelledEpisode]) -> tuple[list[float], list[float]]:
-        """Accumulate the gradient; each one's loss and log-odds of YES before the step."""
+        """Accumulate the gradient. Returns each example's loss and log-odds of YES before the step."""
         self.learned.forget_gradient()
         prompts = [unpack_ids(one.sample.prompt_ids).tolist() for one in part]
         losses, odds = [0.0] * len(part), [0.0] * len(part)
@@ -109,14 +109,14 @@ class RewardModelTraining:
 
 
 def orm_rate(settings: LearnerSettings, update: int) -> float:
-    """AdamW's rate for the model's update 1, 2, 3 …: rises linearly over the warm-up, then stays."""
+    """Learning rate of the model's update 1, 2, 3 …: rises linearly over the warm-up, then stays constant."""
     return settings.orm_rate * min(1.0, update / max(1, settings.warmup_updates))
 
 
 def orm_metrics(
     part: Sequence[LabelledEpisode], losses: Sequence[float], likely: Sequence[float]
 ) -> dict[str, float]:
-    """Figures of a mini-batch, all of before the step; `likely`: P(YES) of each."""
+    """Metrics of a mini-batch before the step. `likely`: P(YES) of each example."""
     good = [p for one, p in zip(part, likely, strict=True) if one.success]
     bad = [p for one, p in zip(part, likely, strict=True) if not one.success]
     right = sum(p >= 0.5 for p in good) + sum(p < 0.5 for p in bad)
@@ -132,7 +132,7 @@ def orm_metrics(
 
 
 def inputs_digest(part: Sequence[LabelledEpisode]) -> str:
-    """Digest of what goes into an update: prompts and labels."""
+    """Digest of an update's inputs: prompts and labels."""
     state = sha256()
     for one in part:
         for content in (one.sample.prompt_ids, bytes([one.success])):

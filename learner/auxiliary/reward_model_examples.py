@@ -1,7 +1,7 @@
-"""What the outcome reward model learns from: what it read of an episode, beside what a judge of the truth said about it.
+"""Training set of the outcome reward model: what it read of an episode, and the truth judge's verdict.
 
-Part of the buffer's fold. An episode is followed from its request until both have spoken; what it read, and what is
-trained on, is the same bytes (invariant 4). Tasks that are held out are never learned from; evaluation episodes neither.
+Part of the buffer's fold. An episode waits from its request until both are known. The recorded prompt is the bytes that are
+trained on (invariant 4). Held-out tasks and evaluation episodes are never used.
 """
 
 from dataclasses import dataclass, field
@@ -16,30 +16,31 @@ from hindcast.learner.buffer.records import Episode, Sample
 
 @dataclass(slots=True)
 class RewardModelExamples:
-    """Labelled episodes."""
+    """Examples of the reward model, waiting and labelled."""
 
     awaited: dict[str, Episode] = field(default_factory=dict)
-    """Requested, and not both read and labelled so far."""
+    """Requested episodes whose prompt or label is still missing, by id."""
     successes: list[Episode] = field(default_factory=list)
-    """Of one sample each, oldest first; the latest `learner.orm_memory`, and those since the learner's last fact."""
+    """Successes, one sample each, oldest first: the latest `learner.orm_memory`, and those since the learner's last event."""
     failures: list[Episode] = field(default_factory=list)
+    """Failures, kept likewise."""
     fresh: int = 0
-    """Labelled since a batch was planned."""
+    """Examples labelled since the last batch was planned."""
 
     def known(self) -> dict[str, Episode]:
-        """What a plan may name."""
+        """Examples that a plan may name, by episode id."""
         return {episode.id: episode for episode in (*self.successes, *self.failures)}
 
 
 def forget_awaited(outcomes: RewardModelExamples, episode: str) -> None:
-    """It ended otherwise: nobody will judge it."""
+    """Forget an episode that was abandoned or cancelled: it will not be judged."""
     outcomes.awaited.pop(episode, None)
 
 
 def await_outcome(
     outcomes: RewardModelExamples, fact: EpisodeRequested, settings: LearnerSettings, *, at: int
 ) -> None:
-    """An episode was requested at this position."""
+    """Start to wait for the example of an episode that was requested at position `at`."""
     if settings.orm_every == 0 or fact.origin == "evaluation":
         return
     task = fact.task
@@ -61,7 +62,7 @@ def await_outcome(
 def take_outcome(
     outcomes: RewardModelExamples, recorded: Recorded, fact: EpisodeJudged, settings: LearnerSettings
 ) -> None:
-    """A verdict: what the model read, or the truth about it. Each counts once; without one of them nothing is learned."""
+    """Take in a verdict: the reward model's gives the prompt, the truth judge's the label. Only the first of each counts."""
     episode = outcomes.awaited.get(fact.episode)
     if episode is None:
         return
@@ -97,9 +98,9 @@ def _learn_from(outcomes: RewardModelExamples, episode: Episode) -> None:
 
 
 def forget_outcomes(outcomes: RewardModelExamples, settings: LearnerSettings) -> None:
-    """Let go of what is too old, or of all where no model is trained any more.
+    """Drop the oldest examples beyond the memory, or all of them if no reward model is trained.
 
-    Only at a fact of the learner's own: what a plan names, which may be on its way, must still be there when it comes.
+    Called only at an event of the learner's own, so that a plan under way finds every example that it names.
     """
     kept = settings.orm_memory if settings.orm_every else 0
     for episodes in (outcomes.successes, outcomes.failures):

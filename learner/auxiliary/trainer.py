@@ -1,4 +1,4 @@
-"""What trains a model beside the policy, such as a critic: one class per model, made when its first batch begins."""
+"""Interface of the auxiliary models' trainers (critic, reward model, relabeler), and the table of them by name."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +15,7 @@ from hindcast.learner.trained_model import TrainedModel
 
 
 class AuxiliaryTrainer(Protocol):
-    """A model beside the policy under training. Deterministic like the policy's; every call may block."""
+    """Trains one auxiliary model. Deterministic like the policy's trainer; every call may block."""
 
     learned: TrainedModel
 
@@ -24,19 +24,20 @@ class AuxiliaryTrainer(Protocol):
         ...
 
     def step(self, index: int) -> UpdateApplied | UpdateSkipped:
-        """Compute one mini-batch of it; the model has changed by what the fact says."""
+        """Compute one mini-batch. The model changes as the returned event says."""
         ...
 
 
 class MakeAuxiliaryTrainer(Protocol):
-    """Builds the model before its first update."""
+    """Builds the trainer before its model's first update."""
 
     def __call__(
         self, folder: Path, base: Any, settings: LearnerSettings, *, seed: int, check: Callable[[], None]
     ) -> AuxiliaryTrainer:
-        """`base`: a model of the policy's with the base weights, to be taken over; `seed`: of what is drawn at random.
+        """Make the trainer when its first batch begins.
 
-        `check` is to be called before every forward pass: it raises where the computation was asked to stop.
+        `base`: a model with the policy's base weights, owned by the trainer from here on. `seed`: for random initial weights.
+        `check`: called before every forward pass; raises if the computation was asked to stop.
         """
         ...
 
@@ -46,4 +47,4 @@ MODELS: dict[str, MakeAuxiliaryTrainer] = {
     ORM: RewardModelTraining,
     RELABELER: RelabelerTraining,
 }
-"""By `batch.planned.model`."""
+"""Trainers by `batch.planned.model`."""

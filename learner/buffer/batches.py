@@ -1,4 +1,4 @@
-"""What the buffer knows of batches, updates, weights and other blobs: the part of its fold that the learner's facts change."""
+"""The part of the buffer's fold that the learner's own events change: batches, updates, weights and other blobs."""
 
 from dataclasses import replace
 from itertools import islice
@@ -23,11 +23,11 @@ from hindcast.learner.buffer.success_replay import count_replays
 from hindcast.learner.planners import planner_of
 
 RELEASED_KEPT = 64
-"""A released blob is deleted before the next one is released, so that a crash leaves at most one behind."""
+"""Released blobs remembered. Each is deleted before the next is released, so a crash leaves at most one undeleted."""
 
 
 def take_plan(state: BufferState, recorded: Recorded, fact: BatchPlanned) -> None:
-    """A batch is planned: it must name what the log holds."""
+    """Take in a planned batch. Raises CorruptEvent if it names steps that the log does not hold."""
     known = _known_to(state, fact.model)
     by_position = {
         sample.position: sample
@@ -70,13 +70,13 @@ def take_plan(state: BufferState, recorded: Recorded, fact: BatchPlanned) -> Non
 
 
 def _published(state: BufferState, version: int | None) -> BlobRef | None:
-    """The weights of a version, unless they were released."""
+    """The weights of a version, or None if they were released."""
     found = None if version is None else state.weights.get(version)
     return None if found is None else found.weights
 
 
 def _known_to(state: BufferState, model: str) -> dict[str, Episode]:
-    """What a plan for a model may name."""
+    """Episodes that a plan for a model may name."""
     if model == ORM:
         return state.outcomes.known()
     if model == RELABELER:
@@ -85,16 +85,16 @@ def _known_to(state: BufferState, model: str) -> dict[str, Episode]:
 
 
 def _plannable(state: BufferState) -> dict[str, Episode]:
-    """What a plan may name: episodes that are not used up, and remembered or stored ones.
+    """Episodes that a plan for the policy may name: those not used up, and those remembered or stored.
 
-    One that was swept from a group that is not used up is both, and only what is remembered still has its steps.
+    An episode swept from a group that is not used up is in both; only the remembered copy still has its steps.
     """
     kept = (*state.successes.values(), *state.stored.values(), state.earlier.values())
     return state.episodes | {episode.id: episode for latest in kept for episode in latest}
 
 
 def take_update(state: BufferState, fact: UpdateApplied | UpdateSkipped) -> None:
-    """A mini-batch was computed, applied or not."""
+    """Take in a computed mini-batch, applied or skipped."""
     if isinstance(fact, UpdateApplied):
         if fact.model == POLICY:
             state.updates = fact.update
@@ -105,7 +105,7 @@ def take_update(state: BufferState, fact: UpdateApplied | UpdateSkipped) -> None
 
 
 def take_weights(state: BufferState, fact: WeightsPublished) -> None:
-    """New weights end the batch under way."""
+    """Take in published weights; they end the current batch."""
     if fact.model == POLICY:
         state.version = fact.version
         state.weights[fact.version] = fact
@@ -122,7 +122,7 @@ def take_weights(state: BufferState, fact: WeightsPublished) -> None:
 
 
 def take_release(state: BufferState, fact: BlobReleased) -> None:
-    """A blob was let go of, or soon will be."""
+    """Take in the release of a blob, which is deleted already or soon."""
     if fact.page:
         return  # none of ours; another episode may show the same page again
     state.released.pop(fact.blob.sha256, None)

@@ -1,4 +1,4 @@
-"""When a group is used up, and what is let go of then: the part of the buffer's fold that keeps it small."""
+"""When a group is complete or used up, and what is dropped then: the part of the buffer's fold that bounds its size."""
 
 from dataclasses import replace
 
@@ -8,10 +8,10 @@ from hindcast.learner.buffer.success_replay import store_success
 
 
 def forget_settled(state: BufferState) -> None:
-    """Forget the used-up groups that no request can come for any more.
+    """Forget the used-up groups for which no further request can arrive.
 
-    One decision of the curriculum appends at most `max_running` requests, in a row, since each expects the one before
-    it. So of more requests than that after a group was used up, the last belongs to a decision that had seen the first.
+    One decision of the curriculum appends at most `max_running` requests, in a row, since each expects the one before it. After
+    more requests than that, the last one belongs to a decision that saw the first one after the group was used up.
     """
     bound = state.requests - 1 - state.settings.curriculum.max_running
     while state.settled_groups:
@@ -22,7 +22,7 @@ def forget_settled(state: BufferState) -> None:
 
 
 def resolve(state: BufferState, episode: Episode) -> None:
-    """Something final happened to an episode: forget it where it counts no more, complete its group where it was the last."""
+    """Handle an episode's final event: drop the episode where it no longer counts, and complete its group if it was the last."""
     group = state.groups.get(episode.group)
     if group is None:
         if episode.swept or episode.gone is not None:
@@ -52,7 +52,7 @@ def _is_resolved(state: BufferState, episode_id: str) -> bool:
 
 
 def settle(state: BufferState, group_id: str) -> None:
-    """The group is used up: let go of it and of everything its episodes hold."""
+    """Mark a group as used up: drop it and all that its episodes hold."""
     group = state.groups.pop(group_id, None)
     state.complete.pop(group_id, None)
     state.settled_groups.pop(group_id, None)
@@ -65,7 +65,7 @@ def settle(state: BufferState, group_id: str) -> None:
 
 
 def drop(state: BufferState, episode: Episode) -> None:
-    """Nothing more is to be learned from this episode."""
+    """Drop an episode that is not trained on any more."""
     episode.swept = True
     episode.samples = []
     state.pending.pop(episode.id, None)
@@ -73,10 +73,7 @@ def drop(state: BufferState, episode: Episode) -> None:
 
 
 def remember(state: BufferState, episode: Episode) -> None:
-    """A success that was compared, or agreed with its group, may be rehearsed: first in, first out, per family.
-
-    Apart from that it may be replayed where all fail at its task.
-    """
+    """Keep a used-up episode for success replay, and a success for rehearsal: first in, first out, per family."""
     store_success(state, episode)
     settings = state.settings.learner
     if settings.rehearsal_episodes == 0 or episode.origin != "online":

@@ -1,7 +1,7 @@
-"""Phases as the buffer knows them: which episodes the next one trains on, and what it replays of earlier ones.
+"""Phases in the buffer: which episodes the next phase trains on, and which steps of earlier phases it replays. Pure.
 
 A phase is due once `phase_episodes` decided online episodes wait. The policy's version does not change between then and
-the end of the policy's batch, so that the policy at the phase's start is the one that everything is scored under. Pure.
+the end of the policy's batch: the policy at the phase's start scores everything.
 """
 
 from collections.abc import Iterator
@@ -25,20 +25,20 @@ class ReplayedEpisode(NamedTuple):
 
 
 def in_phases(state: BufferState) -> bool:
-    """Whether the policy learns in phases now: not while the run still clones, as it may begin with."""
+    """Whether the policy learns in phases now: not during the cloning that a run may begin with."""
     learner = state.settings.learner
     return traits_of(learner.algorithm).learns_in_phases and state.updates >= learner.cloning_updates
 
 
 def collected(state: BufferState, learner: LearnerSettings) -> list[Episode]:
-    """The episodes of the phase that is due, in the order of their verdicts; none while there are too few."""
+    """The episodes of the phase that is due, in the order of their verdicts; empty while there are too few."""
     usable = [one for one in state.episodes.values() if _is_usable(one)]
     usable.sort(key=lambda one: one.judged)
     return usable[: learner.phase_episodes] if len(usable) >= learner.phase_episodes else []
 
 
 def valued(state: BufferState) -> list[Episode]:
-    """The phase's episodes that the critic was trained on and the policy was not yet."""
+    """Episodes of the phase that the critic was trained on and the policy was not yet."""
     found = (state.episodes.get(name) for name in state.phase)
     return [one for one in found if one is not None and _is_usable(one)]
 
@@ -57,14 +57,14 @@ def replays_demonstrations(learner: LearnerSettings) -> bool:
 
 
 def store_demonstration(state: BufferState, episode: Episode) -> None:
-    """Remember one that succeeded as if an earlier phase had played it. Whatever imitates it goes on with its own."""
+    """Keep a successful demonstration as if an earlier phase had played it. Cloning keeps its own copy."""
     shown = episode.origin == DEMONSTRATION and episode.decided and episode.succeeded and episode.samples
     if shown and replays_demonstrations(state.settings.learner):
         store_earlier(state, episode)
 
 
 def store_earlier(state: BufferState, episode: Episode) -> None:
-    """Remember an episode for replay in later phases: of each task its first success, or first failure, too."""
+    """Keep an episode for replay in later phases: the first success of each task, or the first failure too."""
     learner = state.settings.learner
     if learner.phase_replay == "off" or not (episode.succeeded or learner.phase_replay == "all"):
         return
@@ -74,7 +74,7 @@ def store_earlier(state: BufferState, episode: Episode) -> None:
 
 
 def unscored(state: BufferState, learner: LearnerSettings) -> list[Sample]:
-    """Steps of earlier phases to be scored before the phase that is due can be planned."""
+    """Steps of earlier phases that must be scored before the phase that is due can be planned."""
     if not in_phases(state) or state.batch is not None or valued(state) or not collected(state, learner):
         return []
     return [sample for sample in earlier_samples(state) if sample.position not in state.perplexities]
@@ -87,10 +87,10 @@ def earlier_samples(state: BufferState) -> Iterator[Sample]:
 
 
 def replayed(state: BufferState, learner: LearnerSettings, *, steps: int) -> list[ReplayedEpisode]:
-    """What is replayed beside `steps` steps of a phase's own: those in the window, at most `phase_replay_ratio` times as many.
+    """Steps to replay with `steps` steps of a phase's own: those in the window, at most `phase_replay_ratio` times as many.
 
-    Where there are more, episodes come in an order drawn from the run's seed. A demonstration that was judged after the
-    phase's scores were computed has none, and waits for the next phase.
+    If there are more, episodes are taken in an order drawn from the run's seed. A demonstration judged after the phase's
+    scores were computed has none, and waits for the next phase.
     """
     assert state.started is not None
     seed, left = state.started.run_seed, int(learner.phase_replay_ratio * steps)

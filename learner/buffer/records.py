@@ -1,4 +1,4 @@
-"""What the buffer knows about steps, episodes and groups: plain records, changed only by the projection in `buffer`."""
+"""Records of the buffer about steps, episodes, groups and batches; only the projection changes them."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -11,32 +11,32 @@ from hindcast.events.catalogue.episode import ShownPicture
 from hindcast.events.envelope import BlobRef
 
 DEMONSTRATION = "demonstration"
-"""The origin of an episode that somebody shows."""
+"""Origin of a demonstrated episode."""
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
-    """One step as it is trained on. Invariant 4: the arrays are the recorded ones, untouched."""
+    """One step as it is trained on. Invariant 4: the arrays are the recorded ones, unchanged."""
 
     position: int
-    """Of its step.taken in the log."""
+    """Position of its step.taken in the log."""
     digest: bytes
     """First 8 bytes of the sha256 of its stored bytes."""
     episode: str
     prompt_ids: bytes
-    """int32 little-endian."""
+    """Prompt tokens, int32 little-endian."""
     action_ids: bytes
-    """int32."""
+    """Action tokens, int32."""
     logprobs: bytes
-    """float32 per action token, under the distribution sampled from."""
+    """Float32 per action token, under the distribution that it was sampled from."""
     versions: bytes
-    """int32 per action token."""
+    """Policy version per action token, int32."""
     temperature: float
     allowed: bytes = b""
-    """The set that each action token was drawn from, as `core.grammar.allowed_tokens` packs them; empty: the whole vocabulary."""
+    """Tokens that each action token was drawn from, as `core.grammar.allowed_tokens` packs them; empty: the whole vocabulary."""
     answer_from: int = 0
-    """Action tokens before it are the thought that precedes the answer."""
+    """Number of action tokens that are the thought before the answer."""
     pictures: tuple[ShownPicture, ...] = ()
-    """Those that stand in the prompt, in order."""
+    """Pictures in the prompt, in order."""
 
     @property
     def tokens(self) -> int:
@@ -50,10 +50,10 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(NamedTuple):
-    """What one judge said first about an episode."""
+    """One judge's first verdict about an episode."""
 
     outcome: Outcome | None
-    """None: nothing yet."""
+    """None: no verdict yet."""
     reward: float
     position: int
 
@@ -65,7 +65,7 @@ class Episode:
     id: str
     origin: str
     family: str
-    """Environment and task family, as `store/find_price`."""
+    """Environment and task family, as in `store/find_price`."""
     task: str
     group: str
     member: int
@@ -75,9 +75,9 @@ class Episode:
     samples: list[Sample] = field(default_factory=list)
     steps: int = 0
     oldest_version: int | None = None
-    """Lowest policy version that sampled a token of it."""
+    """Lowest policy version that sampled one of its tokens."""
     unparsable: bool = False
-    """Whether an answer of it was no action."""
+    """Whether one of its answers was no action."""
     ended: bool = False
     gone: str | None = None
     """Why it will never end: reason of its abandonment or cancellation."""
@@ -87,23 +87,23 @@ class Episode:
     judged: int = 0
     """Position of that verdict."""
     verdicts: dict[str, Verdict] = field(default_factory=dict)
-    """Of the other judges, by name."""
+    """First verdicts of the other judges, by judge name."""
     swept: bool = False
     uses: int = 0
-    """Batches it was trained in; of a stored success, groups that it was replayed into."""
+    """Batches that it was trained in; for a stored success, groups that it was replayed into."""
     unrelabelled: bool = False
-    """It ended before a fork and no relabeler had spoken about it: none will."""
+    """It ended before a fork without a relabel, and will never be relabeled."""
     collected: int = 0
-    """Position at which both the judge and the relabeler had spoken about it; 0: not yet, or nobody relabels."""
+    """Position at which both verdict and relabel were known; 0: not yet, or nothing is relabeled."""
 
     @property
     def decided(self) -> bool:
-        """Whether it ended and a judge could tell how: only such episodes are trained on."""
+        """Whether it ended with a decided verdict: only such episodes are trained on."""
         return self.ended and not self.swept and self.outcome in ("success", "failure")
 
     @property
     def succeeded(self) -> bool:
-        """Whether the training judge called it a success."""
+        """Whether the training judge's verdict is success."""
         return self.outcome == "success"
 
 
@@ -116,9 +116,9 @@ class Group:
     members: dict[int, str] = field(default_factory=dict)
     """Latest attempt of each member."""
     started: dict[int, int] = field(default_factory=dict)
-    """How many of each member's attempts were started."""
+    """Number of attempts started, by member."""
     complete: bool = False
-    """Nothing more is to be expected of any member."""
+    """Whether every member has its final event."""
 
 
 @dataclass(slots=True)
@@ -126,20 +126,20 @@ class RelabelledDemonstration:
     """A demonstration of a goal that an episode achieved."""
 
     episode: Episode
-    """With the steps up to the goal alone, as they would have read under its instruction."""
+    """The episode with its steps up to the goal, with the prompts that they would have had under its instruction."""
     relabel: int
-    """Which goal of its `episode.relabeled`."""
+    """Index of the goal in its `episode.relabeled`."""
     relevance: tuple[float, ...]
-    """Of each of those steps."""
+    """Relevance of each of its steps."""
 
 
 class ReplayUse(NamedTuple):
-    """How worn a stored success is when it is replayed."""
+    """Age and uses of a stored success when it is replayed."""
 
     age: int
-    """Versions since the oldest of its tokens was sampled."""
+    """Versions since its oldest token was sampled."""
     uses: int
-    """Groups that it was replayed into so far, those of this batch included."""
+    """Groups that it was replayed into so far, including those of this batch."""
 
 
 @dataclass(slots=True)
@@ -148,18 +148,18 @@ class Batch:
 
     number: int
     position: int
-    """Of its batch.planned."""
+    """Position of its batch.planned."""
     event: str
-    """Id of that event."""
+    """Id of its batch.planned."""
     settings: LearnerSettings
-    """In force when it was planned."""
+    """Settings in force when it was planned."""
     samples: list[Sample]
-    """In training order."""
+    """Steps in training order."""
     succeeded: list[bool]
-    """Per planned episode."""
+    """Whether each planned episode succeeded."""
     replays: dict[str, ReplayUse] = field(default_factory=dict)
-    """Of the stored successes among them, by episode."""
+    """Use of its stored successes, by episode."""
     reference: BlobRef | None = None
-    """Weights of the plan's reference version, where they were not released."""
+    """Weights of the plan's reference version, unless released."""
     done: int = 0
-    """Mini-batches computed so far, skipped ones included."""
+    """Mini-batches computed so far, including skipped ones."""

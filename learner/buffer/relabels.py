@@ -1,12 +1,11 @@
-"""Relabelled demonstrations in the buffer: a first-in-first-out memory, a pure fold of `episode.relabeled`.
+"""Relabeled demonstrations in the buffer: a first-in-first-out memory, a pure fold of `episode.relabeled`.
 
-The oldest leave it when a batch is planned and not before, so that a plan finds what it was made of whatever was appended
-in between; only the latest `hsl_memory` are ever drawn from.
+The oldest leave the memory only when a batch is planned, so that a plan finds its demonstrations whatever was appended in
+between. Only the latest `hsl_memory` are drawn from.
 
-An episode is collected once the relabeler and the training judge have spoken about it: then its demonstrations enter the
-memory, and its own steps are let go of. What was relabelled while another algorithm trained is kept with the episode, for a
-fork that learns in hindsight. Invariant 4: a demonstration's steps have the recorded
-actions, and read what the relabeler recorded that they would have read.
+An episode is collected once relabel and verdict are known: its demonstrations enter the memory, and its own steps are
+dropped. Relabels recorded while another algorithm trained are kept with the episode, for a fork that uses HSL.
+Invariant 4: a demonstration's steps have the recorded actions, and the prompts that the relabeler recorded for them.
 """
 
 from dataclasses import replace
@@ -22,7 +21,7 @@ from hindcast.learner.buffer.state import BufferState
 
 
 def take_relabels(state: BufferState, fact: EpisodeRelabeled) -> None:
-    """The relabeler has spoken about an episode; what it says second counts for nothing."""
+    """Take in an episode's first relabels; later ones are ignored."""
     episode = state.episodes.get(fact.episode)
     if episode is None or not episode.ended:
         return
@@ -51,13 +50,13 @@ def collect(state: BufferState, episode: Episode, *, position: int) -> None:
 
 
 def leave_behind(state: BufferState) -> None:
-    """The run was forked: of what ended before, and was not relabelled by then, the fork's relabeler never hears."""
+    """Mark, at a fork, the episodes that ended without a relabel: the fork's relabeler will not see them."""
     for episode in state.episodes.values():
         episode.unrelabelled |= episode.ended and not episode.collected and episode.id not in state.pending
 
 
 def collected(state: BufferState) -> list[Episode]:
-    """Episodes that no batch has used up yet, in the order in which they were collected."""
+    """Collected episodes that no batch has used up, in the order of collection."""
     found = [one for one in state.episodes.values() if one.collected and not one.swept]
     return sorted(found, key=lambda one: one.collected)
 

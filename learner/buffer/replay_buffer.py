@@ -1,13 +1,10 @@
 """The replay buffer: everything the learner knows, as a pure fold over the log.
 
-Invariant 1, log is the truth: dropping the buffer and folding the log again gives the same buffer, so a learner that
-died knows what was consumed, swept and trained, and where it stands within a batch. Invariant 7: its counters are
-projections. Token arrays are let go of once their episode is used up.
-
-What it holds follows from what is under way and from the settings, not from the length of history, but for the weights
-that the settings keep for good.
-
-Left out for good: evaluation episodes, facts about episodes that ended otherwise before, second verdicts.
+Invariant 1, log is the truth: folding the log again gives the same buffer. So a restarted learner knows what was consumed,
+swept and trained, and its place within a batch. Invariant 7: its counters are projections.
+Token arrays are dropped once their episode is used up. The size of the buffer depends on the settings and the work in
+progress, not on the length of history, except for weights that the settings keep for good.
+Ignored: evaluation episodes, events about episodes with an earlier final event, second verdicts.
 """
 
 from typing import Any
@@ -67,19 +64,18 @@ from hindcast.learner.planners import wanted
 
 
 class ReplayBuffer:
-    """The projection; see `events.log.projection.Projection`."""
+    """The learner's projection; implements `events.log.projection.Projection`."""
 
     def initial(self) -> BufferState:
-        """Before the first event."""
+        """The state before the first event."""
         return BufferState()
 
     def apply(self, state: BufferState, recorded: Recorded) -> BufferState:
-        """Changes and returns the state.
+        """Change the state by one event and return it.
 
         Raises:
-            CorruptEvent: steps out of order, or a plan that names steps which are not there.
+            CorruptEvent: steps are out of order, or a plan names steps that do not exist.
             SettingsError: the run was recorded under settings that this code does not know.
-
         """
         fact = recorded.fact
         if isinstance(fact, RunForked):
@@ -158,7 +154,7 @@ def _configure(state: BufferState, recorded: Recorded, resolved: dict[str, Any])
         raise SettingsError(
             f"the settings recorded at position {recorded.position} do not fit this Hindcast: "
             f"{'.'.join(map(str, first['loc']))}: {first['msg']}. They were recorded by code "
-            f"{recorded.envelope.code_rev}: go on with that revision, or start a new run."
+            f"{recorded.envelope.code_rev}: continue with that revision, or start a new run."
         ) from error
     state.resolved = resolved
     if state.settings.learner.success_replay == "off":
@@ -173,12 +169,12 @@ def _configure(state: BufferState, recorded: Recorded, resolved: dict[str, Any])
 
 
 def _check_fork(state: BufferState, recorded: Recorded, fact: RunForked) -> None:
-    """That what was folded so far is what the run was forked from."""
+    """Check that the events folded so far are those that the run was forked from."""
     if state.position == fact.at_position and state.digest.value == fact.parent_digest:
         return
     raise CorruptEvent(
         f"run.forked at position {recorded.position} names run {fact.parent} up to position {fact.at_position} with the log "
-        f"digest {fact.parent_digest.hex()[:16]}…; what stands before it goes up to {state.position} and has "
+        f"digest {fact.parent_digest.hex()[:16]}…. The events before it end at position {state.position} with the digest "
         f"{state.digest.value.hex()[:16]}…. The parent's log was altered after the fork, or is another one."
     )
 
@@ -220,7 +216,7 @@ def _request(state: BufferState, recorded: Recorded, fact: EpisodeRequested) -> 
 
 
 def _start(state: BufferState, fact: EpisodeStarted) -> None:
-    """Only what somebody started is a try: the curriculum asks again for what waited in vain."""
+    """Count an attempt that was started. A request that expired unstarted does not count: the curriculum repeats it."""
     episode = state.episodes.get(fact.episode)
     group = None if episode is None else state.groups.get(episode.group)
     if episode is not None and group is not None and not episode.ended and episode.gone is None:
@@ -286,7 +282,7 @@ def _judge(state: BufferState, recorded: Recorded, fact: EpisodeJudged) -> None:
 
 
 def _weigh(state: BufferState, episode: Episode) -> None:
-    """The training judge has spoken about an episode."""
+    """Take in that the training judge's verdict of an episode is known."""
     if not episode.decided:
         episode.samples = []
     store_demonstration(state, episode)

@@ -1,6 +1,6 @@
-"""The learner's fold as it is kept beside a checkpoint: the buffer's state, and where every producer's chain stood.
+"""The learner's snapshot: the buffer's state and the end of every producer's hash chain, at one position.
 
-Everything in it follows from the log up to one position. Settings are kept as plain values and validated again.
+All of it follows from the log up to that position. Settings are kept as plain values and validated again when loaded.
 """
 
 from typing import Any
@@ -75,7 +75,7 @@ class FoldedLog(msgspec.Struct, frozen=True):
         return self.algorithm_source == source_of(self.state.settings.learner.algorithm)
 
     def chains(self) -> ChainChecker:
-        """To check what follows with."""
+        """A checker for the events after the snapshot."""
         return ChainChecker(after=self.state.position, links=self.links)
 
 

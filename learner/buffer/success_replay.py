@@ -1,8 +1,8 @@
-"""Success replay (ARPO, arXiv 2505.16282): successes stored per task, and what a group is compared as.
+"""Success replay (ARPO, arXiv 2505.16282): successes stored per task, and how they enter groups that failed.
 
-Invariant: a success is stored once it is used up, so after its own batch was planned; it can never be replayed in it.
-Where a whole group has failed and its task has a success in store, that one stands in for exactly one member, and mean
-and deviation are those after the replacement. The store is a fold of the log, so it survives whatever the log does.
+Invariant: a success is stored once it is used up, after its own batch was planned; it is never replayed in that batch.
+If a whole group failed and its task has a stored success, that success replaces exactly one member. Mean and deviation
+are computed after the replacement. The store is a fold of the log.
 """
 
 from collections.abc import Sequence
@@ -23,16 +23,16 @@ class GroupSlot(NamedTuple):
     episode: Episode
     format_term: float = 0.0
     replaces: str | None = None
-    """The member whose place it takes."""
+    """The member that it replaces."""
 
     @property
     def reward(self) -> float:
-        """Task result and format term."""
+        """Task result plus format term."""
         return self.episode.reward + self.format_term
 
 
 def store_success(state: BufferState, episode: Episode) -> None:
-    """Remember a success for its task: first in, first out."""
+    """Store a success for its task: first in, first out."""
     settings = state.settings.learner
     if settings.success_replay == "off" or episode.origin != "online":
         return
@@ -44,15 +44,15 @@ def store_success(state: BufferState, episode: Episode) -> None:
 
 
 def compared_as(state: BufferState, members: Sequence[Episode], settings: LearnerSettings) -> list[GroupSlot]:
-    """A group's members with their format terms, a stored success in place of one where all of them failed.
+    """A group's members with their format terms; if all failed, a stored success replaces one of them.
 
-    Who is replaced by which success is drawn from the run's seed and the group's name.
+    The run's seed and the group's name decide which success replaces which member.
     """
     compared = [GroupSlot(member, _format_term(member, settings)) for member in members]
     if settings.success_replay == "off" or not failed_altogether([member.reward for member in members]):
         return compared
     group = members[0].group
-    # of this very group stands in store what was swept while others were still under way
+    # episodes of this group that were swept while others still ran are in the store, too
     store = [one for one in state.stored.get(members[0].task, ()) if one.group != group]
     if not store:
         return compared
@@ -72,7 +72,7 @@ def _format_term(episode: Episode, settings: LearnerSettings) -> float:
 
 
 def count_replays(state: BufferState, planned: Sequence[PlannedEpisode]) -> dict[str, ReplayUse]:
-    """Note the replays of a batch, each group's once however often the batch is gone through."""
+    """Count the replays of a batch: once per group, in however many epochs."""
     stored = {episode.id: episode for latest in state.stored.values() for episode in latest}
     found: dict[str, ReplayUse] = {}
     for name, _ in dict.fromkeys((one.episode, one.group) for one in planned if one.replaces is not None):

@@ -1,8 +1,8 @@
-"""Verdicts of the episodes that may still be trained on, by judge; and what holds when another judge is chosen to train by.
+"""Verdicts of the episodes that may still be trained on, by judge, and the change to another training judge.
 
-Invariant 5, verdicts are facts about a judge: the buffer counts the first one of the first judge of `judge.judges`, and
-remembers those of the others. A fork, or a changed recipe, that names another judge first goes by what that judge has
-said, also of episodes that ended before; those it has not spoken about wait for it.
+Invariant 5, verdicts are facts about a judge. The first judge of `judge.judges` trains: the buffer counts its first verdict
+and remembers those of the others. A fork or a changed recipe may name another judge first. Then that judge's verdicts count,
+also for episodes that ended before; episodes without one wait for it.
 """
 
 from hindcast.core.domain.evidence import Outcome
@@ -12,7 +12,7 @@ from hindcast.learner.buffer.state import BufferState
 
 
 def take_verdict(episode: Episode, fact: EpisodeJudged, *, position: int, training: str) -> bool:
-    """Remember what a judge said first; True when it now decides what the episode is worth."""
+    """Remember a judge's first verdict; True if it now decides the episode's reward."""
     verdict = Verdict(fact.judgment.outcome, fact.judgment.reward, position)
     if fact.judge.name != training:
         episode.verdicts.setdefault(fact.judge.name, verdict)
@@ -24,9 +24,9 @@ def take_verdict(episode: Episode, fact: EpisodeJudged, *, position: int, traini
 
 
 def change_judge(state: BufferState, *, before: str, now: str) -> list[Episode]:
-    """Go by another judge's verdicts; returns the episodes that it has spoken about, in the order of their requests.
+    """Switch to another judge's verdicts; returns the episodes that it has judged, in the order of their requests.
 
-    Nothing happens where the judge stays. What the old one could not decide stays undecided: its steps were let go of.
+    Does nothing if the judge stays. Episodes that the old judge left undecided stay so: their steps were dropped.
     """
     spoken: list[Episode] = []
     if now == before:

@@ -1,11 +1,11 @@
-"""A trainer in several processes: rank 0 leads, which alone reads and writes the log, and tells the others what to do.
+"""A trainer in several processes: rank 0 leads, reads and writes the log alone, and sends orders to the followers.
 
-    leader:    LeadingTraining.begin ──order──> begin   ┐ each with its own `Training`, on its part of the passes;
-    follower:  follow()              <──order──         ┘ FSDP's collectives keep them in step
+    leader:    LeaderTraining.begin ──order──> begin   ┐ each with its own `Training`, on its part of the passes;
+    follower:  follow()              <──order──        ┘ FSDP's collectives keep them in step
 
-Invariant: every process takes the same orders in the same sequence, so that their collectives meet. A follower waits for
-its next order as long as its leader lives; a leader that loses a follower gets an error from its next collective, and
-whoever watches its processes ends it (`app.system.learner_ranks`). Orders are MessagePack, never pickles.
+Invariant: every process executes the same orders in the same sequence, so that their collectives match. A follower waits for
+its next order as long as its leader lives. A leader that loses a follower gets an error from its next collective, and the
+supervisor of its processes (`app.system.learner_ranks`) ends it. Orders are MessagePack, never pickles.
 """
 
 from collections.abc import Sequence
@@ -33,13 +33,13 @@ from hindcast.storage.blobs.store import BlobStore
 from hindcast.storage.checkpoints import BlobSink, Checkpoint, Saved, load_checkpoint
 
 WAIT_S = 600.0
-"""After which a follower that has no order looks again whether its leader is there."""
+"""Seconds after which a follower without an order checks again that its leader lives."""
 
 _log = structlog.get_logger()
 
 
 class MakeOrder(msgspec.Struct, frozen=True, tag=True):
-    """Begin with the base weights."""
+    """Create the model from the base weights."""
 
     base: BlobRef
     settings: LearnerSettings
@@ -82,29 +82,29 @@ class RestoreOrder(msgspec.Struct, frozen=True, tag=True):
 
 
 class EndOrder(msgspec.Struct, frozen=True, tag=True):
-    """The run's goal is reached."""
+    """Stop: the run's goal is reached."""
 
 
 Order = MakeOrder | BeginOrder | StepOrder | ScoreOrder | WeightsOrder | SaveShard | RestoreOrder | EndOrder
 
 
 class Orders:
-    """What the leader says and the followers hear, one after the other."""
+    """The sequence of orders from the leader to the followers."""
 
     def __init__(self, store: TCPStore) -> None:
-        """`store`: that all processes share."""
+        """`store`: shared by all processes."""
         self._store = store
         self._number = 0
 
     def give(self, order: Order) -> None:
-        """Tell all followers. Returns when they have it."""
+        """Send an order to all followers; returns when they have it."""
         content = msgspec.msgpack.encode(order, enc_hook=_to_plain)
         self._store.set(f"order/{self._number}", str(len(content)))
         self._number += 1
         dist.broadcast(torch.frombuffer(bytearray(content), dtype=torch.uint8), src=0)
 
     def take(self) -> Order:
-        """The next order, whenever it comes. Raises RuntimeError when the leader is gone."""
+        """Wait for the next order. Raises RuntimeError if the leader is gone."""
         key = f"order/{self._number}"
         while not self._arrived(key):
             pass
@@ -123,7 +123,7 @@ class Orders:
 
 
 def follow(orders: Orders, folder: Path, *, blobs: BlobStore, ranks: DistributedRank) -> None:
-    """Do as the leader says, until it says that this is the end. `folder`: of the policy that the run begins with."""
+    """Execute the leader's orders until the last one. `folder`: the policy that the run begins with."""
     training: Training | None = None
     while not isinstance(order := orders.take(), EndOrder):
         if isinstance(order, MakeOrder):
@@ -140,10 +140,12 @@ def follow(orders: Orders, folder: Path, *, blobs: BlobStore, ranks: Distributed
             case WeightsOrder():
                 training.weights(order.model)
             case SaveShard():
-                with suppress(DiskFull):  # the leader hears of it, and says so until there is room
+                with suppress(DiskFull):  # the leader learns of it, and reports it until there is room
                     training.save_shard(blobs)
             case RestoreOrder():
-                with suppress(CheckpointCorrupt):  # the leader finds the same, and begins again with another
+                with suppress(
+                    CheckpointCorrupt
+                ):  # the leader finds the same, and starts again with another checkpoint
                     found = _read(blobs, order.checkpoint)
                     _require_all(ranks, order.checkpoint, able=found is not None)
                     assert found is not None, "this process said that it cannot read it"
@@ -159,21 +161,20 @@ def _read(blobs: BlobStore, ref: BlobRef) -> Checkpoint | None:
 
 
 def _require_all(ranks: DistributedRank, ref: BlobRef, *, able: bool) -> None:
-    """Go on only where every process could read a checkpoint: what follows are collectives, in which all must take part.
+    """Check that every process can read a checkpoint: all must take part in the collectives that follow.
 
     Raises:
-        CheckpointCorrupt: in every process, and names those that could not.
-
+        CheckpointCorrupt: in every process; names those that cannot read it.
     """
     if unable := ranks.unable(able=able):
         raise CheckpointCorrupt(
-            f"the checkpoint {ref.sha256[:16]}… cannot be read by process {', '.join(map(str, unable))} of the learner: every "
-            "one of them has to reach the run's blobs (storage.blobs, or a home on a disk that all see)"
+            f"the checkpoint {ref.sha256[:16]}… cannot be read by process {', '.join(map(str, unable))} of the learner. All "
+            "processes must reach the run's blobs (storage.blobs, or a home on a shared disk)"
         )
 
 
 class LeaderTraining:
-    """See `learner.trainer.Trainer`: this process's `Training`, and the order to the others before each call of it."""
+    """The leader's trainer: sends each call as an order to the followers, then runs it on its own `Training`."""
 
     def __init__(self, training: Training, orders: Orders, ranks: DistributedRank) -> None:
         self._training = training
@@ -196,31 +197,31 @@ class LeaderTraining:
         return self._training.score(samples, tokens_per_forward=tokens_per_forward)
 
     def weights(self, model: str) -> bytes:
-        """See `Trainer.weights`: gathered here, tensor by tensor."""
+        """See `Trainer.weights`: gathered in this process, tensor by tensor."""
         self._orders.give(WeightsOrder(model))
         return self._training.weights(model)
 
     def save(self, blobs: BlobSink, *, batch: int, version: int) -> Saved:
-        """See `Trainer.save`: each process stores its part, and this one what names them."""
+        """See `Trainer.save`: each process stores its part, and this one the manifest."""
         self._orders.give(SaveShard())
         saved = self._training.save(blobs, batch=batch, version=version)
         for rank, shard in enumerate(saved.shards):
             if not blobs.has(shard):
                 raise BlobMissing(
-                    f"process {rank} of the learner has stored its part of a checkpoint, and it is not where this one looks: all of "
-                    "them need the same place for blobs (storage.blobs, or a home on a disk that all see)"
+                    f"process {rank} of the learner stored its part of a checkpoint where this process does not find it. All "
+                    "processes need the same place for blobs (storage.blobs, or a home on a shared disk)"
                 )
         return saved
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """See `Trainer.restore`: each process reads what it needs of it."""
+        """See `Trainer.restore`: each process reads the parts that it needs."""
         self._orders.give(RestoreOrder(checkpoint.ref))
         _require_all(self._ranks, checkpoint.ref, able=True)
         self._training.restore(checkpoint)
 
 
 class MakeLeading:
-    """See `learner.trainer.MakeTrainer`."""
+    """Makes the leader's trainer; implements `learner.trainer.MakeTrainer`."""
 
     def __init__(self, orders: Orders, ranks: DistributedRank) -> None:
         self._orders = orders
@@ -235,7 +236,7 @@ class MakeLeading:
         settings: LearnerSettings,
         stop: Event | None = None,
     ) -> LeaderTraining:
-        """The trainer in all processes, before its first update."""
+        """Make the trainer in all processes, before its first update."""
         self._orders.give(MakeOrder(base, settings))
         training = Training(folder, base, blobs=blobs, settings=settings, stop=stop, ranks=self._ranks)
         return LeaderTraining(training, self._orders, self._ranks)

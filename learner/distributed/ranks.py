@@ -1,9 +1,9 @@
-"""One process that computes updates, or several that compute each update together, every one on a part of it.
+"""Data-parallel ranks: one process that computes updates, or several that each compute a part of every update.
 
-Several hold the model, its gradient and its optimiser's state in equal parts (FSDP2, `torch.distributed.fsdp`): each
-reads other passes of a batch, a layer's weights are gathered while they are needed, and gradients are added up. The sum
-is that of one process in another order, so that results agree to rounding, not to the bit. With the same number of
-processes on the same machines they agree to the bit.
+Several processes hold the model, its gradient and its optimizer state in equal shards (FSDP2, `torch.distributed.fsdp`).
+Each reads other passes of a batch, a layer's weights are gathered while needed, and gradients are summed. The sum has
+another order than in one process, so results agree to rounding, not to the bit. The same number of processes on the same
+machines gives the same bits.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,27 +27,27 @@ T = TypeVar("T")
 
 
 class Ranks(Protocol):
-    """Who computes."""
+    """The processes that compute an update together."""
 
     def own(self, passes: Sequence[T]) -> list[tuple[T, bool]]:
-        """This process's passes, equally many in each, and whether each counts: a repeated one does not."""
+        """This process's passes, the same number in each, with a flag: a repeated pass does not count."""
         ...
 
     def add_up(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The sum of what each process found."""
+        """Sum the values over all processes."""
         ...
 
     def spread(self, model: Any) -> Any:
-        """Have every process hold its part of a model alone; all have the same whole one before."""
+        """Shard a model over the processes; before, all hold the same whole one."""
         ...
 
     def stored(self, put: Callable[[], BlobRef]) -> tuple[BlobRef, ...]:
-        """Where each process's part is once all have put theirs. Raises DiskFull in all where one of them has no room."""
+        """Store each process's part and return all references. Raises DiskFull in all processes if one has no room."""
         ...
 
 
 class SingleRank:
-    """One process."""
+    """A single process."""
 
     def own(self, passes: Sequence[T]) -> list[tuple[T, bool]]:
         """See `Ranks.own`: all of them."""
@@ -67,14 +67,14 @@ class SingleRank:
 
 
 class DistributedRank:
-    """One of several, all of which do the same in the same order. `torch.distributed` is set up before."""
+    """One of several processes that do the same in the same order. `torch.distributed` is set up before."""
 
     def __init__(self) -> None:
         self.rank = dist.get_rank()
         self.size = dist.get_world_size()
 
     def own(self, passes: Sequence[T]) -> list[tuple[T, bool]]:
-        """See `Ranks.own`: every `size`-th, so that long and short ones are dealt out alike."""
+        """See `Ranks.own`: every `size`-th pass, so that long and short ones are distributed evenly."""
         rounds = -(-len(passes) // self.size)
         dealt = [(one, True) for one in passes[self.rank :: self.size]]
         return dealt + [(one, False) for one in passes[:1]] * (rounds - len(dealt))  # none at all: no rounds
@@ -87,7 +87,7 @@ class DistributedRank:
         return found
 
     def spread(self, model: Any) -> Any:
-        """See `Ranks.spread`: layer by layer, so that one whole layer at a time is in memory."""
+        """See `Ranks.spread`: layer by layer, so that at most one whole layer is in memory."""
         mesh = init_device_mesh(device_of(model).type, (self.size,))
         for layer in [one for one in model.modules() if isinstance(one, GradientCheckpointingLayer)]:
             fully_shard(layer, mesh=mesh)
@@ -101,8 +101,7 @@ class DistributedRank:
         return model
 
     def stored(self, put: Callable[[], BlobRef]) -> tuple[BlobRef, ...]:
-        """See `Ranks.stored`. Told as numbers, so that nothing is pickled: a size (0: it has no room) and 32 bytes of
-        digest."""
+        """See `Ranks.stored`. Exchanged as numbers, without pickles: a size (0: no room) and 32 bytes of digest."""
         told = np.zeros((self.size, 33))
         full: DiskFull | None = None
         try:
@@ -115,13 +114,13 @@ class DistributedRank:
             raise full
         if lacking := [rank for rank in range(self.size) if not told[rank][0]]:
             raise DiskFull(
-                f"process {lacking[0]} of the learner has no room for its part of a checkpoint; what it had to say stands in "
-                "its own lines. Nothing is lost; make room there and the run goes on."
+                f"process {lacking[0]} of the learner has no room for its part of a checkpoint; its own log lines name the "
+                "disk. Nothing is lost: make room there, and the run continues."
             )
         return tuple(BlobRef(bytes(row[1:].astype(np.uint8)).hex(), int(row[0])) for row in told)
 
     def unable(self, *, able: bool) -> list[int]:
-        """Which processes say that they are not able to go on with what they were told; all hear the same."""
+        """Ranks that report that they cannot continue; every process gets the same list."""
         told = np.zeros(self.size)
         told[self.rank] = not able
         return np.flatnonzero(self.add_up(told)).tolist()

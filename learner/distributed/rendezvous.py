@@ -1,10 +1,9 @@
-"""How the processes of a learner find each other: torchrun's environment, or that of a leader which starts its own.
+"""How the processes of a learner find each other: by torchrun's environment, or that of a leader which starts its own.
 
-Every process knows its rank, how many there are, and the address of a store that all share (`RANK`, `LOCAL_RANK`,
-`WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT`). Collectives on the CPU go by gloo, those on GPUs by NCCL.
-
-torchrun's store outlives the processes that it starts again, and still holds the addresses of those that ended: who
-joins by it waits for the dead. So it names only the store of the leader that lives, which is opened anew each time.
+Every process knows its rank, their number, and the address of a shared store (`RANK`, `LOCAL_RANK`, `WORLD_SIZE`,
+`MASTER_ADDR`, `MASTER_PORT`). Collectives on the CPU use gloo, those on GPUs NCCL.
+torchrun's store outlives the processes that it restarts, and still holds the addresses of ended ones: joining through it
+would wait for them. So it only names the store of the living leader, which is opened anew each time.
 """
 
 import os
@@ -32,11 +31,11 @@ class Place(NamedTuple):
     rank: int
     """0: the leader."""
     local_rank: int
-    """Which GPU of its machine is its own."""
+    """Index of its GPU on its machine."""
     size: int
 
     def environment(self, port: int) -> dict[str, str]:
-        """What a process started at this place, on the leader's machine, is to find in its environment."""
+        """Environment variables for a process that is started at this place on the leader's machine."""
         return {
             "RANK": str(self.rank),
             "LOCAL_RANK": str(self.local_rank),
@@ -49,23 +48,22 @@ class Place(NamedTuple):
 NUMBERS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT")
 LOOPBACK = "127.0.0.1"
 LEADER = "hindcast leader"
-"""Under this key torchrun's store has the port of the leader's own, at the same host."""
+"""Key in torchrun's store for the port of the leader's own store on the same host."""
 MEET_S = 300.0
-"""As long a leader is waited for; torch's own bound for the first."""
+"""Seconds to wait for a leader; the same as torch's bound for the first."""
 CALL_S = 1.0
-"""One attempt to reach it, and the pause before the next."""
+"""Seconds for one attempt to reach the leader, and between attempts."""
 
 
 class LeaderMissing(HindcastError):
-    """The leader of a learner's processes did not come up."""
+    """The leader of a learner's processes did not start."""
 
 
 def place_in(environment: Mapping[str, str]) -> Place | None:
-    """This process's place as whoever started it says; None: nobody did.
+    """This process's place according to its environment; None if it names none.
 
     Raises:
-        SettingsError: it says so in part, as a scheduler does that is no torchrun.
-
+        SettingsError: the environment is incomplete, as under a scheduler other than torchrun.
     """
     if "RANK" not in environment:
         return None
@@ -82,16 +80,15 @@ def place_in(environment: Mapping[str, str]) -> Place | None:
 
 
 def open_store(size: int) -> TCPStore:
-    """A leader's own store, at a free port of this machine; the others are not waited for."""
+    """A leader's own store at a free port of this machine; does not wait for the others."""
     return TCPStore(LOOPBACK, 0, size, is_master=True, wait_for_workers=False)
 
 
 def found_store(place: Place) -> TCPStore:
-    """The store that the environment names: a leader's own; or, by torchrun's, that of the leader which lives now.
+    """The leader's store that the environment names, directly or through torchrun's store.
 
     Raises:
-        LeaderMissing: none came up within `MEET_S`.
-
+        LeaderMissing: no leader started within `MEET_S`.
     """
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     named = TCPStore(host, port, place.size, is_master=False)
@@ -105,14 +102,14 @@ def found_store(place: Place) -> TCPStore:
 
 
 def _living(host: str, named: TCPStore) -> int:
-    """The port of the leader that lives: one that has ended is not to be reached."""
+    """Port of the living leader; one that has ended cannot be reached."""
     until = time.monotonic() + MEET_S
     while True:
         try:
             named.wait([LEADER], timedelta(seconds=MEET_S))
         except dist.DistStoreError as error:
             raise LeaderMissing(
-                f"the learner's first process named no address at {host}:{named.port} within {MEET_S:.0f} s: its own words say "
+                f"the learner's first process named no address at {host}:{named.port} within {MEET_S:.0f} s; its own log lines say "
                 "what it waits for"
             ) from error
         port = int(named.get(LEADER))
@@ -121,8 +118,8 @@ def _living(host: str, named: TCPStore) -> int:
         except OSError as error:
             if time.monotonic() > until:
                 raise LeaderMissing(
-                    f"the learner's first process could not be reached at {host}:{port} within {MEET_S:.0f} s ({error}): its "
-                    "own words say why it ended, or a firewall is between the machines; its port is a free one"
+                    f"the learner's first process could not be reached at {host}:{port} within {MEET_S:.0f} s ({error}). Its own "
+                    "log lines say why it ended, or a firewall blocks its port, which is chosen among the free ones"
                 ) from error
             time.sleep(CALL_S)
         else:
@@ -131,7 +128,7 @@ def _living(host: str, named: TCPStore) -> int:
 
 @contextmanager
 def joined(place: Place, store: TCPStore, device: Device) -> Iterator[tuple[Orders, DistributedRank]]:
-    """In step with the others, on a GPU of its own where `device` (`learner.device`) asks for GPUs."""
+    """Join the process group, on an own GPU if `device` (`learner.device`) asks for GPUs."""
     on_gpu = device_for(device).type == "cuda"
     if on_gpu:
         torch.cuda.set_device(place.local_rank)

@@ -1,4 +1,4 @@
-"""Recipes: named settings, one TOML file each, over which a user's own settings are laid."""
+"""Recipes: named settings, one TOML file each, which a user's own settings override."""
 
 import tomllib
 from importlib.resources import files
@@ -11,7 +11,7 @@ DEFAULT = "mgrpo"
 
 
 def recipe_names() -> list[str]:
-    """Every recipe there is."""
+    """Names of all recipes."""
     return sorted(
         entry.name.removesuffix(".toml")
         for entry in files(__name__).iterdir()
@@ -20,11 +20,10 @@ def recipe_names() -> list[str]:
 
 
 def load_recipe(name: str) -> dict[str, Any]:
-    """A recipe's settings as plain values, sections as in the settings file; to be checked by the settings schema.
+    """A recipe's settings as plain values, by section as in the settings file; not validated.
 
     Raises:
-        SettingsError: there is no recipe of that name.
-
+        SettingsError: no recipe has that name.
     """
     if name not in recipe_names():
         raise SettingsError(f"there is no recipe {name!r}; {advice(name, recipe_names())}")

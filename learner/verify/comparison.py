@@ -1,6 +1,6 @@
-"""What was recorded against what is computed again. Exact: bits, not tolerances.
+"""Compares recorded events with recomputed ones. Exact: bits, not tolerances.
 
-Everything is compared, not only up to the first difference: what came out the same says where a difference began.
+Reports all differences, not only the first: what agrees helps to locate the cause.
 """
 
 from collections.abc import Iterator
@@ -13,32 +13,32 @@ from hindcast.events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
 
 What = Literal["inputs", "order", "advantages", "loss", "weights", "chain", "plan"]
 UPDATE_STAGES: tuple[What, ...] = ("inputs", "order", "advantages", "loss", "weights")
-"""What an update goes through, causes before effects; the order of its samples is its plan's."""
+"""Stages of an update, causes before effects; the order of its samples is its plan's."""
 PLAN_STAGES: tuple[What, ...] = ("order", "advantages", "plan", "chain")
-"""What a plan fixes."""
+"""Stages of a plan, likewise."""
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is not the same."""
+    """One difference."""
 
     what: What
     expected: str
-    """As the log records it."""
+    """Recorded value."""
     found: str
-    """As computed again."""
+    """Recomputed value."""
 
 
 def compare_updates(
     recorded: UpdateApplied | UpdateSkipped, again: UpdateApplied | UpdateSkipped
 ) -> Difference | None:
-    """The first difference between updates, causes before effects."""
+    """The first difference between updates, causes before effects; None: they are equal."""
     return next(update_differences(recorded, again), None)
 
 
 def update_differences(
     recorded: UpdateApplied | UpdateSkipped, again: UpdateApplied | UpdateSkipped
 ) -> Iterator[Difference]:
-    """Everything about an update but the time it took, causes before effects."""
+    """All differences between updates except duration, causes before effects."""
     if isinstance(recorded, UpdateSkipped) or isinstance(again, UpdateSkipped):
         if type(recorded) is not type(again):
             yield Difference(what="loss", expected=_outcome(recorded), found=_outcome(again))
@@ -56,7 +56,7 @@ def update_differences(
 
 
 def plan_differences(recorded: BatchPlanned, again: BatchPlanned | None) -> Iterator[Difference]:
-    """A plan and the one that follows from the log up to its `as_of`: order, advantages, then the rest."""
+    """Differences between a plan and the one that follows from the log up to its `as_of`: order, advantages, then the rest."""
     if again is None:
         yield Difference(
             what="plan", expected=f"a plan of batch {recorded.batch}", found="no plan can be made there"
@@ -70,7 +70,7 @@ def plan_differences(recorded: BatchPlanned, again: BatchPlanned | None) -> Iter
         if (ours.episode, ours.group, ours.samples) != (theirs.episode, theirs.group, theirs.samples):
             named = True
             yield Difference(what="order", expected=f"{ours}", found=f"{theirs}")
-            break  # whatever follows is shifted
+            break  # everything after it is shifted
         if (ours.reward, ours.advantage) != (theirs.reward, theirs.advantage):
             named = True
             yield Difference(
@@ -126,7 +126,7 @@ def _text(what: What, expected: str, found: str) -> Iterator[Difference]:
 
 
 def place(fact: UpdateApplied | UpdateSkipped) -> str:
-    """Which update of which batch it is."""
+    """Names an update and its batch."""
     return f"update {fact.update} of the {fact.model}: batch {fact.batch}, mini-batch {fact.minibatch}"
 
 

@@ -1,4 +1,4 @@
-"""Which event a log that cannot be read further is damaged at."""
+"""Locates the damaged event in a log that cannot be read further."""
 
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
@@ -12,7 +12,7 @@ from hindcast.events.log.port import EventLog
 from hindcast.learner.verify.diagnosis import Divergence
 
 LOOK_AHEAD_EVENTS = 500
-"""How far to look for the next event of a producer whose chain is broken."""
+"""Events to search for the successor of an event in its hash chain."""
 
 
 class ChainEnd(msgspec.Struct, frozen=True):
@@ -27,10 +27,10 @@ class ChainEnd(msgspec.Struct, frozen=True):
 async def find_damage(
     log: EventLog, *, after: int, chains: Mapping[str, ChainEnd], error: HindcastError
 ) -> Divergence | None:
-    """What is wrong with the event that follows position `after`, at which reading ended with `error`.
+    """Diagnose the event after position `after`, at which reading failed with `error`.
 
-    Where an event does not name the bytes of its predecessor, one of the two was altered: the predecessor if the
-    event's own successor still vouches for it. None: the event is whole, but of another run or a newer Hindcast.
+    If an event does not name the bytes of its predecessor, one of the two was altered: the predecessor, if the event's own
+    successor still confirms the event. None: the event is intact, but belongs to another run or a newer Hindcast.
     """
     found = await log.read(after=after, limit=LOOK_AHEAD_EVENTS)
     if not found or found[0].position != after + 1:
@@ -56,7 +56,7 @@ async def find_damage(
 
 
 def _is_disowned(stored: Stored, envelope: Envelope, following: Sequence[Stored]) -> bool:
-    """Whether the next event of the same producer names other bytes; where there is none near, nothing is known."""
+    """Whether the producer's next event names other bytes; False if none is near."""
     for later in following:
         try:
             successor = decode_envelope(later)

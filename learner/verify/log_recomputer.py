@@ -1,9 +1,8 @@
-"""Stretches of a log, computed again: updates, weights and checkpoints, from a checkpoint or the base weights on.
+"""Recomputes stretches of a log: updates, weights and checkpoints, from a checkpoint or the base weights on.
 
-A recomputer folds the log from its first event on, computes nothing until its stretch begins, loads the state that the
-stretch begins with, and compares what it computes with what is recorded, up to the stretch's end. Several of them, in
-processes of their own, cover successive stretches: where a stretch ends in the state of the checkpoint that the next one
-began with, together they prove the whole.
+A recomputer folds the log from its first event, loads the state that its stretch begins with, recomputes up to the
+stretch's end, and compares. Several recomputers, in processes of their own, cover successive stretches. A stretch ends at
+the state of the checkpoint that the next one begins with, so together they verify the whole log.
 Invariant 9, no effects in replay: nothing is appended, no blob is written.
 """
 
@@ -36,24 +35,24 @@ T = TypeVar("T")
 
 
 class StretchReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a stretch."""
+    """Result of a stretch."""
 
     stretch: LogStretch
     updates: int
-    """Recomputed and equal, skipped ones included; with a tolerance: recomputed."""
+    """Updates recomputed and equal, including skipped ones; with a tolerance: recomputed."""
     weights: int
     checkpoints: int
     cpu_s: float
     divergence: Divergence | None
-    """Nothing was recomputed after it."""
+    """First divergence; nothing was recomputed after it."""
     beyond: Divergence | None
-    """With a tolerance: the first place where numbers lie further apart than that."""
+    """With a tolerance: the first place where numbers deviate more."""
     deviations: tuple[Deviation, ...]
     """With a tolerance: of each update, in order."""
 
 
 class Recomputer(Protocol):
-    """Whoever computes stretches again, one after the other."""
+    """Computes stretches again, one after the other."""
 
     @property
     def elsewhere(self) -> bool:
@@ -61,21 +60,20 @@ class Recomputer(Protocol):
         ...
 
     async def recompute(self, stretch: LogStretch, *, updated: Callable[[], None]) -> StretchReport:
-        """Compute a stretch again, up to its end or to the first divergence; `updated` is called after each update.
+        """Recompute a stretch up to its end or the first divergence; calls `updated` after each update.
 
         Raises:
             HindcastError: it cannot be computed here.
-
         """
         ...
 
     async def close(self) -> None:
-        """End it, whatever it is doing."""
+        """End it, even during a computation."""
         ...
 
 
 class LogRecomputer:
-    """Recomputes stretches of a log in this process. Stretches in their order cost one reading of the log."""
+    """Recomputes stretches of a log in this process. Stretches in order read the log once."""
 
     def __init__(
         self,
@@ -87,7 +85,7 @@ class LogRecomputer:
         tolerance: float | None,
         make_trainer: MakeTrainer = Training,
     ) -> None:
-        """`policy` is the folder the run's base weights belong to."""
+        """`policy`: folder that the run's base weights belong to."""
         self._log = log
         self._blobs = blobs
         self._policy = policy
@@ -96,7 +94,7 @@ class LogRecomputer:
         self._make_trainer = make_trainer
         self._stop = Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="recomputing")
-        """All computing is done in one thread: how many threads an operation has is set per thread."""
+        """One thread computes everything: torch's number of threads per operation is set per thread."""
         self._begin_anew()
 
     @property
@@ -138,7 +136,7 @@ class LogRecomputer:
         if self._recomputation is not None:
             self._recomputation.count_anew()
         if self._latest is not None and self._latest.position == stretch.begin.position:
-            divergence = await self._check(self._latest, stretch)  # where the stretch before it ended
+            divergence = await self._check(self._latest, stretch)  # the end of the previous stretch
             if divergence is not None:
                 return divergence
         async for recorded in self._reading:
@@ -157,7 +155,7 @@ class LogRecomputer:
         )
 
     async def _follow_threads(self) -> None:
-        """As many threads as the learner computed with: one start of a run may have had others than the one before."""
+        """Use the learner's number of threads, which may differ between starts of a run."""
         machine = self._state.fingerprint
         if machine is not None and machine.threads != self._threads:
             self._threads = machine.threads
@@ -189,7 +187,7 @@ class LogRecomputer:
             await self._reading.aclose()
 
     async def close(self) -> None:
-        """See `Recomputer.close`. What is being computed ends with the forward pass it is in."""
+        """See `Recomputer.close`. A running computation ends after its forward pass."""
         self._stop.set()
         await self._leave()
         self._thread.shutdown(wait=False, cancel_futures=True)

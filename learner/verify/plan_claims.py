@@ -1,4 +1,4 @@
-"""What the plans of a log say about the events before them."""
+"""Claims: what the plans of a log assert about the events before them."""
 
 from dataclasses import dataclass, field
 
@@ -9,20 +9,19 @@ from hindcast.events.catalogue import BatchPlanned
 
 @dataclass(slots=True)
 class Claims:
-    """Recorded when a batch was planned; must hold for the log as it stands now."""
+    """Recorded when a batch was planned; must hold for the log as it is now."""
 
     points: set[int] = field(default_factory=set)
     """Positions that plans were made at."""
     swept_at: set[int] = field(default_factory=set)
     """Positions that sweeps were decided at."""
     steps: dict[int, bytes] = field(default_factory=dict)
-    """Position of what was trained on, a step, or a verdict or relabel with a reading: first 8 bytes of the sha256 of
-    its stored bytes."""
+    """By position of a trained step (or of a verdict or relabel with a reading): first 8 bytes of the sha256 of its stored bytes."""
     rewards: dict[str, float] = field(default_factory=dict)
-    """Of episodes that the policy was trained on."""
+    """Rewards of the episodes that the policy was trained on."""
 
     def take(self, plan: BatchPlanned) -> None:
-        """Add what one plan says; the first that says something about an event counts."""
+        """Add the claims of one plan; the first claim about an event counts."""
         self.points.add(plan.as_of)
         for index, position in enumerate(unpack_positions(plan.positions).tolist()):
             self.steps.setdefault(position, plan.sample_digests[8 * index : 8 * index + 8])

@@ -1,7 +1,7 @@
 """The checks of `verify` that need no model: a fold of the log that plans every batch again.
 
-Checks at each event that plans and sweeps follow from what stands before them, and that steps and verdicts are those
-that a plan says they were; keeps the ends of all hash chains, for `learner.verify.damage` where reading ends.
+Checks that each plan and sweep follows from the events before it, and that steps and verdicts are those that a plan names.
+Keeps the ends of all hash chains, for `learner.verify.damage` if reading fails.
 Invariant 9, no effects in replay: nothing is appended, no blob is written.
 """
 
@@ -31,35 +31,35 @@ from hindcast.learner.verify.plan_claims import Claims
 
 
 class Verifier:
-    """Follows a log from its first event on."""
+    """Follows a log from its first event."""
 
     def __init__(self, *, claims: Claims, code_rev: str) -> None:
-        """`claims`: what the log's plans say about the events before them."""
+        """`claims`: what the log's plans assert about the events before them."""
         self.position = 0
         self.chains: dict[str, ChainEnd] = {}
         self._code_rev = code_rev
         self._claims = claims
         self._doubts: list[Divergence] = []
-        """Steps and verdicts that are not what a plan says they were."""
+        """Steps and verdicts that differ from a plan's claims."""
         self._buffer = ReplayBuffer()
         self._state = self._buffer.initial()
         self._plans: dict[int, tuple[BatchPlanned | None, bytes]] = {}
-        """Per position that a plan was made at: the plan that follows, and the rolling digest there."""
+        """By position that a plan was made at: the plan that follows from the log, and the rolling digest there."""
         self._sweeps: dict[int, dict[str, set[str]]] = {}
-        """Per position that a sweep was decided at: what is due there, by reason."""
+        """By position that a sweep was decided at: episodes to sweep there, by reason."""
 
     @property
     def started(self) -> bool:
-        """Whether the log says which run it is of."""
+        """Whether run.started was read."""
         return self._state.started is not None
 
     @property
     def then(self) -> Fingerprint | None:
-        """What the run was last started on."""
+        """Fingerprint of the run's latest start."""
         return self._state.fingerprint
 
     def take(self, recorded: Recorded) -> Divergence | None:
-        """Check one event and fold it.
+        """Check one event and fold it; returns a divergence, if any.
 
         Raises:
             CorruptEvent: it does not follow from what stands before it.
@@ -101,7 +101,7 @@ class Verifier:
     def _compare_with_claims(
         self, recorded: Recorded, fact: StepTaken | EpisodeJudged | EpisodeRelabeled
     ) -> None:
-        """Remember what is not as a plan says. Step or plan was altered: the log's digest in the plan tells which."""
+        """Record an event that contradicts a plan. Step or plan was altered: the log's digest in the plan decides which."""
         claimed, found = self._claims.steps.get(recorded.position), recorded.digest[:8]
         if not isinstance(fact, EpisodeJudged) or claimed not in (None, found):
             what: What = "inputs"
@@ -127,7 +127,7 @@ class Verifier:
         return self._state.settings.judge.judges[0]
 
     def _due(self) -> dict[str, set[str]]:
-        """What is to be swept now, by reason."""
+        """Episodes to sweep now, by reason."""
         return {due.reason: set(due.episodes) for due in sweep(self._state, self._state.settings)}
 
     def _check_sweep(self, recorded: Recorded, fact: SamplesSwept) -> Divergence | None:
@@ -143,7 +143,7 @@ class Verifier:
         return diagnose(recorded, [difference], stages=(), witness=self._witness())
 
     def _check_scored(self, recorded: Recorded, fact: ReplayScored) -> Divergence | None:
-        """That what was scored was to be scored: the numbers are computed again elsewhere."""
+        """Check that the scored steps were due; `Recomputation` checks the numbers."""
         due = [sample.position for sample in unscored(self._state, self._state.settings.learner)]
         found = unpack_positions(fact.positions).tolist()
         if found == due and fact.version == self._state.version:

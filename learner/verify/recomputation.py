@@ -1,4 +1,4 @@
-"""One model, brought forward along a log, and what it comes to compared with what the log says it came to."""
+"""Recomputes one model along a log, and compares the results with the recorded ones."""
 
 from pathlib import Path
 from threading import Event
@@ -40,12 +40,12 @@ HEAVY = (
     WeightsPublished,
     CheckpointSaved,
 )
-"""Facts that something is computed for. The others only have to be folded."""
+"""Events that require a computation. The others only have to be folded."""
 WEIGHTS: tuple[What, ...] = ("weights",)
 
 
 class Recomputation:
-    """Follows a log from where it is told to enter. Everything blocks; call it from one thread."""
+    """Follows a log from the position that it enters at. All methods block; call them from one thread."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Recomputation:
         stop: Event,
         make_trainer: MakeTrainer = Training,
     ) -> None:
-        """`tolerance`: how far numbers may lie apart (see `learner.verify.tolerance`); None: every bit must be the same."""
+        """`tolerance`: accepted deviation of numbers (see `learner.verify.tolerance`); None: every bit must agree."""
         self.updates = 0
         self.weights = 0
         self.checkpoints = 0
@@ -68,31 +68,30 @@ class Recomputation:
         self._stop = stop
         self._make_trainer = make_trainer
         self.deviations: list[Deviation] = []
-        """With a tolerance: of every update."""
+        """With a tolerance: deviation of every update."""
         self.beyond: Divergence | None = None
-        """The first place where numbers lie further apart than the tolerance."""
+        """The first place where numbers deviate by more than the tolerance."""
         self._reached: dict[str, str] = {}
-        """The state's digest after the last update of each model, as the log says; empty where it is not known."""
+        """Recorded state digest after the last update of each model; absent if not known."""
         self._training: Trainer | None = None
 
     def count_anew(self) -> None:
-        """Another stretch begins."""
+        """Reset the counts for the next stretch."""
         self.updates = self.weights = self.checkpoints = 0
         self.deviations, self.beyond = [], None
 
     def enter(self, recorded: Recorded, state: BufferState) -> Divergence | None:
-        """Go on from the checkpoint of this event: that it holds what the event says is checked.
+        """Start from the checkpoint of this event, after checking that it holds what the event says.
 
         Raises:
             BlobMissing: it was released since it was chosen.
-
         """
         fact = recorded.fact
         assert isinstance(fact, CheckpointSaved)
         if not all(map(self._blobs.has, fact.parts)):
             raise BlobMissing(
-                f"the checkpoint of update {fact.update} (position {recorded.position}) was released while this run was being "
-                "verified. Run the same command again: it will begin elsewhere."
+                f"the checkpoint of update {fact.update} (position {recorded.position}) was released during the "
+                "verification. Run the same command again: it begins at another checkpoint."
             )
         training = self._start(state)
         try:
@@ -115,7 +114,6 @@ class Recomputation:
 
         Raises:
             CorruptEvent: it reports something that was not planned.
-
         """
         match recorded.fact:
             case RunStarted():
@@ -134,7 +132,7 @@ class Recomputation:
         return None
 
     def _start(self, state: BufferState) -> Trainer:
-        """The model, with the base weights when it is needed for the first time."""
+        """The model; made with the base weights at the first call."""
         if self._training is None:
             assert state.started is not None
             then = state.fingerprint or state.started.fingerprint
@@ -197,7 +195,7 @@ class Recomputation:
         return divergence
 
     def _broken_chain(self, fact: UpdateApplied | UpdateSkipped) -> list[Difference]:
-        """With a tolerance digests cannot be computed again; what the log says must still be one chain."""
+        """Check that recorded state digests form one chain: with a tolerance they cannot be recomputed."""
         before = fact.before if isinstance(fact, UpdateApplied) else fact.state
         reached = self._reached.get(fact.model, before)
         if before == reached:
@@ -239,7 +237,7 @@ class Recomputation:
         expected = f"update {fact.update}, state {fact.state}"
         if self._tolerance is None:
             found = f"update {counters.update}, state {counters.state}"
-            if not fact.shards:  # written in parts it is other files of the same state
+            if not fact.shards:  # a sharded checkpoint is other files of the same state
                 expected += f", sha256 {fact.blob.sha256}"
                 found += f", sha256 {saved.blob.sha256}"
         else:
@@ -256,7 +254,7 @@ class Recomputation:
         return None
 
     def _at_hand(self, ref: BlobRef) -> bytes | None:
-        """A blob to compare with, unless it was released or damaged: bits of blobs are an audit's concern."""
+        """A blob to compare with, unless it was released or damaged: the audit checks the bits of blobs."""
         try:
             return self._blobs.get(ref)
         except HindcastError:
@@ -271,14 +269,14 @@ class Recomputation:
         return encode_checkpoint(found.tensors, found.counters)
 
     def _measure(self, recorded: Recorded, state: BufferState, distance: float) -> None:
-        """Note how far the policy is from the recorded one after the latest update."""
+        """Record the policy's distance from the recorded one after the latest update."""
         if self.deviations:
             latest = self.deviations[-1].with_policy(distance)
             self.deviations[-1] = latest
             self._judge(recorded, state, latest)
 
     def _judge(self, recorded: Recorded, state: BufferState, apart: Deviation) -> None:
-        """Remember the first place where numbers lie too far apart. Computing goes on: later ones are of interest, too."""
+        """Remember the first place beyond the tolerance. Recomputation continues, since later deviations are reported, too."""
         if self.beyond is not None or self._tolerance is None or apart.largest <= self._tolerance:
             return
         difference = Difference(

@@ -1,4 +1,4 @@
-"""One quick look at the learner's events of a log, before anything is folded: what there is to verify, and from where."""
+"""A quick read of the learner's events before anything is folded: what to verify, and where recomputation can start."""
 
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -23,12 +23,12 @@ from hindcast.storage.blobs.store import BlobStore
 
 
 class RecomputationStart(msgspec.Struct, frozen=True, kw_only=True):
-    """A place where recomputing can begin."""
+    """A place where recomputation can start."""
 
     position: int
-    """Of `checkpoint.saved`; 0: the base weights."""
+    """Position of a `checkpoint.saved`; 0: the base weights."""
     update: int
-    """Optimiser steps up to there."""
+    """Optimizer steps up to there."""
 
 
 BASE = RecomputationStart(position=0, update=0)
@@ -36,18 +36,18 @@ BASE = RecomputationStart(position=0, update=0)
 
 @dataclass(slots=True)
 class Survey:
-    """What the log holds of training."""
+    """Training events of a log."""
 
     claims: Claims = field(default_factory=Claims)
     updates: list[int] = field(default_factory=list)
     """Positions of updates, applied or skipped."""
     cpu_s: list[float] = field(default_factory=lambda: [0.0])
-    """What they had taken when they were recorded, summed: before the first, up to the first, and so on."""
+    """Cumulative recorded CPU seconds: before the first update, up to the first, and so on."""
     checkpoints: dict[int, CheckpointSaved] = field(default_factory=dict)
-    """By position."""
+    """Saved checkpoints by position."""
 
     def take(self, position: int, fact: Fact) -> None:
-        """Note one event."""
+        """Take in one event."""
         match fact:
             case BatchPlanned():
                 self.claims.take(fact)
@@ -63,11 +63,11 @@ class Survey:
                 pass
 
     def updates_between(self, after: int, until: int) -> int:
-        """How many updates follow one position, up to another."""
+        """Number of updates after one position, up to another."""
         return bisect_right(self.updates, until) - bisect_right(self.updates, after)
 
     def cpu_s_between(self, after: int, until: int) -> float:
-        """What they took when they were recorded."""
+        """Their recorded CPU seconds."""
         return self.cpu_s[bisect_right(self.updates, until)] - self.cpu_s[bisect_right(self.updates, after)]
 
 
@@ -76,13 +76,12 @@ async def survey(log: EventLog, *, until: int) -> Survey:
 
     Raises:
         ForeignLog: the log's first events are not here.
-
     """
     first = (await log.identity()).first
     if first > 1:
         raise ForeignLog(
-            f"the log of run {log.run} begins at position {first} here: its earlier events were moved to an archive, and "
-            "nothing can be recomputed without them. Name the archive's folder instead of the run."
+            f"the log of run {log.run} begins at position {first} here: its earlier events were moved to an archive. "
+            "Recomputation needs them: name the archive's folder instead of the run."
         )
     found = Survey()
     async with aclosing(skim(log, family="learner", until=until)) as recordeds:
@@ -94,9 +93,9 @@ async def survey(log: EventLog, *, until: int) -> Survey:
 def usable_seams(
     survey: Survey, blobs: BlobStore, *, first: int, last: int
 ) -> tuple[list[RecomputationStart], list[str]]:
-    """Checkpoints from `first` to `last` whose blobs are here and whole, in order; and which are here but damaged.
+    """Checkpoints from `first` to `last` whose blobs are present and intact, in order; and messages about damaged ones.
 
-    Reads every blob once, part by part. What was released is passed over in silence: the log says so.
+    Reads every blob once, part by part. Released checkpoints are skipped without a message: the log records their release.
     """
     seams, damaged = [], []
     for position, saved in survey.checkpoints.items():
@@ -118,11 +117,11 @@ class LogStretch(msgspec.Struct, frozen=True, kw_only=True):
 
     begin: RecomputationStart
     until: int
-    """Its last position: the next seam, or where verifying ends."""
+    """Its last position: the next checkpoint, or the end of the verification."""
 
 
 def cut(begin: RecomputationStart, seams: Sequence[RecomputationStart], *, until: int) -> list[LogStretch]:
-    """Stretches that follow each other from `begin` to `until`, a new one at each seam in between."""
+    """Split the log from `begin` to `until` into stretches at the given checkpoints."""
     inner = [seam for seam in seams if begin.position < seam.position < until]
     ends = [*(seam.position for seam in inner), until]
     return [LogStretch(begin=seam, until=end) for seam, end in zip([begin, *inner], ends, strict=True)]
@@ -131,9 +130,9 @@ def cut(begin: RecomputationStart, seams: Sequence[RecomputationStart], *, until
 def thin(
     stretches: Sequence[LogStretch], survey: Survey, *, processes: int, each: int = 4
 ) -> list[LogStretch]:
-    """Fewer and longer ones: at most about `each` per process, of about the same recorded CPU time.
+    """Merge stretches: at most about `each` per process, of about the same recorded CPU time.
 
-    Entering a stretch means loading a checkpoint; few enough that this costs little, many enough that none waits long.
+    Each stretch costs the loading of a checkpoint. Few stretches keep that cost low; enough of them keep all processes busy.
     """
     total = sum(survey.cpu_s_between(one.begin.position, one.until) for one in stretches)
     goal, found = total / (processes * each), list[LogStretch]()

@@ -1,11 +1,9 @@
-"""How far numbers that were computed again lie from the recorded ones, where bits cannot be expected to agree.
+"""Deviation of recomputed numbers from recorded ones, where bits cannot be expected to agree.
 
-Another processor, or another release of a library, adds up in another order. What must agree all the same: which
-samples went in, in which order, with which advantages and shares (`inputs`, `plan`; not advantages that a critic
-computed), that an update was applied or skipped, and that each update begins with the state that the one before it
-ended in. Digests of states are no numbers and are left out.
-
-The difference of two numbers is |recorded - computed| / max(1, |recorded|): absolute for small ones, relative for large.
+Another processor or library release adds in another order. These must agree all the same: which samples went in, in which
+order, with which advantages and shares (`inputs`, `plan`; except a critic's advantages), whether an update was applied or
+skipped, and that each update begins with the state that the previous one ended in. State digests are not compared.
+The deviation of two numbers is |recorded - computed| / max(1, |recorded|): absolute for small ones, relative for large.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,30 +21,30 @@ from hindcast.learner.verify.comparison import Difference, place
 REPORTED = ("advantages", "weights", "ratios", "masks")
 """Numbers per sample."""
 POLICY = "the policy's distance"
-"""What `where` says where the weights themselves lie furthest apart."""
+"""Value of `Deviation.where` if the weights themselves deviate most."""
 
 
 class Deviation(msgspec.Struct, frozen=True, kw_only=True):
-    """How far one update lies from the recorded one."""
+    """How far one update deviates from the recorded one."""
 
     position: int
     update: int
     largest: float
-    """Of all the differences below."""
+    """Maximum of all deviations below."""
     where: str
-    """The number that it belongs to, such as `gradient_norm` or `samples' ratios`; empty where nothing differs."""
+    """The number with that deviation, such as `gradient_norm` or `samples' ratios`; empty if nothing differs."""
     recorded: float
-    """That number."""
+    """Recorded value of that number."""
     computed: float
     metrics: float
-    """Largest difference among the update's metrics."""
+    """Largest deviation among the update's metrics."""
     samples: dict[str, float]
-    """Largest difference among `advantages`, `weights` (shares of the loss), `ratios` and `masks` of its samples."""
+    """Largest deviation among `advantages`, `weights` (shares of the loss), `ratios` and `masks` of its samples."""
     policy: float | None = None
-    """Norm of the policy weights' difference over the norm of the recorded ones, where those are at hand."""
+    """Norm of the policy weights' difference over the norm of the recorded ones, if those are available."""
 
     def with_policy(self, distance: float) -> "Deviation":
-        """The same, with the policy's distance after this update."""
+        """A copy with the policy's distance after this update."""
         if distance <= self.largest:
             return msgspec.structs.replace(self, policy=distance)
         return msgspec.structs.replace(
@@ -57,7 +55,7 @@ class Deviation(msgspec.Struct, frozen=True, kw_only=True):
 def incomparable(
     recorded: UpdateApplied | UpdateSkipped, again: UpdateApplied | UpdateSkipped, *, valued: bool = False
 ) -> Iterator[Difference]:
-    """What no tolerance excuses. `valued`: the advantages came from a critic, so they are numbers like others."""
+    """Differences that no tolerance permits. `valued`: advantages came from a critic, and are compared like other numbers."""
     if type(recorded) is not type(again):
         yield Difference(what="loss", expected=type(recorded).__name__, found=type(again).__name__)
         return
@@ -85,7 +83,7 @@ def incomparable(
 
 
 def deviation(position: int, recorded: UpdateApplied, again: UpdateApplied) -> Deviation:
-    """How far two updates that can be compared lie apart."""
+    """Deviation of two comparable updates."""
     numbers = [
         (_apart(value, again.metrics[name]), name, value, again.metrics[name])
         for name, value in recorded.metrics.items()
@@ -125,9 +123,9 @@ def _apart(recorded: float, computed: float) -> float:
 
 
 def weights_distance(recorded: bytes, again: bytes, *, prefix: str = "") -> float:
-    """Norm of the difference over the norm of the recorded weights; safetensors files, tensors named `prefix`… alone.
+    """Norm of the difference over the norm of the recorded weights; of safetensors files, tensors named `prefix`… only.
 
-    Infinite where they hold other tensors.
+    Infinite if they hold other tensors.
     """
     ours, theirs = _tensors(recorded, prefix), _tensors(again, prefix)
     if {name: value.shape for name, value in ours.items()} != {n: v.shape for n, v in theirs.items()}:

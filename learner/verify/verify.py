@@ -1,12 +1,11 @@
-"""Recompute a run from its log and say whether every number comes out the same.
+"""Recomputes a run from its log and reports whether every number agrees.
 
-    log ──survey──> what there is: plans, updates, checkpoints ──> stretches to be recomputed
+    log ──survey──> plans, updates, checkpoints ──> stretches to be recomputed
      ├──Verifier───────> contiguity, hash chains, plans, sweeps: from the first event on, in this process
      └──Recomputers────> updates, weights, checkpoints: stretch by stretch, here or in processes of their own
 
-The first divergence by position counts, whoever found it. Produces a report and nothing else. Invariant 9, no effects in
-replay: it appends nothing and writes no blob.
-
+The first divergence by position counts. Produces a report only. Invariant 9, no effects in replay: it appends nothing and
+writes no blob.
 Not covered: whether a sampler would generate the same tokens again (a served model need not), and blobs of pages.
 """
 
@@ -38,41 +37,41 @@ Progress = Callable[[int, int], None]
 
 
 class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a verification found."""
+    """Result of a verification."""
 
     run: str
     events: int
-    """Checked; up to the divergence if there is one."""
+    """Events checked; up to the divergence if there is one."""
     updates: int
-    """Recomputed and equal, skipped ones included; with a tolerance: recomputed and compared."""
+    """Updates recomputed and equal, including skipped ones; with a tolerance: recomputed and compared."""
     weights: int
-    """Published versions whose digest came out the same."""
+    """Published versions whose digest agrees."""
     checkpoints: int
     identical: bool
-    """Every bit of what was recomputed is as recorded."""
+    """Whether every recomputed bit is as recorded."""
     first_divergence: Divergence | None
     recorded_on: Fingerprint | None
-    """Of the latest start of the run."""
+    """Fingerprint of the latest start of the run."""
     verified_on: Fingerprint | None
     wall_s: float
     cpu_s: float
-    """Of all processes, from when they had loaded their code."""
+    """CPU seconds of all processes, after they had loaded their code."""
     until: int
-    """Position up to which was verified."""
+    """Position up to which the run was verified."""
     stretches: tuple[StretchReport, ...]
-    """What was recomputed, in order; events before the first were checked but no number of theirs was recomputed."""
+    """Recomputed stretches, in order; earlier events were checked without recomputing numbers."""
     processes: int
     recorded_cpu_s: float
-    """What the updates that were to be recomputed had taken when they were recorded."""
+    """Recorded CPU seconds of the updates to be recomputed."""
     cpu_ratio: float | None
-    """`cpu_s` over `recorded_cpu_s`; None where nothing was recorded."""
+    """`cpu_s` over `recorded_cpu_s`; None if nothing was recorded."""
     notices: tuple[str, ...]
-    """Checkpoints that could not be begun with, and the like."""
+    """Messages, such as about damaged checkpoints that were not used."""
     tolerance: float | None
     within_tolerance: bool | None
-    """None: every bit had to be the same."""
+    """None: every bit had to agree."""
     deviations: tuple[Deviation, ...]
-    """With a tolerance: how far each update lies from the recorded one."""
+    """With a tolerance: deviation of each update."""
 
 
 async def verify(
@@ -88,12 +87,12 @@ async def verify(
     progress: Progress = lambda _done, _all: None,
     make_trainer: MakeTrainer = Training,
 ) -> VerifyReport:
-    """Recompute the run up to `until`, or as far as its log goes now. Best in a fresh process.
+    """Recompute the run up to `until`, or up to the current end of its log. Best in a fresh process.
 
-    `policy` is the folder the run's base weights belong to, `code_rev` the revision of the code that runs now. Numbers are
-    recomputed from the newest usable checkpoint at or before position `since`, 0: from the base weights; chains and plans
-    are checked from the first event in any case. `recomputers` share the stretches between checkpoints among them; none:
-    this process recomputes all. They belong to the caller, who closes them.
+    `policy`: folder that the run's base weights belong to. `code_rev`: revision of the running code. Numbers are recomputed
+    from the newest usable checkpoint at or before position `since`, 0: from the base weights. Chains and plans are always
+    checked from the first event. `recomputers` share the stretches between checkpoints; if none, this process recomputes all.
+    The caller closes them.
 
     Raises:
         ForeignLog, UnknownVersion, BlobMissing, ModelFileError, PluginError: nothing can be said about this log here.
@@ -170,7 +169,7 @@ async def verify(
 async def _check_events(
     log: EventLog, surveyed: Survey, *, until: int, code_rev: str
 ) -> tuple[Verifier, Divergence | None]:
-    """Everything that needs no model."""
+    """Run all checks that need no model."""
     verifier = Verifier(claims=surveyed.claims, code_rev=code_rev)
     divergence: Divergence | None = None
     try:
@@ -191,7 +190,7 @@ async def _check_events(
 def _plan(
     surveyed: Survey, blobs: BlobStore, *, since: int, until: int, tolerance: float | None, processes: int
 ) -> tuple[list[LogStretch], list[str]]:
-    """What to recompute. With a tolerance every checkpoint begins a stretch, so that differences do not add up."""
+    """Stretches to recompute. With a tolerance every checkpoint begins a stretch, so that deviations do not accumulate."""
     begin, notices = BASE, list[str]()
     if since > 0:
         seams, notices = usable_seams(surveyed, blobs, first=1, last=since)

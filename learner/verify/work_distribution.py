@@ -1,7 +1,7 @@
-"""Stretches of a log shared out among recomputers: in order, the next one to whoever is free.
+"""Distributes stretches of a log among recomputers: in order, the next one to the first that is free.
 
-Invariant: what is returned covers everything from the first stretch's beginning up to the last one's end or to the first
-divergence, whichever recomputer found it; only what lies after a divergence is left out.
+Invariant: the reports cover everything from the first stretch's beginning to the last one's end or to the first
+divergence; only stretches after a divergence are left out.
 """
 
 import asyncio
@@ -15,11 +15,10 @@ from hindcast.learner.verify.survey import LogStretch
 async def recompute_all(
     stretches: Sequence[LogStretch], recomputers: Sequence[Recomputer], *, updated: Callable[[], None]
 ) -> list[StretchReport]:
-    """Recompute all stretches, as far as there is no divergence before them; the reports, in the stretches' order.
+    """Recompute all stretches that have no divergence before them; returns their reports, in order.
 
     Raises:
         HindcastError: a stretch could not be recomputed.
-
     """
     sharing = _Sharing(stretches, updated)
     try:
@@ -33,7 +32,7 @@ async def recompute_all(
 
 
 class _Sharing:
-    """Who does what."""
+    """Which recomputer has which stretch."""
 
     def __init__(self, stretches: Sequence[LogStretch], updated: Callable[[], None]) -> None:
         self.busy: dict[asyncio.Task[None], LogStretch | None] = {}
@@ -42,7 +41,7 @@ class _Sharing:
         self._updated = updated
 
     async def work(self, recomputer: Recomputer) -> None:
-        """Take stretches until there is none left before the first divergence."""
+        """Take stretches until none is left before the first divergence."""
         task = asyncio.current_task()
         assert task is not None
         while self._waiting:
@@ -54,7 +53,7 @@ class _Sharing:
                 self._leave_out(stretch)
 
     def _leave_out(self, diverged: LogStretch) -> None:
-        """Nobody needs to know any more what comes after this stretch."""
+        """Cancel the stretches after this one."""
         self._waiting = [one for one in self._waiting if one.until <= diverged.begin.position]
         for task, stretch in self.busy.items():
             if stretch is not None and stretch.begin.position > diverged.begin.position:
