@@ -1,1 +1,1 @@
-"""What is kept beside the log: blobs, checkpoints, the SQL read model."""
+"""Storage next to the log: blobs, checkpoints, snapshots, archives, the SQL read model, and the audit of all of them."""

@@ -1,13 +1,12 @@
-"""Checkpoints: weights, optimiser state and counters as safetensors blobs, never a pickle.
+"""Checkpoints: weights, optimizer state and counters as safetensors blobs, never a pickle.
 
     one process:  blob     = every tensor, counters
-    several:      shard r  = the rows of each split tensor that process r holds, one after the other by r
-                  blob     = what is not split, counters, the shapes of the split tensors, the shards' digests
+    several:      shard r  = the rows of each sharded tensor that process r holds; concatenated in order of r
+                  blob     = tensors that are not sharded, counters, shapes of sharded tensors, digests of the shards
 
-A checkpoint is only a faster start (invariant 1, log is the truth): what it holds can be computed again from the log.
-The bytes are a function of the content, so that equal states make equal blobs. A shard means nothing alone: it is the
-event `checkpoint.saved`, appended once all of them are stored, that makes them a checkpoint. What is read is whole again,
-so that any number of processes may read what any other wrote.
+A checkpoint is only a faster start (invariant 1, log is the truth): its content can be recomputed from the log.
+Equal states give equal bytes. A shard means nothing alone: the event `checkpoint.saved`, appended once all are stored,
+makes them a checkpoint. Reading returns whole tensors, so any number of processes can read what any other number wrote.
 """
 
 import json
@@ -30,7 +29,7 @@ from hindcast.storage.blobs.store import BlobStore
 Tensors = Mapping[str, NDArray[np.generic]]
 
 _KEY = "hindcast"
-"""The one metadata key: safetensors writes several in no fixed order."""
+"""The only metadata key: safetensors writes several keys in no fixed order."""
 UNREADABLE = (
     BlobMissing,
     BlobCorrupt,
@@ -42,30 +41,30 @@ UNREADABLE = (
     TypeError,
     ValueError,
 )
-"""What a blob that is no checkpoint raises: a shape without rows, a type that numpy lacks, a nested head."""
+"""Errors of a blob that is no checkpoint: a shape without rows, a type that numpy lacks, a nested head."""
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where in the run a checkpoint stands."""
+    """The point of a run that a checkpoint was saved at."""
 
     update: int
-    """Optimiser steps on the policy so far."""
+    """Optimizer steps of the policy so far."""
     batch: int
     """Last batch it contains."""
     version: int
     """Policy version of its weights."""
     state: str
-    """Digest of weights and optimiser states (`core.rl.combined_state.combined`)."""
+    """Digest of weights and optimizer states (`core.rl.combined_state.combined`)."""
     beside: dict[str, int] = {}
-    """Optimiser steps of each model beside the policy, by name; left out where there is none."""
+    """Optimizer steps of each auxiliary model, by name; left out if there is none."""
 
 
 class _Head(Counters, frozen=True, kw_only=True, omit_defaults=True):
-    """What a checkpoint's file says of itself."""
+    """Metadata of a checkpoint's file."""
 
     shards: tuple[BlobRef, ...] = ()
     shapes: dict[str, tuple[int, ...]] = {}
-    """Of the tensors that the shards hold, whole."""
+    """Whole shapes of the sharded tensors."""
 
 
 class Checkpoint(NamedTuple):
@@ -73,7 +72,7 @@ class Checkpoint(NamedTuple):
 
     ref: BlobRef
     tensors: Tensors
-    """Whole ones. Of one in shards each is put together when it is asked for, so that one at a time is in memory."""
+    """Whole tensors. Of a sharded checkpoint each is joined on access, so that only one is in memory."""
     counters: Counters
 
 
@@ -86,7 +85,7 @@ class Saved(NamedTuple):
 
 
 class BlobSink(Protocol):
-    """What blobs can be put into."""
+    """Accepts blobs."""
 
     def put(self, content: bytes) -> BlobRef:
         """See `BlobStore.put`."""
@@ -98,10 +97,10 @@ class BlobSink(Protocol):
 
 
 class DigestOnlySink:
-    """Takes blobs, says what they would be called, and stores none: for who compares what was stored before."""
+    """Computes references of blobs without storing them, for comparisons with stored ones."""
 
     content = b""
-    """Of the last one."""
+    """Content of the last blob."""
 
     def put(self, content: bytes) -> BlobRef:
         """See `BlobStore.put`."""
@@ -109,15 +108,15 @@ class DigestOnlySink:
         return BlobRef(digest_hex(content), len(content))
 
     def has(self, ref: BlobRef) -> bool:
-        """None is stored."""
+        """Always False."""
         return False
 
 
 class TensorPart(Mapping[str, NDArray[np.generic]]):
-    """Those tensors whose names begin so; read no earlier than they are asked for."""
+    """Tensors whose names have one of the prefixes; read on access."""
 
     def __init__(self, tensors: Tensors, *prefixes: str, within: str = "") -> None:
-        """`within`: a folder that the names here begin in, and are known without."""
+        """`within`: a folder that the names begin with, and that is cut off here."""
         cut = len(within) + 1 if within else 0
         self._tensors = tensors
         self._names = {name[cut:]: name for name in tensors if name.startswith(prefixes)}
@@ -133,7 +132,7 @@ class TensorPart(Mapping[str, NDArray[np.generic]]):
 
 
 class _Joined(Mapping[str, NDArray[np.generic]]):
-    """The tensors of a checkpoint in shards, whole."""
+    """Whole tensors of a sharded checkpoint."""
 
     def __init__(self, own: Tensors, head: _Head, shards: Sequence[Path]) -> None:
         self._own = own
@@ -150,10 +149,10 @@ class _Joined(Mapping[str, NDArray[np.generic]]):
             try:
                 with safe_open(path, framework="numpy") as file:
                     rows.append(file.get_tensor(name))
-            except (SafetensorError, OSError) as error:  # it was whole when the checkpoint was opened
+            except (SafetensorError, OSError) as error:  # it was complete when the checkpoint was opened
                 raise BlobMissing(
-                    f"the part {path.name[:16]}… of a checkpoint went while it was being read: {error}. Begin again: an older "
-                    "checkpoint is taken where this one was let go of."
+                    f"the part {path.name[:16]}… of a checkpoint went while it was being read: {error}. Start again: if this "
+                    "checkpoint was released, an older one is used."
                 ) from error
         found: NDArray[np.generic] = np.concatenate(rows)
         return found
@@ -166,7 +165,7 @@ class _Joined(Mapping[str, NDArray[np.generic]]):
 
 
 def encode_checkpoint(tensors: Tensors, counters: Counters) -> bytes:
-    """The bytes of a checkpoint: the same for equal tensors and counters, in any order of the names."""
+    """The bytes of a checkpoint: equal for equal tensors and counters, in any order of the names."""
     content: bytes = save(
         _ordered(tensors), metadata={_KEY: json.dumps(msgspec.to_builtins(counters), sort_keys=True)}
     )
@@ -178,12 +177,12 @@ def _ordered(tensors: Tensors) -> dict[str, NDArray[np.generic]]:
 
 
 def save_checkpoint(blobs: BlobSink, tensors: Tensors, counters: Counters) -> BlobRef:
-    """Store a checkpoint in one piece; durable when this returns. Blocking."""
+    """Store a checkpoint as one blob; durable on return. Blocking."""
     return blobs.put(encode_checkpoint(tensors, counters))
 
 
 def save_shard(blobs: BlobSink, rows: Tensors) -> BlobRef:
-    """Store one process's rows of every tensor that is split; durable when this returns. Blocking."""
+    """Store one process's rows of every sharded tensor; durable on return. Blocking."""
     return blobs.put(save(_ordered(rows)))
 
 
@@ -195,17 +194,16 @@ def save_manifest(
     shapes: Mapping[str, tuple[int, ...]],
     shards: Sequence[BlobRef],
 ) -> BlobRef:
-    """Store what is not split, and what the shards hold, by rank, once all of those are stored. Blocking."""
+    """Store a sharded checkpoint's other tensors and the list of its shards by rank, once all shards are stored. Blocking."""
     known = msgspec.structs.asdict(counters)
     return blobs.put(encode_checkpoint(tensors, _Head(**known, shards=tuple(shards), shapes=dict(shapes))))
 
 
 def load_checkpoint(blobs: BlobStore, ref: BlobRef) -> Checkpoint:
-    """A checkpoint, in one piece or in shards: every blob of it is here and what its digest says. Blocking.
+    """Read a checkpoint, whole or sharded, after checking every blob against its digest. Blocking.
 
     Raises:
-        CheckpointCorrupt: a blob is gone, has other bytes than its digest says, or is not a checkpoint.
-
+        CheckpointCorrupt: a blob is missing, has other bytes than its digest says, or is not a checkpoint.
     """
     try:
         blobs.get(ref)
@@ -232,7 +230,7 @@ def _read(path: Path) -> tuple[dict[str, NDArray[np.generic]], _Head]:
 
 
 def _require_rows(head: _Head, shards: Sequence[Path]) -> None:
-    """Raise KeyError where shards do not make up the tensors that their manifest names."""
+    """Raise KeyError if the shards do not match the tensors of their manifest."""
     rows = dict.fromkeys(head.shapes, 0)
     for path in shards:
         with safe_open(path, framework="numpy") as file:

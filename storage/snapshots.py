@@ -1,8 +1,8 @@
-"""States of folds, kept in blobs so that a start folds what follows them and not the whole history.
+"""Snapshots: states of folds in blobs, so that a start folds only the events after them.
 
-A snapshot is only a faster start (invariant 1, log is the truth): a reader that finds none folds from the beginning and
-comes to the same state. One that is damaged, gone, of other code or of another log is passed over for the one before it.
-Who has to know from the log alone (verify, rebuild, audit) never looks at one.
+A snapshot is only a faster start (invariant 1, log is the truth): folding from the beginning gives the same state. A
+snapshot that is damaged, missing, of other code or of another log is skipped for the one before it.
+Verify, rebuild and audit never use one: they must rely on the log alone.
 """
 
 import ast
@@ -31,13 +31,13 @@ from hindcast.storage.blobs.store import BlobStore
 
 S = TypeVar("S")
 LOOK_BACK = 4
-"""Snapshots that a start tries: retention keeps fewer, so that older ones are gone anyway."""
+"""Snapshots that a start tries; retention keeps fewer."""
 
 _log = structlog.get_logger(__name__)
 
 
 class SnapshotKind(Generic[S]):
-    """How the state of one projection is kept. Encoding and decoding are pure."""
+    """How one projection's state is stored. Encoding and decoding are pure."""
 
     def __init__(
         self,
@@ -49,8 +49,10 @@ class SnapshotKind(Generic[S]):
         to_plain: Callable[[Any], Any] | None = None,
         from_plain: Callable[[type, Any], Any] | None = None,
     ) -> None:
-        """`rules`: the modules whose code decides what the state is; `conditions`: whatever else it depends on, such as
-        settings; `to_plain`, `from_plain`: for types that msgspec lacks.
+        """Describe a projection's snapshots.
+
+        `rules`: modules whose code decides what the state is. `conditions`: other dependencies, such as settings. `to_plain`,
+        `from_plain`: for types that msgspec lacks.
         """
         self.projection = projection
         self._shape = shape
@@ -61,7 +63,7 @@ class SnapshotKind(Generic[S]):
 
     @cached_property
     def schema(self) -> str:
-        """Digest of the state's shape and of the code that folds it: what other code left is folded again, not guessed at."""
+        """Digest of the state's shape and of the code that folds it: a state left by other code is folded again."""
         _, shapes = msgspec.json.schema_components(
             [self._shape], schema_hook=lambda kind: {"title": getattr(kind, "__qualname__", str(kind))}
         )
@@ -75,18 +77,17 @@ class SnapshotKind(Generic[S]):
         return self._encoder.encode(state)
 
     def decode(self, content: bytes) -> S:
-        """The state again.
+        """Decode a state.
 
         Raises:
-            msgspec.ValidationError, ValueError: it is no such state.
-
+            msgspec.ValidationError, ValueError: the content is no such state.
         """
         return self._decoder.decode(content)
 
 
 @cache
 def code_of(module: str) -> str:
-    """What a module's source does, without its prose: comments and docstrings change no state."""
+    """A module's code without comments and docstrings, which change no state."""
     tree = _parsed(inspect.getsource(importlib.import_module(module)))
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
@@ -96,7 +97,7 @@ def code_of(module: str) -> str:
 
 
 def _parsed(source: str) -> ast.Module:
-    """The syntax tree. Python 3.11 raises SystemError where garbage is collected meanwhile and runs Python code."""
+    """The syntax tree. Python 3.11 raises SystemError if a garbage collection runs Python code meanwhile."""
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -115,16 +116,16 @@ def _is_prose(line: ast.stmt) -> bool:
 
 
 class StoredSnapshot(msgspec.Struct, Generic[S], frozen=True):
-    """A state read back, and the fact that names it."""
+    """A state read back, and the event that names it."""
 
     saved: SnapshotSaved
     state: S
     content: bytes
-    """The state as it is kept, to be decoded again."""
+    """The encoded state, to be decoded again."""
 
     @property
     def bookmark(self) -> Bookmark:
-        """Which log it was folded from, and how far."""
+        """The log and position that it was folded from."""
         return Bookmark(position=self.saved.position, digest=self.saved.position_digest, first_digest=b"")
 
 
@@ -138,11 +139,10 @@ async def append_snapshot(
     position_digest: bytes,
     log_digest: bytes = b"",
 ) -> int:
-    """Record that a state stands in a blob, which is durable already; returns the event's position.
+    """Record that a durable blob holds a state; returns the event's position.
 
     Raises:
-        ExpectationFailed: another process of the same role has recorded one meanwhile.
-
+        ExpectationFailed: another process of the same role recorded one meanwhile.
     """
     subject = subject_of(log.run, SnapshotSaved, key=kind.projection)
     before = await log.last_under(subject)
@@ -162,7 +162,7 @@ async def append_snapshot(
 async def standings(
     log: EventLog, blobs: BlobStore, kind: SnapshotKind[S]
 ) -> AsyncGenerator[StoredSnapshot[S], None]:
-    """The snapshots of a projection that can be gone on from, newest first. What is passed over is warned of."""
+    """The usable snapshots of a projection, newest first. Logs a warning for each skipped one."""
     stored = await log.last_under(subject_of(log.run, SnapshotSaved, key=kind.projection))
     for _ in range(LOOK_BACK):
         saved = _fact(stored, kind.projection)
@@ -176,13 +176,13 @@ async def standings(
 
 
 async def newest_standing(log: EventLog, blobs: BlobStore, kind: SnapshotKind[S]) -> StoredSnapshot[S] | None:
-    """The newest snapshot that can be gone on from; None: fold from the beginning."""
+    """The newest usable snapshot; None: fold from the beginning."""
     async with aclosing(standings(log, blobs, kind)) as found:
         return await anext(found, None)
 
 
 def _fact(stored: Stored | None, projection: str) -> SnapshotSaved | None:
-    """What an event says about a snapshot; None where it says nothing, or is damaged: whoever reads the log will tell."""
+    """The snapshot event, or None if it is another event or damaged: the log's reader reports damage."""
     try:
         recorded = None if stored is None else decode(stored, strict=False)
     except (CorruptEvent, UnknownVersion):
@@ -194,7 +194,7 @@ def _fact(stored: Stored | None, projection: str) -> SnapshotSaved | None:
 async def _read(
     log: EventLog, blobs: BlobStore, kind: SnapshotKind[S], saved: SnapshotSaved
 ) -> StoredSnapshot[S] | None:
-    reason = "it was written by code that folds otherwise"
+    reason = "it was written by code that folds in another way"
     if saved.schema == kind.schema:
         try:
             content = await asyncio.to_thread(blobs.get, saved.blob)
@@ -205,7 +205,7 @@ async def _read(
         else:
             return standing
     _log.warning(
-        "a snapshot is passed over; an older one or the whole log is folded",
+        "a snapshot is skipped; an older one is used, or the whole log is folded",
         projection=saved.projection,
         position=saved.position,
         reason=reason,

@@ -1,1 +1,1 @@
-"""Archives with their blobs: written while a run goes, checked, and used to shorten the log."""
+"""Archives with their blobs: written while a run continues, checked, and used to shorten the log."""

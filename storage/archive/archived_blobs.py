@@ -1,8 +1,8 @@
-"""The blobs of an archive: those that its events name and do not let go of again.
+"""The blobs of an archive: those that its events name and do not release later.
 
-A blob that is named and released before it was ever copied is passed over; one that is released later leaves the archive
-too, so that an archive of months does not keep every version of the weights. Not so a snapshot of a page: the run lets go
-of those to keep its own disk free (`storage.blobs.wanted_pages`), and the archive is where they are found afterwards.
+A blob that is released before it was copied is skipped. One that is released later is deleted from the archive, too, so that
+an archive of months does not keep every version of the weights. Page snapshots are the exception: the run releases them to
+free its own disk (`storage.blobs.wanted_pages`), and the archive keeps them.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,16 +18,16 @@ from hindcast.storage.blobs.store import BlobStore
 
 
 class BlobNeeds:
-    """What the events taken in so far ask for. A pure fold; grows with what is named, until it is settled."""
+    """The blobs that the events so far require. A pure fold; grows until it is settled."""
 
     def __init__(self, *, pages: bool, wanted: Iterable[NamedBlob] = ()) -> None:
-        """`pages`: whether snapshots of pages count. `wanted`: what earlier events named and nobody found."""
+        """`pages`: whether page snapshots count. `wanted`: blobs that earlier events named and that were not found."""
         self._pages = pages
         self.wanted: dict[str, NamedBlob] = {blob.sha256: blob for blob in wanted}
         self.released: dict[str, BlobRef] = {}
 
     def take(self, position: int, envelope: Envelope) -> None:
-        """The next event."""
+        """Take in the next event."""
         for blob, page in blobs_in(envelope):
             if envelope.type == RELEASING:
                 self.wanted.pop(blob.sha256, None)
@@ -40,16 +40,16 @@ class BlobNeeds:
 
 
 class CopyResult(msgspec.Struct, kw_only=True):
-    """What settling did."""
+    """Counts of what `settle` did."""
 
     copied: int = 0
     bytes: int = 0
     present: int = 0
-    """There already."""
+    """Blobs that the archive already had."""
     released: int = 0
-    """Let go of in the archive too."""
+    """Blobs deleted from the archive."""
     damaged: list[str] = msgspec.field(default_factory=list)
-    """Why blobs could not be copied that are there: their bytes are not what their name says."""
+    """Messages about blobs that could not be copied because their bytes do not match their name."""
 
 
 def settle(
@@ -61,14 +61,13 @@ def settle(
     stop: Event,
     on_blob: Callable[[int], None] = lambda _: None,
 ) -> tuple[NamedBlob, ...]:
-    """Copy what is needed, each checked against its digest, and let go of what is released; returns what is missing.
+    """Copy required blobs, each checked against its digest, and delete released ones; returns the missing ones.
 
-    `on_blob` hears how many are left. Once `stop` is set it returns early and settles nothing: the next call begins
-    again, past what is there already.
+    `on_blob` gets the number of blobs left. Once `stop` is set, it returns early and settles nothing: the next call starts
+    again, and skips what is already copied.
 
     Raises:
         DiskFull: there is no room for them.
-
     """
     missing: dict[str, NamedBlob] = {}
     for left, named in zip(range(len(needs.wanted), 0, -1), list(needs.wanted.values()), strict=True):

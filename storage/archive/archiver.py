@@ -1,9 +1,9 @@
-"""The archiver: a consumer of the log whose effect is an archive folder, and whose position is what is durable there.
+"""The archiver: a consumer of the log that writes an archive folder; its position is what is durable there.
 
-Consumes every event behind the archive's last one, checked; waits for the log (its adapter's bound) and at most
-`LINGER_S` for more events to fill a frame; produces frames, then the blobs they name. Whenever it is killed, the next one
-goes on behind the last whole frame; it first makes sure that it is the same log. Blobs are copied when the archiver has
-caught up: weights and checkpoints that were let go of meanwhile are never copied.
+Consumes and checks every event after the archive's last one; waits for the log (its adapter's bound) and at most
+`LINGER_S` for more events to fill a frame; produces frames, then the blobs they name. After a crash the next archiver checks
+that it is the same log, and continues after the last complete frame. Blobs are copied once the archiver has caught up, so
+weights and checkpoints that were released meanwhile are never copied.
 """
 
 import asyncio
@@ -31,11 +31,11 @@ from hindcast.storage.blobs.store import BlobStore
 
 BLOBS = "blobs"
 LINGER_S = 1.0
-"""How long single events of a quiet run wait for others before they are written as a frame."""
+"""Seconds that single events of a quiet run wait for others before they are written as a frame."""
 SETTLE_EVENTS = 20_000
-"""Events after which blobs are copied although there is more of the log: what a crash has to look through again."""
+"""Events after which blobs are copied although more events wait; bounds what is read again after a crash."""
 SETTLE_S = 30.0
-"""Time between two copyings of blobs while following: most checkpoints are let go of before."""
+"""Seconds between two rounds of copying blobs while following: most checkpoints are released within that time."""
 QUEUED_BATCHES = 8
 """Batches of the log that wait for the disk."""
 
@@ -48,28 +48,28 @@ class ArchiveReport(msgspec.Struct, frozen=True, kw_only=True):
     first: int
     last: int
     events: int
-    """Added."""
+    """Events added."""
     segments: int
     digest: str
     """Rolling digest of the log up to `last`."""
     pages: bool
-    """Whether snapshots of pages are kept."""
+    """Whether page snapshots are kept."""
     blobs: int
-    """Added."""
+    """Blobs added."""
     blob_bytes: int
     missing: tuple[NamedBlob, ...]
-    """Blobs that nobody let go of, but that could not be found or are damaged."""
+    """Blobs that were not released but are missing or damaged."""
     damaged: tuple[str, ...]
-    """Of those, why the damaged ones were not copied."""
+    """Messages about the damaged ones."""
 
 
 def archive_blobs(folder: Path) -> BlobStore:
-    """The blobs of an archive."""
+    """The blob store of an archive."""
     return BlobStore(folder / BLOBS)
 
 
 class Archiver:
-    """One archive being written from one log."""
+    """Writes one archive from one log."""
 
     def __init__(
         self,
@@ -82,8 +82,7 @@ class Archiver:
         on_blob: Callable[[int], None] = lambda _: None,
         watch: Callable[[int, Envelope], None] = lambda _at, _envelope: None,
     ) -> None:
-        """`on_event` hears of every position that has become durable, `on_blob` of how many blobs are left to
-        be looked at."""
+        """`on_event` gets every position that became durable, `on_blob` the number of blobs left to process, `watch` every event."""
         self._log = log
         self._source = source
         self._target = archive_blobs(writer.folder)
@@ -96,14 +95,14 @@ class Archiver:
         self._chains = ChainChecker(after=writer.last)
         noted = writer.manifest.blobs
         if pages and not noted.pages:
-            noted = Blobs()  # snapshots are wanted from now on: those of the beginning too
+            noted = Blobs()  # page snapshots are wanted from now on: also those of earlier events
         self._blobs = msgspec.structs.replace(noted, pages=pages)
         self._needs = BlobNeeds(pages=pages, wanted=noted.missing)
         self._stopping = Event()
 
     @property
     def settled(self) -> int:
-        """Position up to which the blobs that events name were looked for, and copied."""
+        """Position up to which the blobs that events name were copied."""
         return self._blobs.through
 
     def has_copied(self, ref: BlobRef) -> bool:
@@ -111,13 +110,12 @@ class Archiver:
         return self._target.has(ref)
 
     async def run(self, *, follow: bool) -> None:
-        """Archive up to where the log ends now, or for ever; cancel it to stop. What was taken in stays, and is noted.
+        """Archive up to the current end of the log, or forever; cancel to stop, which keeps and records everything written.
 
         Raises:
             ForeignLog: it is another log than the one archived so far, or it lacks the next events.
             CorruptEvent: the log is damaged; the message names the position.
             DiskFull: there is no room.
-
         """
         identity = await self._check()
         end = None if follow else identity.last
@@ -127,14 +125,14 @@ class Archiver:
                 try:
                     await self._take_all(end)
                 except* HindcastError as group:
-                    raise group.exceptions[0] from None  # each of them ends both tasks: there is no second
+                    raise group.exceptions[0] from None  # one error ends both tasks: there is no second
             await asyncio.to_thread(self._settle)
         finally:
             self._stopping.set()
             await asyncio.to_thread(self._writer.note, self._blobs)
 
     async def _take_all(self, end: int | None) -> None:
-        """The log up to `end`, as frames; blobs when there is much to look through, or after a while of following."""
+        """Write the log up to `end` as frames; copy blobs after many events, or at intervals while following."""
         arrived: asyncio.Queue[list[Stored]] = asyncio.Queue(QUEUED_BATCHES)
         async with asyncio.TaskGroup() as tasks:
             fetching = tasks.create_task(self._fetch(arrived, end))
@@ -157,12 +155,12 @@ class Archiver:
         await arrived.put([])
 
     async def _check(self) -> LogIdentity:
-        """That this is the log that was archived so far, and that it has what comes next."""
+        """Check that this is the log that was archived so far, and that it has the next events."""
         writer, identity = self._writer, await self._log.identity()
         if identity.last and identity.first > writer.last + 1:
             raise ForeignLog(
                 f"the log of run {self._log.run} begins at position {identity.first}, but the archive in {writer.folder} ends "
-                f"at {writer.last}: what stands between is in neither. Archive the run into another folder, or continue the "
+                f"at {writer.last}: the events in between are in neither. Archive the run into another folder, or continue the "
                 "archive that its beginning was moved to."
             )
         if writer.last >= writer.first and identity.first <= writer.last:
@@ -171,7 +169,7 @@ class Archiver:
         return identity
 
     def _take(self, batch: list[Stored]) -> None:
-        """Events that are whole, made durable; raises CorruptEvent at the first that is not, those before it taken."""
+        """Write intact events; at the first damaged one raise CorruptEvent, after writing those before it."""
         whole: list[Envelope] = []
         try:
             whole.extend(map(self._checked, batch))
@@ -186,14 +184,14 @@ class Archiver:
         envelope = decode_envelope(stored)
         if stored.subject.split(".")[1] != envelope.run:
             raise CorruptEvent(
-                f"position {stored.position} is damaged: it stands under {stored.subject}, but was recorded by run "
+                f"position {stored.position} is damaged: its subject is {stored.subject}, but it was recorded by run "
                 f"{envelope.run}. Run: hindcast audit {self._log.run}"
             )
         self._chains.link(stored.position, envelope, sha256(stored.data).digest())
         return envelope
 
     def _recall(self) -> None:
-        """What the archive's events name whose blobs were not looked for yet."""
+        """Read the archive's events whose blobs were not copied yet."""
         position = max(self._blobs.through, self._writer.first - 1)
         if position >= self._writer.last:
             return
@@ -213,7 +211,7 @@ class Archiver:
             self._writer.note(self._blobs)
 
     def report(self) -> ArchiveReport:
-        """What came of it."""
+        """Summary of this archiver's work."""
         writer = self._writer
         return ArchiveReport(
             run=writer.manifest.run,
@@ -232,7 +230,7 @@ class Archiver:
 
 
 async def _gather(arrived: asyncio.Queue[list[Stored]]) -> list[Stored]:
-    """What has arrived: enough for a frame, or what came within `LINGER_S` or before the end."""
+    """Events for the next frame: enough to fill it, or what arrived within `LINGER_S` or before the end."""
     gathered: list[Stored] = []
     with suppress(TimeoutError):
         async with asyncio.timeout(LINGER_S):

@@ -1,4 +1,4 @@
-"""A whole archive, files of the log and blobs, against everything that says how it must be. No broker, no run."""
+"""Checks a whole archive, log files and blobs. Needs no broker and no run."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,18 +14,18 @@ from hindcast.storage.archive.archiver import BLOBS, archive_blobs
 
 
 class WholeCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check of an archive found."""
+    """Result of a check of an archive."""
 
     log: CheckReport
     pages: bool
-    """Whether the archive is to hold snapshots of pages."""
+    """Whether the archive is to hold page snapshots."""
     blobs: int
-    """Whole and as named."""
+    """Intact blobs."""
     blob_bytes: int
     not_copied: int
-    """Blobs that events name behind the position up to which the archiver has copied: it will."""
+    """Blobs named after the position that the archiver has copied up to; it has yet to copy them."""
     defects: tuple[Defect, ...]
-    """Of the log's files and of the blobs."""
+    """Defects of log files and blobs."""
 
 
 def check_whole(
@@ -34,11 +34,10 @@ def check_whole(
     on_event: Callable[[int], None] = lambda _: None,
     on_blob: Callable[[int], None] = lambda _: None,
 ) -> WholeCheck:
-    """Read everything. `on_event` hears of positions, `on_blob` of how many blobs are left.
+    """Read and check everything. `on_event` gets positions, `on_blob` the number of blobs left.
 
     Raises:
-        ArchiveMissing, ArchiveDamaged, ArchiveUnknown: already the manifest says nothing.
-
+        ArchiveMissing, ArchiveDamaged, ArchiveUnknown: the manifest cannot be read.
     """
     state = load(folder).blobs
     needs, behind = BlobNeeds(pages=state.pages), BlobNeeds(pages=state.pages)

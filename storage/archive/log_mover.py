@@ -1,12 +1,12 @@
-"""Moving a log's beginning from the broker to its archive, while the run goes on.
+"""Moves a log's beginning from the broker to its archive, while the run continues.
 
-Consumes the segments that the archiver has closed and how far everybody else has come; waits `MOVE_S` between looks;
-produces one `segment.archived` for each segment that was read back whole, then lets the broker forget what is old enough.
+Consumes the segments that the archiver has closed, and the positions of all consumers; waits `MOVE_S` between rounds;
+produces one `segment.archived` for each segment that was read back intact, then purges old events from the broker.
 
-Nothing leaves the broker unless all of this holds: it lies in closed segments that were read through just before, byte
-by byte; the stream's event at their end is the archive's; `segment.archived` of them stands in the log; the latest
-`storage.keep_live_events` stay, and so does whatever is younger than `keep_s`; no work queue has anything of it to do, no
-role that follows is still to be given it, and no episode that was requested in it is open.
+An event is purged only under these conditions: it is in a closed segment that was just read back byte by byte; the stream's
+event at the segment's end equals the archive's; `segment.archived` of it is in the log; it is not among the latest
+`storage.keep_live_events`, nor younger than `keep_s`; no work queue and no follower still needs it; and no episode requested
+in it is open.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from hindcast.events.log.port import EventLog, Expectation
 from hindcast.events.log.publisher import Publisher
 
 MOVE_S = 15.0
-"""Between two looks at what may be moved."""
+"""Seconds between two rounds."""
 REQUESTED = "episode.requested"
 TERMINAL = ("episode.ended", "episode.abandoned", "episode.cancelled")
 _log = structlog.get_logger(__name__)
@@ -47,16 +47,16 @@ _decoder = msgspec.msgpack.Decoder(_Episode)
 
 
 class OpenEpisodes:
-    """Which episodes have not ended, and where they were requested. A pure fold of the events still in the stream.
+    """Open episodes and the positions of their requests. A pure fold of the events still in the stream.
 
-    Their ends are created if absent: while one is open nothing about it may leave the stream.
+    Final events are created only if absent: while an episode is open, nothing about it may leave the stream.
     """
 
     def __init__(self) -> None:
         self._requested: dict[str, int] = {}
 
     def take(self, position: int, envelope: Envelope) -> None:
-        """The next event."""
+        """Take in the next event."""
         if envelope.type == REQUESTED:
             self._requested.setdefault(_decoder.decode(envelope.payload).episode, position)
         elif envelope.type in TERMINAL:
@@ -64,12 +64,12 @@ class OpenEpisodes:
 
     @property
     def oldest(self) -> int | None:
-        """Position of the oldest request that is open; None: there is none."""
-        return min(list(self._requested.values()), default=None)  # a copy: events are taken in by a thread
+        """Position of the oldest open request; None: none is open."""
+        return min(list(self._requested.values()), default=None)  # a copy: another thread adds events
 
 
 def floor_of(served: Iterable[BrokerConsumer]) -> int | None:
-    """The first position that somebody who reads the stream still needs; None: nobody does."""
+    """The first position that a consumer of the stream still needs; None: no consumer needs any."""
     needed = []
     for one in served:
         if one.queue and one.oldest is not None:
@@ -80,26 +80,26 @@ def floor_of(served: Iterable[BrokerConsumer]) -> int | None:
 
 
 class _Ages:
-    """How old events are, whatever a clock is set to meanwhile.
+    """Ages of events, unaffected by changes of the clock.
 
-    What was there at the first look is as old as its own time says, measured from the wall clock at that look. What came
-    later is as old as this process has known of it.
+    For events present at the first look, the age is the wall clock at that look minus their own time, plus the time since. For
+    later events, it is the time since this process saw them.
     """
 
     def __init__(self, *, last: int, wall_s: float, now_s: float) -> None:
-        """At the first look: the log's last position, and two clocks, of which the second never jumps."""
+        """State at the first look. `last`: the log's last position. `wall_s`: wall clock. `now_s`: monotonic clock."""
         self._begun = last
         self._ahead_s = wall_s - now_s
         self._looks: deque[tuple[float, int]] = deque([(now_s, last)])
-        """When the log was seen to reach up to where, oldest first."""
+        """Times and last positions at which the log had grown, oldest first."""
 
     def look(self, *, last: int, now_s: float) -> None:
-        """The log reaches up to a position now."""
+        """Note that the log now ends at `last`."""
         if last > self._looks[-1][1]:
             self._looks.append((now_s, last))
 
     def is_old(self, position: int, *, occurred_s: float, now_s: float, keep_s: float) -> bool:
-        """Whether an event has been there for `keep_s`."""
+        """Whether an event is at least `keep_s` old."""
         if position <= self._begun:
             return now_s + self._ahead_s - occurred_s >= keep_s
         while len(self._looks) > 1 and self._looks[1][0] <= now_s - keep_s:
@@ -109,7 +109,7 @@ class _Ages:
 
 
 class Mover:
-    """Announces what stands in the archive, and lets the broker forget it in time."""
+    """Announces archived segments, and purges them from the broker in time."""
 
     def __init__(
         self,
@@ -123,8 +123,9 @@ class Mover:
         keep_s: float,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`log`: the run's own sequence across archive and stream; `keep_s`: age up to which events stay. `clock`: the wall
-        clock, which is read once."""
+        """`log`: the run's sequence across archive and stream. `keep_s`: age up to which events stay. `clock`: the wall clock, read
+        once.
+        """
         self._run_log = log
         self._stream = stream
         self._folder = folder
@@ -134,24 +135,23 @@ class Mover:
         self._keep_s = keep_s
         self._clock = clock
         self._ages: _Ages | None = None
-        """None: nothing was looked at yet."""
+        """None before the first round."""
         self._announced: int | None = None
-        """Position up to which segment.archived stands in the log; None: not looked yet."""
+        """Position up to which the log has segment.archived; None before the first round."""
 
     async def keep_on(self) -> None:
-        """For ever; an archive that is damaged or a log that is another one ends it."""
+        """Run forever; ends with an error if the archive is damaged or the log is another one."""
         while True:
             await self.announce()
             await self.purge()
             await asyncio.sleep(MOVE_S)
 
     async def announce(self) -> int:
-        """Record the segments closed since; returns how many.
+        """Record the segments closed since the last round; returns their number.
 
         Raises:
             ArchiveDamaged: one of them does not read back.
             ExpectationFailed: another archiver announces segments of this run.
-
         """
         subject = f"run.{self._stream.run}.storage.archiver.>"
         last = await self._run_log.last_under(subject)
@@ -176,11 +176,10 @@ class Mover:
         return told
 
     async def purge(self) -> int:
-        """Let the broker forget what it may; returns the last position it forgot, 0 for none.
+        """Purge what may leave the broker; returns the last purged position, 0 for none.
 
         Raises:
-            ArchiveDamaged, ForeignLog: the archive does not hold what the stream does. Nothing was forgotten.
-
+            ArchiveDamaged, ForeignLog: archive and stream differ. Nothing was purged.
         """
         identity = await self._stream.identity()
         now_s = asyncio.get_running_loop().time()
@@ -212,7 +211,7 @@ class Mover:
             )
 
     async def _recorded_s(self, segment: Segment) -> float:
-        """When a segment's last event was recorded, by its own word; asserts that the stream holds the same one there."""
+        """When a segment's last event was recorded, by its own time; raises ForeignLog if the stream holds another event there."""
         archived = await ArchiveLog(self._folder).read(after=segment.last - 1, limit=1)
         live = await self._stream.read(after=segment.last - 1, limit=1)
         if not live or not archived or (live[0].id, live[0].data) != (archived[0].id, archived[0].data):

@@ -1,9 +1,9 @@
-"""An S3-compatible bucket, as far as blobs need one: written once under their digest, read back, deleted.
+"""An S3-compatible bucket for blobs: objects are written once under their digest, read, deleted.
 
-The address is `s3://bucket/prefix`; where the server is and who we are comes from the environment, as for every S3 client:
-AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, or the machine's own role. No
-setting and no event holds a key. The library (`obstore`, the extra `s3`) repeats what fails on the way, with growing
-pauses, for `retry_s`; then the error says so. All calls are synchronous.
+The address is `s3://bucket/prefix`. Server and credentials come from the environment, as for every S3 client:
+AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, or the machine's role. No
+setting and no event holds a key. The library (`obstore`, the extra `s3`) retries failed requests with growing pauses for
+`retry_s`; then an error is raised. All calls are synchronous.
 """
 
 import os
@@ -22,37 +22,36 @@ SCHEME = "s3"
 ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 """Variables that may name the server, in this order."""
 PART_BYTES = 64 * 1024 * 1024
-"""Larger blobs are sent in parts of this size, which a server can take up to 10 000 of."""
+"""Larger blobs are sent in parts of this size; a server accepts up to 10 000 parts."""
 REQUEST_S = 60.0
 SAID_CHARACTERS = 400
 NO_BUCKET = "NoSuchBucket"
-"""S3's code for it, which the library tells as an object that is not found."""
+"""S3's error code for a missing bucket, which the library reports as an object that is not found."""
 CONNECT_S = 5.0
 
 Answer = TypeVar("Answer")
 
 
 def is_bucket(address: str) -> bool:
-    """Whether `storage.blobs` names a bucket rather than a folder."""
+    """Whether `storage.blobs` names a bucket instead of a folder."""
     return address.startswith(f"{SCHEME}:")
 
 
 def check_address(address: str) -> tuple[str, str]:
-    """Bucket and prefix that an address names.
+    """Bucket and prefix of an address.
 
     Raises:
-        SettingsError: it is none, or holds a key.
-
+        SettingsError: it is no bucket address, or holds a key.
     """
     parts = urlsplit(address)
     if parts.username is not None or parts.password is not None or parts.query:
         raise SettingsError(
-            "storage.blobs holds a key or an option, which settings do not: they are recorded. Give keys to the processes in "
-            "their environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY"
+            "storage.blobs holds a key or an option. Settings are recorded, so keys must not be in them. Set keys in the "
+            "environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY"
         )
     if parts.scheme != SCHEME or not parts.netloc or ":" in parts.netloc:
         raise SettingsError(
-            f"storage.blobs = {address!r} is no bucket: write s3://bucket/prefix; where its server is says AWS_ENDPOINT_URL"
+            f"storage.blobs = {address!r} is no bucket: write s3://bucket/prefix, and name its server in AWS_ENDPOINT_URL"
         )
     return parts.netloc, parts.path.strip("/")
 
@@ -61,11 +60,10 @@ class Bucket:
     """The objects under one prefix of a bucket."""
 
     def __init__(self, address: str, *, retry_s: float) -> None:
-        """Nothing is asked of the server yet.
+        """Check the address; no request is sent yet.
 
         Raises:
-            SettingsError: the library is not installed, or the endpoint would send blobs in the clear over a network.
-
+            SettingsError: the address is wrong.
         """
         self.address = address.rstrip("/")
         self._retry_s = retry_s
@@ -73,34 +71,34 @@ class Bucket:
         check_address(address)
 
     def put(self, name: str, content: bytes) -> None:
-        """Create an object; one that is there already stays as it is: its name says what it holds."""
+        """Create an object; an existing one is left unchanged, since its name is its digest."""
         from obstore.exceptions import AlreadyExistsError
 
         try:
             if len(content) <= PART_BYTES:
                 self._call(lambda store: store.put(name, content, mode="create"))
             elif self.size(name) != len(content):
-                # parts cannot be conditional; what they would replace is equal
+                # uploads in parts cannot be conditional; an object that they replace is equal
                 self._call(lambda store: store.put(name, content, chunk_size=PART_BYTES))
         except AlreadyExistsError:
             return
 
     def get(self, name: str) -> bytes | None:
-        """The content; None: there is no such object."""
+        """The content; None: no such object."""
         try:
             return self._call(lambda store: bytes(store.get(name).bytes()))
         except FileNotFoundError:
             return None
 
     def size(self, name: str) -> int | None:
-        """Size in bytes; None: there is no such object."""
+        """Size in bytes; None: no such object."""
         try:
             return self._call(lambda store: int(store.head(name)["size"]))
         except FileNotFoundError:
             return None
 
     def delete(self, name: str) -> None:
-        """Delete an object; nothing happens where there is none."""
+        """Delete an object, if it exists."""
         try:
             self._call(lambda store: store.delete(name))
         except FileNotFoundError:
@@ -122,9 +120,9 @@ class Bucket:
 
     def _unreachable(self, error: BaseException) -> BlobsUnreachable:
         return BlobsUnreachable(
-            f"the bucket {self.address} at {endpoint() or 'Amazon'} did not do what was asked, tried again for "
-            f"{self._retry_s:g} s (storage.full_wait_s): {_said(error)}. Is the server up, the bucket made, and are "
-            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY those of somebody who may read, write and delete there?"
+            f"the bucket {self.address} at {endpoint() or 'Amazon'} failed, after retries for "
+            f"{self._retry_s:g} s (storage.full_wait_s): {_said(error)}. Check that the server is up, that the bucket "
+            "exists, and that AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY may read, write and delete there."
         )
 
     def _opened(self) -> "S3Store":
@@ -149,7 +147,7 @@ def _open(address: str, retry_s: float) -> "S3Store":
     local = server.hostname in LOOPBACK
     if server.scheme == "http" and not local:
         raise SettingsError(
-            f"the environment names {endpoint()} as S3's server, and blobs would leave this machine unencrypted. Use https://"
+            f"the environment names {endpoint()} as the S3 server: blobs would be sent unencrypted. Use https://"
         )
     bucket, prefix = check_address(address)
     return S3Store(
@@ -166,6 +164,6 @@ def _open(address: str, retry_s: float) -> "S3Store":
 
 
 def _said(error: BaseException) -> str:
-    """What the library says before it says how it is built."""
+    """First line of an error, without the library's debugging details."""
     first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return first[:SAID_CHARACTERS]

@@ -1,12 +1,12 @@
-"""Lets go of snapshots of pages that nobody wants any more (`storage.keep_page_episodes`), in the role of the archiver.
+"""Releases page snapshots that are not wanted any more (`storage.keep_page_episodes`); runs in the archiver's process.
 
-Consumes everything; waits for the log, and `PAUSE_S` between two rounds of at most `RELEASES` pages; produces
-`blob.released` (then the file goes) and, every `storage.snapshot_events`, a snapshot of its fold for the next start.
+Consumes everything; waits for the log, and `PAUSE_S` between rounds of at most `RELEASES` pages; produces `blob.released`
+(then the file is deleted) and, every `storage.snapshot_events`, a snapshot of its fold for the next start.
 
-A page goes only if all of this holds: no episode that is kept shows it (`storage.blobs.wanted_pages`); the archive, where there is one,
-has copied it; and it was put last so long before the event that the fold has come to, that whoever put it has named it in
-an event up to there. "So long" holds by the events' time and by this machine's, whatever its clock is set to meanwhile.
-What was said to be released and is still there after a crash is released again; what is gone already is passed over.
+A page is released only under these conditions: no kept episode shows it (`storage.blobs.wanted_pages`); the archive, if
+there is one, has copied it; and it was last put so long ago that the event which names it is already folded. That age
+holds by the events' time and by this machine's clock, even if the clock is set meanwhile.
+A page that was released but still exists after a crash is released again; one that is already gone is skipped.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from hindcast.storage.blobs.wanted_pages import PageState, ReleasablePage, page_
 from hindcast.storage.snapshots import append_snapshot, newest_standing
 
 PRODUCER = "pages"
-"""A name apart from the archiver's own: the last event under that says how far the archive is announced."""
+"""A producer name separate from the archiver's: the archiver's last event says how far the archive is announced."""
 RELEASES = 100
 PAUSE_S = 1.0
 REASON = "page of episodes that ended before the latest ones: storage.keep_page_episodes"
@@ -39,7 +39,7 @@ _log = structlog.get_logger(__name__)
 
 
 class ArchivedPages(Protocol):
-    """What an archive has of the run's blobs."""
+    """Blobs that an archive has copied."""
 
     @property
     def settled(self) -> int:
@@ -47,12 +47,12 @@ class ArchivedPages(Protocol):
         ...
 
     def has_copied(self, ref: BlobRef) -> bool:
-        """Whether this one is in it."""
+        """Whether it holds this blob."""
         ...
 
 
 class PageKeeper:
-    """One run's pages, as one process keeps them."""
+    """Releases the pages of one run."""
 
     def __init__(
         self,
@@ -65,8 +65,8 @@ class PageKeeper:
         unnamed_s: float,
         copies: Callable[[], ArchivedPages | None] | None = None,
     ) -> None:
-        """`first`: position that the run's own events begin with. `unnamed_s`: how long a page may be stored before an
-        event names it. `copies`: the archive that pages go to first, None while it is not open; without it there is none.
+        """`first`: position of the run's first own event. `unnamed_s`: longest time between storing a page and the event that
+        names it. `copies`: the archive that pages are copied to first, None while it is not open; omitted: there is no archive.
         """
         self._log = log
         self._blobs = blobs
@@ -81,21 +81,20 @@ class PageKeeper:
         self._latest = b""
         self._saved_at = first - 1
         self._ahead_s = time.time() - time.monotonic()
-        """Of the wall clock when this began."""
+        """Difference of wall clock and monotonic clock at the start."""
 
     async def keep_on(self) -> None:
-        """For ever; cancel it to stop.
+        """Run forever; cancel to stop.
 
         Raises:
             CorruptEvent, ForeignLog: the log cannot be followed.
-            ExpectationFailed: another process lets go of this run's pages.
-
+            ExpectationFailed: another process releases this run's pages.
         """
         standing = await newest_standing(self._log, self._blobs, self._kind)
         if standing is not None:
             self._state = standing.state
             self._saved_at = standing.saved.position
-        # Before time was noted on files that are put again, only the whole log told who names them.
+        # Runs of earlier versions did not touch files that were put again: there only the whole log shows what is named.
         known = (await self._log.identity()).last
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow())
@@ -108,7 +107,7 @@ class PageKeeper:
                     self._take(stored)
                 if self._state.position - self._saved_at >= self._every:
                     await self._save()
-                await asyncio.sleep(0)  # a long history gives others room
+                await asyncio.sleep(0)  # let other tasks run during a long history
 
     def _take(self, stored: Stored) -> None:
         if stored.position != self._state.position + 1:
@@ -139,7 +138,7 @@ class PageKeeper:
             await asyncio.sleep(PAUSE_S)
 
     async def _release_some(self) -> None:
-        """One round: what may go now, said first and deleted then."""
+        """One round: append the releases, then delete the files."""
         due = self._state.due
         since = self._now_s() - self._unnamed_s
         round_ = await asyncio.to_thread(self._look, list(due.items()), since)
@@ -155,17 +154,17 @@ class PageKeeper:
         for digest, one in going.items():
             if await asyncio.to_thread(self._blobs.release_unless_renewed, one.ref(digest), since=since):
                 _forget(due, digest, one)
-        _log.info("pages let go of", pages=len(going), waiting=len(due))
+        _log.info("pages released", pages=len(going), waiting=len(due))
 
     def _now_s(self) -> float:
-        """The least that it can be: by the latest event, by the wall clock, and by that as it was when this began.
+        """The earliest plausible time: by the latest event, by the wall clock, and by the wall clock at the start plus elapsed time.
 
-        A clock that jumps ahead makes no page older, and one that is set back shows on files as it is now.
+        So a clock that jumps ahead makes no page older; a clock that is set back also dates new files.
         """
         return min(self._state.occurred_ns / 1e9, time.time(), time.monotonic() + self._ahead_s)
 
     def _look(self, due: list[tuple[str, ReleasablePage]], since: float) -> "_Round":
-        """Which of them may go. Blocking; changes nothing."""
+        """Which of the due pages may be released. Blocking; changes nothing."""
         found = _Round()
         for digest, one in due:
             ref = one.ref(digest)
@@ -190,10 +189,10 @@ class PageKeeper:
 class _Round(msgspec.Struct):
     going: dict[str, ReleasablePage] = msgspec.field(default_factory=dict)
     gone: dict[str, ReleasablePage] = msgspec.field(default_factory=dict)
-    """Released before a crash, or never here: a fork's parent has it."""
+    """Pages released before a crash, or never stored here: a fork's parent has them."""
 
 
 def _forget(due: dict[str, ReleasablePage], digest: str, one: ReleasablePage) -> None:
-    """Unless an event has named it again meanwhile."""
+    """Remove a page from `due`, unless an event has named it again meanwhile."""
     if due.get(digest) == one:
         del due[digest]

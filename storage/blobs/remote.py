@@ -1,11 +1,10 @@
-"""Blobs in a bucket that all machines of a run share, each machine with a folder of those it used last.
+"""Blobs in a bucket that all machines of a run share; each machine caches those used last in a folder.
 
-Same promises as `storage.blobs`: a blob is durable before an event names it (the server has confirmed it), stored once
-however often it is put, and checked against its name whenever it is read, here and there. What reads blobs by path (weights
-are mapped into memory) gets the path of the copy in this machine's folder.
-
-The folder holds at most `cache_bytes`, and whatever was used within `FRESH_S`: a path that was handed out is about to be
-opened. It may be deleted at any time; nothing is in it alone.
+The guarantees are those of `storage.blobs.store`: a blob is durable before an event names it (the server has confirmed it),
+stored once however often it is put, and checked against its name whenever it is read. Readers by path (weights are mapped
+into memory) get the path of the cached copy.
+The cache holds at most `cache_bytes`, and everything used within `FRESH_S`: a path that was handed out is about to be
+opened. The cache may be deleted at any time.
 """
 
 import os
@@ -22,18 +21,18 @@ from hindcast.storage.blobs.bucket import Bucket, is_bucket
 from hindcast.storage.blobs.store import FULL_WAIT_S, NO_ROOM, BlobStore
 
 FRESH_S = 600.0
-"""So long after its last use a blob stays in the folder, whatever else is in it."""
+"""Seconds after its last use during which a blob stays in the cache, whatever the cache's size."""
 SWEEP_SHARE = 0.05
-"""New content, as a share of `cache_bytes`, after which the folder is looked through."""
+"""New content, as a share of `cache_bytes`, after which old content is deleted."""
 KEEPS_PAGES = (
-    "storage.keep_page_episodes lets go of pages one by one under a lock, and a bucket (storage.blobs = s3://…) has none: "
+    "storage.keep_page_episodes needs a lock to release pages, and a bucket (storage.blobs = s3://…) has none: "
     "an equal page that is put again meanwhile would be lost. Leave it at 0"
 )
 MIB = 1024 * 1024
 
 
 class RemoteBlobStore(BlobStore):
-    """A `BlobStore` whose folder is only a cache. Processes of one machine may share the folder."""
+    """A `BlobStore` whose folder is a cache of a bucket. Processes of one machine may share the folder."""
 
     def __init__(
         self,
@@ -45,18 +44,17 @@ class RemoteBlobStore(BlobStore):
         full_wait_s: float = FULL_WAIT_S,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """The first of `buckets` is the run's own; the others, and the folders `also`, are its ancestors' and only read."""
+        """`buckets`: first the run's own; the others, and the folders `also`, are its ancestors' and read-only."""
         super().__init__(folder, also=also, full_wait_s=full_wait_s, sleep=sleep)
         self.buckets = tuple(buckets)
         self._cache_bytes = cache_bytes
-        self._added = cache_bytes  # look through it at the first use: another process may have filled it
+        self._added = cache_bytes  # make room at the first use: another process may have filled it
 
     def put(self, content: bytes) -> BlobRef:
         """See `BlobStore.put`.
 
         Raises:
-            BlobsUnreachable: the server did not take it.
-
+            BlobsUnreachable: the server did not accept it.
         """
         ref = BlobRef(digest_hex(content), len(content))
         self.buckets[0].put(ref.sha256, content)
@@ -64,11 +62,10 @@ class RemoteBlobStore(BlobStore):
         return ref
 
     def get(self, ref: BlobRef) -> bytes:
-        """See `BlobStore.get`; a damaged copy here is fetched again.
+        """See `BlobStore.get`; a damaged cached copy is fetched again.
 
         Raises:
             BlobMissing, BlobCorrupt, BlobsUnreachable.
-
         """
         with suppress(BlobMissing, BlobCorrupt):
             content = super().get(ref)
@@ -77,11 +74,11 @@ class RemoteBlobStore(BlobStore):
         return self._fetch(ref)
 
     def path(self, ref: BlobRef) -> Path:
-        """See `BlobStore.path`; fetched first where it is not here."""
+        """See `BlobStore.path`; fetches the blob if it is not cached."""
         with suppress(BlobMissing, BlobCorrupt, FileNotFoundError):
             place = super().path(ref)
             self._touch(ref)
-            if place.is_file():  # else another process has just made room
+            if place.is_file():  # else another process has just deleted it
                 return place
         self._fetch(ref, for_path=True)
         return super().path(ref)
@@ -96,16 +93,16 @@ class RemoteBlobStore(BlobStore):
         self.put(self.get(ref))
 
     def release(self, ref: BlobRef) -> None:
-        """Delete a blob of our own, there and here. Append `blob.released` first."""
+        """Delete a blob of this run, in bucket and cache. Append `blob.released` first."""
         self.buckets[0].delete(ref.sha256)
         super().release(ref)
 
     def own_since(self, ref: BlobRef) -> float | None:
-        """Not known of a bucket, in which nothing is noted when an equal blob is put again."""
+        """Not supported: a bucket does not record when an equal blob is put again. Raises SettingsError."""
         raise _unlocked()
 
     def release_unless_renewed(self, ref: BlobRef, *, since: float) -> bool:
-        """A bucket has no lock that would keep a page from being put again meanwhile."""
+        """Not supported: a bucket has no lock against a concurrent put. Raises SettingsError."""
         raise _unlocked()
 
     def _fetch(self, ref: BlobRef, *, for_path: bool = False) -> bytes:
@@ -124,12 +121,12 @@ class RemoteBlobStore(BlobStore):
             return content
         raise BlobMissing(
             f"blob {ref.sha256[:16]}… ({ref.size} bytes) is not in {', '.join(bucket.address for bucket in self.buckets)}, though "
-            "an event names it. Unless an event let go of it (hindcast audit knows), somebody deleted it, or a rule of the "
-            "bucket did: restore it from a backup."
+            "an event names it. Unless it was released (hindcast audit shows that), it was deleted by hand or by a rule of "
+            "the bucket: restore it from a backup."
         )
 
     def _remember(self, content: bytes, *, needed: bool = False) -> None:
-        """Keep a copy here; one that is only for speed is not worth waiting for room."""
+        """Cache a copy. Waits for room only if the copy is `needed`."""
         self._added += len(content)
         if self._added >= SWEEP_SHARE * self._cache_bytes:
             self._make_room()
@@ -143,7 +140,7 @@ class RemoteBlobStore(BlobStore):
                 raise
 
     def _make_room(self) -> None:
-        """Delete what was used longest ago until the folder is within its bound."""
+        """Delete the least recently used blobs until the cache is within its bound."""
         self._added = 0
         found = []
         for path in self._folder.glob("*/*/*"):
@@ -175,7 +172,7 @@ class RemoteBlobStore(BlobStore):
 
 
 def _unlocked() -> SettingsError:
-    """What the configuration refuses before anybody comes here."""
+    """An error that the check of the settings prevents."""
     return SettingsError(KEEPS_PAGES)
 
 
@@ -188,11 +185,10 @@ def open_blobs(
     also: Sequence[Path] = (),
     ancestors: Sequence[Bucket] = (),
 ) -> BlobStore:
-    """A run's blobs, where its settings say. `folder`: of this machine, for the run alone.
+    """The blob store that a run's settings name. `folder`: for this run on this machine.
 
     Raises:
-        SettingsError: `storage.blobs` is no address.
-
+        SettingsError: `storage.blobs` is no valid address.
     """
     if is_bucket(settings.blobs):
         return RemoteBlobStore(

@@ -1,13 +1,12 @@
-"""Content kept beside the log, named by its digest: page snapshots, weights, checkpoints.
+"""Blobs: content next to the log, named by its digest, such as page snapshots, weights, checkpoints.
 
 A blob is durable before an event names it (file and folders synced, then renamed), stored once however often it is put,
-readable by its owner alone, and never trusted: its bytes are checked against its name when they are read. A file's time
-says when its content was put last.
-Letting go of a blob is an event (`blob.released`); an audit accepts a released blob, never a missing one.
-Where a disk is full `put` waits for room (`storage.full_wait_s`) and leaves nothing behind if none comes. What a killed
-process had not finished stays in the folder `UNFINISHED` until somebody calls `sweep`; no other process can be hurt by
-that, since whoever writes holds a lock on its file.
-All calls are synchronous; async code makes them through `asyncio.to_thread`.
+readable by its owner alone, and checked against its name when it is read. A file's modification time is that of the last put.
+Releasing a blob is an event (`blob.released`); an audit accepts a released blob, never a missing one.
+On a full disk `put` waits for room (`storage.full_wait_s`) and leaves nothing behind if none appears. Unfinished files of a
+killed process stay in the folder `UNFINISHED` until `sweep` is called. Sweeping is safe at any time, since a writer holds a
+lock on its file.
+All calls are synchronous; async code uses `asyncio.to_thread`.
 """
 
 import errno
@@ -28,12 +27,12 @@ from hindcast.core.ids import digest_hex
 from hindcast.events.envelope import BlobRef
 
 UNFINISHED = "unfinished"
-"""Folder of what is being written, in the folder of the blobs."""
+"""Subfolder for files that are being written."""
 FULL_WAIT_S = 30.0
 FIRST_RETRY_S = 0.1
 LONGEST_RETRY_S = 5.0
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""The disk is full, the user's share of it is used up, a file may not grow any further (`ulimit -f`)."""
+"""The disk is full, the user's quota is used up, or a file may not grow any further (`ulimit -f`)."""
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _log = structlog.get_logger(__name__)
@@ -50,9 +49,8 @@ class BlobStore:
         full_wait_s: float = FULL_WAIT_S,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """The folder is made when the first blob is put. `also`: folders of other runs whose blobs may be read here.
-
-        `full_wait_s`: how long a put waits for room on a full disk.
+        """The folder is created at the first put. `also`: folders of other runs whose blobs can be read here.
+        `full_wait_s`: seconds that a put waits for room on a full disk.
         """
         self._folder = folder
         self._also = tuple(also)
@@ -63,8 +61,7 @@ class BlobStore:
         """Store content durably; equal content is stored once.
 
         Raises:
-            DiskFull: there was no room for it, nor came any; nothing was stored.
-
+            DiskFull: there was no room in time; nothing was stored.
         """
         ref = BlobRef(digest_hex(content), len(content))
         waited_s, wait_s = 0.0, FIRST_RETRY_S
@@ -76,9 +73,9 @@ class BlobStore:
                     raise
                 if waited_s >= self._full_wait_s:
                     raise DiskFull(
-                        f"there is no room for a blob of {ref.size} bytes in {self._folder}, and none came within "
-                        f"{self._full_wait_s:g} s (storage.full_wait_s): {error.strerror}. Nothing is lost and nothing "
-                        "half-written stays; make room on that disk and the run goes on."
+                        f"there is no room for a blob of {ref.size} bytes in {self._folder}, and none appeared within "
+                        f"{self._full_wait_s:g} s (storage.full_wait_s): {error.strerror}. Nothing is lost, and no partial "
+                        "file is left. Make room on that disk, and the run continues."
                     ) from error
                 if waited_s == 0:
                     _log.error("no room for a blob: waiting", folder=str(self._folder), reason=error.strerror)
@@ -98,19 +95,19 @@ class BlobStore:
                 file.flush()
                 os.fsync(file.fileno())
                 temporary.rename(place)
-        # also when another process has just put it: its rename may not be durable yet
+        # even if another process has just put it: its rename may not be durable yet
         _sync_folder(place.parent)
 
     @contextmanager
     def _unfinished(self, ref: BlobRef) -> Iterator[tuple[Path, IO[bytes]]]:
-        """A new locked file; it is gone afterwards unless it was given another name."""
+        """A new locked file, deleted on exit unless it was renamed."""
         folder = self._folder / UNFINISHED
         self._make_folders(folder)
         while True:
             temporary = folder / f"{ref.sha256}.{secrets.token_hex(4)}"
             with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 with suppress(OSError):
-                    # a disk without locks: `sweep` gets none there either, and leaves all alone
+                    # a disk without locks: `sweep` gets no lock there either, and deletes nothing
                     fcntl.flock(file, fcntl.LOCK_EX)
                 if os.fstat(file.fileno()).st_nlink == 0:
                     continue  # swept before it was locked
@@ -121,21 +118,20 @@ class BlobStore:
                     temporary.unlink(missing_ok=True)
 
     def sweep(self) -> int:
-        """Delete what killed processes have left unfinished; how many files that were. Others may write meanwhile."""
+        """Delete the unfinished files of killed processes; returns their number. Safe while others write."""
         swept = 0
         for path in (self._folder / UNFINISHED).glob("*"):
-            with suppress(OSError), path.open("rb") as file:  # it is finished, or locked: somebody lives
+            with suppress(OSError), path.open("rb") as file:  # it is finished, or locked by a living writer
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 path.unlink()
                 swept += 1
         return swept
 
     def keep(self, ref: BlobRef) -> None:
-        """Have another run's blob in our own folder too, whatever becomes of it there: a link where the disk allows it.
+        """Add another run's blob to this store, as a hard link if the disk allows it, so that its deletion there does no harm.
 
         Raises:
             BlobMissing, BlobCorrupt, DiskFull.
-
         """
         content, place, own = self.get(ref), self._find(ref), self._place(ref)
         if place == own:
@@ -143,21 +139,20 @@ class BlobStore:
         self._make_folders(own.parent)
         try:
             own.hardlink_to(place)
-        except OSError:  # another disk, one without links, or it was let go of since
+        except OSError:  # another disk, a disk without links, or a release meanwhile
             self.put(content)
         else:
             _sync_folder(own.parent)
 
     def get(self, ref: BlobRef) -> bytes:
-        """The content, checked.
+        """Read and check a blob.
 
         Raises:
             BlobMissing, BlobCorrupt.
-
         """
         place = self._find(ref)
         try:
-            # measured first: a file of another size is damaged, however large it is
+            # size first: a file of another size is damaged, and may be huge
             content = place.read_bytes() if place.stat().st_size == ref.size else b""
             size = place.stat().st_size
         except FileNotFoundError as error:
@@ -170,11 +165,10 @@ class BlobStore:
         return content
 
     def path(self, ref: BlobRef) -> Path:
-        """Where the content lies, for readers that map files. Its existence and size are checked, its digest is not.
+        """Path of a blob, for readers that map files. Checks existence and size, but not the digest.
 
         Raises:
             BlobMissing, BlobCorrupt.
-
         """
         place = self._find(ref)
         if not place.is_file():
@@ -188,25 +182,25 @@ class BlobStore:
         return place
 
     def has(self, ref: BlobRef) -> bool:
-        """Whether a blob of this name and size is there."""
+        """Whether a blob of this name and size exists."""
         place = self._find(ref)
         return place.is_file() and place.stat().st_size == ref.size
 
     def release(self, ref: BlobRef) -> None:
-        """Delete a blob of our own; nothing happens if it is gone already. Append `blob.released` first."""
+        """Delete a blob of this store, if it exists. Append `blob.released` first."""
         self._place(ref).unlink(missing_ok=True)
 
     def own_since(self, ref: BlobRef) -> float | None:
-        """When a blob of our own was put last, in seconds since 1970; None: there is none."""
+        """Time of the last put of a blob in this store, in seconds since 1970; None: it is not here."""
         try:
             return self._place(ref).stat().st_mtime
         except FileNotFoundError:
             return None
 
     def release_unless_renewed(self, ref: BlobRef, *, since: float) -> bool:
-        """Delete a blob of our own unless it was put again after `since`; returns whether it is gone.
+        """Delete a blob of this store unless it was put again after `since`; returns whether it is gone.
 
-        Whoever puts a blob names it in an event a moment later: another process may be about to.
+        A process that has just put a blob is about to append the event that names it.
         """
         place = self._place(ref)
         with suppress(FileNotFoundError), _locked(place.parent, fcntl.LOCK_EX):
@@ -216,7 +210,7 @@ class BlobStore:
         return True
 
     def _find(self, ref: BlobRef) -> Path:
-        """Where the blob lies, here or with another run; here where it lies nowhere."""
+        """Path of the blob, in this store or another run's; in this store if it is nowhere."""
         own = self._place(ref)
         if own.is_file():
             return own
@@ -225,7 +219,7 @@ class BlobStore:
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """Where blobs are looked for, in this order."""
+        """Folders to search, in this order."""
         return (self._folder, *self._also)
 
     def _place(self, ref: BlobRef) -> Path:
@@ -244,13 +238,13 @@ class BlobStore:
 
     def _missing(self, ref: BlobRef) -> BlobMissing:
         return BlobMissing(
-            f"blob {ref.sha256[:16]}… ({ref.size} bytes) is not in {self._folder}, though an event names it. Unless an event let go of "
-            "it (hindcast audit knows), the folder was moved or cleaned: restore it from a backup."
+            f"blob {ref.sha256[:16]}… ({ref.size} bytes) is not in {self._folder}, though an event names it. Unless it was released "
+            "(hindcast audit shows that), the folder was moved or cleaned: restore it from a backup."
         )
 
 
 def _renew(place: Path, ref: BlobRef) -> bool:
-    """Note that a blob is put again, so that nobody who thinks it unused deletes it; False: it is not there."""
+    """Update the time of an existing blob, so that no process deletes it as unused; False: it does not exist."""
     try:
         with _locked(place.parent, fcntl.LOCK_SH):
             if place.stat().st_size != ref.size:

@@ -1,9 +1,8 @@
-"""Whose snapshots of pages are still wanted. Pure: a fold of events' envelopes, as large as what is kept.
+"""Which page snapshots are still wanted. Pure: a fold of events' envelopes, as large as what is kept.
 
-Kept are the pages of episodes under way, of those that a judge has still to speak about, and of the latest so many that
-came to an end with a page to show, whichever end it was. A page is stored once however many steps saw it: it is due
-once the last of them may go, and no longer due when another one names it. The learner needs none of them: it trains,
-and remembers successes, from the tokens in events.
+Kept are the pages of running episodes, of ended ones that still wait for a judge, and of the latest ended ones, up to a
+number from the settings. A page is stored once however many steps show it. It is due for release once no kept episode
+shows it, and no longer due when another event names it. The learner needs no pages: it trains from the tokens in events.
 """
 
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ RULES = ("hindcast.storage.blobs.wanted_pages", "hindcast.events.blob_references
 
 
 class _About(msgspec.Struct, frozen=True):
-    """What a payload says about whose it is."""
+    """The part of a payload that names its episode."""
 
     episode: str
 
@@ -44,22 +43,22 @@ class KeptEpisode(msgspec.Struct):
     """One episode whose pages are kept."""
 
     pages: set[str] = msgspec.field(default_factory=set)
-    """Their digests, each once."""
+    """Digests of its pages."""
     judges: set[str] = msgspec.field(default_factory=set)
-    """Those who have still to speak about it."""
+    """Judges whose verdict is missing."""
 
 
 class ReleasablePage(msgspec.Struct, frozen=True):
-    """A page that nobody kept refers to."""
+    """A page with the last event that named it."""
 
     size: int
     position: int
-    """Of the last event that named it."""
+    """Position of that event."""
     named_ns: int
-    """When that was, by the clock of who said it."""
+    """Time of that event, by its producer's clock."""
 
     def ref(self, sha256: str) -> BlobRef:
-        """The blob."""
+        """Reference to the blob."""
         return BlobRef(sha256, self.size)
 
 
@@ -68,27 +67,27 @@ class PageState(msgspec.Struct):
 
     position: int = 0
     occurred_ns: int = 0
-    """The latest time that an event up to there says."""
+    """Latest time of an event so far."""
     under_way: dict[str, KeptEpisode] = msgspec.field(default_factory=dict)
     ended: dict[str, KeptEpisode] = msgspec.field(default_factory=dict)
-    """In the order in which they ended."""
+    """Ended episodes in the order in which they ended."""
     last_named: dict[str, ReleasablePage] = msgspec.field(default_factory=dict)
-    """Every page that is kept."""
+    """Every kept page, by digest."""
     uses: dict[str, int] = msgspec.field(default_factory=dict)
-    """Kept episodes that show it."""
+    """Number of kept episodes that show a page, by digest."""
     due: dict[str, ReleasablePage] = msgspec.field(default_factory=dict)
-    """Pages to be let go of."""
+    """Pages to release, by digest."""
 
 
 class PageWindow:
-    """The rule: `keep` ended episodes, and those that not all of `judges` have spoken about."""
+    """The rule: keep the latest `keep` ended episodes, and those without a verdict of all `judges`."""
 
     def __init__(self, *, keep: int, judges: Sequence[str]) -> None:
         self._keep = keep
         self._judges = frozenset(judges)
 
     def apply(self, state: PageState, position: int, envelope: Envelope) -> None:
-        """The next event; changes the state in place."""
+        """Take in the next event; changes the state in place."""
         state.position = position
         state.occurred_ns = max(state.occurred_ns, envelope.occurred_ns)
         kind = envelope.type
@@ -114,7 +113,7 @@ class PageWindow:
             self._slide(state)
 
     def _slide(self, state: PageState) -> None:
-        """Let go of the oldest beyond those that are kept, but for those that wait for a verdict."""
+        """Drop the oldest ended episodes beyond `keep`, except those that wait for a verdict."""
         beyond = len(state.ended) - self._keep
         for episode in list(state.ended)[: max(0, beyond)]:
             if not state.ended[episode].judges:
@@ -126,7 +125,7 @@ class PageWindow:
 
 
 def _show(state: PageState, seen: KeptEpisode | None, sha256: str, named: ReleasablePage) -> None:
-    """A page is named by an episode that is kept, or by one that is not any more: what comes late is due at once."""
+    """Take in a page that an event names; if its episode is no longer kept, the page is due at once."""
     if seen is not None and sha256 not in seen.pages:
         seen.pages.add(sha256)
         state.uses[sha256] = state.uses.get(sha256, 0) + 1
@@ -143,6 +142,6 @@ def page_window(settings: Settings) -> PageWindow:
 
 
 def pages_kind(settings: Settings, *, run: str) -> SnapshotKind[PageState]:
-    """How the state is kept. Another run's, a parent's, or one of other settings is of no use: it is folded anew."""
+    """Snapshots of the state. A snapshot of another run, a parent's, or of other settings is not used."""
     window = [settings.storage.keep_page_episodes, *settings.judge.judges]
     return SnapshotKind("pages", PageState, rules=RULES, conditions=f"{run} {window}")
