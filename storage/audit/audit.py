@@ -1,9 +1,9 @@
-"""The audit itself: one pass over the log, each event through every check that concerns it, in a fixed order.
+"""The audit: one pass over the log, each event through every check that concerns it, in a fixed order.
 
-Consumes stored bytes through `EventLog.read`, which passes over gaps and judges nothing; blobs, in a thread beside it.
-Waits for the log (its adapter's bound). Produces a report and nothing else: it appends nothing and writes nothing.
-The next events are read while these are looked at. Memory: 20 bytes per event, about 450 per episode with its group, 150
-per task, 400 per start of a process, and 8 MB of windows: some 90 MB for 1 000 000 events in 130 000 episodes.
+Consumes stored bytes through `EventLog.read`, which skips gaps and checks nothing; blobs are checked in another thread.
+Waits for the log (its adapter's bound). Produces a report only: it appends nothing and writes nothing.
+The next events are read while the current ones are checked. Memory: 20 bytes per event, about 450 per episode with its group,
+150 per task, 400 per start of a process, and 8 MB of windows: some 90 MB for 1 000 000 events in 130 000 episodes.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ SLICE_EVENTS = 100
 
 
 class Ancestor(NamedTuple):
-    """A log that goes on beyond the part of it that is audited."""
+    """A log that continues after the part of it that is audited."""
 
     log: EventLog
     forked_at: int
@@ -38,32 +38,32 @@ class Ancestor(NamedTuple):
 
 
 class OpenWork(msgspec.Struct, frozen=True, kw_only=True):
-    """What is under way where the log ends: no defect."""
+    """Unfinished work at the end of the log, which is no defect."""
 
     episodes: int
-    """Requested, without an end."""
+    """Episodes requested, without an end."""
     verdicts: int
-    """Ended, not judged."""
+    """Episodes ended, not judged."""
     minibatches: int
-    """Planned, not reported."""
+    """Mini-batches planned, not reported."""
 
 
 class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What an audit found."""
+    """Result of an audit."""
 
     run: str
     events: int
     chains: int
-    """Incarnations of producers, each with a hash chain of its own."""
+    """Incarnations of producers, each with its own hash chain."""
     defects: tuple[Defect, ...]
-    """By position; of very many the first ones found."""
+    """Defects by position; if there are very many, the first ones found."""
     defects_found: int
     first: int
     last: int
     digest: str
-    """Rolling digest of the log up to `last`: keep it, and a later audit says whether the log still is this one."""
+    """Rolling digest of the log up to `last`: keep it, and a later audit can check that the log is still the same."""
     first_digest: str
-    """sha256 of the first event; empty where that is in an archive."""
+    """sha256 of the first event; empty if that is in an archive."""
     last_digest: str
     """sha256 of the last event."""
     episodes: int
@@ -71,22 +71,22 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
     updates: int
     open: OpenWork
     unknown: dict[str, int]
-    """Events of types or versions that this Hindcast does not know, by type: counted, their content unchecked."""
+    """Events of types or versions that this Hindcast does not know, by type: counted, content unchecked."""
     archived_until: int
-    """Positions up to here are not in this log but in an archive, as a segment.archived says. Audit that too."""
+    """Positions up to here are in an archive, not in this log, as a segment.archived says. Audit that, too."""
     blobs: int
-    """Blobs that were there to be looked at."""
+    """Blobs that existed and were checked."""
     blob_bytes: int
     blobs_released: int
     blobs_checked: Depth
     witnesses: tuple[str, ...]
-    """Who outside the log was asked, with positions."""
+    """Witnesses outside the log, with positions."""
     wall_s: float
     events_per_s: float
 
     @property
     def clean(self) -> bool:
-        """Whether nothing was found."""
+        """Whether no defect was found."""
         return self.defects_found == 0
 
 
@@ -100,21 +100,20 @@ async def audit(
     ancestors: Sequence[Ancestor] = (),
     progressed: Callable[[int, int], None] = lambda _position, _last: None,
 ) -> AuditReport:
-    """Look at every event of the log as far as it goes now, and at the blobs they name.
+    """Check every event of the log up to its current end, and the blobs they name.
 
-    `pages`: whether snapshots of pages are to be there; an archive may leave them out. `witnesses` must have been asked
-    before, so that none has read on meanwhile. `ancestors`: the runs that this one was forked from, which may let go of
-    blobs after the fork. `progressed` hears position and end.
+    `pages`: whether page snapshots are expected; an archive may omit them. `witnesses`: read before the audit starts, so
+    that none is ahead of it. `ancestors`: the runs that this one was forked from, which may release blobs after the fork.
+    `progressed` gets the position and the end.
 
     Raises:
-        BrokerUnreachable: the log cannot be read; nothing can be said about it.
-
+        BrokerUnreachable: the log cannot be read.
     """
     began = time.perf_counter()
     try:
         identity = await log.identity()
     except (CorruptEvent, ForeignLog) as error:
-        # of a fork whose parent's log became shorter; of a damaged archive
+        # a fork whose parent's log became shorter, or a damaged archive
         return unopened(log.run, error, witnesses=witnesses)
     fold = Fold(log.run, blobs, first=max(1, identity.first), depth=depth, pages=pages, witnesses=witnesses)
     batch = await _read(log, fold, after=fold.position, end=identity.last)
@@ -137,7 +136,7 @@ async def audit(
 
 
 async def _take(fold: Fold, batch: Sequence[Stored]) -> None:
-    """Between slices others have their turn: the next batch is on its way meanwhile."""
+    """Check a batch in slices, so that the next batch is read meanwhile."""
     for begin in range(0, len(batch), SLICE_EVENTS):
         for stored in batch[begin : begin + SLICE_EVENTS]:
             fold.take(stored)
@@ -145,7 +144,7 @@ async def _take(fold: Fold, batch: Sequence[Stored]) -> None:
 
 
 async def _read(log: EventLog, fold: Fold, *, after: int, end: int) -> list[Stored]:
-    """The next events up to `end`, whatever positions they have; none at the end."""
+    """The next events up to `end`, at any positions; empty at the end."""
     if after >= end:
         return []
     found = await _attempt(log, fold, after=after, limit=READ_EVENTS)
@@ -156,7 +155,7 @@ async def _read(log: EventLog, fold: Fold, *, after: int, end: int) -> list[Stor
 
 
 async def _attempt(log: EventLog, fold: Fold, *, after: int, limit: int) -> list[Stored]:
-    """What the log gives; nothing where it refuses, which is noted."""
+    """Read events; if the log refuses, record the reason and return none."""
     try:
         return await log.read(after=after, limit=limit)
     except BrokerUnreachable:
@@ -167,7 +166,7 @@ async def _attempt(log: EventLog, fold: Fold, *, after: int, limit: int) -> list
 
 
 async def _readable_again(log: EventLog, fold: Fold, *, after: int, end: int) -> int | None:
-    """The position behind a hole after which the log gives events again: doubling steps, then halves of the last one."""
+    """The first readable position after a hole: doubling steps, then bisection of the last one."""
     low, step = after, 1
     while True:
         high = min(low + step, end - 1)
@@ -186,7 +185,7 @@ async def _readable_again(log: EventLog, fold: Fold, *, after: int, end: int) ->
 
 
 async def _releases_since(since: Ancestor, fold: Fold) -> None:
-    """A run that goes on lets go of blobs while it is audited, or long after it was forked."""
+    """Take in later releases of blobs: a run may release them during its audit, or long after a fork."""
     log, after = since.log, since.forked_at
     last = (await log.identity()).last
     while after < last and (batch := await log.read(after=after, limit=READ_EVENTS)):
@@ -200,7 +199,7 @@ async def _releases_since(since: Ancestor, fold: Fold) -> None:
 def unopened(
     run: str, error: HindcastError, *, witnesses: Sequence[Witness] = (), meaning: str = LOST
 ) -> AuditReport:
-    """The report on a log that does not even open, though there should be one."""
+    """The report on a log that exists but cannot be opened."""
     fold = Fold(run, None, first=1, depth="none", pages=False, witnesses=())
     fold.findings.add(
         "position",

@@ -1,7 +1,7 @@
-"""Blobs: everything that an event names is there, byte for byte, or was let go of by an event.
+"""Checks that every blob that an event names exists, byte for byte, or was released by an event.
 
-Each distinct blob is looked at once, in a thread beside the fold. A blob that is not there is held against the log only
-at the end: letting go is an event first and a deletion after it, so whatever is gone rightly has been said to be.
+Each distinct blob is checked once, in a thread next to the fold. A missing blob is compared with the log only at the end:
+a release is an event first and a deletion after it, so every rightly missing blob has its event by then.
 """
 
 import hashlib
@@ -19,12 +19,12 @@ from hindcast.storage.audit.shapes import Refs
 from hindcast.storage.blobs.store import BlobStore
 
 Depth = Literal["full", "exist", "none"]
-"""Digests of all bytes; existence and size; nothing."""
+"""Check digests of all bytes; existence and size; nothing."""
 
 SHOWING = ("step.taken", "episode.ended")
-"""Events whose blobs are snapshots of pages."""
+"""Events whose blobs are page snapshots."""
 REMEMBERED = 1 << 18
-"""Blobs remembered as looked at (2 MB); one that was forgotten is looked at again."""
+"""Blobs remembered as checked (2 MB); a forgotten one is checked again."""
 
 
 class Named(NamedTuple):
@@ -37,7 +37,7 @@ class Named(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """What is wrong with one."""
+    """What is wrong with a blob."""
 
     named: Named
     missing: bool
@@ -45,7 +45,7 @@ class Fault(NamedTuple):
 
 
 class Blobs(Check):
-    """Which blobs are to be looked at, and what came of it. Grows with blobs that are missing or released alone."""
+    """Blobs to check, and the results. Memory grows only with missing or released blobs."""
 
     name = "blob"
 
@@ -59,7 +59,7 @@ class Blobs(Check):
         pages: bool,
         policies: Policies,
     ) -> None:
-        """`store` None: there is nothing to look into. `pages`: whether snapshots of pages are to be there."""
+        """`store`: None if there are no blobs to check. `pages`: whether page snapshots are expected."""
         super().__init__(findings, since=since)
         self._store = store
         self._depth = depth if store is not None else "none"
@@ -70,18 +70,18 @@ class Blobs(Check):
         self._missing: dict[str, Fault] = {}
         self._released: dict[str, int] = {}
         self._weights = ""
-        """sha256 of the newest weights."""
+        """Digest of the newest weights."""
         self.checked = 0
-        """Blobs that were there to be looked at."""
+        """Blobs that existed and were checked."""
         self.bytes = 0
 
     @property
     def released(self) -> int:
-        """Blobs that were let go of."""
+        """Number of released blobs."""
         return len(self._released)
 
     def take(self, event: Event, refs: Refs) -> None:
-        """Note what an event names."""
+        """Take in the blobs that an event names."""
         if event.type == "blob.released":
             ((sha256, size),) = refs
             self._release(event, sha256, size)
@@ -100,22 +100,22 @@ class Blobs(Check):
     def _release(self, event: Event, sha256: str, size: int) -> None:
         kept = {self._policies.base: "the base policy", self._weights: "the newest weights"}
         if sha256 and sha256 in kept:
-            self.defect(event, f"it lets go of {kept[sha256]}", "kept as long as the run", sha256)
+            self.defect(event, f"it releases {kept[sha256]}", "kept as long as the run", sha256)
         self._released[sha256] = event.position
-        self._seen[_key(sha256, size) % REMEMBERED] = 0  # named again, it has to be there again
+        self._seen[_key(sha256, size) % REMEMBERED] = 0  # named again, it must exist again
 
     def release_later(self, sha256: str) -> None:
-        """A blob that was let go of after the part of the log that is audited."""
+        """Take in a release after the audited part of the log."""
         self._released.setdefault(sha256, 0)
         self._missing.pop(sha256, None)
 
     def due(self) -> list[Named]:
-        """What is to be looked at now; handed out once."""
+        """Blobs to check now; each is returned once."""
         waiting, self._waiting = self._waiting, []
         return waiting
 
     def look(self, due: Sequence[Named]) -> list[Fault]:
-        """Look at them. Blocking; changes nothing."""
+        """Check blobs. Blocking; changes nothing."""
         return [fault for named in due if (fault := self._look_at(named)) is not None]
 
     def _look_at(self, named: Named) -> Fault | None:
@@ -134,7 +134,7 @@ class Blobs(Check):
         return None if found == named.sha256 else Fault(named, False, f"bytes with sha256 {found}")
 
     def note(self, looked: Sequence[Named], faults: Sequence[Fault]) -> None:
-        """Take in what `look` found."""
+        """Take in the results of `look`."""
         gone = {fault.named for fault in faults if fault.missing}
         self.checked += len(looked) - len(gone)
         self.bytes += sum(named.size for named in looked if named not in gone)
@@ -148,11 +148,11 @@ class Blobs(Check):
 
     @property
     def doubtful(self) -> bool:
-        """Whether blobs are gone that nothing so far has let go of."""
+        """Whether blobs are missing without a release so far."""
         return any(sha256 not in self._released for sha256 in self._missing)
 
     def finish(self) -> None:
-        """Blobs that are gone and that nobody let go of."""
+        """Report blobs that are missing without a release."""
         for sha256, fault in self._missing.items():
             released = self._released.get(sha256)
             if released is None or 0 < released < fault.named.position:

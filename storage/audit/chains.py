@@ -1,7 +1,7 @@
-"""Hash chains: every producer's events, one after the other, each naming the sha256 of the one before.
+"""Hash chains: every producer's events in order, each naming the sha256 of the one before.
 
-Whose successor names it is vouched for. The last event of each producer is not: only a digest over the whole log, taken
-later, says that it is the one that was appended (`digests`).
+An event is confirmed by its successor. The last event of each producer has none: only a digest over the whole log, taken
+later, confirms it (`digests`).
 """
 
 from typing import NamedTuple
@@ -21,16 +21,16 @@ class Link(NamedTuple):
 
 
 class Chains:
-    """Follows every chain. Grows with the number of incarnations: about 400 bytes for each start of a process."""
+    """Follows every chain. Memory: about 400 bytes for each start of a process."""
 
     def __init__(self, findings: Findings, *, since: int) -> None:
-        """`since`: where reading begins; from 0 every chain must begin at its beginning."""
+        """`since`: position that reading begins after; from 0 every chain must begin at its beginning."""
         self._findings = findings
         self._whole = since == 0
         self._last: dict[str, Link] = {}
 
     def lose(self) -> None:
-        """There is a hole in the log: chains may have begun in it."""
+        """Note a hole in the log: chains may have begun in it."""
         self._whole = False
 
     def __len__(self) -> int:
@@ -107,9 +107,9 @@ class Chains:
             )
 
     def ends_after(self, position: int) -> dict[int, str]:
-        """Position and incarnation of events behind a position that no successor vouches for yet."""
+        """Events after a position that no successor confirms yet: position -> incarnation."""
         return {link.position: name for name, link in self._last.items() if link.position > position}
 
     def is_vouched(self, incarnation: str, position: int) -> bool:
-        """Whether the event at a position, once the newest of an incarnation, was confirmed by a successor since."""
+        """Whether a successor has confirmed the event at a position, once the newest of its incarnation."""
         return self._last[incarnation].position > position

@@ -1,4 +1,4 @@
-"""What all checks of facts have in common: where defects go, and how one is worded."""
+"""Base class of the checks of facts: how they report defects."""
 
 import math
 import re
@@ -14,26 +14,26 @@ class Check:
     """Base of the checks that follow the facts of one kind through the log."""
 
     name = ""
-    """Of the check, as a defect tells it."""
+    """Name of the check, as in `Defect.check`."""
 
     def __init__(self, findings: Findings, *, since: int) -> None:
-        """`since`: nothing is known of what stands up to this position; 0: everything was read."""
+        """`since`: events up to this position were not read; 0: all were read."""
         self._findings = findings
         self._since = since
 
     @property
     def _whole(self) -> bool:
-        """Whether everything was read, so that whatever is referred to must have been seen."""
+        """Whether everything was read, so that every reference must have been seen."""
         return self._since == 0
 
     def lose(self, position: int) -> None:
-        """There is a hole up to this position: it is told of as such, and what may lie in it is not missed again."""
+        """Note a hole up to this position; it is reported elsewhere, and references into it are no defects."""
         self._since = position
 
     def defect(
         self, event: Event, what: str, expected: Any = "", found: Any = "", *, meaning: str = FORGED
     ) -> None:
-        """Something about this event cannot be as it is."""
+        """Report something about this event that cannot be right."""
         self._findings.add(
             self.name,
             event.position,
@@ -45,12 +45,12 @@ class Check:
         )
 
     def require(self, holds: object, event: Event, what: str, expected: Any = "", found: Any = "") -> None:
-        """A defect unless it holds."""
+        """Report a defect unless the condition holds."""
         if not holds:
             self.defect(event, what, expected, found)
 
     def consulted(self, event: Event) -> None:
-        """What a fact says that it asked of an endpoint: a question by its digest, and nothing counted below 0."""
+        """Check the report of a question to an endpoint: its digest, and counts that are not negative."""
         said = event.payload["consulted"]
         if said is None:
             return
@@ -61,6 +61,6 @@ class Check:
         self.require(sound, event, "what asking took", "finite numbers, none below 0", counts)
 
     def by_role(self, event: Event, role: str) -> None:
-        """Only processes of one role record such facts."""
+        """Check that a process of the right role recorded the fact."""
         if event.producer.split(".", 1)[0] != role:
             self.defect(event, f"only a {role} records this", f"{role}.N", event.producer)

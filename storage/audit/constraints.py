@@ -1,4 +1,4 @@
-"""What a constrained step says it was drawn from, held against what was drawn."""
+"""Checks the allowed tokens of a constrained step against the sampled tokens."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ from hindcast.core.grammar.allowed_tokens import unpack_allowed
 
 
 def wrong_constraint(step: Mapping[str, Any]) -> str | None:
-    """What is wrong with a step's allowed tokens; None where nothing is, or where every token was allowed."""
+    """What is wrong with a step's allowed tokens; None if nothing is, or if every token was allowed."""
     if not step.get("allowed"):
         return None
     try:
@@ -20,7 +20,7 @@ def wrong_constraint(step: Mapping[str, Any]) -> str | None:
         return f"its allowed tokens do not decode: {error.__cause__}"
     tokens, logprobs = unpack_ids(step["action_ids"]), unpack_floats(step["logprobs"])
     if len(allowed) != len(tokens):
-        return f"{len(allowed)} sets of allowed tokens stand beside {len(tokens)} tokens"
+        return f"{len(allowed)} sets of allowed tokens for {len(tokens)} tokens"
     vocabulary = allowed.shape[1]
     for place, (token, logprob, those) in enumerate(zip(tokens, logprobs, allowed, strict=True)):
         if not 0 <= token < vocabulary or not those[token]:

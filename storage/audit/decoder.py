@@ -1,7 +1,7 @@
-"""Stored bytes to plain values, by the `msgpack` package: the reading of somebody who knows MessagePack and nothing of ours.
+"""Decodes stored bytes to plain values with the `msgpack` package, independently of our codec.
 
-An event must also be the bytes that its values encode to. Whatever is hidden between them (a key twice, a number in a
-longer form, a tail) would be read by one decoder and passed over by another.
+An event must also be the bytes that its values encode to. Anything hidden between them (a repeated key, a number in a
+longer form, a tail) would be read by one decoder and skipped by another.
 """
 
 from hashlib import sha256
@@ -42,7 +42,7 @@ _pack = msgpack.Packer().pack
 
 
 class Event(NamedTuple):
-    """One event as it was read: where it stands, and what its bytes say."""
+    """One decoded event with its place in the log."""
 
     position: int
     subject: str

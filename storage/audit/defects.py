@@ -1,31 +1,32 @@
-"""What an audit finds: defects, each with its position, and what they may mean."""
+"""Defects that an audit finds: their positions and what they may mean."""
 
 import msgspec
 
 KEPT = 1000
-"""Defects that are told one by one; beyond, they are only counted. A broken disk can make one of every event."""
+"""Defects reported one by one; further ones are only counted. A broken disk can cause one for every event."""
 
 
 class Defect(msgspec.Struct, frozen=True, kw_only=True):
-    """Something in a log that cannot be as it is."""
+    """Something in a log that cannot be right."""
 
     check: str
-    """Which check found it: `bytes`, `position`, `chain`, `digest`, `name`, `reference`, `task`, `episode`, `training`,
-    `operation`, `blob`, `witness`."""
+    """The check that found it: `bytes`, `position`, `chain`, `digest`, `name`, `reference`, `task`, `episode`, `training`,
+    `operation`, `blob`, `witness`.
+    """
     position: int
     until: int
-    """Last position that is concerned; `position` where it is a single event."""
+    """Last position concerned; `position` for a single event."""
     event: str
-    """Type of the event at `position`; empty where that is not known."""
+    """Type of the event at `position`; empty if unknown."""
     what: str
     expected: str
     found: str
     meaning: str
     suspects: tuple[int, ...] = ()
-    """Positions of which one or several must have changed, where it is not known which."""
+    """Positions of which at least one must have changed, if it is not known which."""
 
     def names(self, position: int) -> bool:
-        """Whether this defect may lie at a position."""
+        """Whether this defect may concern a position."""
         return position in self.suspects or (not self.suspects and self.position <= position <= self.until)
 
 
@@ -35,13 +36,13 @@ FORGED = "A fault of the process that recorded it, or an event was altered, lost
 
 
 class Findings:
-    """Collects defects; a bounded number of them."""
+    """Collects defects, a bounded number of them."""
 
     def __init__(self) -> None:
         self._kept: list[Defect] = []
         self.count = 0
         self.latest = 0
-        """Last position that a defect was found at so far."""
+        """Last position with a defect so far."""
 
     def add(
         self,
@@ -56,7 +57,7 @@ class Findings:
         until: int | None = None,
         suspects: tuple[int, ...] = (),
     ) -> None:
-        """Take in one defect."""
+        """Add one defect."""
         last = position if until is None else until
         self.count += 1
         self.latest = max(self.latest, last)
@@ -76,5 +77,5 @@ class Findings:
             )
 
     def told(self) -> tuple[Defect, ...]:
-        """Those that were kept, by position."""
+        """The kept defects, by position."""
         return tuple(sorted(self._kept, key=lambda defect: (defect.position, defect.until)))

@@ -1,10 +1,9 @@
-"""The rolling digest of the log, and everybody who has noted it: plans, forks, snapshots, witnesses outside the log.
+"""The rolling digest of the log, compared with everything that recorded it: plans, forks, snapshots, outside witnesses.
 
-It is the fold sha256(previous || sha256(stored bytes)) from 32 zero bytes, so two logs that differ in one byte, or in the
-order of two events, have different ones from there on. Chains alone show neither a reordering between producers nor a
-change in a producer's last event.
-
-A value that does not fit is reported once: what follows is checked from the value that was noted.
+It is the fold sha256(previous || sha256(stored bytes)) from 32 zero bytes. Two logs that differ in one byte, or in the order
+of two events, have different digests from there on. Chains alone show neither a reordering between producers nor a change in
+a producer's last event.
+A value that does not fit is reported once: what follows is checked from the recorded value.
 """
 
 from collections import deque
@@ -15,15 +14,15 @@ from hindcast.storage.audit.chains import Chains
 from hindcast.storage.audit.defects import Findings
 
 WINDOW = 1 << 15
-"""How many events back a digest may be noted: a plan is written some tens of events behind what it rests on."""
+"""How many events back a digest may be recorded: a plan is written some tens of events after the position it is based on."""
 START = bytes(32)
 
 
 class _Doubt(NamedTuple):
-    """A part of the log that is not what somebody noted."""
+    """A part of the log that differs from a recorded digest."""
 
     position: int
-    """Where it was noted, or which position it was noted for."""
+    """Where the digest was recorded, or the position it was recorded for."""
     event: str
     said_by: str
     after: int
@@ -31,16 +30,16 @@ class _Doubt(NamedTuple):
     expected: bytes
     found: bytes
     suspects: dict[int, str]
-    """Position -> incarnation: events of it, and the one that notes the digest, that nobody vouched for at that time."""
+    """Position -> incarnation: events of that part, and the one that records the digest, that no successor confirmed by then."""
     explained_at: int
-    """Last defect known in that part when it was noted; 0: none."""
+    """Last known defect in that part when it was recorded; 0: none."""
 
 
 class Digests:
     """Folds the digest and keeps its latest values; about 6 MB."""
 
     def __init__(self, findings: Findings, chains: Chains, *, first: int) -> None:
-        """`first`: position that reading begins at; later than 1 the digest is not known before somebody noted it."""
+        """`first`: position that reading begins at; if later than 1, the digest is unknown until an event records it."""
         self._findings = findings
         self._chains = chains
         self._first = first
@@ -50,16 +49,16 @@ class Digests:
         self._leaves: deque[bytes] = deque(maxlen=WINDOW)
         self._values: deque[bytes] = deque(maxlen=WINDOW)
         self._trusted = first - 1
-        """Up to here the digest was confirmed, or found wrong and reported."""
+        """Position up to which the digest was confirmed, or found wrong and reported."""
         self._doubts: list[_Doubt] = []
 
     @property
     def value(self) -> bytes:
-        """Of everything read so far; empty where it is not known."""
+        """Digest of everything read so far; empty if unknown."""
         return self._value if self._known else b""
 
     def lose(self, position: int) -> None:
-        """There is a hole up to this position: the digest is not known before somebody notes it again."""
+        """Note a hole up to this position: the digest is unknown until an event records it again."""
         self._known, self._first, self._position = False, position + 1, position
         self._leaves.clear()
         self._values.clear()
@@ -72,12 +71,12 @@ class Digests:
         self._values.append(self._value)
 
     def _back(self, position: int) -> int | None:
-        """Where a position stands in the window."""
+        """Index of a position in the window."""
         back = len(self._values) - 1 - (self._position - position)
         return back if 0 <= back < len(self._values) else None
 
     def compare(self, noted: bytes, at: int, *, position: int, said_by: str, event: str = "") -> None:
-        """Somebody, at `position`, noted the digest of the log up to position `at`."""
+        """Compare a digest of the log up to position `at`, as recorded at `position`."""
         if at < self._first and (self._first > 1 or noted == START):
             return
         back = self._back(at)
@@ -116,7 +115,7 @@ class Digests:
         self._known, self._trusted = True, max(self._trusted, at)
 
     def _go_on_from(self, noted: bytes, back: int) -> None:
-        """Fold again what came since, so that the next value is about that alone."""
+        """Fold the later events again from a recorded value, so that each deviation is reported once."""
         leaves, values = list(self._leaves), list(self._values)
         values[back] = noted
         for index in range(back + 1, len(values)):
@@ -138,7 +137,7 @@ class Digests:
         )
 
     def finish(self) -> None:
-        """Tell of the parts that are not what they were, now that later events have said whom they vouch for."""
+        """Report the parts that differ, now that later events have confirmed theirs."""
         for doubt in self._doubts:
             suspects = tuple(
                 sorted(

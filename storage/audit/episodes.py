@@ -1,7 +1,7 @@
-"""Episodes: requested once, started once, steps without a gap by whoever started it, ended once, judged when ended.
+"""Checks episodes: requested once, started once, steps without a gap by the actor that started it, ended once, judged when ended.
 
-Invariant 2, every episode ends once. Those still open where the log ends are counted, not held against it. Once a fact
-was out of place, what follows is judged from there, so that one lost event makes one defect and not ten.
+Invariant 2, every episode ends once. Episodes still open at the end of the log are counted, and are no defects. After a
+misplaced fact, later ones are checked from there, so that one lost event causes one defect.
 """
 
 from collections import Counter
@@ -20,14 +20,14 @@ from hindcast.storage.audit.tasks import Tasks
 
 INT32_BYTES = 4
 NO_VERSION = -1
-"""What a demonstrator's tokens were sampled from."""
+"""Version of a demonstrator's tokens."""
 Verdict = tuple[str, str, float]
 """Judge and version, outcome, reward."""
 JUDGED_AS = ("success", "failure")
 
 
 class Episode:
-    """One attempt, as far as the log has told of it: about 400 bytes."""
+    """One attempt, as far as the log has it: about 400 bytes."""
 
     __slots__ = (
         "end", "ended_at", "group", "high", "low", "number", "origin", "owner", "requested_at", "started_at",
@@ -42,20 +42,20 @@ class Episode:
         self.origin = ""
         self.started_at = 0
         self.owner = ""
-        """Incarnation that started it."""
+        """Incarnation of the actor that started it."""
         self.steps = 0
         self.trainable = 0
         """Steps with at least one token."""
         self.unparsable = False
-        """Whether an answer of it was no action."""
+        """Whether one of its answers was no action."""
         self.low: int | None = None
         self.high: int | None = None
         self.end = ""
-        """Type of its terminal fact."""
+        """Type of its final event."""
         self.ended_at = 0
         self.verdicts: tuple[Verdict, ...] = ()
         self.uses = 0
-        """Batches that it was trained in and that used it up: imitating one does not."""
+        """Batches that it was trained in and that used it up; cloning does not use it up."""
         self.swept_at = 0
 
 
@@ -74,18 +74,18 @@ class Episodes(Check):
         self._episodes: dict[str, Episode] = {}
         self.ends: Counter[str] = Counter()
         self._verdicts: dict[Verdict, Verdict] = {}
-        """Of each kind one, that all episodes share."""
+        """One object per distinct verdict, shared by all episodes."""
 
     def find(self, name: str) -> Episode | None:
-        """An episode that the log has told of."""
+        """An episode that the log has named."""
         return self._episodes.get(name)
 
     def is_seen(self, episode: Episode) -> bool:
-        """Whether everything of it was read."""
+        """Whether all its events were read."""
         return self._whole or episode.requested_at > self._since
 
     def _known(self, event: Event, name: str) -> Episode:
-        """The episode that an event speaks of; one that was never requested is a defect once."""
+        """The episode of an event; one that was never requested is a defect once."""
         episode = self._episodes.get(name)
         if episode is None:
             if self._whole:
@@ -166,7 +166,7 @@ class Episodes(Check):
         self._check_pictures(event, fact)
 
     def _check_pictures(self, event: Event, fact: dict[str, Any]) -> None:
-        """What the policy was shown is the step's own screenshot, and stands in its prompt."""
+        """Check that the policy read the step's own screenshot, and that it fits into the prompt."""
         pictures, screenshot = fact.get("pictures") or (), fact.get("screenshot") or {}
         for picture in pictures:
             own = (picture["blob"], "before") == (screenshot.get("image"), screenshot.get("when"))
@@ -178,7 +178,7 @@ class Episodes(Check):
         self.require(standing <= room, event, "pictures take more tokens than the prompt has")
 
     def _check_screenshot(self, event: Event, screenshot: dict[str, Any] | None) -> None:
-        """It is there with its size, or it is said why not."""
+        """Check that it has an image with a size, or a reason why not."""
         if screenshot is None:
             return
         if screenshot["image"] is None:
@@ -300,7 +300,7 @@ class Episodes(Check):
         episode.verdicts += (self._verdicts.setdefault(verdict, verdict),)
 
     def _reading(self, event: Event, episode: Episode, reading: dict[str, Any] | None) -> None:
-        """What a language model read: whole tokens, and a probability exactly where a model spoke."""
+        """Check a language model's prompt: complete tokens, and a probability exactly if a model answered."""
         if reading is None:
             return
         self._ledger.mark_reading(episode.number)
@@ -310,10 +310,10 @@ class Episodes(Check):
         likely = probability is None or 0.0 <= probability <= 1.0
         self.require(likely, event, "the probability of success", "in [0, 1]", probability)
         spoken = (reading["model_version"] is None) == (probability is None)
-        self.require(spoken, event, "a probability stands beside the model version that gave it")
+        self.require(spoken, event, "a probability and its model version must be recorded together")
 
     def spoken_of(self, event: Event, name: str) -> Episode:
-        """The episode that a judge or a relabeler speaks of: one that ended."""
+        """The episode of a verdict or relabel, which must have ended."""
         episode = self._known(event, name)
         if episode.end != "episode.ended" and self.is_seen(episode):
             self.defect(
@@ -334,7 +334,7 @@ class Episodes(Check):
 
     @property
     def known(self) -> int:
-        """Episodes that the log has told of."""
+        """Number of episodes."""
         return len(self._episodes)
 
     def open_at_the_end(self) -> tuple[int, int]:

@@ -1,6 +1,6 @@
-"""One event through all checks, in order: bytes, position, name, chain, digest; then what its fact says.
+"""Takes one event through all checks, in order: bytes, position, name, chain, digest; then its fact.
 
-What cannot be read is a defect of its own and takes part in nothing that follows but the digest.
+An unreadable event is a defect of its own; of the other checks only the digest includes it.
 """
 
 from collections import Counter
@@ -30,7 +30,7 @@ FIRST = "run.started"
 
 
 class Fold:
-    """An audit under way."""
+    """State of a running audit."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Fold:
         pages: bool,
         witnesses: Sequence[Witness],
     ) -> None:
-        """`first`: where the log begins; later than 1, what is referred to may lie in an archive. `pages`: see `Blobs`."""
+        """`first`: position the log begins at; if later than 1, references may point into an archive. `pages`: see `Blobs`."""
         since = first - 1
         self.run = run
         self.first = first
@@ -51,9 +51,9 @@ class Fold:
         self.first_digest = b""
         self.last_digest = b""
         self.holes = first > 1
-        """Whether there are positions that nothing is known of."""
+        """Whether positions are missing."""
         self.refused = ""
-        """Why the log gave nothing, where it said so."""
+        """Why the log refused to be read, if it gave a reason."""
         self.unknown: Counter[str] = Counter()
         self.findings = findings = Findings()
         self.ledger = Ledger()
@@ -126,7 +126,7 @@ class Fold:
         }
 
     def take(self, stored: Stored) -> None:
-        """The next stored event."""
+        """Check the next stored event."""
         position, digest = stored.position, digest_of(stored.data)
         self._check_position(position)
         if position <= self.position:
@@ -212,7 +212,7 @@ class Fold:
         self.operation.take(event)
 
     def _is_readable(self, event: Event, shape: Shape, refs: Refs) -> bool:
-        """Whether the payload is one of its type and version; a version from the future is counted as unknown."""
+        """Whether the payload fits its type and version; a version from the future is counted as unknown."""
         if event.version > shape.version:
             self.unknown[f"{event.type} version {event.version}"] += 1
             return False
@@ -233,7 +233,7 @@ class Fold:
 
     @property
     def archived_until(self) -> int:
-        """How far the log's beginning, where it is not here, stands in archives."""
+        """Position up to which the log's beginning is in archives."""
         reached = 0
         for first, last, _ in sorted(self.operation.archived):
             if first <= reached + 1:
@@ -241,7 +241,7 @@ class Fold:
         return min(reached, self.first - 1)
 
     def finish(self, *, end: int) -> None:
-        """What shows only once everything was read. `end`: position the log goes to."""
+        """Run the checks that need the whole log. `end`: last position of the log."""
         if self.position < end:
             self._check_position(end + 1)
         if self.archived_until < self.first - 1:
@@ -266,7 +266,7 @@ class Fold:
                 self.findings.add(
                     "reference",
                     position,
-                    "it names a cause that does not stand before it",
+                    "it names a cause that is not before it",
                     meaning="The cause was lost, or one of the two was altered.",
                 )
         self.policies.finish()

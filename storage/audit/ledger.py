@@ -1,6 +1,6 @@
-"""What an audit keeps of every event: 20 bytes. Enough to say later what stood at a position, and where an id stands.
+"""What an audit keeps of every event: 20 bytes, to check later references to positions and ids.
 
-The only state of an audit that grows with each event; what else grows does so with episodes, tasks and producers.
+This is the only state that grows with every event; the rest grows with episodes, tasks and producers.
 """
 
 from array import array
@@ -10,11 +10,11 @@ import numpy as np
 
 NO_EPISODE = -1
 FIRST_READING = -2
-"""A reading of episode 0; of the next ones it falls."""
+"""Mark of a reading of episode 0; it decreases by one for each next episode."""
 
 
 def _key(text: str) -> int:
-    """64 bits of an event's id: of a UUID its last half, which is random."""
+    """64 bits of an event's id: the last half of a UUID, which is random."""
     try:
         return int(text[19:].replace("-", ""), 16) & 0xFFFFFFFFFFFFFFFF if len(text) == 36 else _other(text)
     except ValueError:
@@ -22,26 +22,26 @@ def _key(text: str) -> int:
 
 
 def _other(text: str) -> int:
-    """Of what is no UUID: its last bytes."""
+    """The last bytes of an id that is no UUID."""
     return int.from_bytes(text.encode()[-8:], "little")
 
 
 class Ledger:
-    """Per event: key of its id, the first 8 bytes of its digest, and the episode that it is a step or a reading of."""
+    """Per event: key of its id, first 8 bytes of its digest, and the episode whose step or reading it is."""
 
     def __init__(self) -> None:
         self._ids = array("Q")
         self._digests = array("Q")
         self._episodes = array("i")
         self._starts: list[tuple[int, int]] = []
-        """Where positions follow each other without a gap: first position, and its index."""
+        """Stretches of consecutive positions: first position, and its index."""
         self._last = 0
         self._causes = array("Q")
         self._caused = array("Q")
-        """Index of the event that names the cause."""
+        """Index of the event that names a cause."""
 
     def add(self, position: int, event_id: str, digest: bytes, *, cause: str | None) -> None:
-        """The next event; positions rise."""
+        """Add the next event; positions increase."""
         if not self._starts or position != self._last + 1:
             self._starts.append((position, len(self._ids)))
         self._last = position
@@ -53,11 +53,11 @@ class Ledger:
             self._caused.append(len(self._ids) - 1)
 
     def mark_step(self, episode: int) -> None:
-        """The event added last is a step of the episode of this number."""
+        """Mark the last event as a step of the episode with this number."""
         self._episodes[-1] = episode
 
     def mark_reading(self, episode: int) -> None:
-        """The event added last says what a language model read of the episode of this number."""
+        """Mark the last event as a language model's reading of the episode with this number."""
         self._episodes[-1] = FIRST_READING - episode
 
     def _index(self, position: int) -> int | None:
@@ -70,17 +70,17 @@ class Ledger:
         return found if found < end else None
 
     def digest_start(self, position: int) -> bytes | None:
-        """First 8 bytes of the sha256 of the event at a position; None where none was read."""
+        """First 8 bytes of the sha256 of the event at a position; None if none was read."""
         index = self._index(position)
         return None if index is None else self._digests[index].to_bytes(8, "little")
 
     def episode_of(self, position: int) -> int:
-        """Number of the episode that the event at a position is a step of, or `NO_EPISODE`."""
+        """Number of the episode whose step is at a position, or `NO_EPISODE`."""
         index = self._index(position)
         return NO_EPISODE if index is None else max(NO_EPISODE, self._episodes[index])
 
     def read_at(self, position: int) -> int:
-        """Number of the episode that the event at a position is a reading of, or `NO_EPISODE`."""
+        """Number of the episode whose reading is at a position, or `NO_EPISODE`."""
         index = self._index(position)
         marked = NO_EPISODE if index is None else self._episodes[index]
         return FIRST_READING - marked if marked <= FIRST_READING else NO_EPISODE
@@ -91,7 +91,7 @@ class Ledger:
         return first + index - began
 
     def repeated(self) -> list[tuple[int, int]]:
-        """Positions of events whose id stands in the log already: the earlier one, the later one."""
+        """Pairs of positions of events with the same id: the earlier, the later."""
         ids = np.frombuffer(self._ids, dtype=np.uint64) if self._ids else np.empty(0, np.uint64)
         order = np.argsort(ids, kind="stable")
         ordered = ids[order]
@@ -99,7 +99,7 @@ class Ledger:
         return [(self._position(int(order[i])), self._position(int(order[i + 1]))) for i in again]
 
     def uncaused(self) -> list[int]:
-        """Positions of events that name a cause which does not stand before them."""
+        """Positions of events that name a cause which is not before them."""
         if not self._causes:
             return []
         ids = np.frombuffer(self._ids, dtype=np.uint64)

@@ -1,7 +1,7 @@
-"""Who and where: that an event belongs to this run or to one it was forked from, and stands under its own subject and id.
+"""Checks that an event belongs to this run or an ancestor, and has the right subject and id.
 
-A fork reads its parent's log up to the position it was forked at. So the run's name changes there, and only there: the
-first event under the new name is a `run.forked` that names the old one, the position, and the digest of the log up to it.
+A fork reads its parent's log up to the position it was forked at. The run's name changes there, and only there: the first
+event under the new name is a `run.forked` that names the parent, the position, and the digest of the log up to it.
 """
 
 from hindcast.events.jetstream.accounts import may_append
@@ -11,8 +11,8 @@ from hindcast.storage.audit.defects import ALTERED, Findings
 from hindcast.storage.audit.digests import Digests
 from hindcast.storage.audit.shapes import Shape
 
-FOREIGN = "Another run's events stand in this log, or an event was altered."
-INTRUDER = "Somebody wrote into the log past the permissions of the broker, or an event was altered."
+FOREIGN = "Another run's events are in this log, or an event was altered."
+INTRUDER = "A process wrote into the log past the permissions of the broker, or an event was altered."
 NANOSECONDS_PER_MS = 1_000_000
 UUID_MS = (1 << 48) - 1
 
@@ -21,7 +21,7 @@ class Names:
     """Follows the run's name through the log."""
 
     def __init__(self, run: str, findings: Findings, digests: Digests) -> None:
-        """`run`: whose log this is said to be."""
+        """`run`: the run that this log should belong to."""
         self._run = run
         self._findings = findings
         self._digests = digests
@@ -50,9 +50,7 @@ class Names:
         key = event.entity if expected_family in PER_ENTITY else event.incarnation
         expected = f"run.{event.run}.{expected_family}.{key}"
         if event.subject != expected:
-            self._add(
-                event, "it stands under another subject than it says it belongs to", expected, event.subject
-            )
+            self._add(event, "its subject is not the one that its content requires", expected, event.subject)
 
     def _check_id(self, event: Event) -> None:
         if event.id != event.stored_id:
@@ -80,7 +78,7 @@ class Names:
             if event.run == self._run:
                 self._add(
                     event,
-                    f"the log goes on as run {event.run} without a fork",
+                    f"the log continues as run {event.run} without a fork",
                     f"an event of {self._current}, or run.forked",
                     event.type,
                 )
@@ -94,13 +92,11 @@ class Names:
     def _check_fork(self, event: Event, *, parent: str | None) -> None:
         said, at = event.payload["parent"], event.payload["at_position"]
         if parent is not None and said != parent:
-            self._add(
-                event, "it names another parent than the run whose events stand before it", parent, said
-            )
+            self._add(event, "it names another parent than the run whose events precede it", parent, said)
         if at != event.position - 1:
             self._add(
                 event,
-                "it does not stand where the fork begins",
+                "it is not where the fork begins",
                 f"position {at + 1}",
                 f"position {event.position}",
             )
@@ -114,7 +110,7 @@ class Names:
             )
 
     def finish(self) -> None:
-        """Whether the log ended as the run that it is said to be."""
+        """Check that the log ends as the expected run."""
         if self._current and self._current != self._run:
             self._findings.add(
                 "name",

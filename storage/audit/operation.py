@@ -1,4 +1,4 @@
-"""Facts about the run and its log: how it begins, is resumed, forked, moved to archives, repaired and closed."""
+"""Checks events about the run and its log: start, resume, fork, archive, repair, end."""
 
 from struct import iter_unpack
 from typing import Any
@@ -45,13 +45,13 @@ class Operation(Check):
         self._tasks = tasks
         self._commands: set[str] = set()
         self.sealed_at = 0
-        """Position of log.sealed; 0: it is open."""
+        """Position of log.sealed; 0: the log is open."""
         self._snapshots: dict[str, int] = {}
         self.archived: list[tuple[int, int, str]] = []
-        """First and last position of each segment.archived, and where it lies."""
+        """First position, last position and location of each segment.archived."""
 
     def take(self, event: Event) -> None:
-        """Check one fact, readable."""
+        """Check one readable fact."""
         check = getattr(self, f"_{event.type.replace('.', '_')}", None)
         if check is not None:
             check(event, event.payload)
@@ -77,7 +77,7 @@ class Operation(Check):
         self._configure(fact["changes"])
 
     def _run_resumed(self, event: Event, fact: dict[str, Any]) -> None:
-        self._require_before(event, fact["after_position"], "the position it goes on from")
+        self._require_before(event, fact["after_position"], "the position it continues from")
 
     def _run_finished(self, event: Event, fact: dict[str, Any]) -> None:
         updates, seen = fact["updates"], self._training.updates + self._training.skipped

@@ -1,4 +1,4 @@
-"""Pairs in a plan: each a demonstration that succeeded, then an agent's failure at the same task."""
+"""Checks pairs in a DPO plan: each a demonstration that succeeded, then an agent's failure at the same task."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from hindcast.storage.audit.episodes import Episodes
 
 
 def check_pairs(check: Check, event: Event, episodes: Episodes) -> None:
-    """All pairs of one `batch.planned`."""
+    """Check all pairs of one `batch.planned`."""
     planned = event.payload["episodes"]
     signs = [one["advantage"] for one in planned]
     expected = [1.0, -1.0] * (len(planned) // 2)

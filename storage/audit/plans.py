@@ -1,4 +1,4 @@
-"""Batches as they were planned: what they name exists, is what the plan says it is, and was not used up before.
+"""Checks planned batches: what they name exists, is as the plan says, and was not used up before.
 
 Invariant 3, plan before training; invariant 4, what was sampled is what is trained.
 """
@@ -31,7 +31,7 @@ READ_IN = {ORM: "episode.judged", RELABELER: "episode.relabeled"}
 
 
 class Plans(Check):
-    """Checks `batch.planned` and `samples.swept` against the episodes before them. Keeps nothing of its own but counters."""
+    """Checks `batch.planned` and `samples.swept` against the episodes before them. Keeps only counters."""
 
     name = "training"
 
@@ -57,15 +57,14 @@ class Plans(Check):
         self._configured = False
 
     def configure(self, settings: dict[str, Any]) -> None:
-        """Follow the recorded settings by which advantages are computed; runs from before they existed have neither."""
+        """Take in recorded settings of the advantages; runs from before those settings have none."""
         self._configured = True
         learner = settings.get("learner", {})
         self._deviation = learner.get("group_deviation", self._deviation)
         self._epsilon = learner.get("group_epsilon", self._epsilon)
 
     def planned(self, event: Event, *, rests_on: int) -> list[int]:
-        """`batch.planned`; returns the sizes of its mini-batches. `rests_on`: position of the learner's last fact
-        before it."""
+        """Check a `batch.planned`; returns the sizes of its mini-batches. `rests_on`: position of the learner's last event before it."""
         fact = event.payload
         as_of = fact["as_of"]
         self._check_as_of(event, as_of, rests_on=rests_on)
@@ -116,7 +115,7 @@ class Plans(Check):
         return AlgorithmTraits(reuses_episodes=True)
 
     def _check_as_of(self, event: Event, as_of: int, *, rests_on: int) -> None:
-        """Nothing of the learner's own stands between what a decision rests on and the decision."""
+        """Check that no event of the learner's own is between a decision and the position it is based on."""
         self.require(
             rests_on <= as_of < event.position,
             event,
@@ -166,8 +165,7 @@ class Plans(Check):
             at += planned["samples"]
 
     def _check_readings(self, event: Event, fact: dict[str, Any]) -> None:
-        """Samples of a model that reads whole episodes: one fact of its own each, of an episode that somebody judged as it
-        says."""
+        """Check samples of a model that reads whole episodes: one event each, of an episode with the planned verdict."""
         positions = unpack(f"<{len(fact['positions']) // POSITION_BYTES}Q", fact["positions"])
         for index, (planned, position) in enumerate(zip(fact["episodes"], positions, strict=False)):
             name, episode = planned["episode"], self._episodes.find(planned["episode"])
@@ -178,7 +176,7 @@ class Plans(Check):
                 self.defect(event, f"it trains on position {position}, which is no reading of {name}")
 
     def _check_known(self, event: Event, position: int, noted: bytes, *, what: str, as_of: int) -> bool:
-        """Whether a sample stands where the plan says, and is the one that it was planned with."""
+        """Whether a sample is at the planned position, and is the one that was planned."""
         found = self._ledger.digest_start(position)
         if found is None or position > as_of:
             if self._whole:
@@ -224,7 +222,7 @@ class Plans(Check):
             if planned.get("kept") is not None:
                 self._check_kept(event, planned)
         if fact.get("model", POLICY) != POLICY:
-            return  # a critic's batch uses nothing up: the policy's comes after it
+            return  # a critic's batch uses nothing up: the policy's batch follows
         for name in own:
             episode = self._episodes.find(name)
             if episode is None:
@@ -268,7 +266,7 @@ class Plans(Check):
             )
 
     def _check_kept(self, event: Event, planned: dict[str, Any]) -> None:
-        """An episode of an earlier phase, or a demonstration, of which some steps are trained on."""
+        """Check an episode of an earlier phase, or a demonstration, of which some steps are trained on."""
         name, kept, episode = planned["episode"], planned["kept"], self._episodes.find(planned["episode"])
         fits = len(kept) == planned["samples"] and set(kept) <= {0, 1} and any(kept)
         self.require(fits, event, f"steps of {name} that are trained on", planned["samples"], list(kept))
@@ -277,7 +275,7 @@ class Plans(Check):
             self.require(before, event, f"it replays {name}, which was not used up before")
 
     def _check_advantages(self, event: Event, fact: dict[str, Any]) -> None:
-        """To the bit: they are computed alike on every machine. Without the run's settings there is nothing to compare."""
+        """Check advantages to the bit: every machine computes the same. Without the run's settings nothing is compared."""
         if not self._configured and not self._whole:
             return
         groups: dict[str, dict[str, float]] = {}
@@ -317,7 +315,7 @@ class Plans(Check):
         episode.swept_at = event.position
 
     def swept(self, event: Event, *, rests_on: int) -> None:
-        """`samples.swept`; `rests_on` as of a plan."""
+        """Check a `samples.swept`; `rests_on` as of a plan."""
         fact = event.payload
         if fact["as_of"] is not None:
             self._check_as_of(event, fact["as_of"], rests_on=rests_on)

@@ -1,4 +1,4 @@
-"""Policy versions: published before anybody adopts them, adopted before anybody samples from them, never going back."""
+"""Checks policy versions: published before adoption, adopted before sampling, never decreasing."""
 
 from hindcast.storage.audit.check import Check
 from hindcast.storage.audit.decoder import Event
@@ -6,14 +6,14 @@ from hindcast.storage.audit.defects import Findings
 
 
 class Policies(Check):
-    """Follows versions and who samples from which. Grows with actors' starts and with versions (about 100 bytes each)."""
+    """Follows versions and which actor samples from which. Memory: about 100 bytes per actor start and version."""
 
     name = "policy"
 
     def __init__(self, findings: Findings, *, since: int) -> None:
         super().__init__(findings, since=since)
         self.newest = 0
-        """Version 0, the base policy, exists from the beginning."""
+        """Newest known version; version 0, the base policy, exists from the beginning."""
         self.announced = -1
         """Newest version that a weights.published names."""
         self.base = ""
@@ -21,7 +21,7 @@ class Policies(Check):
         self._adopted: dict[str, int] = {}
         """Newest version by incarnation."""
         self._ahead: dict[str, tuple[Event, int]] = {}
-        """By incarnation: its first step from a version that it has not adopted so far, and that version."""
+        """By incarnation: its first step from a version that it has not adopted yet, and that version."""
 
     def lose(self, position: int) -> None:
         """See `Check.lose`: versions may have been published and adopted in the hole."""
@@ -57,13 +57,13 @@ class Policies(Check):
             del self._ahead[event.incarnation]
 
     def sampled(self, event: Event, version: int) -> None:
-        """A step of this version. Whether it was adopted shows later: the two facts are recorded at about the same time."""
+        """Take in a step of this version. Its adoption may follow: the two are recorded at about the same time."""
         adopted = self._adopted.get(event.incarnation)
         if adopted is not None and version > adopted and event.incarnation not in self._ahead:
             self._ahead[event.incarnation] = event, version
 
     def finish(self) -> None:
-        """Steps from versions that their actor never adopted."""
+        """Report steps from versions that their actor never adopted."""
         for event, version in self._ahead.values():
             self.defect(
                 event,

@@ -1,4 +1,4 @@
-"""What relabelers said: each once per episode, about episodes that ended, cut and labelled as the episode allows."""
+"""Checks relabels: each once per episode and relabeler, of ended episodes, cut and weighted as the episode allows."""
 
 from typing import Any
 
@@ -19,9 +19,9 @@ class Relabels(Check):
         self._episodes = episodes
         self._ledger = ledger
         self._said: set[tuple[str, str]] = set()
-        """Episode, and relabeler with its version."""
+        """Pairs of episode and relabeler with version."""
         self._cuts: dict[str, tuple[int, ...]] = {}
-        """Where the goals that were named of an episode first end its steps."""
+        """By episode: number of steps up to each goal, of its first relabel."""
 
     def relabeled(self, event: Event) -> None:
         """`episode.relabeled`."""
@@ -39,7 +39,7 @@ class Relabels(Check):
         if fact["reading"] is not None:
             self._check_reading(event, episode, fact["reading"])
         if fact["failure"] and fact["relabels"]:
-            self.defect(event, f"it could not tell what {name} achieved, and names goals all the same")
+            self.defect(event, f"it reports a failure for {name}, and names goals all the same")
         for place, relabel in enumerate(fact["relabels"]):
             steps = episode.steps if self._episodes.is_seen(episode) else relabel["until_step"]
             wrong = _wrong(relabel, steps)
@@ -47,7 +47,7 @@ class Relabels(Check):
                 self.defect(event, f"goal {place} of {name}: {wrong}")
 
     def _check_reading(self, event: Event, episode: Episode, reading: dict[str, Any]) -> None:
-        """What a model of the run's own read and wrote: whole tokens, written exactly where a version was asked."""
+        """Check what the run's own model read and wrote: complete tokens, and written ones exactly if a version was asked."""
         self._ledger.mark_reading(episode.number)
         for what in ("prompt_ids", "written_ids", "lesson_ids"):
             whole = len(reading[what]) % INT32_BYTES == 0
@@ -55,14 +55,16 @@ class Relabels(Check):
         self.require(bool(reading["prompt_ids"]), event, "it read nothing")
         asked = reading["model_version"] is not None
         self.require(
-            asked == bool(reading["written_ids"]), event, "what was written stands beside who wrote it"
+            asked == bool(reading["written_ids"]),
+            event,
+            "written tokens and their model version must be recorded together",
         )
         told = asked or not (event.payload["relabels"] or reading["dropped"])
         self.require(told, event, "it names goals, or drops some, and nobody was asked")
         self.require(reading["dropped"] >= 0, event, "goals dropped", "0 or more", reading["dropped"])
 
     def steps_of(self, event: Event, planned: dict[str, Any], *, otherwise: int) -> int:
-        """How many steps of a planned episode have to be in the batch; checks what makes it a relabelled one."""
+        """Number of steps that a planned episode must have in the batch; also checks the fields of a relabeled one."""
         name, weights = planned["episode"], planned.get("step_weights")
         place: int | None = planned.get("relabel")
         if place is None:
@@ -78,7 +80,7 @@ class Relabels(Check):
 
 
 def _wrong(relabel: dict[str, Any], steps: int) -> str:
-    """What cannot be about a goal; empty: nothing."""
+    """What is wrong with a goal; empty: nothing."""
     until, labels, prompts = relabel["until_step"], relabel["relevance"], relabel["prompts"]
     if not 1 <= until <= steps:
         return f"it cuts {steps} steps at {until}"

@@ -1,7 +1,7 @@
-"""Replayed successes and format terms in a plan: that each follows from the episodes, as ARPO has it (arXiv 2505.16282).
+"""Checks replayed successes and format terms in a plan against the episodes, by ARPO's rules (arXiv 2505.16282).
 
-Invariant: a replay takes the place of exactly one member, of a group of the same task that failed altogether, and was
-used up before its batch was planned. Nothing here is kept from one plan to the next.
+Invariant: a replay takes the place of exactly one member of a group of the same task that failed altogether, and was
+used up before its batch was planned. No state is kept between plans.
 """
 
 from collections import defaultdict
@@ -16,7 +16,7 @@ Planned = dict[str, Any]
 
 
 def check_replays(check: Check, event: Event, episodes: Episodes) -> None:
-    """All replays of one `batch.planned`, before its own use of episodes is counted."""
+    """Check all replays of one `batch.planned`, before its own use of episodes is counted."""
     compared = _compared(event)
     for planned in compared.values():
         if planned.get("replaces") is not None:
@@ -37,7 +37,7 @@ def check_replays(check: Check, event: Event, episodes: Episodes) -> None:
 
 
 def check_format_terms(check: Check, event: Event, episodes: Episodes) -> None:
-    """Each episode with an unparsable action loses the same in its batch, the others lose nothing."""
+    """Check that each episode with an unparsable action has the same penalty in its batch, and others have none."""
     compared = _compared(event).values()
     terms = {planned.get("format_term", 0.0) for planned in compared} - {0.0}
     if not terms:
@@ -60,7 +60,7 @@ def check_format_terms(check: Check, event: Event, episodes: Episodes) -> None:
 
 
 def _compared(event: Event) -> dict[tuple[str, str], Planned]:
-    """Each place of each group once, however often the batch is gone through."""
+    """Each place of each group once, in however many epochs."""
     return {
         (planned["group"], planned["episode"]): planned
         for planned in event.payload["episodes"]
@@ -84,7 +84,7 @@ def _check_source(check: Check, event: Event, episodes: Episodes, planned: Plann
 def _check_trigger(
     check: Check, event: Event, episodes: Episodes, members: list[Planned], replay: Planned
 ) -> None:
-    """The replaced one belongs to the group, takes no part itself, and all of the group had failed."""
+    """Check that the replaced member belongs to the group, is not trained on, and that the whole group had failed."""
     name = replay["replaces"]
     replaced, success = episodes.find(name), episodes.find(replay["episode"])
     known = replaced is not None and episodes.is_seen(replaced)
@@ -106,5 +106,5 @@ def _check_trigger(
 
 
 def _results(episode: Episode) -> list[float]:
-    """What the judges gave: which of them trains does not matter here."""
+    """Rewards from all judges; which of them trains does not matter here."""
     return [reward for _, outcome, reward in episode.verdicts if outcome != "undecided"]

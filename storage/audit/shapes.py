@@ -1,6 +1,6 @@
-"""What a decoded payload has to look like, taken from the types of the catalogue: every field, nothing beside it.
+"""Shapes of payloads, derived from the catalogue's types: every field, and no other.
 
-The catalogue is read as a description (`msgspec.inspect`); msgspec decodes nothing here.
+The catalogue serves as a description (`msgspec.inspect`); msgspec decodes nothing here.
 """
 
 from collections.abc import Callable
@@ -17,11 +17,11 @@ DIGEST_CHARACTERS = 64
 Refs = list[tuple[str, int]]
 """sha256 and size of the blobs that a payload names."""
 Rule = Callable[[Any, Refs], str | None]
-"""What is wrong with a value, or None."""
+"""Returns what is wrong with a value, or None."""
 
 
 class _Missing:
-    """Stands for a field that is not there."""
+    """Marks a missing field."""
 
 
 MISSING = _Missing()
@@ -29,7 +29,7 @@ NOTHING: frozenset[type] = frozenset()
 
 
 class ValueKind(NamedTuple):
-    """What a value may be: plain types, or what a rule allows."""
+    """Allowed values: plain types, or those that a rule accepts."""
 
     types: frozenset[type]
     rule: Rule | None = None
@@ -65,21 +65,20 @@ class Shape:
         self._rule = _structure(described.type_info(entry.cls))
 
     def current(self, version: int, payload: dict[str, Any]) -> dict[str, Any]:
-        """The payload as the present version has it, by the steps that `events.upcasters` declares.
+        """The payload in the current version, upcast by the steps of `events.upcasters`.
 
         Raises:
-            UnknownVersion, KeyError, TypeError: it cannot be one of its version.
-
+            UnknownVersion, KeyError, TypeError: it does not fit its version.
         """
         return payload if version == self.version else upcast(self.name, version, self.version, payload)
 
     def check(self, payload: dict[str, Any], refs: Refs) -> str | None:
-        """What is wrong with a payload of the present version, or None; collects the blobs it names."""
+        """What is wrong with a payload of the current version, or None; collects the blobs it names."""
         return self._rule(payload, refs)
 
 
 def shapes() -> dict[str, Shape]:
-    """All of the catalogue."""
+    """Shapes of all event types of the catalogue."""
     return {name: Shape(name) for name in BY_NAME}
 
 

@@ -1,6 +1,6 @@
-"""Tasks and requests: what is attempted was proposed and admitted; members, attempts and groups add up.
+"""Checks tasks and requests: attempted tasks were proposed and admitted; members, attempts and groups are consistent.
 
-Of generated tasks also: they are made for the phase under way from tasks that had failed, and admitted within the window.
+Generated tasks must also be made for the current phase from tasks that had failed, and be admitted within the value window.
 """
 
 from hashlib import sha256
@@ -38,11 +38,11 @@ class Group:
         self.size = size
         self.origin = intern(origin)
         self.attempts: dict[int, int] = {}
-        """Latest attempt of each member."""
+        """Latest attempt by member."""
 
 
 class Tasks(Check):
-    """Follows tasks, phases, groups. Grows with tasks (about 150 bytes) and groups (about 400)."""
+    """Follows tasks, phases, groups. Memory: about 150 bytes per task and 400 per group."""
 
     name = "task"
 
@@ -53,16 +53,14 @@ class Tasks(Check):
         self._groups: dict[str, Group] = {}
         self._phase: int | None = None
         self._failed: set[str] = set()
-        """Tasks of which some judge saw a failure."""
+        """Tasks with a failure by any judge."""
         self._generated: dict[str, tuple[int, int]] = {}
-        """Task -> the phase that it was generated for, and how often the settings had been told by then."""
+        """Task -> the phase that it was generated for, and the number of entries in `_evolution` by then."""
         self._values: dict[str, float] = {}
         self._checked: dict[str, bool | None] = {}
-        """What a model said of generated tasks: whether they can be done."""
+        """Whether a model thought that a generated task can be done."""
         self._evolution: list[dict[str, Any]] = [{}]
-        """What the log says about admission, one entry for each time that settings were told: what is being decided then is
-        decided as it was begun.
-        """
+        """Settings of admission, one entry per change: a decision under way at a change follows the earlier settings."""
 
     def proposed(self, event: Event) -> None:
         """`task.proposed`."""
@@ -94,11 +92,11 @@ class Tasks(Check):
             )
 
     def failed(self, task: str) -> None:
-        """A judge saw an episode of the task fail."""
+        """Note that a judge gave a failure for an episode of the task."""
         self._failed.add(task)
 
     def configure(self, settings: dict[str, Any]) -> None:
-        """The settings of the run, or changes of them, name the window of values and who must say that a task can be done."""
+        """Take in settings or changes of them: the value window, and how feasibility is checked."""
         self._evolution.append(self._evolution[-1] | settings.get("evolution", {}))
 
     def checked(self, event: Event) -> None:
@@ -160,7 +158,7 @@ class Tasks(Check):
         self._phase = phase
 
     def requested(self, event: Event) -> Group:
-        """`episode.requested`; returns its group, as it was first told of."""
+        """Check an `episode.requested`; returns its group, as first recorded."""
         fact = event.payload
         own = task_id(fact["task"])
         if self._admitted and fact["origin"] != "evaluation" and own not in self._admitted and self._whole:

@@ -1,4 +1,4 @@
-"""The learner's chain: plan, updates in order, weights, checkpoint; each from exactly the state that the one before left.
+"""Checks the learner's chain: plan, updates in order, weights, checkpoint; each starts from the state that the last one left.
 
 A batch trains one model; states and counts are followed per model.
 """
@@ -25,7 +25,7 @@ class Training(Check):
         self._plans = plans
         self._policies = policies
         self._begun = since == 0
-        """Whether where training stands is known; not at once where reading begins later than the log."""
+        """Whether the state of training is known; if reading begins late, it becomes known with the first update."""
         self.batches = 0
         self.skipped = 0
         self.due: list[int] | None = []
@@ -33,26 +33,26 @@ class Training(Check):
         self.done = 0
         self._weights_due = False
         self._model = POLICY
-        """Of the current batch."""
+        """Model of the current batch."""
         self._updates: Counter[str] = Counter()
-        """Optimiser steps by model."""
+        """Optimizer steps by model."""
         self._versions: Counter[str] = Counter()
-        """Latest published of the models beside the policy."""
+        """Latest published version of each auxiliary model."""
         self._states: dict[str, str] = {}
-        """Digest of weights and optimiser state after a model's last update; left out before its first."""
+        """Digest of weights and optimizer state after a model's last update; absent before its first."""
         self._last = 0
-        """Position of the learner's last fact."""
+        """Position of the learner's last event."""
         self._writers: list[str] = []
         """Incarnations of the learner, in the order in which they wrote."""
 
     def lose(self, position: int) -> None:
-        """See `Check.lose`: batches and updates may lie in the hole."""
+        """See `Check.lose`: batches and updates may be in the hole."""
         super().lose(position)
         self._begun, self.due = False, None
         self._states.clear()
 
     def take(self, event: Event) -> None:
-        """Check one fact of the learner's family, readable."""
+        """Check one readable fact of the learner's family."""
         self.by_role(event, "learner")
         self._check_writer(event)
         match event.type:
@@ -69,7 +69,7 @@ class Training(Check):
         self._last = event.position
 
     def _check_writer(self, event: Event) -> None:
-        """A learner that was followed by another is fenced off: it can append nothing any more."""
+        """Check that a learner that was replaced by another appends nothing more: it is fenced off."""
         if self._writers and self._writers[-1] == event.incarnation:
             return
         if event.incarnation in self._writers:
@@ -110,7 +110,7 @@ class Training(Check):
 
     @property
     def updates(self) -> int:
-        """Optimiser steps on the policy."""
+        """Optimizer steps of the policy."""
         return self._updates[POLICY]
 
     def _updated(self, event: Event) -> None:
@@ -209,12 +209,12 @@ class Training(Check):
             )
 
     def _reached(self, unknown: str) -> str:
-        """The digest of all models as the updates left them; `unknown` where that of one of them is not known."""
+        """Digest of all models' states after their updates; `unknown` if one of them is not known."""
         if self._whole or self._states.keys() == self._updates.keys() == {POLICY}:
             return combined(self._states) if POLICY in self._states else unknown
         return unknown
 
     @property
     def outstanding(self) -> int:
-        """Mini-batches of the current batch that nothing is reported of yet."""
+        """Mini-batches of the current batch without a report yet."""
         return max(0, len(self.due) - self.done) if self.due is not None else 0

@@ -1,7 +1,7 @@
-"""What others outside the log know of it: how far it went, and which event stood there.
+"""Witnesses: records outside the log of how far it went, and which event was there.
 
-A log cannot say of itself that its end is gone. The read model, attached consumers and earlier audits can: each notes,
-with its own state, up to where it has read.
+A log cannot show that its end is missing. The read model, attached consumers and earlier audits can: each records, with its
+own state, the position up to which it has read.
 """
 
 from collections.abc import Sequence
@@ -13,21 +13,21 @@ from hindcast.storage.audit.digests import Digests
 
 
 class Witness(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who has read the log up to a position."""
+    """A reader of the log, with its position."""
 
     name: str
-    """In words: `the read model`."""
+    """Its name in words, such as `the read model`."""
     position: int
     digest: bytes = b""
-    """sha256 of the stored bytes at the position; empty where it is not known."""
+    """sha256 of the stored bytes at the position; empty if unknown."""
     rolling: bytes = b""
-    """Rolling digest of the log up to the position; empty where it is not known."""
+    """Rolling digest of the log up to the position; empty if unknown."""
     first_digest: bytes = b""
-    """sha256 of the log's first event; empty where it is not known."""
+    """sha256 of the log's first event; empty if unknown."""
 
 
 class Witnesses:
-    """Compares the log with what they say, as reading comes to their positions."""
+    """Compares the log with the witnesses, as reading reaches their positions."""
 
     def __init__(self, witnesses: Sequence[Witness], findings: Findings, digests: Digests) -> None:
         self._ahead = sorted(witnesses, key=lambda witness: witness.position, reverse=True)
@@ -35,13 +35,13 @@ class Witnesses:
         self._digests = digests
 
     def take(self, position: int, digest: bytes) -> None:
-        """The event at a position; the rolling digest has it already."""
+        """Compare the event at a position; call after the rolling digest was advanced."""
         if position == 1:
             self._compare_first(digest)
         while self._ahead and self._ahead[-1].position <= position:
             witness = self._ahead.pop()
             if witness.position < position:
-                continue  # it lies in a hole, told of as such
+                continue  # it is in a hole, which is reported
             if witness.digest and witness.digest != digest:
                 self._findings.add(
                     "witness",
@@ -67,7 +67,7 @@ class Witnesses:
                 )
 
     def finish(self, last: int) -> None:
-        """Whoever has read further than the log goes."""
+        """Report the witness that has read beyond the end of the log."""
         if not self._ahead or self._ahead[0].position <= last:
             return
         furthest = self._ahead[0]

@@ -348,7 +348,7 @@ FORGERIES: list[tuple[str, str, int, Callable[[dict[str, Any]], None], str]] = [
     ("a step that was renumbered", "step.taken", 1, raised("index"), "is missing or out of order"),
     ("a step without its log-probabilities", "step.taken", 1, payload(logprobs=b""), "not equally many"),
     ("a step whose sets are none", "step.taken", 1, payload(allowed=b"sets"), "allowed tokens do not decode"),
-    ("a step with a set too many", "step.taken", 1, constrained([True] * 512, more=1), "sets of allowed tokens stand beside"),
+    ("a step with a set too many", "step.taken", 1, constrained([True] * 512, more=1), "sets of allowed tokens for"),
     ("a token that was not allowed", "step.taken", 1, constrained([True] * 2 + [False] * 510), "is none of those it was drawn"),
     ("a token past the vocabulary", "step.taken", 1, constrained([True]), "is none of those it was drawn"),
     ("a step of unpublished weights", "step.taken", 1,
@@ -465,7 +465,7 @@ ADDITIONS: list[tuple[str, str, Callable[[MemoryLog], tuple[str, Fact]], str]] =
         episodes=(values(log.events[positions(log, "batch.planned")[0] - 1])["payload"]["episodes"][0]["episode"],),
         reason="late", version=2)), "which was trained on"),
     ("a release of the base policy", "learner.1", lambda log: ("blob", BlobReleased(blob=BlobRef(
-        **values(log.events[0])["payload"]["base_policy"]), reason="")), "lets go of the base policy"),
+        **values(log.events[0])["payload"]["base_policy"]), reason="")), "releases the base policy"),
     ("a dead letter of no event", "judge.1", lambda _log: ("judge", EventDeadLettered(
         consumer="judge", position=10**6, tries=1, error="")), "an event that is not there"),
     ("a command nobody gave", "curriculum.1", lambda _log: ("run", ControlApplied(
@@ -478,7 +478,7 @@ ADDITIONS: list[tuple[str, str, Callable[[MemoryLog], tuple[str, Fact]], str]] =
         reason="", updates=99, episodes=0)), "updates that are not there"),
     ("a resumption from the future", "opening.1", lambda log: ("r_test", RunResumed(
         after_position=10**6, fingerprint=values(log.events[0])["payload"]["fingerprint"], until={})),
-     "the position it goes on from"),
+     "the position it continues from"),
 ]  # fmt: skip
 
 
