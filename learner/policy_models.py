@@ -39,9 +39,9 @@ class Policies:
         self._ranks = ranks
         self._device = device_for(settings.device)
         self._reference: tuple[int, Any] | None = None
-        """Version and model that the KL was taken to last."""
+        """Version and model of the last reference policy."""
         self.joinable = False
-        """Whether sequences can stand in one row; known once the trained model is made."""
+        """Whether sequences can share one row; known once the trained model is made."""
 
     def plain(self) -> Any:
         """A model with the base weights. Raises ModelFileError, BlobMissing, BlobCorrupt."""

@@ -23,7 +23,7 @@ from hindcast.events.tracing import SCOPE, Attribute, current_traceparent, fail,
 from hindcast.learner.batch_plan import Minibatch
 
 _updates = metrics.get_meter(SCOPE).create_counter(
-    names.UPDATES, "{update}", "Optimiser steps, applied or skipped"
+    names.UPDATES, "{update}", "Optimizer steps, applied or skipped"
 )
 
 

@@ -148,7 +148,7 @@ def follow(orders: Orders, folder: Path, *, blobs: BlobStore, ranks: Distributed
                 ):  # the leader finds the same, and starts again with another checkpoint
                     found = _read(blobs, order.checkpoint)
                     _require_all(ranks, order.checkpoint, able=found is not None)
-                    assert found is not None, "this process said that it cannot read it"
+                    assert found is not None, "this process reported that it cannot read the checkpoint"
                     training.restore(found)
 
 

@@ -75,8 +75,7 @@ class Chains:
             self._findings.add(
                 "chain",
                 event.position,
-                f"events of {event.incarnation} are "
-                + ("missing" if lost else "out of order, or stand here twice"),
+                f"events of {event.incarnation} are " + ("missing" if lost else "out of order or repeated"),
                 event=event.type,
                 expected=f"number {last.seq + 1}, after number {last.seq} at position {last.position}",
                 found=f"number {event.producer_seq}",

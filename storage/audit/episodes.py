@@ -130,7 +130,11 @@ class Episodes(Check):
         self._about(event, name)
         self.by_role(event, "actor")
         self.require(
-            fact["actor"] == event.producer, event, "another actor says so", fact["actor"], event.producer
+            fact["actor"] == event.producer,
+            event,
+            "it names another actor than its producer",
+            fact["actor"],
+            event.producer,
         )
         if episode.started_at:
             self.defect(event, f"episode {name} was started before", "", f"position {episode.started_at}")
@@ -251,7 +255,11 @@ class Episodes(Check):
         episode, fact = self._end(event), event.payload
         name = fact["episode"]
         self.require(
-            fact["actor"] == event.producer, event, "another actor says so", fact["actor"], event.producer
+            fact["actor"] == event.producer,
+            event,
+            "it names another actor than its producer",
+            fact["actor"],
+            event.producer,
         )
         if event.incarnation != episode.owner and self.is_seen(episode):
             self.defect(
@@ -330,7 +338,7 @@ class Episodes(Check):
         episode = self._known(event, name)
         key = f"{judge['name']} {judge['version']}"
         if self._whole and all(known != key for known, _, _ in episode.verdicts):
-            self.defect(event, f"it disputes a verdict of {key} on {name} that nobody gave")
+            self.defect(event, f"it disputes a verdict of {key} on {name} which was never given")
 
     @property
     def known(self) -> int:

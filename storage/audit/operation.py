@@ -61,9 +61,7 @@ class Operation(Check):
         self._tasks.configure(settings)
 
     def _run_started(self, event: Event, fact: dict[str, Any]) -> None:
-        self.require(
-            event.position == 1, event, "a run begins in the midst of a log", "position 1", event.position
-        )
+        self.require(event.position == 1, event, "a run begins within a log", "position 1", event.position)
         self._policies.base = fact["base_policy"]["sha256"]
         self._configure(fact["settings"])
         seed = fact["settings"].get("run", {}).get("seed")
@@ -96,7 +94,7 @@ class Operation(Check):
 
     def _control_applied(self, event: Event, fact: dict[str, Any]) -> None:
         if fact["command"] not in self._commands and self._whole:
-            self.defect(event, f"{fact['command']!r} was applied, though nobody asked for it")
+            self.defect(event, f"{fact['command']!r} was applied without a request")
 
     def _event_dead_lettered(self, event: Event, fact: dict[str, Any]) -> None:
         self._require_before(event, fact["position"], "it sets aside an event that is not there")

@@ -45,7 +45,9 @@ class Policies(Check):
         version = event.payload["version"]
         self.by_role(event, "actor")
         actor = event.payload["actor"]
-        self.require(actor == event.producer, event, "another actor says so", actor, event.producer)
+        self.require(
+            actor == event.producer, event, "it names another actor than its producer", actor, event.producer
+        )
         if (version > self.newest and self._whole) or version < 0:
             self.defect(event, "a version was adopted that was not published", f"0 to {self.newest}", version)
         before = self._adopted.get(event.incarnation, -1)

@@ -32,7 +32,7 @@ class Relabels(Check):
             self.defect(event, "it names another task than the request", episode.task, fact["task_id"])
         key = f"{who['name']} {who['version']}"
         if (name, key) in self._said:
-            self.defect(event, f"relabeler {key} has relabelled {name} before")
+            self.defect(event, f"relabeler {key} has relabeled {name} before")
         self._said.add((name, key))
         self._cuts.setdefault(name, tuple(relabel["until_step"] for relabel in fact["relabels"]))
         self.consulted(event)
@@ -60,7 +60,7 @@ class Relabels(Check):
             "written tokens and their model version must be recorded together",
         )
         told = asked or not (event.payload["relabels"] or reading["dropped"])
-        self.require(told, event, "it names goals, or drops some, and nobody was asked")
+        self.require(told, event, "it names or drops goals, and no model was asked")
         self.require(reading["dropped"] >= 0, event, "goals dropped", "0 or more", reading["dropped"])
 
     def steps_of(self, event: Event, planned: dict[str, Any], *, otherwise: int) -> int:
@@ -68,11 +68,13 @@ class Relabels(Check):
         name, weights = planned["episode"], planned.get("step_weights")
         place: int | None = planned.get("relabel")
         if place is None:
-            self.require(weights is None, event, f"steps of {name} are weighed, though it was not relabelled")
+            self.require(weights is None, event, f"steps of {name} have weights, though it was not relabeled")
             return otherwise
         cuts = self._cuts.get(name, ())
         if not 0 <= place < len(cuts):
-            self.defect(event, f"it trains on goal {place} of {name}, which nobody found", len(cuts), place)
+            self.defect(
+                event, f"it trains on goal {place} of {name}, which no relabeler found", len(cuts), place
+            )
             return int(planned["samples"])
         sound = weights is not None and len(weights) == cuts[place] and min(weights) >= 0 < max(weights)
         self.require(sound, event, f"weights of the steps of {name}", f"{cuts[place]}, none below 0", weights)

@@ -123,7 +123,7 @@ class Training(Check):
             self.require(
                 fact["update"] == due,
                 event,
-                "an update is missing or stands here twice",
+                "an update is missing or repeated",
                 due,
                 fact["update"],
             )
@@ -164,9 +164,7 @@ class Training(Check):
         model = fact["model"]
         if fact["version"] > 0 and self._begun:
             if not self._weights_due or (self.due is not None and self.done < len(self.due)):
-                self.defect(
-                    event, "weights were published in the midst of a batch", self.due, f"{self.done} updates"
-                )
+                self.defect(event, "weights were published within a batch", self.due, f"{self.done} updates")
             updates = self._updates[model]
             if model != self._model or fact["update"] != updates:
                 self.defect(
@@ -198,7 +196,7 @@ class Training(Check):
             ("update", self.updates, fact["update"]),
             ("batch", self.batches - 1, fact["batch"]),
             ("policy version", self._policies.newest, fact["version"]),
-            ("digest of weights and optimiser", self._reached(fact["state"]), fact["state"]),
+            ("digest of weights and optimizer", self._reached(fact["state"]), fact["state"]),
         ):
             self.require(
                 expected == found,

@@ -1,6 +1,6 @@
-"""Addresses of databases (`storage.database`, `--store`): which are taken, and how a database of each kind is opened.
+"""Database addresses (`storage.database`, `--store`): which are accepted, and how each kind of database is opened.
 
-A password has no place in one: it stands in the run's first event or in files, where everybody reads it.
+An address must not hold a password: it is stored in the run's first event or in files that others read.
 """
 
 import sqlite3
@@ -14,7 +14,7 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 from hindcast.core.errors import SettingsError
 
 BUSY_TIMEOUT_MS = 10_000
-"""How long another writer of the same SQLite file is waited for."""
+"""How long to wait for another writer of the same SQLite file."""
 POSTGRESQL: dict[str, Any] = {
     "connect_timeout": 10,
     "keepalives_idle": 10,
@@ -23,22 +23,21 @@ POSTGRESQL: dict[str, Any] = {
     "tcp_user_timeout": 20_000,
     "application_name": "hindcast",
 }
-"""A server that is gone without a word is noticed within half a minute (seconds; `tcp_user_timeout` in ms)."""
+"""Connection options that detect an unreachable server within half a minute (seconds; `tcp_user_timeout` in ms)."""
 LONGEST_NAME = 63
-"""Bytes of a PostgreSQL identifier; what is longer would be cut without a word."""
+"""Bytes of a PostgreSQL identifier; longer ones would be cut silently."""
 SECRETS = ("password", "sslpassword")
 SETTING = "storage.database"
 PSYCOPG = "psycopg"
-"""The driver that `POSTGRESQL` is written for, as the library calls it."""
+"""The driver that `POSTGRESQL` is for, by SQLAlchemy's name."""
 EXAMPLES = "postgresql+psycopg://user@host/name or sqlite:////folder/file.sqlite"
 
 
 def parse(address: str, *, given: str = SETTING) -> URL:
-    """The address, checked. `given`: the setting or option that it stands in, for what is said about it.
+    """Parse and check an address. `given`: the setting or option that holds it, for messages.
 
     Raises:
-        SettingsError: it is none, of a kind that we keep nothing in, of another driver than ours, or holds a password.
-
+        SettingsError: it is no address, of an unsupported database or driver, or holds a password.
     """
     try:
         url = make_url(address)
@@ -62,22 +61,21 @@ def parse(address: str, *, given: str = SETTING) -> URL:
 
 
 def _driver(url: URL) -> str:
-    """The part after the plus; the library's choice where there is none."""
+    """The part after the plus, else SQLAlchemy's default."""
     return url.drivername.partition("+")[2] or url.get_driver_name()
 
 
 def shown(url: URL) -> str:
-    """The address as it may be shown."""
+    """The address without secrets."""
     kept = url.difference_update_query(SECRETS)
     return kept.render_as_string(hide_password=True)
 
 
 def open_engine(url: URL, *, scratch: bool = False, given: str = SETTING) -> Engine:
-    """An engine for a checked address; connects to nothing yet. `scratch`: a power cut may damage it; `given`: see `parse`.
+    """An engine for a checked address; does not connect yet. `scratch`: a power cut may damage it; `given`: see `parse`.
 
     Raises:
-        SettingsError: its driver is not installed, or one that waits in another way than we do.
-
+        SettingsError: its driver is not installed, or is asynchronous.
     """
     sqlite = url.get_backend_name() == "sqlite"
     try:
@@ -98,7 +96,7 @@ def open_engine(url: URL, *, scratch: bool = False, given: str = SETTING) -> Eng
 
 
 def schema_name(run: str, suffix: str = "") -> str:
-    """The schema that a run's tables live in; runs whose names are too long to stand in full keep apart by a digest."""
+    """The schema of a run's tables; names that are too long are cut and get a digest."""
     name = f"hindcast_{run}{suffix}"
     if len(name.encode()) <= LONGEST_NAME:
         return name
@@ -107,7 +105,7 @@ def schema_name(run: str, suffix: str = "") -> str:
 
 
 def _set_up_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
-    # Left to itself the driver begins a transaction only before a change, so two SELECTs of one reading could disagree.
+    # By default the driver begins a transaction only before a change, so two SELECTs of one reading could disagree.
     connection.isolation_level = None
     for pragma in (f"busy_timeout={BUSY_TIMEOUT_MS}", "journal_mode=WAL", "synchronous=NORMAL"):
         connection.execute(f"PRAGMA {pragma}")

@@ -1,4 +1,4 @@
-"""How the models beside the policy stand, such as a critic or an outcome reward model."""
+"""State of the auxiliary models, such as the critic or the outcome reward model."""
 
 from sqlalchemy import Connection, func, select
 
@@ -10,7 +10,7 @@ POLICY = "policy"
 
 
 def models_beside(connection: Connection, position: int) -> tuple[ModelSummary, ...]:
-    """Of every model but the policy that an update or weights were recorded of up to a position, by name."""
+    """Summary of every auxiliary model with an update or published weights up to a position, by name."""
     counted = (
         select(updates.c.model, updates.c.outcome, func.count().label("number"))
         .where(holding(updates, position), updates.c.model != POLICY)

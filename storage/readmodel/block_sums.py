@@ -1,8 +1,8 @@
-"""Sums over blocks of the log, so that what a long run came to is added up from few rows.
+"""Sums over blocks of the log, so that totals of a long run are computed from few rows.
 
-A block is `BLOCK` positions. Once the fold has passed the last of them, what the block came to is written at that position,
-from the rows that the block added: so it is the same however the log was cut into transactions, and holds as of every
-later position. As of position N stand the blocks that ended by then (`ended_by`), and what came after is read row by row.
+A block is `BLOCK` positions. Once the fold has passed its last position, the block's sums are written at that position, from
+the rows that the block added. They are the same however the log was cut into transactions, and hold as of every later
+position. A query as of position N uses the blocks that ended by then (`ended_by`), and reads later rows one by one.
 """
 
 import json
@@ -27,13 +27,13 @@ from hindcast.storage.readmodel.tables import (
 )
 
 BLOCK = 4096
-"""Positions. What is read row by row is half of it on average, some milliseconds; a run of a million events has 244."""
+"""Positions per block. Half a block is read row by row on average, some milliseconds; a run of a million events has 244 blocks."""
 UPDATES = 16
-"""Most updates whose metrics are one row."""
+"""Maximum number of updates whose metrics are one row."""
 POLICY = "policy"
 
 Kind = tuple[str | None, int | None, str | None, str | None]
-"""Of episodes: origin, first version, environment, family."""
+"""Kind of episodes: origin, first version, environment, family."""
 
 
 class Applied(NamedTuple):
@@ -45,12 +45,12 @@ class Applied(NamedTuple):
 
 
 def ended_by(position: int) -> int:
-    """The last position of the newest block that ended up to there; 0: none."""
+    """Last position of the newest block that ended by then; 0: none."""
     return position // BLOCK * BLOCK
 
 
 def add_up(connection: Connection, *, after: int, reached: int) -> None:
-    """Write what each block came to that ended within (`after`, `reached`]; its rows must stand there already."""
+    """Write the sums of each block that ended within (`after`, `reached`]; its rows must exist already."""
     for last in range(ended_by(after) + BLOCK, reached + 1, BLOCK):
         first = last - BLOCK
         for table, told in (
@@ -69,14 +69,14 @@ def within(table: Table, after: int, until: int) -> ColumnElement[bool]:
 
 
 def counted(after: int, until: int) -> list[Select[Any]]:
-    """Rows of tables that grow with every step or without a bound: what is counted, its kind, how many."""
+    """Statements that count rows of unbounded tables: table, kind, number."""
     taken = select(literal("steps"), literal(""), func.count()).where(within(steps, after, until))
     told = select(literal("notices"), notices.c.type, func.count()).where(within(notices, after, until))
     return [taken, told.group_by(notices.c.type)]
 
 
 def totals(connection: Connection, position: int) -> dict[tuple[str, str], int]:
-    """What `counted` counts, over the whole log up to a position: table and kind -> rows. Sorted."""
+    """The counts of `counted` over the whole log up to a position: table and kind -> rows. Sorted."""
     kept = (
         select(block_counts.c.counted, block_counts.c.kind, func.sum(block_counts.c.number))
         .where(block_counts.c.position <= position)
@@ -90,7 +90,7 @@ def totals(connection: Connection, position: int) -> dict[tuple[str, str], int]:
 
 
 def first_said(connection: Connection, after: int, until: int) -> list[Any]:
-    """Every judge's first verdicts that were given within the stretch, in order: judge, kind of episode, outcome …"""
+    """Every judge's first verdicts within the stretch, in order: judge, kind of episode, outcome …"""
     first = and_(
         judged.c.episode == verdicts.c.episode,
         judged.c.judge == verdicts.c.judge,
@@ -103,12 +103,12 @@ def first_said(connection: Connection, after: int, until: int) -> list[Any]:
         .where(within(verdicts, after, until))
         .order_by(verdicts.c.position)
     )
-    # sorted out here: by a condition on `judged` SQLite would go through all of it rather than through the stretch
+    # filtered here: with a condition on `judged`, SQLite would scan all of it instead of the stretch
     return [row for row in connection.execute(said) if row.origin is not None]
 
 
 def applied(connection: Connection, after: int, until: int) -> list[Applied]:
-    """Metrics of the policy's applied updates within the stretch that are numbers, in order."""
+    """Numeric metrics of the policy's applied updates within the stretch, in order."""
     told = (
         select(updates.c.update_number, updates.c.metrics)
         .where(within(updates, after, until), updates.c.model == POLICY, updates.c.outcome == "applied")
@@ -129,7 +129,7 @@ def _counts(connection: Connection, after: int, until: int) -> Iterable[Values]:
 
 
 def _tallies(connection: Connection, after: int, until: int) -> Iterable[Values]:
-    """In the order of judge and kind. Sums of rewards are rounded once: the same in whatever order rows are read."""
+    """In the order of judge and kind. Sums of rewards are rounded once, so the order of rows does not matter."""
     said: dict[tuple[str | None, ...], list[Any]] = defaultdict(list)
     for row in first_said(connection, after, until):
         said[tuple(row[:5])].append(row)

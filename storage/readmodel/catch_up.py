@@ -1,4 +1,4 @@
-"""Brings a read model up to where its log ends: for the projector's start, and for folding everything again."""
+"""Brings a read model up to the end of its log: at the projector's start, and for a rebuild."""
 
 import asyncio
 from contextlib import aclosing
@@ -14,7 +14,7 @@ BATCH_EVENTS = 1000
 
 
 def bookmark_of(standing: Cursor | None) -> Bookmark | None:
-    """Which log was read and how far, so that another one under its name is refused."""
+    """Identity of the log that was read, and how far, so that another log under its name is refused."""
     if standing is None or standing.last_position == 0:
         return None
     return Bookmark(
@@ -25,7 +25,7 @@ def bookmark_of(standing: Cursor | None) -> Bookmark | None:
 
 
 def cursor_of(model: ReadModel) -> Cursor | None:
-    """Where a prepared read model stands."""
+    """The cursor of a prepared read model."""
     with model.writing() as connection:
         return read_cursor(connection)
 
@@ -38,14 +38,13 @@ async def fill(
     strict: bool = True,
     batch_events: int = BATCH_EVENTS,
 ) -> int:
-    """Fold what follows the read model's position up to the log's end, or `until`; returns the number of events.
+    """Fold the events after the read model's position up to the log's end, or `until`; returns the number of events.
 
-    `strict`: refuse events of a type this version does not know, rather than pass over them.
+    `strict`: refuse events of types that this version does not know, instead of skipping them.
 
     Raises:
         ForeignLog: it is not the log that was folded before.
         CorruptEvent, UnknownVersion: the log cannot be folded; the message names the position.
-
     """
     standing = await asyncio.to_thread(cursor_of, model)
     try:
@@ -78,7 +77,7 @@ class _Filler:
         self._writing: asyncio.Task[None] | None = None
 
     async def write(self, batch: list[Recorded]) -> None:
-        """Begin to write a batch once the one before is written."""
+        """Start to write a batch once the previous one is written."""
         if self._writing is not None:
             await self._writing
         if batch:

@@ -1,7 +1,7 @@
-"""Values as columns hold them: text without NUL, integers of 64 bits, JSON with sorted keys.
+"""Values as columns store them: text without NUL, integers of 64 bits, JSON with sorted keys.
 
-Pages and policies write some of these values. PostgreSQL refuses NUL in text and both databases refuse longer integers,
-so one such value would stop every projector at that event; it is replaced here, and the log keeps the original.
+Pages and policies determine some values. PostgreSQL refuses NUL in text, and both databases refuse longer integers:
+one such value would stop every projector at that event. It is replaced here, and the log keeps the original.
 """
 
 import math
@@ -16,22 +16,22 @@ _SHOWN_BYTES = 32
 
 
 def clean_text(text: str | None) -> str | None:
-    """The text with NUL shown as the replacement character."""
+    """The text with NUL replaced by the replacement character."""
     return text.replace("\x00", "�") if text is not None and "\x00" in text else text
 
 
 def small_integer(number: int | None) -> int | None:
-    """The number, or None where 64 bits cannot hold it."""
+    """The number, or None if it exceeds 64 bits."""
     return number if number is not None and -_LARGEST <= number <= _LARGEST else None
 
 
 def finite(number: float | None) -> float | None:
-    """The number, or None for one that is not finite: SQLite cannot tell those from nothing, nor -0.0 from 0.0."""
+    """The number, or None if it is not finite: SQLite cannot distinguish those from NULL, nor -0.0 from 0.0."""
     return number + 0.0 if number is not None and math.isfinite(number) else None
 
 
 def finite_all(numbers: Iterable[float | None]) -> list[float | None]:
-    """`finite` of each."""
+    """Apply `finite` to each."""
     finite_one = math.isfinite
     return [number + 0.0 if number is not None and finite_one(number) else None for number in numbers]
 

@@ -1,6 +1,6 @@
-"""Two runs side by side: where they part, which settings differ, what came of it. A fork and its parent above all.
+"""Compares two runs: where they part, which settings differ, how success and updates differ. Made for a fork and its parent.
 
-Only reads. Rates stand with their intervals, and so do differences of rates.
+Read-only. Rates and their differences have intervals.
 """
 
 import json
@@ -33,7 +33,7 @@ ONLINE = "online"
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """A setting that is not the same."""
+    """A setting that differs."""
 
     key: str
     left: Any
@@ -45,57 +45,55 @@ class ComparedPoint(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int
     last_version: int
-    """Another one than `version` where several that follow each other are counted together."""
+    """Differs from `version` if several consecutive versions are counted together."""
     left: Success | None
-    """None: the run has no episode of these versions, or no verdict yet."""
+    """None: the run has no episode, or no verdict yet, of the versions."""
     right: Success | None
     left_weighted: Interval | None
     """Every family weighted by its share of the judged online episodes of both runs; None where `left` is."""
     right_weighted: Interval | None
     shared: bool
-    """Of a version that was played before the runs part: some of the episodes may be the same."""
+    """Whether the versions were played before the runs part: some episodes may be the same."""
     gain: tuple[float, float, float] | None
-    """Right minus left of the weighted rates, and its 95 % interval; None where one is missing, or where the episodes are
-    partly the same."""
+    """Right minus left of the weighted rates, and its 95 % interval; None if one is missing, or if episodes are partly the same."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One optimiser step in both runs; metrics by name."""
+    """One optimizer step in both runs; metrics by name."""
 
     update: int
     left: dict[str, float] | None
     right: dict[str, float] | None
     same: bool
-    """Whether both runs had the same weights and optimiser state after it."""
+    """Whether both runs had the same weights and optimizer state after it."""
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """Two runs as of now."""
+    """Comparison of two runs as of now."""
 
     left: str
     right: str
     parted_at: int | None
-    """Last position that both logs share; None: no run is the beginning of both."""
+    """Last position that both logs share; None: neither run is based on the other."""
     left_updates: int
     right_updates: int
     settings: tuple[Setting, ...]
     success: tuple[ComparedPoint, ...]
     updates: tuple[Step, ...]
-    """The first of those after the runs part."""
+    """The first updates after the runs part."""
     updates_apart: int
-    """All of those."""
+    """Number of such updates."""
     updates_alike: int
-    """Updates after the runs part that gave both runs the same weights; 0 where the runs share no beginning."""
+    """Updates after the runs part that gave both the same weights; 0 if the runs share no beginning."""
 
 
 def compare_runs(
     left: Connection, right: Connection, *, most_points: int | None = None, most_updates: int | None = None
 ) -> Comparison:
-    """Both read models as they stand. Of more than `most_points` versions neighbours are counted together; None: none are.
+    """Compare both read models as they are now. Beyond `most_points` versions, neighbors are counted together; None: no limit.
 
     Raises:
-        NotInReadModel: one of them knows nothing yet.
-
+        NotInReadModel: one of them is still empty.
     """
     here, there = _descent(left), _descent(right)
     parted_at = _parted_at(here, there)
@@ -117,13 +115,13 @@ def compare_runs(
 
 
 class _Stretch(NamedTuple):
-    """What one run recorded of a log."""
+    """The events that one run recorded of a log."""
 
     run: str
     started_ns: int | None
-    """Tells runs of one name apart."""
+    """Distinguishes runs of one name."""
     until: int | None
-    """Its last position that is part of the log; None: it is the run itself."""
+    """Its last position that is part of the log; None: the run itself."""
 
 
 def _descent(connection: Connection) -> list[_Stretch]:
@@ -138,7 +136,7 @@ def _descent(connection: Connection) -> list[_Stretch]:
 
 
 def _parted_at(left: list[_Stretch], right: list[_Stretch]) -> int | None:
-    """Where one was forked from the other, or both from a third."""
+    """Position at which one was forked from the other, or both from a third."""
     parted_at = None
     for one, other in zip(left, right, strict=False):
         if (one.run, one.started_ns) != (other.run, other.started_ns):
@@ -150,7 +148,7 @@ def _parted_at(left: list[_Stretch], right: list[_Stretch]) -> int | None:
 
 
 def _newest_played(connection: Connection, position: int) -> int:
-    """The newest version of which an episode ended up to there: both runs have it, whoever judged it."""
+    """The newest version with an ended episode up to there: both runs have it, whichever judge judged it."""
     played = select(func.max(episodes.c.version_low)).where(holding(episodes, position))
     return int(connection.scalar(played) or 0)
 
@@ -167,7 +165,7 @@ def _settings(left: Connection, right: Connection) -> list[Setting]:
 def _flat(connection: Connection) -> dict[str, Any]:
     text = connection.scalar(of_this_run(select(runs.c.settings), position_of(connection, None)))
     recorded = json.loads(text) if text else {}
-    try:  # what older code did not know yet has its default
+    try:  # settings that older code lacked have their default
         sections: dict[str, dict[str, Any]] = Settings.model_validate(recorded).model_dump(mode="json")
     except ValidationError:
         sections = recorded
@@ -204,7 +202,7 @@ def _played(connection: Connection) -> dict[int, _Played]:
 def _points(
     left: Mapping[int, _Played], right: Mapping[int, _Played], shared: int, most: int | None
 ) -> list[ComparedPoint]:
-    """In the order of versions; none is of shared versions and of others at once."""
+    """Points in the order of versions; none mixes shared versions with others."""
     versions = sorted({*left, *right})
     standard = added(one.families for one in (*left.values(), *right.values()))
     size = 1 if most is None else max(1, ceil(len(versions) / most))
@@ -255,7 +253,7 @@ def _count(connection: Connection) -> int:
 
 
 def _states(connection: Connection, *, after: int) -> dict[int, str]:
-    """What came out of every step after a position."""
+    """State digest after every step after a position."""
     told = select(updates.c.update_number, updates.c.after).where(*APPLIED, updates.c.position > after)
     return dict(connection.execute(told.order_by(updates.c.position)).all())
 
@@ -263,7 +261,7 @@ def _states(connection: Connection, *, after: int) -> dict[int, str]:
 def _steps(
     left: Connection, right: Connection, parted_at: int | None, most: int | None
 ) -> tuple[list[Step], int, int]:
-    """The first steps after the runs part, how many there are, and how many are alike and left out.
+    """The first steps after the runs part, the number of such steps, and the number of equal ones left out.
 
     Runs that share a beginning show only the steps that differ.
     """

@@ -1,8 +1,7 @@
-"""A read model's database: opened, made ready for the log it is to hold, written and read in transactions.
+"""A read model's database: opened, prepared for its log, written and read in transactions.
 
-There are no migrations. A read model can be dropped and folded again from the log (invariant 1), so one that was written
-by another schema version is dropped when it is prepared, and a notice says so.
-
+There are no migrations. A read model can be dropped and folded again from the log (invariant 1), so `prepare` drops one of
+another schema version, and reports it.
 SQLite keeps one file per run, in WAL mode, so that readers and the one writer do not wait for each other. Databases with
 schemas get one per run.
 """
@@ -24,7 +23,7 @@ from hindcast.storage.readmodel.tables import SCHEMA_VERSION, cursor, metadata
 from hindcast.storage.readmodel.views import create_views, drop_views
 
 SQLITE_NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
-"""Primary result codes: full is told as an I/O error where it is met beside the file itself, in its log or index of it."""
+"""Primary result codes; a full disk is an I/O error if it is met in the WAL or its index instead of the file itself."""
 SQLITE_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 """Primary result codes."""
 POSTGRES_NO_ROOM = "53100"
@@ -32,38 +31,36 @@ POSTGRES_NO_ROOM = "53100"
 
 
 class ReadModelUnavailable(HindcastError):
-    """There is no read model to ask, or its database does not answer."""
+    """There is no read model to query, or its database does not answer."""
 
 
 class ReadModelDamaged(ReadModelUnavailable):
-    """Its SQLite file is not one any more, or not a whole one. It follows from the log and can be folded again."""
+    """Its SQLite file is damaged. It follows from the log and can be folded again."""
 
 
 class DatabaseAway(ReadModelUnavailable):
-    """The database does not answer now; it may later. Whether the transaction was kept is not known."""
+    """The database does not answer now, but may later. Whether the transaction was committed is unknown."""
 
 
 class ReadModelFull(DatabaseAway, DiskFull):
-    """The database cannot be written: its disk is full. The transaction was taken back."""
+    """The database's disk is full. The transaction was rolled back."""
 
 
 class ReadModel:
     """The read model of one run in one database. Blocking: async code calls it through `asyncio.to_thread`."""
 
     def __init__(self, url: str, *, run: str, schema: str | None = None, scratch: bool = False) -> None:
-        """`schema`: where the tables live in databases that have schemas; by default one named after the run.
-
+        """`schema`: of the tables in databases that have schemas; by default named after the run.
         `scratch`: only to be filled, compared and dropped; has no indexes and no views, and a power cut may damage it.
 
         Raises:
-            SettingsError: the address is none, or its driver is not installed.
-
+            SettingsError: the address is invalid, or its driver is not installed.
         """
         self.run = run
         self._url = parse(url)
         self.shown_url = shown(self._url)
         self.schema = None if self._is_sqlite else (schema or schema_name(run))
-        """Where the tables live; None in a database without schemas."""
+        """Schema of the tables; None in a database without schemas."""
         self.is_scratch = scratch
         engine = open_engine(self._url, scratch=scratch)
         self._engine = (
@@ -80,18 +77,17 @@ class ReadModel:
         return Path(self._url.database) if self._is_sqlite and self._url.database else None
 
     def scratch(self, suffix: str) -> "ReadModel":
-        """A place for another fold of the same run, to be dropped again: a file or a schema next to this one."""
+        """A temporary place for another fold of the same run: a file or a schema next to this one."""
         url = self._url if self.file is None else self._url.set(database=f"{self.file}.{suffix}")
         schema = None if self._is_sqlite else schema_name(self.run, f"_{suffix}")
         return ReadModel(url.render_as_string(), run=self.run, schema=schema, scratch=True)
 
     def prepare(self) -> str | None:
-        """Make the database ready to be folded into; returns what a person should be told, if anything.
+        """Prepare the database for folding; returns a message for the user, if there is one.
 
         Raises:
             ForeignLog: it holds the read model of another run.
             ReadModelUnavailable: it does not answer, or holds tables that are not ours.
-
         """
         if self.file is not None:
             self.file.parent.mkdir(parents=True, exist_ok=True)
@@ -103,7 +99,7 @@ class ReadModel:
                 ours = sorted(found & set(metadata.tables))
                 if ours:
                     raise ReadModelUnavailable(
-                        f"{self.shown_url} holds tables of other people's ({', '.join(ours)}) and no cursor of ours. "
+                        f"{self.shown_url} holds foreign tables with the same names ({', '.join(ours)}) and no cursor of ours. "
                         "Give the read model a database of its own: storage.database"
                     )
                 self._create(connection)
@@ -136,7 +132,7 @@ class ReadModel:
         metadata.drop_all(connection)
 
     def reset(self) -> None:
-        """Empty it, so that it can be folded from the start of the log again; a projector at work notices and restarts."""
+        """Empty it, so that it can be folded again from the start of the log; a running projector notices and restarts."""
         with self.writing() as connection:
             self._drop_all(connection)
             self._create(connection)
@@ -153,7 +149,7 @@ class ReadModel:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """A transaction: all of it is kept at the end of the block, or none of it."""
+        """A transaction that commits at the end of the block, or not at all."""
         with self._worded(), self._engine.begin() as connection:
             yield connection
 
@@ -163,7 +159,6 @@ class ReadModel:
 
         Raises:
             ReadModelUnavailable: there is none yet, it does not answer, or another schema version wrote it.
-
         """
         self._require_existence()
         with self._worded(), self._engine.connect() as connection:
@@ -184,7 +179,7 @@ class ReadModel:
                 yield connection
 
     def position(self) -> int:
-        """How far it is; 0 when there is none yet."""
+        """Position of the read model; 0 if there is none yet."""
         try:
             with self.reading() as connection:
                 standing = read_cursor(connection)
@@ -193,7 +188,7 @@ class ReadModel:
         return standing.position if standing else 0
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._engine.dispose()
 
     @contextmanager
@@ -210,17 +205,17 @@ class ReadModel:
             advice = (
                 f"If the file is damaged: hindcast rebuild {self.run} --replace"
                 if self.file
-                else "Does the server run there, and may this user in? A password comes from PGPASSWORD or ~/.pgpass."
+                else "Check that the server runs there and accepts this user. A password comes from PGPASSWORD or ~/.pgpass."
             )
             if _is_full(error):
                 raise ReadModelFull(
-                    f"the read model in {self.shown_url} has no room: {said}. Nothing is lost: free some, and it goes on."
+                    f"the read model in {self.shown_url} has no room: {said}. Nothing is lost: free some, and it continues."
                 ) from error
             kind = DatabaseAway if self._may_pass(error) else ReadModelUnavailable
             raise kind(f"the read model in {self.shown_url} does not answer: {said}. {advice}") from error
 
     def _may_pass(self, error: DBAPIError) -> bool:
-        """Whether waiting may help: servers come back, and neither side says reliably why a connection was refused."""
+        """Whether waiting may help: servers return, and neither side says reliably why a connection was refused."""
         if self._is_sqlite:
             return _primary_code(error) == sqlite3.SQLITE_BUSY
         return isinstance(error, OperationalError) or error.connection_invalidated
@@ -232,11 +227,11 @@ class ReadModel:
     def _missing(self) -> ReadModelUnavailable:
         if self.file is not None and self.file.exists():
             return ReadModelUnavailable(
-                f"the read model in {self.shown_url} holds nothing: its file is empty, or its projector begins only now. "
+                f"the read model in {self.shown_url} holds nothing: its file is empty, or its projector has just begun. "
                 f"Run: hindcast rebuild {self.run}"
             )
         return ReadModelUnavailable(
-            f"run {self.run} has no read model yet in {self.shown_url}: its projector writes it while the run is going. "
+            f"run {self.run} has no read model yet in {self.shown_url}: its projector writes it while the run is active. "
             f"Run: hindcast rebuild {self.run}"
         )
 

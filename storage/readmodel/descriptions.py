@@ -1,4 +1,4 @@
-"""What each column of the read model holds: comments of the PostgreSQL schema and rows of the reference page.
+"""Descriptions of the read model's columns: comments of the PostgreSQL schema and rows of the reference page.
 
 A description names the unit, says what NULL means, and refers to a column of another table as `table.column`.
 """
@@ -184,7 +184,7 @@ OWN: Mapping[str, Mapping[str, str]] = {
     },
     "batch_episodes": {
         "place": "Place in the plan, from 0.",
-        "replaces": "Episode that a replayed success stands in for; NULL of others.",
+        "replaces": "Episode that a replayed success replaces; NULL of others.",
         "samples": "Number of its samples in this epoch.",
         "epoch": "How many times it was gone through before in this batch; NULL if it is only used up.",
         "kept": "Number of its steps that are trained on, of an episode of an earlier phase; NULL: all.",
@@ -271,7 +271,7 @@ OWN: Mapping[str, Mapping[str, str]] = {
     "cursor": {
         "name": "Always readmodel.",
         "run": "Name of the run.",
-        "schema_version": "Version of these tables; a read model of another version is folded again.",
+        "schema_version": "Version of the tables; a read model of another version is folded again.",
         "position": "Position up to which the log is folded.",
         "log_digest": "Rolling digest of every event folded so far.",
         "first_digest": "Digest of the log's first event.",
@@ -279,7 +279,7 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "last_digest": "Digest of the event at `last_position`.",
     },
 }
-"""Table -> column -> description, where it says more than `SHARED`."""
+"""Table -> column -> description, for columns that differ from `SHARED`."""
 
 
 def description(table: str, column: str) -> str:

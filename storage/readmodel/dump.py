@@ -1,7 +1,7 @@
 """The canonical dump: every row of every table in a fixed order and encoding, so that two read models can be compared.
 
-Rows that a later event closed are written as of a position as they stood then, so the dump as of N of a read model that
-is further on equals the dump of one that stops at N.
+Rows that a later event closed are written as they were at that position. So the dump as of N of a read model that is
+further on equals the dump of one that stops at N.
 """
 
 from collections.abc import Iterator

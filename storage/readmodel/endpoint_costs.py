@@ -1,4 +1,4 @@
-"""What models behind endpoints were asked, and what that cost: beside an episode's verdicts, and added up over a run."""
+"""Questions to models behind endpoints and their costs: per verdict of an episode, and summed over a run."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from hindcast.storage.readmodel.tables import consultations, verdicts
 
 
 def verdicts_with_cost(position: int, episode: str) -> Select[Any]:
-    """An episode's verdicts in order, each with what asking for it cost, as `VerdictRow` has it."""
+    """An episode's verdicts in order, each with the cost of its question, as `VerdictRow` has it."""
     asked = consultations.c
     return (
         select(
@@ -36,7 +36,7 @@ def consulted_models(connection: Connection, position: int) -> tuple[Consultatio
             func.count().label("questions"),
             func.count().filter(asked.requests == 0).label("remembered"),
             *(
-                # as a fraction: servers count as they like, and SQLite refuses a sum beyond 64 bits
+                # as floating point: servers may report any count, and SQLite refuses a sum beyond 64 bits
                 func.coalesce(func.sum(cast(column, Double)), 0.0).label(column.name)
                 for column in (asked.requests, asked.prompt_tokens, asked.answer_tokens, asked.cost_usd)
             ),

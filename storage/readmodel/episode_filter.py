@@ -1,4 +1,4 @@
-"""Which episodes are meant, all of them however many, and what judges said of each: for those who carry a run elsewhere."""
+"""Selects episodes and their verdicts, without a limit: for exports."""
 
 from collections.abc import Iterator
 
@@ -15,11 +15,11 @@ ROWS_AT_ONCE = 1000
 
 
 class EpisodeFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which episodes are wanted; None: whichever."""
+    """Conditions on episodes; None: any value."""
 
     state: str | None = None
     outcome: str | None = None
-    """By the training judge."""
+    """Outcome by the training judge."""
     environment: str | None = None
     family: str | None = None
     origin: str | None = None
@@ -29,14 +29,14 @@ class EpisodeFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def everything(self) -> bool:
-        """Whether none is left out."""
+        """Whether no condition is set."""
         return self == EpisodeFilter()
 
 
 def matching_episodes(
     connection: Connection, wanted: EpisodeFilter, *, as_of: int | None = None
 ) -> Iterator[EpisodeRow]:
-    """All of them in the order of their requests, read a thousand at a time."""
+    """All matching episodes in the order of their requests, read a thousand at a time."""
     position = position_of(connection, as_of)
     said = first_verdicts(position, training_judge(connection, as_of=position))
     asked = {
@@ -59,6 +59,6 @@ def matching_episodes(
 
 
 def verdicts_of(connection: Connection, episode: str, *, as_of: int | None = None) -> list[VerdictRow]:
-    """What every judge said about an episode, in order."""
+    """Every judge's verdicts on an episode, in order."""
     position = position_of(connection, as_of)
     return answers(connection, verdicts_with_cost(position, episode), VerdictRow)

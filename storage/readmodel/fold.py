@@ -1,8 +1,8 @@
 """Folds events into the tables. Invariant 1, log is the truth; the position moves in the same transaction as its effect.
 
-So a crash between two batches loses nothing and doubles nothing: either both the rows and the position are there, or
-neither. Events that do not follow the position are refused, never skipped: two projectors on one database, or a caller
-that passed a batch twice, show at once.
+So a crash between two batches loses nothing and repeats nothing: rows and position are committed together. Events that do
+not follow the position are refused, never skipped: two projectors on one database, or a batch passed twice, are detected
+at once.
 """
 
 from collections import defaultdict
@@ -25,11 +25,11 @@ CURSOR_NAME = "readmodel"
 
 
 class PositionRefused(HindcastError):
-    """An event does not follow the position that the read model stands at."""
+    """An event does not follow the read model's position."""
 
 
 class Cursor(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the read model is, and of which log."""
+    """Position of the read model, and the log it was folded from."""
 
     run: str
     schema_version: int = SCHEMA_VERSION
@@ -40,32 +40,31 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True):
     first_digest: str = ""
     """sha256 of the stored bytes of the log's first event."""
     last_position: int = 0
-    """Position of the last event folded; less than `position` when events of unknown types followed."""
+    """Position of the last event folded; less than `position` if events of unknown types followed."""
     last_digest: str = ""
     """sha256 of the stored bytes of the event at `last_position`."""
 
 
 def read_cursor(connection: Connection) -> Cursor | None:
-    """Where the read model stands; None when nothing was ever prepared."""
+    """The read model's cursor; None if it was never prepared."""
     row = connection.execute(select(cursor).where(cursor.c.name == CURSOR_NAME)).mappings().one_or_none()
     return None if row is None else Cursor(**{name: row[name] for name in Cursor.__struct_fields__})
 
 
 class Span(msgspec.Struct, frozen=True, kw_only=True):
-    """What a reader has read when it passed over events of types unknown to this version: (`after`, `reached`]."""
+    """The stretch (`after`, `reached`] that a reader has read, including skipped events of unknown types."""
 
     after: int
     reached: int
 
 
 def apply(connection: Connection, recordeds: Sequence[Recorded], *, span: Span | None = None) -> Cursor:
-    """Fold a batch of events within the caller's transaction; returns where the read model stands then.
+    """Fold a batch of events within the caller's transaction; returns the new cursor.
 
     Without a `span` the events must follow the position and each other without a gap.
 
     Raises:
         PositionRefused: they do not follow.
-
     """
     # takes the write lock before anything is read
     connection.execute(update(cursor).values(position=cursor.c.position))
@@ -85,7 +84,7 @@ def apply(connection: Connection, recordeds: Sequence[Recorded], *, span: Span |
 
 
 def _advance(standing: Cursor, recordeds: Sequence[Recorded], span: Span | None) -> Cursor:
-    """The cursor after the batch; refuses what does not follow."""
+    """The cursor after the batch. Raises PositionRefused."""
     if span is not None and span.after != standing.position:
         raise _refused(standing, span.after + 1)
     position = standing.position
@@ -112,7 +111,7 @@ def _advance(standing: Cursor, recordeds: Sequence[Recorded], span: Span | None)
 
 def _refused(standing: Cursor, position: int) -> PositionRefused:
     return PositionRefused(
-        f"the read model of run {standing.run} stands at position {standing.position} and was given position {position}: "
+        f"the read model of run {standing.run} is at position {standing.position} and was given position {position}: "
         "it takes each event once, in order. If two projectors write to this database, stop one; else start it again."
     )
 
@@ -127,7 +126,7 @@ class _Changes:
         self._keys: dict[str, set[Key]] = defaultdict(set)
 
     def add(self, recorded: Recorded) -> None:
-        """Take in what one event does."""
+        """Take in the operations of one event."""
         for operation in operations(recorded):
             table = operation.table
             if isinstance(operation, Insert):
@@ -158,7 +157,7 @@ class _Changes:
 
 
 def _complete(operation: Put | Ensure, revisions: Mapping[str, Revisions]) -> Put | Ensure:
-    """The operation with the values that it takes from another table, as they are before it."""
+    """The operation with the values that it copies from another table, as they were before it."""
     if not isinstance(operation, Ensure) or operation.taken is None:
         return operation
     taken = operation.taken

@@ -1,8 +1,8 @@
-"""Whether what was mastered is being forgotten: a family's best earlier success beside its present one.
+"""Detects forgetting: compares a family's best earlier success with its present one.
 
 A stretch is the fewest consecutive policy versions that began `WATCHED` judged episodes of the family, counted back from the
-newest; the best of the earlier stretches is what the newest is compared with. A family of fewer than two says nothing.
-The best of many is high by luck, too: read the interval of the difference with that in mind.
+newest. The newest stretch is compared with the best of the earlier ones; a family with fewer than two is left out.
+The best of many is also high by chance: read the interval of the difference with that in mind.
 """
 
 from collections import defaultdict
@@ -26,7 +26,7 @@ class FamilyPoint(NamedTuple):
 
 
 def retention(told: Iterable[Tally]) -> tuple[FamilyRetention, ...]:
-    """Of every family that says something, in the order of their names; from tallies by rising version."""
+    """Retention of every family with enough episodes, in the order of their names; from tallies by rising version."""
     points: dict[str, list[FamilyPoint]] = defaultdict(list)
     for one in told:
         judged = int(one.success + one.failure)
@@ -39,7 +39,7 @@ def retention(told: Iterable[Tally]) -> tuple[FamilyRetention, ...]:
 
 
 def retained(family: str, points: Sequence[FamilyPoint]) -> FamilyRetention | None:
-    """What the points of one family say, by rising version; None: there are too few episodes."""
+    """Retention of one family from its points by rising version; None: too few episodes."""
     found = stretches(points)
     if len(found) < 2:
         return None
@@ -52,7 +52,7 @@ def retained(family: str, points: Sequence[FamilyPoint]) -> FamilyRetention | No
 
 
 def stretches(points: Sequence[FamilyPoint]) -> list[Stretch]:
-    """The stretches of a family, the newest first; what is left at the beginning is too little for one."""
+    """The stretches of a family, newest first; a remainder at the beginning that is too short is left out."""
     found: list[Stretch] = []
     held: list[FamilyPoint] = []
     judged = 0

@@ -1,4 +1,4 @@
-"""Metrics of the policy's updates over a whole run, exact however long it is: lowest, highest and last of each stretch."""
+"""Metrics of the policy's updates over a whole run, exact at any length: lowest, highest and last value of each stretch."""
 
 from collections import defaultdict
 from typing import Any
@@ -11,13 +11,13 @@ from hindcast.storage.readmodel.results import MetricColumn
 from hindcast.storage.readmodel.tables import block_metrics, updates
 
 ONE_BY_ONE = 2400
-"""Updates up to which each is a column of its own; of more, those of a finished block stand together by up to 16."""
+"""Updates up to which each has its own column; beyond, those of a finished block are combined, up to 16 each."""
 
 
 def update_metrics(
     connection: Connection, *, as_of: int | None = None, names: tuple[str, ...] | None = None
 ) -> dict[str, list[MetricColumn]]:
-    """Metric by name, in the order of updates; of updates that were applied and had a number there. `names` None: all."""
+    """Columns by metric, in the order of updates; of applied updates with a numeric value. `names` None: all metrics."""
     position = position_of(connection, as_of)
     since = ended_by(position) if _count(connection, position) > ONE_BY_ONE else 0
     columns: dict[str, list[MetricColumn]] = defaultdict(list)

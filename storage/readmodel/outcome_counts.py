@@ -1,7 +1,7 @@
-"""How often episodes of each kind came to which outcome: what success curves and families are counted from.
+"""Counts of outcomes by kind of episode: the basis of success curves and families.
 
-Added up from blocks of the log (`storage.readmodel.block_sums`) and the verdicts since; of a few versions alone, from an index
-of verdicts. Whoever asks adds up what belongs together.
+Summed from blocks of the log (`storage.readmodel.block_sums`) and the verdicts since; for few versions, from an index of
+verdicts. The caller adds up the kinds it needs.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,17 +17,18 @@ from hindcast.storage.readmodel.results import VersionSuccess
 from hindcast.storage.readmodel.tables import block_tallies, judged
 
 SUMS = ("success", "failure", "undecided", "reward", "mixed")
+"""Names of the counted columns."""
 Sums = tuple[Any, ...]
-"""Numbers by these names."""
+"""Their values."""
 DEMONSTRATOR = -1
-"""Version of what no weights sampled."""
+"""Version of episodes that no weights sampled."""
 
 
 class Tally(NamedTuple):
-    """Episodes of one kind, by what a judge's first verdicts on them say."""
+    """Episodes of one kind by outcome of a judge's first verdicts."""
 
     version: int | None
-    """That began them."""
+    """Version that began them."""
     origin: str
     environment: str | None
     family: str | None
@@ -35,9 +36,9 @@ class Tally(NamedTuple):
     failure: int
     undecided: int
     reward: float
-    """Of the decided ones together."""
+    """Sum of the decided ones' rewards."""
     mixed: int
-    """In which a newer version took over on the way."""
+    """Episodes in which a newer version took over on the way."""
 
 
 def tallies(connection: Connection, position: int, judge: str) -> Sequence[Tally]:
@@ -58,7 +59,7 @@ def tallies(connection: Connection, position: int, judge: str) -> Sequence[Tally
 def tallies_of(
     connection: Connection, position: int, judge: str, *, origin: str, first: int, last: int
 ) -> Sequence[Tally]:
-    """The same of a few versions, `first` to `last`."""
+    """The same for versions `first` to `last`."""
     said = select(
         judged.c.judge,
         judged.c.origin,
@@ -78,7 +79,7 @@ def tallies_of(
 
 
 def _with(told: dict[Kind, Sums], said: Iterable[Any]) -> Sequence[Tally]:
-    """The sums with these verdicts, in order; what is not known comes first."""
+    """The sums including these verdicts, in order; unknown values come first."""
     for _judge, origin, low, environment, family, outcome, reward, high in said:
         decided = outcome != "undecided" and reward is not None
         ones = (int(outcome == one) for one in OUTCOMES)
@@ -98,7 +99,7 @@ def _add(told: dict[Any, Sums], kind: Any, sums: Sums) -> None:
 
 
 def outcomes_of(told: Iterable[Tally]) -> dict[str, int]:
-    """How often each outcome was said, of those that were."""
+    """Count of each outcome that occurs."""
     counts = dict.fromkeys(sorted(OUTCOMES), 0)
     for one in told:
         counts["success"] += one.success
@@ -112,7 +113,7 @@ Families = dict[str, tuple[int, int]]
 
 
 def families_of(rows: Iterable[Tally]) -> Families:
-    """Add up the judged episodes of each family."""
+    """Sum of the judged episodes of each family."""
     found: Families = {}
     for one in rows:
         if one.version is not None and one.version >= 0:
@@ -140,7 +141,7 @@ def added(several: Iterable[Families]) -> Families:
 
 
 def curve(rows: Iterable[Tally]) -> list[VersionSuccess]:
-    """One point per version and origin, of those that weights sampled, by rising version."""
+    """One point per version and origin, of episodes that weights sampled, by rising version."""
     listed = list(rows)
     points: dict[tuple[int, str], Sums] = {}
     for one in listed:

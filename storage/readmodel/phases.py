@@ -1,4 +1,4 @@
-"""What became of the curriculum's phases; see `queries` on how questions are asked."""
+"""Results of the curriculum's phases; see `queries` for the conventions of queries."""
 
 import json
 from collections import Counter, defaultdict
@@ -15,7 +15,7 @@ from hindcast.storage.readmodel.tables import episodes, judged, notices, tasks
 
 ONLINE = "online"
 TOLD = ("task", "phase", "state", "reason", "value", "change")
-"""Columns of a task that its phase is told from."""
+"""Columns of a task that a phase is summarized from."""
 
 
 def list_phases(connection: Connection, *, as_of: int | None = None) -> list[PhaseRow]:

@@ -1,4 +1,4 @@
-"""Places in a log (`events.log.places`) as the read model knows them: the same positions, without reading the log."""
+"""Resolves places in a log (`events.log.places`) from the read model: the same positions, without reading the log."""
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, func, select
 
@@ -11,12 +11,11 @@ POLICY = "policy"
 
 
 def position_of_place(connection: Connection, place: Place) -> int:
-    """Where a place is, as far as the read model knows the log.
+    """Position of a place, as far as the read model knows the log.
 
     Raises:
-        NoSuchPlace: it has no such event, or not yet; says which there are.
-        NotInReadModel: a position beyond it.
-
+        NoSuchPlace: no such event exists, or not yet; names those that exist.
+        NotInReadModel: a position beyond the read model.
     """
     if place.noun == "position":
         return position_of(connection, place.number)

@@ -1,9 +1,9 @@
-"""The projector: keeps the SQL read model up with the log. Invariant 1, log is the truth, and the position moves with it.
+"""The projector: keeps the SQL read model up to date with the log. Invariant 1, log is the truth.
 
-Consumes everything in the log from its own position on. Waits for the log (its adapter's bound) and for a database that
-does not answer or has no room (`storage.database_wait_s`), telling so once. Produces rows and, in the same transaction,
-the position: killed at any moment, it goes on where its last transaction ended, and so it does when its database was.
-Nothing of it is in anybody's way: a run does not notice whether it works.
+Consumes the whole log from its own position on. Waits for the log (its adapter's bound) and for a database that does not
+answer or has no room (`storage.database_wait_s`), with one warning. Produces rows and, in the same transaction, the position:
+after a crash of the projector or its database, it continues where the last transaction ended.
+Nothing waits for it: a run does not notice whether it works.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from hindcast.storage.readmodel.fold import Span, apply, read_cursor
 
 NAME = "projector"
 RETRY_S = 1.0
-"""Between two looks at a database that does not answer."""
+"""Seconds between attempts to reach a database that does not answer."""
 
 _log = structlog.get_logger(__name__)
 
@@ -35,16 +35,16 @@ class ReadModelEffect:
         self._model = model
         self._position = 0
         self._unsure = False
-        """Whether the last transaction may have been committed although the database never said so."""
+        """Whether the last transaction may have been committed without the database's confirmation."""
 
     async def position(self) -> int:
-        """How far the read model is."""
+        """Position of the read model."""
         standing = await asyncio.to_thread(cursor_of, self._model)
         self._position = standing.position if standing else 0
         return self._position
 
     async def bookmark(self) -> Bookmark | None:
-        """Which log it has read."""
+        """Identity of the log that it has read."""
         return bookmark_of(await asyncio.to_thread(cursor_of, self._model))
 
     async def apply(self, recordeds: Sequence[Recorded], position: int) -> None:
@@ -79,14 +79,13 @@ async def run_projector(
     until: int | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> int:
-    """Catch up in large transactions, then follow the log; for ever, or up to a position, which is returned.
+    """Catch up in large transactions, then follow the log; forever, or up to a position, which is returned.
 
     Raises:
         ForeignLog: the log is not the one that this read model was folded from, or lost events; or the database holds
             another run's read model.
-        ReadModelUnavailable: the database does not answer, and has not for `storage.database_wait_s`.
-        SettingsError: `storage.database` is no address.
-
+        ReadModelUnavailable: the database has not answered for `storage.database_wait_s`.
+        SettingsError: `storage.database` is no valid address.
     """
     clock = asyncio.get_running_loop().time
     away_since: float | None = None

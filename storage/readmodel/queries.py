@@ -1,7 +1,7 @@
-"""Questions to the read model. Every one takes `as_of`, a position in the log: the answer is the one of that moment.
+"""Queries of the read model. Each takes `as_of`, a position in the log: the answer is that of the time of this position.
 
-All of them only read. Where a judge matters it is the run's first one, the one that training uses; where a judge spoke
-twice about an episode its first verdict counts, since that is what was trained on.
+All are read-only. The judge is the run's first one, which training uses, unless named. If a judge gave several verdicts on
+an episode, the first counts, since training used it.
 """
 
 import json
@@ -84,7 +84,7 @@ def success_by_version(
     origin: str | None = "online",
     judge: str | None = None,
 ) -> list[VersionSuccess]:
-    """The success curve: one point per policy version and origin. `origin` None: all of them, each apart."""
+    """The success curve: one point per policy version and origin. `origin` None: all of them, separately."""
     position = position_of(connection, as_of)
     told = tallies(connection, position, judge or training_judge(connection, as_of=position))
     return curve(one for one in told if origin in (None, one.origin))
@@ -106,9 +106,9 @@ def list_episodes(
     before: int | None = None,
     limit: int = 50,
 ) -> list[EpisodeRow]:
-    """Episodes, the latest request first. `before`: only those requested before this position, to page on.
+    """Episodes, the latest request first. `before`: only those requested before this position, for the next page.
 
-    `last_version`: those of `version` and the ones after it, up to this one.
+    `last_version`: those of `version` and later ones, up to this one.
     """
     position = position_of(connection, as_of)
     said = first_verdicts(position, training_judge(connection, as_of=position))
@@ -119,7 +119,7 @@ def list_episodes(
         episodes.c.origin: origin,
         episodes.c.task: task,
         episodes.c.group_id: group,
-        # of an episode without a verdict, too, so that this is no way to find episodes: they come in the order asked for
+        # coalesce covers episodes without a verdict and keeps the database from searching by outcome: the order decides
         func.coalesce(said.c.outcome, ""): outcome,
     }
     statement = episode_rows(position, said).where(
@@ -137,11 +137,10 @@ def list_episodes(
 
 
 def show_episode(connection: Connection, episode: str, *, as_of: int | None = None) -> EpisodeDetail:
-    """One episode with its steps, verdicts and the batches it went into.
+    """One episode with its steps, its verdicts, and the batches that used it.
 
     Raises:
         NotInReadModel: no such episode at that position.
-
     """
     position = position_of(connection, as_of)
     said = first_verdicts(position, training_judge(connection, as_of=position))
@@ -204,7 +203,7 @@ def _disputes(connection: Connection, episode: str, position: int) -> tuple[Disp
 
 
 def _trained_in(connection: Connection, episode: str, position: int) -> tuple[TrainedIn, ...]:
-    """batch <- samples of the episode -> the updates computed from them."""
+    """Batches with samples of the episode, and the updates computed from them."""
     parts = select(batch_episodes).where(
         holding(batch_episodes, position), batch_episodes.c.episode == episode
     )
@@ -307,7 +306,7 @@ def list_policies(
     before: int | None = None,
     limit: int | None = None,
 ) -> list[PolicyRow]:
-    """Policy versions, the newest first. `before`: only those below this version, to page on; `limit` None: all."""
+    """Policy versions, newest first. `before`: only those below this version, for the next page; `limit` None: all."""
     position = position_of(connection, as_of)
     statement = (
         select(weights, weights.c.valid_from.label("published_position"))
@@ -341,11 +340,10 @@ def list_policies(
 
 
 def run_summary(connection: Connection, *, as_of: int | None = None) -> RunSummary:
-    """The whole run in numbers.
+    """Summary of the whole run.
 
     Raises:
         NotInReadModel: nothing is recorded at that position.
-
     """
     position = position_of(connection, as_of)
     row = connection.execute(of_this_run(select(runs), position)).mappings().one_or_none()
@@ -388,7 +386,7 @@ def run_summary(connection: Connection, *, as_of: int | None = None) -> RunSumma
 
 
 def recipe_changes(connection: Connection, *, as_of: int | None = None) -> tuple[RecipeChange, ...]:
-    """Of the recipe, in order."""
+    """Changes of the recipe, in order."""
     position = position_of(connection, as_of)
     told = select(notices.c.position, notices.c.text).where(
         holding(notices, position), notices.c.type == "recipe.changed"

@@ -1,4 +1,4 @@
-"""Parts that the questions are made of: what holds as of a position, verdicts that count, rows as answers."""
+"""Parts of queries: rows that hold as of a position, verdicts that count, rows as results."""
 
 import json
 from collections.abc import Mapping
@@ -31,15 +31,14 @@ Row = TypeVar("Row", bound=msgspec.Struct)
 
 
 class NotInReadModel(HindcastError):
-    """What was asked for by name is not there, or was not yet at that position."""
+    """The requested thing does not exist, or did not yet at that position."""
 
 
 def position_of(connection: Connection, as_of: int | None) -> int:
-    """The position to ask as of: where the read model stands, unless told otherwise.
+    """The position to query as of: `as_of`, by default that of the read model.
 
     Raises:
-        NotInReadModel: the read model has not come that far.
-
+        NotInReadModel: the read model has not reached that position.
     """
     standing = read_cursor(connection)
     reached = standing.position if standing else 0
@@ -60,30 +59,30 @@ def holding(table: Table, position: int) -> ColumnElement[bool]:
 
 
 def also_holding(table: Table, position: int) -> ColumnElement[bool]:
-    """`holding` of a versioned table, where another condition or the order leads to the rows.
+    """`holding` of a versioned table, if another condition or the order selects the rows.
 
-    `+ 0`: by an index on `valid_to` SQLite would go through everything that holds or ended later.
+    `+ 0`: with an index on `valid_to`, SQLite would scan every row that holds or ended later.
     """
     return and_(table.c.valid_from <= position, table.c.valid_to + 0 > position)
 
 
 def by_holding(column: ColumnElement[str]) -> ColumnElement[str]:
-    """A column to group by that an index of its own must not serve: it would fetch every row that there ever was."""
+    """A column to group by without its index, which would fetch every row that ever existed."""
     return cast(column, Text)
 
 
 def of_this_run(statement: Select[Any], position: int) -> Select[Any]:
-    """The row of `runs` that speaks as of a position: a fork's own, or before the fork its parent's."""
+    """The row of `runs` as of a position: a fork's own, or before the fork its parent's."""
     return statement.where(holding(runs, position)).order_by(runs.c.started_position.desc()).limit(1)
 
 
 def in_order(*columns: ColumnElement[Any]) -> list[ColumnElement[Any]]:
-    """To sort by: what is not known first, in every database."""
+    """Columns to sort by, NULLs first in every database."""
     return [column.nulls_first() for column in columns]
 
 
 def first_verdicts(position: int, judge: str) -> Subquery:
-    """One judge's first verdict per episode, as of a position; looked up for the episodes that are asked about alone."""
+    """One judge's first verdict per episode, as of a position; evaluated only for the queried episodes."""
     return (
         select(judged.c.episode, judged.c.outcome, judged.c.reward)
         .where(judged.c.valid_from <= position, judged.c.judge == judge)
@@ -92,7 +91,7 @@ def first_verdicts(position: int, judge: str) -> Subquery:
 
 
 def episode_rows(position: int, said: Subquery) -> Select[Any]:
-    """Every episode beside its verdict, if it has one."""
+    """Every episode with its verdict, if it has one."""
     columns = [episodes.c[name] for name in EpisodeRow.__struct_fields__ if name in episodes.c]
     return (
         select(*columns, said.c.outcome, said.c.reward)
@@ -111,7 +110,7 @@ def sampling_from(connection: Connection, position: int) -> dict[str, int]:
 
 
 def pauses_in_force(connection: Connection, position: int) -> dict[str, str]:
-    """Who halted the run and why; the same fold as the roles' (`actors.curriculum.pauses`)."""
+    """Author -> reason of each pause in force; the same fold as in `actors.curriculum.pauses`."""
     told = (
         select(notices.c.about, notices.c.detail)
         .where(
@@ -132,7 +131,7 @@ def pauses_in_force(connection: Connection, position: int) -> dict[str, str]:
 
 
 def count_disputed(connection: Connection, position: int) -> int:
-    """Episodes a verdict on which somebody disputes."""
+    """Number of episodes with a disputed verdict."""
     own = select(func.count(notices.c.about.distinct())).where(
         holding(notices, position), notices.c.type == DISPUTED
     )
@@ -148,14 +147,14 @@ def newest_ns(connection: Connection, table: Table, position: int) -> int | None
 
 
 def count_rows(connection: Connection, table: Table, position: int) -> int:
-    """How many rows hold."""
+    """Number of rows that hold."""
     return connection.scalar(select(func.count()).select_from(table).where(holding(table, position))) or 0
 
 
 def count_trained(connection: Connection, position: int) -> int:
-    """How many episodes were planned to be trained on; each once, and none that were only rehearsed."""
+    """Number of distinct episodes planned to be trained on, without those only rehearsed."""
     own = select(func.count(batch_episodes.c.episode.distinct())).where(
-        # `+ 0`: over the index of episodes, in whose order the same ones stand together
+        # `+ 0`: use the index of episodes, in whose order equal ones are adjacent
         batch_episodes.c.position + 0 <= position,
         batch_episodes.c.trained,
     )
@@ -169,7 +168,7 @@ def count_by(
     position: int,
     *where: ColumnElement[bool],
 ) -> dict[str, int]:
-    """How many rows hold, by the value of a column."""
+    """Number of rows that hold, by the value of a column."""
     statement = (
         select(column, func.count())
         .where(holding(table, position), *where)
@@ -194,10 +193,10 @@ def success_of(outcomes: Mapping[str, int]) -> Success:
 
 
 def only(row: RowMapping, kind: type[Row], *, without: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The columns of a row that an answer has fields for."""
+    """The columns of a row that a result has fields for."""
     return {name: row[name] for name in kind.__struct_fields__ if name in row and name not in without}
 
 
 def answers(connection: Connection, statement: Select[Any], kind: type[Row]) -> list[Row]:
-    """Rows as answers of one kind."""
+    """Rows as results of one kind."""
     return [kind(**only(row, kind)) for row in connection.execute(statement).mappings()]

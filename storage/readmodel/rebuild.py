@@ -1,7 +1,7 @@
-"""Folds the log again and compares: invariant 1, the log is the truth, shown byte for byte.
+"""Folds the log again and compares: shows byte for byte that the read model follows from the log (invariant 1).
 
-Consumes the log from its start up to where the live read model stands; produces a report. The live read model may go on
-meanwhile: it is then compared as of the position it had at the beginning. Invariant 9: nothing is published or changed.
+Consumes the log from its start to the position of the live read model; produces a report. The live read model may advance
+meanwhile: it is compared as of its position at the beginning. Invariant 9: nothing is published or changed.
 """
 
 import asyncio
@@ -29,13 +29,13 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     """Rows that differ, counted in the order of the dump."""
     live: str | None
-    """The first differing row as it stands; None: it is missing."""
+    """The first differing row; None: it is missing."""
     rebuilt: str | None
-    """The same place as folded again; None: the log knows no such row."""
+    """The same row as folded again; None: the log gives no such row."""
 
 
 class RebuildReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rebuild found."""
+    """Result of a rebuild."""
 
     run: str
     identical: bool
@@ -44,25 +44,24 @@ class RebuildReport(msgspec.Struct, frozen=True, kw_only=True):
     position: int
     """Position up to which both were compared."""
     filled: int
-    """Events folded into the live read model: because there was none yet, or to replace it."""
+    """Events folded into the live read model: because it was empty, or to replace it."""
     replaced: bool
     """Whether the live read model was folded again because it differed."""
     notice: str | None
     differing: tuple[Difference, ...]
-    """Tables that are not the same."""
+    """Tables that differ."""
 
 
 async def rebuild(log: EventLog, database_url: str, *, replace: bool = False) -> RebuildReport:
     """Fold the log from its start into a fresh database and compare it with the live one.
 
-    Where there is no live read model yet, or one of another schema version, it is made first. `replace`: where they
-    differ, the live one is damaged, or the log is not the one that was folded, empty the live one and fold it again.
+    If there is no live read model, or one of another schema version, it is made first. `replace`: if they differ, the live
+    one is damaged, or the log is not the one that was folded, empty the live one and fold it again.
 
     Raises:
         CorruptEvent, UnknownVersion, ForeignLog: the log cannot be folded; the message names the position.
         ReadModelUnavailable: a database does not answer.
-        ReadModelDamaged: the live one's file is damaged, and it is not to be replaced.
-
+        ReadModelDamaged: the live one's file is damaged, and `replace` is off.
     """
     try:
         return await _compare_with_fresh(log, database_url, replace=replace)
@@ -123,7 +122,7 @@ async def _compare_with_fresh(log: EventLog, database_url: str, *, replace: bool
 
 
 async def _fold_anew(log: EventLog, live: ReadModel, *, why: str) -> RebuildReport:
-    """For a log that is not the one that was folded, or lost its end: there is nothing to compare."""
+    """Fold from the start without a comparison: the log is not the one that was folded, or lost its end."""
     await asyncio.to_thread(live.reset)
     began = time.perf_counter()
     filled = await fill(log, live)
@@ -142,7 +141,7 @@ async def _fold_anew(log: EventLog, live: ReadModel, *, why: str) -> RebuildRepo
 
 
 def compare(live: ReadModel, rebuilt: ReadModel) -> list[Difference]:
-    """The tables of `live` that differ from those of `rebuilt`, as of where the latter stands."""
+    """The tables of `live` that differ from those of `rebuilt`, as of the position of `rebuilt`."""
     with live.reading() as one, rebuilt.reading() as other:
         live_cursor, rebuilt_cursor = read_cursor(one), read_cursor(other)
         assert live_cursor is not None

@@ -1,4 +1,4 @@
-"""What the read model answers. Numbers of episodes stand beside every rate, and no rate without its interval."""
+"""Results of the read model's queries. Every rate has its number of episodes and its interval."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from hindcast.core.rl.statistics import Interval
 
 
 class Success(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a judge said success; 95 % Wilson interval. Undecided verdicts are counted apart, never as failure."""
+    """How often a judge decided success; 95 % Wilson interval. Undecided verdicts are counted separately, never as failure."""
 
     judged: int
     """Successes and failures: n of the rate."""
@@ -26,27 +26,28 @@ class VersionSuccess(msgspec.Struct, frozen=True, kw_only=True):
     """Lowest version that sampled a token of the episode."""
     origin: str
     success: Success
-    """As played: the families in the shares that this version met."""
+    """As played: with the families in the shares that this version met."""
     weighted: Interval
     """Every family weighted by its share of the run's judged episodes of this origin; 95 % interval. A family that the version
-    did not play has the run's rate and the interval [0, 1]."""
+    did not play has the run's rate and the interval [0, 1].
+    """
     mean_reward: float | None
     mixed: int
     """Episodes in which a newer version took over on the way."""
 
 
 class MetricColumn(msgspec.Struct, frozen=True, kw_only=True):
-    """A metric over one update, or over several that follow each other."""
+    """A metric over one update, or over several consecutive ones."""
 
     first: int
-    """Update."""
+    """Number of the first update."""
     last: int
     updates: int
-    """With a number there."""
+    """Number of updates with a value."""
     low: float
     high: float
     value: float
-    """Of the last update."""
+    """Value of the last update."""
 
 
 class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +76,7 @@ class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One step of an episode; the token ids and log-probabilities stand in the log at `position`."""
+    """One step of an episode; the log has its token ids and log-probabilities at `position`."""
 
     position: int
     step: int
@@ -95,7 +96,7 @@ class StepRow(msgspec.Struct, frozen=True, kw_only=True):
     observation_blob: str | None
     prompt_truncated: bool | None
     scaffold_state: str | None
-    """Recognised by the scaffold; empty: none; None: no scaffold."""
+    """State that the scaffold recognized; empty: none; None: no scaffold."""
     scaffold_choices: int | None
     scaffold_remembered: int | None
     scaffold_chosen: str | None
@@ -111,13 +112,13 @@ class ScreenshotRow(msgspec.Struct, frozen=True, kw_only=True):
 
     position: int
     step: int | None
-    """None: of the page that the episode ended on."""
+    """None: the page that the episode ended on."""
     shows: str
     """The page `before` the step, or `after` it."""
     sha256: str | None
     size_bytes: int | None
     missing: str | None
-    """Why there is none."""
+    """Why there is no image."""
     width: int | None
     height: int | None
     scale: float | None
@@ -125,24 +126,24 @@ class ScreenshotRow(msgspec.Struct, frozen=True, kw_only=True):
     marks: str | None
     """Numbers and boxes of the elements that could be acted upon, as JSON, in CSS pixels."""
     released: int | None
-    """Position at which it was let go of."""
+    """Position of its release."""
 
 
 class VerdictRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What one judge said about an episode."""
+    """One judge's verdict on an episode."""
 
     position: int
     judge: str
     judge_version: str
     prompt_digest: str | None
-    """Of a judge that reads one."""
+    """Digest of the judge's prompt, if it has one."""
     outcome: str
     reward: float | None
     reason: str | None
     model_version: int | None
-    """Published version of the model that spoke, where the judge is one."""
+    """Published version of the run's model that judged; None of other judges."""
     probability: float | None
-    """What it gave to success."""
+    """Probability of success that this model gave."""
     asked_model: str | None
     """Model behind an endpoint that was asked."""
     prompt_tokens: int | None
@@ -151,32 +152,32 @@ class VerdictRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DisputeRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person said against a verdict."""
+    """A person's objection to a verdict."""
 
     position: int
     judge: str
-    """Whose verdict."""
+    """Judge of the disputed verdict."""
     judge_version: str
     outcome: str
-    """What it should have been."""
+    """What the verdict should have been."""
     author: str
     reason: str
 
 
 class TrainedIn(msgspec.Struct, frozen=True, kw_only=True):
-    """A batch that an episode went into, however often the batch went through it."""
+    """A batch with an episode, over all its epochs."""
 
     batch: int
     position: int
     trained: bool
     rehearsed: bool
-    """Only imitated, as a remembered success. Neither: used up without being trained on."""
+    """Only cloned, as a remembered success. If neither: used up without being trained on."""
     replaces: str | None
-    """As a replayed success: the member that it stood in for."""
+    """As a replayed success: the member that it replaced."""
     epochs: int
-    """How often its samples were gone through."""
+    """Number of passes over its samples."""
     samples: int | None
-    """Of one epoch."""
+    """Samples of one epoch."""
     reward: float | None
     advantage: float | None
     updates: tuple[int, ...]
@@ -194,11 +195,11 @@ class EpisodeDetail(msgspec.Struct, frozen=True, kw_only=True):
     detail: str | None
     steps: tuple[StepRow, ...]
     pages_released: int
-    """Steps whose snapshot of the page was let go of since."""
+    """Steps whose page snapshot was released."""
     screenshots: tuple[ScreenshotRow, ...]
     verdicts: tuple[VerdictRow, ...]
     disputes: tuple[DisputeRow, ...]
-    """Of its verdicts; training does not heed them."""
+    """Disputes of its verdicts; they do not affect training."""
     batches: tuple[TrainedIn, ...]
 
 
@@ -218,13 +219,13 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
     change: str | None
     """How it differs from the tasks it was made from."""
     checked: str | None
-    """What a model said when it was asked whether it can be done; None: none was asked."""
+    """A model's answer whether it can be done; None: none was asked."""
     episodes: int
     success: Success
 
 
 class PhaseRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One phase of the curriculum: what was proposed for it, what became of that, and how its tasks went."""
+    """One phase of the curriculum: its proposed tasks, their admission, and their success."""
 
     phase: int
     reference_version: int
@@ -233,9 +234,9 @@ class PhaseRow(msgspec.Struct, frozen=True, kw_only=True):
     proposed: int
     admitted: int
     rejected: dict[str, int]
-    """How many for each reason; what follows a colon in it is left out."""
+    """Number of rejected tasks by reason, up to its first colon."""
     changes: dict[str, int]
-    """How many candidates of each kind of change."""
+    """Number of candidates by kind of change."""
     valued: int
     """Candidates with a critic's value."""
     value_low: float | None
@@ -243,9 +244,9 @@ class PhaseRow(msgspec.Struct, frozen=True, kw_only=True):
     value_high: float | None
     """Lowest, middle and highest value of the candidates."""
     episodes: int
-    """Online ones that were requested in it."""
+    """Online episodes requested in it."""
     success: Success
-    """Of all online episodes, in whatever phase, of tasks that were admitted for this one."""
+    """Of all online episodes, in any phase, of tasks that were admitted for this one."""
     revisits: Success
     """Of its own episodes on tasks of earlier phases."""
 
@@ -261,18 +262,18 @@ class PolicyRow(msgspec.Struct, frozen=True, kw_only=True):
     adopted_by: tuple[str, ...]
     """Actors that sample from it now."""
     released: bool
-    """Whether its weights were let go of."""
+    """Whether its weights were released."""
     success: Success
     """Of online episodes."""
 
 
 class Throughput(msgspec.Struct, frozen=True, kw_only=True):
-    """What happened in the last stretch of time that the log knows of; clocks are the producers'."""
+    """Rates over the latest stretch of recorded time, by the producers' clocks."""
 
     window_s: float
-    """Length of the stretch; shorter than asked for when the run is younger."""
+    """Length of the stretch; shorter than requested if the run is younger."""
     episodes: int
-    """Ended in it."""
+    """Episodes that ended in it."""
     steps: int
     updates: int
     episodes_per_minute: float
@@ -299,45 +300,45 @@ class Stretch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FamilyRetention(msgspec.Struct, frozen=True, kw_only=True):
-    """What a family's tasks once came to, and come to now."""
+    """A family's best earlier success and its present one."""
 
     family: str
     best: Stretch
-    """Of all before the present one."""
+    """Best stretch before the present one."""
     present: Stretch
     change: tuple[float, float, float]
     """Present minus best, and its 95 % interval."""
 
 
 class RecipeChange(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings that hold from a position on."""
+    """A change of settings, in force from its position on."""
 
     position: int
     text: str
-    """Who changed what, and why."""
+    """Author, change and reason."""
 
 
 class ModelSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A model beside the policy, such as a critic."""
+    """An auxiliary model, such as the critic."""
 
     model: str
     updates: int
     skipped_updates: int
     version: int
-    """Newest published; 0: none."""
+    """Newest published version; 0: none."""
 
 
 class Consultations(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model behind an endpoint was asked for one purpose, added up."""
+    """Questions to one model behind an endpoint for one purpose, summed."""
 
     purpose: str
     """`verdict`, `relabel`, `task` (to invent some), `feasibility` (of an invented one)."""
     model: str
     questions: int
     remembered: int
-    """Questions to which the answer was known: they cost nothing."""
+    """Questions answered from memory, without cost."""
     requests: int
-    """Sent, tries included."""
+    """Requests sent, including retries."""
     prompt_tokens: int
     answer_tokens: int
     cost_usd: float
@@ -348,7 +349,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     run: str
     position: int
-    """As of which everything here holds."""
+    """Position as of which everything here holds."""
     state: str | None
     recipe: str | None
     run_seed: int | None
@@ -360,7 +361,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     goal: dict[str, Any]
     finished_reason: str | None
     pauses: dict[str, str]
-    """Who halted it and why."""
+    """Author -> reason of each pause in force."""
     phase: int | None
     started_ns: int | None
     tasks: int
@@ -369,19 +370,19 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     verdicts: dict[str, int]
     """Outcomes by the training judge."""
     disputed: int
-    """Episodes a verdict on which somebody disputes."""
+    """Number of episodes with a disputed verdict."""
     trained_episodes: int
-    """Trained on; each once, however many epochs or batches, and without rehearsals."""
+    """Distinct episodes trained on, in any number of epochs or batches, without rehearsals."""
     steps: int
     batches: int
     updates: int
     skipped_updates: int
     beside: tuple[ModelSummary, ...]
-    """The other models that were trained, by name; `updates` and `policy_version` are the policy's."""
+    """The auxiliary models by name; `updates` and `policy_version` are the policy's."""
     consulted: tuple[Consultations, ...]
     """Models behind endpoints, by purpose and name."""
     policy_version: int | None
-    """Newest published."""
+    """Newest published version."""
     sampling_from: dict[str, int]
     """Actor -> version it adopted last."""
     checkpoint_update: int | None
@@ -389,7 +390,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """By type."""
     success: tuple[VersionSuccess, ...]
     retention: tuple[FamilyRetention, ...]
-    """Of families with episodes enough to compare."""
+    """Of families with enough episodes to compare."""
     changes: tuple[RecipeChange, ...]
-    """Of the recipe while the run went on, in order."""
+    """Changes of the recipe during the run, in order."""
     throughput: Throughput

@@ -1,4 +1,4 @@
-"""Versions of the rows of one table: a change closes the row that held and opens another, from its position on."""
+"""Revisions of the rows of one table: a change closes the row that held and opens another from its position on."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -12,11 +12,11 @@ from hindcast.storage.readmodel.tables import OPEN
 Key = tuple[Any, ...]
 
 KEYS_PER_SELECT = 400
-"""Keys looked up at once: databases bound the number of parameters of a statement."""
+"""Keys looked up at once: databases limit the number of parameters of a statement."""
 
 
 class Revisions:
-    """Works out in memory what a batch of changes makes of the rows, then writes it in two statements."""
+    """Applies a batch of changes to rows in memory, then writes the result in two statements."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
@@ -36,20 +36,20 @@ class Revisions:
         for start in range(0, len(listed), KEYS_PER_SELECT):
             part = listed[start : start + KEYS_PER_SELECT]
             among = [key[0] for key in part] if single else part
-            # SQLite seeks no key by its columns together, only by the first
+            # SQLite cannot search a key by its columns together, only by the first
             seek = () if single else (first.in_({key[0] for key in part}),)
-            # `+ 0`: by an index on `valid_to` SQLite would go through every row that holds, more with every episode
+            # `+ 0`: with an index on `valid_to`, SQLite would scan every row that holds, more with every episode
             holds = self._table.c.valid_to + 0 == OPEN
             rows = connection.execute(select(self._table).where(wanted.in_(among), holds, *seek))
             for row in rows.mappings():
                 self._standing[tuple(row[name] for name in self._names)] = dict(row)
 
     def standing(self, key: Key) -> Values | None:
-        """The row that holds after what was taken in so far, of a key that was loaded."""
+        """The row of a loaded key that holds after the changes so far."""
         return self._opened.get(key) or self._standing.get(key)
 
     def take(self, position: int, operation: Put | Ensure) -> None:
-        """Take in one change; what would change nothing opens no row."""
+        """Take in one operation; one that changes nothing opens no row."""
         key, values = operation.key, operation.values
         row = self.standing(key)
         if row is None:

@@ -1,4 +1,4 @@
-"""What a fact does to the read model's rows, as plain values. Pure: nothing here knows a database."""
+"""Operations on the read model's rows, as plain values. Pure and independent of a database."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,34 +9,34 @@ Values = dict[str, Any]
 
 
 class Insert(msgspec.Struct, frozen=True, gc=False):
-    """Something happened: add a row to a recorded table. `position` is filled in."""
+    """Add a row to a recorded table. `position` is filled in."""
 
     table: str
     values: Values
 
 
 class InsertMany(msgspec.Struct, frozen=True, gc=False):
-    """Something happened that has many parts: add a row to a recorded table for each. `position` is filled in."""
+    """Add many rows to a recorded table. `position` is filled in."""
 
     table: str
     shared: Values
-    """What all rows have."""
+    """Values that all rows share."""
     columns: dict[str, Sequence[Any]]
-    """What each row has for itself; equally long."""
+    """Values of each row by column, all of the same length."""
 
 
 class Put(msgspec.Struct, frozen=True, gc=False):
-    """Something is different from here on: close the open row under `key`, open one with `values` changed."""
+    """Change a row from here on: close the open row under `key`, and open one with `values` changed."""
 
     table: str
     key: tuple[Any, ...]
     values: Values
     final: dict[str, tuple[str, ...]] = {}
-    """Values that stay, by column: a state that has been left for good is not entered again by a late fact."""
+    """Values that are never changed, by column: a late event does not undo a final state."""
 
 
 class CopiedValue(msgspec.Struct, frozen=True, gc=False):
-    """What another table's row says at that moment; nothing where there is no such row."""
+    """Columns to copy from another table's row at that moment; NULL if there is no such row."""
 
     table: str
     key: tuple[Any, ...]
@@ -44,13 +44,13 @@ class CopiedValue(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ensure(msgspec.Struct, frozen=True, gc=False):
-    """Something must be known: open a row under `key` unless there is one."""
+    """Open a row under `key` unless there is one."""
 
     table: str
     key: tuple[Any, ...]
     values: Values
     taken: CopiedValue | None = None
-    """Columns of the same names that are copied from elsewhere."""
+    """Columns of the same names that are copied from another table."""
 
 
 Operation = Insert | InsertMany | Put | Ensure

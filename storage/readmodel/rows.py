@@ -1,7 +1,7 @@
-"""Adding many rows of one table at once.
+"""Inserts many rows of one table at once.
 
-SQLite is given tuples and one fixed statement: what SQLAlchemy does per row costs more there than storing it. Other
-databases are given what SQLAlchemy makes of the same values. A column that a row does not name is NULL.
+For SQLite, one fixed statement with tuples: SQLAlchemy's work per row costs more than storing it. For other databases,
+SQLAlchemy's insert of the same values. A column that a row does not name is NULL.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,11 +15,11 @@ from hindcast.storage.readmodel.row_operations import Values
 from hindcast.storage.readmodel.tables import TABLES
 
 BLANK: dict[str, Values] = {name: dict.fromkeys(table.c.keys()) for name, table in TABLES.items()}
-"""A row of each table with nothing known: the rows of one statement must name the same columns."""
+"""A row of NULLs for each table: the rows of one statement must name the same columns."""
 
 
 def insert_rows(connection: Connection, table: Table, rows: Sequence[Values]) -> None:
-    """Add them, in their order."""
+    """Insert the rows in their order."""
     if connection.dialect.name == "sqlite":
         names, statement = _for_sqlite(table.name)
         connection.exec_driver_sql(statement, [tuple(map(row.get, names)) for row in rows])
@@ -29,14 +29,14 @@ def insert_rows(connection: Connection, table: Table, rows: Sequence[Values]) ->
 
 
 class RowBatch(NamedTuple):
-    """Rows that differ in some columns alone."""
+    """Rows that share the values of some columns."""
 
     shared: Values
     columns: dict[str, Sequence[Any]]
-    """Equally long."""
+    """Values of the other columns, all of the same length."""
 
     def rows(self, names: Sequence[str]) -> Iterator[tuple[Any, ...]]:
-        """The rows' values in the order of these columns."""
+        """The rows' values in the order of `names`."""
         own = self.columns
         return zip(
             *(own[name] if name in own else repeat(self.shared.get(name)) for name in names), strict=False
@@ -44,7 +44,7 @@ class RowBatch(NamedTuple):
 
 
 def insert_many(connection: Connection, table: Table, many: Sequence[RowBatch]) -> None:
-    """Add them, in their order."""
+    """Insert the rows in their order."""
     names: Sequence[str] = table.c.keys()
     rows = list(chain.from_iterable(one.rows(names) for one in many))
     if not rows:
@@ -57,7 +57,7 @@ def insert_many(connection: Connection, table: Table, many: Sequence[RowBatch]) 
 
 @cache
 def _for_sqlite(name: str) -> tuple[tuple[str, ...], str]:
-    """Columns in order, and the statement with a place for each."""
+    """Columns in order, and the statement with a placeholder for each."""
     names = tuple(TABLES[name].c.keys())
     columns = ", ".join(f'"{column}"' for column in names)
     places = ", ".join("?" * len(names))

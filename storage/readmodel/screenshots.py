@@ -1,4 +1,4 @@
-"""The images of an episode's window, as the read model knows them; the bytes lie with the blobs."""
+"""Screenshots of an episode in the read model; the images are blobs."""
 
 from sqlalchemy import Connection, func, select
 
@@ -8,7 +8,7 @@ from hindcast.storage.readmodel.tables import notices, screenshots
 
 
 def screenshots_of(connection: Connection, episode: str, position: int) -> tuple[ScreenshotRow, ...]:
-    """Those of an episode as of a position, in the order of its steps, the one it ended on last."""
+    """Screenshots of an episode as of a position, in the order of its steps, with that of its end last."""
     released = (
         select(func.min(notices.c.position))
         .where(

@@ -1,8 +1,8 @@
-"""The database address of an SQLite file. Apart from `readmodel.address`, since most processes never load SQLAlchemy."""
+"""The database address of an SQLite file. Separate from `readmodel.address`, since most processes never load SQLAlchemy."""
 
 from pathlib import Path
 
 
 def sqlite_address(file: Path) -> str:
-    """Address of a file whose path may hold `?`, which would begin a query, and `%`, which would begin an escape."""
+    """Address of a file, with `?` and `%` in its path escaped."""
     return f"sqlite:///{str(file.absolute()).replace('%', '%25').replace('?', '%3F')}"

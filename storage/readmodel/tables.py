@@ -15,19 +15,19 @@ from sqlalchemy import Text as AnyText
 from hindcast.storage.readmodel.descriptions import description
 
 SCHEMA_VERSION = 17
-"""A read model of another version is dropped and folded again: no migrations, the log has everything.
+"""Version of tables and mappers. A read model of another version is dropped and folded again; there are no migrations.
 
-To be raised with every change of a table or of a mapper: rows of one read model must all follow from the same rules.
+Increase it with every change of a table or a mapper: all rows of a read model must follow from the same rules.
 """
 
 OPEN = 2**63 - 1
 """`valid_to` of a row that still holds."""
 
 Text = AnyText().with_variant(AnyText(collation="C"), "postgresql")
-"""Text in the order of its bytes, as SQLite has it: whatever is sorted comes out the same in every database."""
+"""Text in the order of its bytes, as in SQLite, so that every database sorts the same."""
 
 NAMED = 3
-"""Columns that an index is called after: PostgreSQL bounds the length of a name."""
+"""Number of columns in an index's name: PostgreSQL limits the length of a name."""
 
 metadata = MetaData()
 

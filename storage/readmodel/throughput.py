@@ -1,4 +1,4 @@
-"""How fast a run goes, from what its newest stretch of time holds."""
+"""Rates of a run over its latest stretch of time."""
 
 from sqlalchemy import Connection, func, select
 
@@ -7,12 +7,12 @@ from hindcast.storage.readmodel.results import Throughput
 from hindcast.storage.readmodel.tables import episodes, runs, steps, updates, verdicts
 
 WINDOW_S = 300.0
-"""Stretch over which throughput is measured."""
+"""Seconds over which throughput is measured."""
 NANOSECONDS = 1_000_000_000
 
 
 def throughput(connection: Connection, *, as_of: int | None = None, window_s: float = WINDOW_S) -> Throughput:
-    """Rates over the last `window_s` before the newest thing recorded."""
+    """Rates over the last `window_s` before the newest recorded event."""
     position = position_of(connection, as_of)
     newest = [newest_ns(connection, table, position) for table in (steps, verdicts, updates)]
     until_ns = max((at for at in newest if at is not None), default=0)

@@ -1,4 +1,4 @@
-"""What a filter names that the run knows nothing of: an empty list would look as if nothing had happened."""
+"""Refuses filters with unknown names: an empty list would look as if nothing had happened."""
 
 from collections.abc import Iterable
 
@@ -20,13 +20,12 @@ def refuse_unknown(
     phase: int | None = None,
     as_of: int | None = None,
 ) -> None:
-    """Nothing, where each thing that is wanted is there as of that position, though no episode may be all of it.
+    """Check that each named thing exists as of that position, even if no episode matches all of them.
 
-    A run without a single task refuses no site or family: they are still to come.
+    A run without any task refuses no site or family: tasks may still arrive.
 
     Raises:
-        NotInReadModel: naming what is not there, and what is nearest to it or to be chosen from.
-
+        NotInReadModel: names what does not exist, with near matches or the choices.
     """
     position = position_of(connection, as_of)
     where = f"as of position {position}"
@@ -59,7 +58,7 @@ def _any(connection: Connection, *where: ColumnElement[bool]) -> bool:
 
 
 def _refuse(what: str, name: str, known: Iterable[str], where: str) -> None:
-    """Unless it is among what is known."""
+    """Raise NotInReadModel unless the name is known."""
     names = sorted(known)
     if name in names:
         return

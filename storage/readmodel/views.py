@@ -1,7 +1,7 @@
 """Views of what holds now: `NAME_current` for every versioned table, its open rows without `valid_to`.
 
-They are made and dropped together with the tables, so that a rebuild makes them again. The canonical dump leaves them out:
-they hold nothing that the tables do not hold. Hindcast itself never reads them; they are for SQL that people write.
+They are created and dropped together with the tables, also by a rebuild. The canonical dump omits them, since they hold
+nothing of their own. Hindcast never reads them; they are for SQL that people write.
 """
 
 from collections.abc import Iterator
@@ -24,19 +24,19 @@ def columns_of(view: str) -> dict[str, str]:
 
 
 def comment_of(view: str) -> str:
-    """What a view shows, in a sentence."""
+    """A sentence that describes a view."""
     return f"Rows of {VIEWS[view]} that hold now, at the position that the read model has reached."
 
 
 def create_views(connection: Connection, *, schema: str | None) -> None:
-    """Make every view; the tables must be there."""
+    """Create every view; the tables must exist."""
     for view in VIEWS:
         for statement in _definition(connection, view, schema):
             connection.exec_driver_sql(statement)
 
 
 def drop_views(connection: Connection, *, schema: str | None) -> None:
-    """Drop every view that is there: PostgreSQL keeps a table that a view shows."""
+    """Drop all views: PostgreSQL keeps a table that a view uses."""
     for view in VIEWS:
         connection.exec_driver_sql(f"DROP VIEW IF EXISTS {_place(connection, view, schema)}")
 
@@ -61,5 +61,5 @@ def _place(connection: Connection, name: str, schema: str | None) -> str:
 
 
 def _literal(text: str) -> str:
-    """The text as a constant of SQL."""
+    """The text as an SQL constant."""
     return "'" + text.replace("'", "''") + "'"

@@ -221,7 +221,7 @@ class TestDamage:
         events = list(altered.log.events)
         renumber(altered.log, [*events, events[-1]])
         report = await audited(altered)
-        assert the(report, "out of order, or stand here twice").position == len(events) + 1
+        assert the(report, "out of order or repeated").position == len(events) + 1
         assert the(report, "its id is that of another event").found == f"the event at position {len(events)}"
 
     async def test_a_log_whose_end_is_gone_is_whole_in_itself_but_not_to_who_had_read_it(
@@ -439,7 +439,7 @@ ADDITIONS: list[tuple[str, str, Callable[[MemoryLog], tuple[str, Fact]], str]] =
     ("a second start", "actor.1", lambda log: (ended(log), EpisodeStarted(
         episode=ended(log), actor="actor.1", instruction="", renderer="")), "was started before"),
     ("a start in another's name", "actor.1", lambda log: (abandoned(log), EpisodeStarted(
-        episode=abandoned(log), actor="actor.2", instruction="", renderer="")), "another actor says so"),
+        episode=abandoned(log), actor="actor.2", instruction="", renderer="")), "it names another actor than its producer"),
     ("an end of what nobody asked for", "curriculum.1", lambda _log: ("ep_x", EpisodeCancelled(
         episode="ep_x", task_id="t", reason="", detail="")), "was never requested"),
     ("a second verdict of one judge", "judge.1", lambda log: (ended(log), judged(
@@ -448,7 +448,7 @@ ADDITIONS: list[tuple[str, str, Callable[[MemoryLog], tuple[str, Fact]], str]] =
         abandoned(log), task_of(log, abandoned(log)))), "which did not end"),
     ("a dispute over no verdict", "control.1", lambda log: (ended(log), VerdictDisputed(
         episode=ended(log), judge=JudgeIdentity(name="other", version="1"), author="me", reason="", outcome="success")),
-     "that nobody gave"),
+     "which was never given"),
     ("an admission of what nobody proposed", "curriculum.1", lambda _log: (
         "task_x", TaskAdmitted(task_id="task_x", phase=0)), "was never proposed"),
     ("an adoption before publication", "actor.1", lambda _log: (
@@ -458,7 +458,7 @@ ADDITIONS: list[tuple[str, str, Callable[[MemoryLog], tuple[str, Fact]], str]] =
     ("an update by an actor", "actor.1", lambda _log: ("b", UpdateSkipped(
         update=6, model="policy", batch=2, minibatch=1, reason="", state="0" * 64)), "only a learner records this"),
     ("weights in the midst of a batch", "learner.1", lambda _log: ("v", WeightsPublished(
-        version=3, model="policy", weights=BLOB, update=5)), "in the midst of a batch"),
+        version=3, model="policy", weights=BLOB, update=5)), "published within a batch"),
     ("a checkpoint of another update", "learner.1", lambda _log: ("b", CheckpointSaved(
         update=4, batch=2, version=2, state="0" * 64, blob=BLOB)), "the checkpoint's update"),
     ("a sweep of what was trained on", "learner.1", lambda log: ("samples", SamplesSwept(
@@ -469,7 +469,7 @@ ADDITIONS: list[tuple[str, str, Callable[[MemoryLog], tuple[str, Fact]], str]] =
     ("a dead letter of no event", "judge.1", lambda _log: ("judge", EventDeadLettered(
         consumer="judge", position=10**6, tries=1, error="")), "an event that is not there"),
     ("a command nobody gave", "curriculum.1", lambda _log: ("run", ControlApplied(
-        command="drain", role="curriculum")), "nobody asked for it"),
+        command="drain", role="curriculum")), "applied without a request"),
     ("a segment of positions to come", "archiver.1", lambda _log: ("segment", SegmentArchived(
         first=1, last=10**6, sha256="0" * 64, location="x")), "positions that it cannot hold"),
     ("scores of what is no step", "learner.1", lambda _log: ("1", ReplayScored(

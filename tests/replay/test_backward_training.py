@@ -237,7 +237,7 @@ async def test_what_was_written_by_nobody_is_a_defect(tmp_path: Path) -> None:
     forge(made.log, position, alter)
     found = [defect.what for defect in (await audited(made)).defects]
     assert any("written stands beside who wrote it" in what for what in found)
-    assert any("nobody was asked" in what for what in found)
+    assert any("no model was asked" in what for what in found)
 
 
 async def test_without_a_lesson_or_a_verdict_nothing_is_awaited_for_ever(tmp_path: Path) -> None:

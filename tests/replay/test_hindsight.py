@@ -175,4 +175,4 @@ async def test_a_goal_that_nobody_found_is_not_trained_on_unnoticed(trained: Ben
         ],
     )
     report = await audited(trained._replace(log=log))
-    assert any("which nobody found" in defect.what for defect in report.defects)
+    assert any("which no relabeler found" in defect.what for defect in report.defects)

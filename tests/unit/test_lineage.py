@@ -579,7 +579,7 @@ def test_a_unique_beginning_of_an_id_is_enough_with_or_without_its_prefix(
         ("episode", "ep_", r"begins the id of more than one episode: ep_\w+, .* …\. Type more"),
         ("episode", "nobody", r"no episode 'nobody' as of position \d+\. Run: hindcast episode list"),
         ("task", "nobody", r"no task 'nobody'"),
-        ("step", "1", r"no step stands at position 1 .* hindcast log show 1"),
+        ("step", "1", r"no step is at position 1 .* hindcast log show 1"),
         ("update", "999", r"no update 999 of policy .*; the last is \d+"),
         ("update", "critic/1", r"no update 1 of critic .*; there is none yet"),
         ("batch", "999", r"no batch 999 .*; the last is \d+"),

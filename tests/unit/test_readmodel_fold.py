@@ -122,7 +122,7 @@ async def test_an_event_at_or_below_the_position_is_refused_and_changes_nothing(
     with model.reading() as connection:
         before = whole(connection)
     for again in (recordeds[9:12], recordeds[:3]):
-        with pytest.raises(PositionRefused, match="stands at position 10"), model.writing() as connection:
+        with pytest.raises(PositionRefused, match="is at position 10"), model.writing() as connection:
             apply(connection, again)
     with model.reading() as connection:
         assert whole(connection) == before

@@ -175,7 +175,7 @@ async def test_a_server_that_goes_away_and_comes_back_is_waited_for(
     assert content(server_address) == content(sqlite)
     waits = [line for line in said if line["event"] == "waiting for the database"]
     assert len(waits) == 2, "told once each time, not at every try"
-    assert all("Does the server run there" in line["error"] for line in waits)
+    assert all("Check that the server runs there" in line["error"] for line in waits)
     assert [line["event"] for line in said].count("the database answers again") == 2
 
 

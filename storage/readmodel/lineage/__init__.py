@@ -1,9 +1,8 @@
 """Lineage: what a step, episode, task, batch, update or policy version came from, and what came from it.
 
-A graph over the read model's tables. `naming` finds what is meant by an id, `sources` has the edges backward, `effects`
-those forward, `describing` says what is known of each thing, `reach` counts what lies beyond the edges, `walking`
-puts a tree of it together. Contents stay where they are: token ids in the log at a step's position, pages and weights in
-the blobs of their digest.
+A graph over the read model's tables. `names` resolves ids, `sources` has the edges backward, `effects` those forward,
+`nodes` describes each thing, `reach` counts what lies beyond the edges, `traversal` builds the tree. Contents are
+referenced: token ids by a step's position in the log, pages and weights by the digests of their blobs.
 """
 
 from hindcast.storage.readmodel.lineage.results import Branch, Lineage, Node, Origins, Reach

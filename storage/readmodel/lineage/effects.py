@@ -1,4 +1,4 @@
-"""Edges forward: what came of a thing.
+"""Forward edges: what came from a thing.
 
 task -> tasks derived from it
      -> episodes -> verdicts
@@ -32,17 +32,17 @@ from hindcast.storage.readmodel.tables import (
 )
 
 REMARKS = ("episode.relabeled", "verdict.disputed", "injection.seen")
-"""Notices that are about an episode."""
+"""Types of notices about an episode."""
 
 
 def effects(asked: LineageQuery, ref: Ref, *, above: Ref | None) -> list[Edge]:
-    """What came of a thing. `above`: the node that the tree reached it from; None: it is what was asked about."""
+    """Forward edges of a thing. `above`: the node that the tree reached it from; None: the queried thing itself."""
     finder = EFFECTS.get(ref.kind)
     return finder(asked, ref, above) if finder else []
 
 
 def _of_step(asked: LineageQuery, ref: Ref, _above: Ref | None) -> list[Edge]:
-    """The updates that trained on it; batches that plan to and have not yet."""
+    """Updates that trained on it, and batches that plan to."""
     planned = (
         select(
             batch_samples.c.batch,
@@ -120,7 +120,7 @@ def _of_task(asked: LineageQuery, ref: Ref, _above: Ref | None) -> list[Edge]:
 
 
 def _of_batch(asked: LineageQuery, ref: Ref, _above: Ref | None) -> list[Edge]:
-    """Its updates, or of those the ones that trained on one episode with the sum of what they did with its samples."""
+    """Its updates; or, for one episode's share, the updates that trained on it, with sums over its samples."""
     (batch,) = ref.key
     if ref.share_of is None:
         computed = select(updates.c.position).where(asked.holds(updates), updates.c.batch == batch)
@@ -164,7 +164,7 @@ def _of_update(asked: LineageQuery, ref: Ref, _above: Ref | None) -> list[Edge]:
 
 
 def first_version_with(asked: LineageQuery, model: str, update: int) -> int | None:
-    """The first version of a model with an update in it; None where it is not published yet."""
+    """The first version of a model that includes an update; None if it is not published yet."""
     return asked.number(
         select(func.min(weights.c.version)).where(
             asked.holds(weights), weights.c.model == model, weights.c.at_update >= update
@@ -188,7 +188,7 @@ def _of_policy(asked: LineageQuery, ref: Ref, _above: Ref | None) -> list[Edge]:
 
 
 def sampled_with(asked: LineageQuery, version: int) -> Select[Any]:
-    """Episodes of which a version sampled at least one token, with the position of the first such step."""
+    """Episodes with a token from a version, each with the position of the first such step."""
     whole = select(steps.c.episode, steps.c.position).where(
         asked.holds(steps), steps.c.version_high == version, steps.c.version_low == version
     )
@@ -207,4 +207,4 @@ EFFECTS: dict[str, Callable[[LineageQuery, Ref, Ref | None], list[Edge]]] = {
     "update": _of_update,
     "policy": _of_policy,
 }
-"""Kind -> its edges; of what is not named nothing came that the log knows."""
+"""Forward edges by kind; kinds not listed have none."""

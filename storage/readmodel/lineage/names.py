@@ -1,6 +1,6 @@
-"""From what a person types to the thing that is meant: ids as they stand elsewhere, unique beginnings of them, positions.
+"""Resolves what a user types: ids as shown elsewhere, unique prefixes of them, positions.
 
-Every failure says what there is instead.
+Every error names what exists instead.
 """
 
 from collections.abc import Callable
@@ -15,16 +15,15 @@ from hindcast.storage.readmodel.tables import batches, episodes, steps, tasks, u
 
 LATEST = "latest"
 NAMED = 5
-"""Most ids that an error names."""
+"""Maximum number of ids that an error names."""
 
 
 def find(asked: LineageQuery, kind: str, typed: str) -> Ref:
     """The thing of this kind that is meant.
 
     Raises:
-        NotInReadModel: there is none as of the position, or more than one is meant.
-        SettingsError: nothing of this kind is named so.
-
+        NotInReadModel: none exists as of the position, or several match.
+        SettingsError: the text is not a name of this kind.
     """
     return FINDERS[kind](asked, typed.strip())
 
@@ -38,7 +37,7 @@ def _task(asked: LineageQuery, typed: str) -> Ref:
 
 
 def _beginning(asked: LineageQuery, table: Table, column: Column[str], typed: str, prefix: str) -> str:
-    """The one id that begins so, with or without its prefix."""
+    """The single id with this prefix, typed with or without `ep_` or `task_`."""
     kind = column.name
     for beginning in (typed, f"{prefix}{typed}"):
         meant = select(column).where(
@@ -63,7 +62,7 @@ def _step(asked: LineageQuery, typed: str) -> Ref:
         found = asked.rows(select(steps.c.position).where(asked.holds(steps), steps.c.position == position))
         if not found:
             raise NotInReadModel(
-                f"no step stands at position {typed} as of position {asked.position}. Run: hindcast log show {typed}"
+                f"no step is at position {typed} as of position {asked.position}. Run: hindcast log show {typed}"
             )
         return Ref("step", (position,))
     episode_typed, slash, index = typed.rpartition("/")
@@ -90,7 +89,7 @@ def _update(asked: LineageQuery, typed: str) -> Ref:
         .where(*mine, updates.c.update_number == number)
         .order_by(updates.c.outcome, updates.c.position.desc())
     )
-    if found:  # `applied` sorts first: the number of a skipped one may have come again
+    if found:  # `applied` sorts first: the number of a skipped update is used again
         return Ref("update", (found[0]["position"],))
     last = asked.connection.scalar(select(func.max(updates.c.update_number)).where(*mine))
     raise NotInReadModel(
@@ -148,4 +147,4 @@ FINDERS: dict[str, Callable[[LineageQuery, str], Ref]] = {
     "task": _task,
     "policy": _policy,
 }
-"""Kind -> how one is found."""
+"""Resolvers by kind."""

@@ -1,4 +1,4 @@
-"""What is known of a thing, as a node: where it stands in the log and its facts. Looked up for many of a kind at once."""
+"""Describes things as nodes: position in the log and facts. Looks up many of one kind at once."""
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,7 +28,7 @@ Described = Mapping[Ref, Node]
 
 
 def describe(asked: LineageQuery, refs: Iterable[Ref]) -> dict[Ref, Node]:
-    """A node for each of them, without branches. What was only named, and is not known itself, has no position."""
+    """A node for each, without branches. A thing that is only named, but not recorded itself, has no position."""
     by_kind: dict[str, dict[Ref, None]] = {}
     for ref in refs:
         by_kind.setdefault(ref.kind, {})[ref.whole] = None
@@ -42,12 +42,12 @@ def describe(asked: LineageQuery, refs: Iterable[Ref]) -> dict[Ref, Node]:
 
 
 def name_of(*key: Any) -> str:
-    """An id as commands take it; the policy is the model that needs no name."""
+    """An id as commands accept it; the policy's name is left out."""
     return "/".join(str(part) for part in key if part != POLICY)
 
 
 def _facts(row: RowMapping, *names: str) -> dict[str, Any]:
-    """Columns of a row that hold something."""
+    """Columns of a row that are not empty."""
     return {name: row[name] for name in names if row[name] is not None and row[name] != ""}
 
 
@@ -76,7 +76,7 @@ def _steps(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
 
 
 def _pages(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
-    """Of each the digest, the blob if its content was kept, whether that was let go of, and its screenshot."""
+    """Digest of each page, its blob if the content was kept, whether that was released, and its screenshot."""
     shown = and_(screenshots.c.position == steps.c.position, screenshots.c.shows == "before")
     rows = asked.rows(
         select(steps, screenshots.c.sha256.label("screenshot"))
@@ -100,7 +100,7 @@ def _pages(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
 
 
 def _released(asked: LineageQuery, digests: Sequence[str | None]) -> dict[str, int]:
-    """Blobs that were let go of, and the position of that."""
+    """Released blobs with the position of the release."""
     told = select(notices.c.about, func.min(notices.c.position)).where(
         asked.holds(notices), notices.c.type == "blob.released", notices.c.about.in_(digests)
     )
@@ -108,7 +108,7 @@ def _released(asked: LineageQuery, digests: Sequence[str | None]) -> dict[str, i
 
 
 def _let_go(released: Mapping[str, int], digest: str | None) -> dict[str, int]:
-    """The fact that a blob is no longer kept, if it is not."""
+    """The release of a blob as a fact, if there is one."""
     return {"released": released[digest]} if digest is not None and digest in released else {}
 
 
@@ -214,7 +214,7 @@ def _policies(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
 
 
 def _settings(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
-    """As they were at a position."""
+    """Settings as of a position."""
     return {ref: _settings_at(asked, ref) for ref in refs}
 
 
@@ -290,4 +290,4 @@ DESCRIBERS: dict[str, Callable[[LineageQuery, Sequence[Ref]], Described]] = {
     "checkpoint": _checkpoints,
     "notice": _notices,
 }
-"""Kind -> what is known of some of them."""
+"""Describers by kind."""

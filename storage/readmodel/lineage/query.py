@@ -1,4 +1,4 @@
-"""One question as its parts share it: the connection, the position, how much to show; and a thing as a key."""
+"""A lineage query as its parts share it (connection, position, limits), and references to things."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -12,10 +12,10 @@ from hindcast.storage.readmodel.query_parts import OUTCOMES, first_verdicts, hol
 POLICY = "policy"
 """The model that samples; others are named `MODEL/NUMBER`."""
 DEMONSTRATOR = -1
-"""Version of tokens that nothing was sampled for."""
+"""Version of tokens that no policy sampled."""
 UNJUDGED = "unjudged"
 KEYS_PER_SELECT = 400
-"""Keys looked up at once: databases bound the number of parameters of a statement."""
+"""Keys looked up at once: databases limit the number of parameters of a statement."""
 
 
 class Ref(msgspec.Struct, frozen=True):
@@ -23,13 +23,13 @@ class Ref(msgspec.Struct, frozen=True):
 
     kind: Kind
     key: tuple[Any, ...]
-    """What its rows are found by: a position, an id, or model and number."""
+    """Key of its rows: a position, an id, or model and number."""
     share_of: "Ref | None" = None
-    """Only its part in this is meant: of an episode the samples of one update, of a batch those of one episode."""
+    """Restricts it to its part in another thing: an episode's samples in one update, a batch's of one episode."""
 
     @property
     def whole(self) -> "Ref":
-        """The thing itself."""
+        """The thing without the restriction."""
         return Ref(self.kind, self.key)
 
 
@@ -51,7 +51,7 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LineageQuery:
-    """A question under way."""
+    """A running query."""
 
     def __init__(self, connection: Connection, *, position: int, judge: str, limit: int | None) -> None:
         """`limit`: most entries of one branch; None: all. `judge`: the one whose verdicts are trained on."""
@@ -65,16 +65,16 @@ class LineageQuery:
         return holding(table, self.position)
 
     def rows(self, statement: Select[*tuple[Any, ...]]) -> Sequence[RowMapping]:
-        """All rows."""
+        """All rows of a statement."""
         return self.connection.execute(statement).mappings().all()
 
     def number(self, statement: Select[Any]) -> int | None:
-        """The one number that a statement gives; None where it gives none."""
+        """The single number of a statement; None if there is none."""
         found: int | None = self.connection.scalar(statement)
         return found
 
     def first_rows(self, statement: Select[Any]) -> Sequence[RowMapping]:
-        """As many rows as a branch may show."""
+        """Rows up to the limit of a branch."""
         return self.rows(statement.limit(self.limit))
 
     def said(self) -> Subquery:
@@ -82,7 +82,7 @@ class LineageQuery:
         return first_verdicts(self.position, self.judge)
 
     def outcomes(self, among: Select[Any]) -> dict[str, int]:
-        """The episodes that a statement selects, by outcome."""
+        """Numbers of the episodes that a statement selects, by outcome."""
         said = self.said()
         listed = among.subquery()
         outcome = func.coalesce(said.c.outcome, UNJUDGED)
@@ -95,11 +95,11 @@ class LineageQuery:
         return {one: counted[one] for one in (*OUTCOMES, UNJUDGED) if one in counted}
 
     def show(self, found: Iterable[LineageEntry]) -> list[LineageEntry]:
-        """As many of them as a branch may show."""
+        """Entries up to the limit of a branch."""
         return list(found)[: self.limit]
 
     def edge(self, relation: str, found: Sequence[LineageEntry]) -> list[Edge]:
-        """A branch of entries that are all known; none where there are no entries."""
+        """A branch of known entries; no branch if there are none."""
         if not found:
             return []
         shown = self.show(found)
@@ -108,9 +108,9 @@ class LineageQuery:
     def episodes_edge(
         self, relation: str, statement: Select[Any], *, share: Sequence[str] = (), hidden: bool = False
     ) -> list[Edge]:
-        """A branch of episodes, one per row of a statement in its order. `share`: columns that say their part in it.
+        """A branch of episodes, one per row of a statement, in its order.
 
-        `hidden`: counted only.
+        `share`: columns that describe their part in it. `hidden`: count only.
         """
         among = statement.order_by(None).with_only_columns(statement.selected_columns.episode)
         counts = self.outcomes(among)
@@ -123,5 +123,5 @@ class LineageQuery:
 
 
 def in_parts(keys: Sequence[Any]) -> Iterable[Sequence[Any]]:
-    """Keys in lists that a statement may hold."""
+    """Split keys into lists that fit into a statement."""
     return (keys[start : start + KEYS_PER_SELECT] for start in range(0, len(keys), KEYS_PER_SELECT))

@@ -1,7 +1,7 @@
-"""What lies beyond the edges of a tree, counted: all training behind a thing, and everything that has come from it.
+"""Counts what lies beyond a tree's edges: all training behind a thing, and everything that came from it.
 
-Weights are one chain: a version holds every update before it. So what came of an update is every later version and every
-episode that they sampled a token of, and what a version came from is every update up to its own.
+Weights are one chain: a version includes every earlier update. So an update leads to every later version and every episode
+with a token from them, and a version comes from every update up to its own.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from hindcast.storage.readmodel.tables import (
 
 
 def origins(asked: LineageQuery, ref: Ref) -> Origins | None:
-    """All training behind a thing; None where no weights are, or no policy's."""
+    """All training behind a thing; None if no policy weights are behind it."""
     update = _update_behind(asked, ref)
     if update is None:
         return None
@@ -60,11 +60,11 @@ def origins(asked: LineageQuery, ref: Ref) -> Origins | None:
 
 
 def _update_behind(asked: LineageQuery, ref: Ref) -> int | None:
-    """The last update in the weights that had a part in a thing; 0 for the base policy."""
+    """The last update in the weights that contributed to a thing; 0 for the base policy."""
     version: int | None = None
     if ref.kind == "update":
         (row,) = asked.rows(select(updates).where(updates.c.position == ref.key[0]))
-        made = row["outcome"] == "applied"  # the number of a skipped one is the next one's, too
+        made = row["outcome"] == "applied"  # the next update has the number of a skipped one
         return row["update_number"] - (not made) if row["model"] == POLICY else None
     if ref.kind == "policy":
         version = ref.key[1] if ref.key[0] == POLICY else None
@@ -89,11 +89,11 @@ def _update_behind(asked: LineageQuery, ref: Ref) -> int | None:
 def _learned(
     asked: LineageQuery, applied: Sequence[ColumnElement[bool]], *, last: int
 ) -> ColumnElement[bool]:
-    """Rows of `planned_first` of the episodes that the applied updates went through.
+    """Rows of `planned_first` of the episodes that the applied updates trained on.
 
-    Of whole batches the plan says so at once. Of the `last` one, which may be under way, and of those with a mini-batch
-    that was skipped, only the samples of what was applied count. An episode first planned in one of these counts, too,
-    where a later whole batch went through it.
+    For complete batches the plan is enough. For the `last` one, which may be incomplete, and for those with a skipped
+    mini-batch, only the samples of applied updates count. An episode first planned in such a batch also counts if a later
+    complete batch trained on it.
     """
     skipped = (asked.holds(updates), updates.c.model == POLICY, updates.c.outcome == "skipped")
     broken = select(updates.c.batch).where(*skipped)
@@ -125,7 +125,7 @@ def _learned(
             batch_samples.c.episode.in_(doubtful),
         )
     )
-    # `+ 0`: over the index of tasks, in whose order the same ones stand together
+    # `+ 0`: use the index of tasks, in whose order equal ones are adjacent
     batch = planned_first.c.batch + 0
     whole = and_(batch < last, batch.not_in(broken))
     unsure = or_(batch == last, batch.in_(broken))
@@ -136,7 +136,7 @@ def _learned(
 
 
 def reach(asked: LineageQuery, ref: Ref) -> Reach | None:
-    """Everything that has come from a thing by way of training; None where nothing was trained on it."""
+    """Everything that came from a thing through training; None if nothing was trained on it."""
     first_update = _first_update(asked, ref)
     if ref.kind == "policy":
         first_policy = ref.key[1] if ref.key[0] == POLICY else None
@@ -160,9 +160,9 @@ def reach(asked: LineageQuery, ref: Ref) -> Reach | None:
 
 
 def _sampled_since(asked: LineageQuery, version: int) -> dict[str, int]:
-    """Episodes of which a version, or a later one, sampled at least one token, by outcome.
+    """Episodes with a token from a version or a later one, by outcome.
 
-    What ended says the newest version that sampled it, and a judge speaks of nothing else. Of the others the steps say it.
+    For ended episodes, the only judged ones, the row has the newest version; for the others the steps have it.
     """
     said = (
         select(judged.c.outcome, func.count())
@@ -215,7 +215,7 @@ def _first_update(asked: LineageQuery, ref: Ref) -> int | None:
         .distinct()
         .order_by(batch_episodes.c.batch)
     )
-    for row in asked.rows(planned):  # in the order of training, so nearly always the first one tells
+    for row in asked.rows(planned):  # in the order of training, so nearly always the first one decides
         mine = used.where(batch_samples.c.batch == row["batch"], batch_samples.c.episode.in_(own))
         found = asked.number(mine)
         if found is not None:

@@ -1,4 +1,4 @@
-"""What a question about lineage answers: trees whose branches count all of their entries and show the first of them."""
+"""Results of lineage queries: trees whose branches count all of their entries and show the first ones."""
 
 from typing import Any, Literal
 
@@ -22,16 +22,16 @@ Kind = Literal[
 
 
 class Branch(msgspec.Struct, kw_only=True):
-    """Everything that stands in one relation to the node above."""
+    """Everything in one relation to the node above."""
 
     relation: str
     """Read from the node above: `sampled by`, `trained on`, `judged by` …"""
     kind: Kind
-    """Of all its entries."""
+    """Kind of all its entries."""
     total: int
-    """How many there are; `nodes` may show fewer."""
+    """Number of entries; `nodes` may show fewer."""
     counts: dict[str, int] = msgspec.field(default_factory=dict)
-    """All of them by outcome, where they have one: success, failure, undecided, and unjudged without a verdict."""
+    """All entries by outcome, if they have one: success, failure, undecided, and unjudged without a verdict."""
     nodes: list["Node"] = msgspec.field(default_factory=list)
 
 
@@ -40,42 +40,42 @@ class Node(msgspec.Struct, kw_only=True):
 
     kind: Kind
     id: str
-    """As commands take it: an episode's id, `EPISODE/INDEX`, a number; `MODEL/NUMBER` of models other than the policy."""
+    """As commands accept it: an episode's id, `EPISODE/INDEX`, a number; `MODEL/NUMBER` of models other than the policy."""
     position: int | None = None
-    """Where the log says so. None: it was only named so far, or is no event."""
+    """Position in the log. None: it was only named so far, or is no event."""
     facts: dict[str, Any] = msgspec.field(default_factory=dict)
-    """What is known of it."""
+    """Facts about it."""
     share: dict[str, Any] = msgspec.field(default_factory=dict)
     """Its part in the node above: tokens, weight, ratio, mask, advantage …"""
     branches: list[Branch] = msgspec.field(default_factory=list)
     expanded: bool = False
-    """Whether `branches` say what there is; False at the depth asked for, and where the tree has it elsewhere."""
+    """Whether `branches` is filled; False at the requested depth, and if the tree expands it elsewhere."""
 
 
 class Origins(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the weights behind the node were trained on, down to the base policy."""
 
     policy: int
-    """The newest version that had a part in it; of an update the one before it."""
+    """The newest version that contributed to it; of an update, the version before it."""
     updates: int
-    """Optimiser steps that made that version; of an update those up to itself."""
+    """Optimizer steps that made that version; of an update, those up to itself."""
     batches: int
     episodes: int
-    """Trained on or rehearsed in those batches; each once."""
+    """Distinct episodes trained on or rehearsed in those batches."""
     tasks: int
-    """Attempted in those episodes; each once."""
+    """Distinct tasks of those episodes."""
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True):
-    """What has come from the node by way of training."""
+    """What came from the node through training."""
 
     first_update: int | None
-    """The first update computed from it; None of a policy version, which is one's own beginning."""
+    """The first update computed from it; None for a policy version."""
     first_policy: int | None
-    """The first version with that in it; every later version descends from this one. None: not published yet."""
+    """The first version that includes that update; every later version descends from it. None: not published yet."""
     newest_policy: int | None
     episodes: int
-    """Episodes of which at least one token was sampled from those versions."""
+    """Episodes with at least one token sampled from those versions."""
     outcomes: dict[str, int]
     """Those episodes by the training judge's verdict."""
 
@@ -85,13 +85,13 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True):
 
     run: str
     position: int
-    """As of which everything here holds."""
+    """Position as of which everything here holds."""
     kind: Kind
     id: str
     backward: Node | None
-    """None where it was not asked for."""
+    """None if it was not requested."""
     origins: Origins | None
-    """None where no weights are behind it, or backward was not asked for."""
+    """None if no weights are behind it, or backward was not requested."""
     forward: Node | None
     reach: Reach | None
-    """None where nothing was trained on it, or forward was not asked for."""
+    """None if nothing was trained on it, or forward was not requested."""

@@ -1,4 +1,4 @@
-"""Edges backward: what a thing came from.
+"""Backward edges: what a thing came from.
 
 update -> batch -> settings, the policy version it began with
        -> episodes, as far as it trained on them -> steps -> page, the policy versions that sampled the tokens
@@ -38,13 +38,13 @@ from hindcast.storage.readmodel.tables import (
 )
 
 TRAINED_ON: dict[str, Kind] = {ORM: "verdict", RELABELER: "notice"}
-"""Model -> the fact that says what it read, where that is no step."""
+"""By model: kind of the event that holds its prompt, if that is no step."""
 SHARE = ("advantage", "weight", "ratio", "mask")
-"""What an update says of each sample."""
+"""Columns of an update for each sample."""
 
 
 def sources(asked: LineageQuery, ref: Ref, *, above: Ref | None) -> list[Edge]:
-    """What a thing came from. `above`: the node that the tree reached it from; None: it is what was asked about."""
+    """Backward edges of a thing. `above`: the node that the tree reached it from; None: the queried thing itself."""
     finder = SOURCES.get(ref.kind)
     return finder(asked, ref, above) if finder else []
 
@@ -64,7 +64,7 @@ def _of_step(asked: LineageQuery, ref: Ref, above: Ref | None) -> list[Edge]:
 def _samplers(
     asked: LineageQuery, position: int, low: int | None, high: int | None, tokens: int
 ) -> Sequence[LineageEntry]:
-    """Which versions sampled how many tokens of a step, in the order of their first."""
+    """Versions that sampled tokens of a step, with their numbers of tokens, in the order of their first token."""
     if low is None:
         return []
     if low == high:
@@ -89,13 +89,13 @@ def _of_episode(asked: LineageQuery, ref: Ref, above: Ref | None) -> list[Edge]:
     tasks_of = select(episodes.c.task).where(asked.holds(episodes), episodes.c.episode == episode)
     task = asked.connection.scalar(tasks_of)
     edges = asked.edge("attempt at", [LineageEntry(Ref("task", (task,)))]) if task else []
-    if above is not None:  # of an episode that was asked about, verdicts are what came after
+    if above is not None:  # verdicts on the queried episode itself are forward edges
         edges += verdicts_edge(asked, episode)
     return edges + _steps_edge(asked, ref)
 
 
 def verdicts_edge(asked: LineageQuery, episode: str) -> list[Edge]:
-    """What judges said about an episode."""
+    """Verdicts on an episode."""
     told = select(verdicts.c.position).where(asked.holds(verdicts), verdicts.c.episode == episode)
     found = [
         LineageEntry(Ref("verdict", (row["position"],)))
@@ -105,7 +105,7 @@ def verdicts_edge(asked: LineageQuery, episode: str) -> list[Edge]:
 
 
 def _steps_edge(asked: LineageQuery, ref: Ref) -> list[Edge]:
-    """All steps of an episode, or those that an update trained on with what it did with each."""
+    """All steps of an episode; or, for one update's share, those it trained on, with its numbers for each."""
     (episode,) = ref.key
     if ref.share_of is None:
         taken = select(steps.c.position).where(asked.holds(steps), steps.c.episode == episode)
@@ -150,10 +150,10 @@ def _of_batch(asked: LineageQuery, ref: Ref, above: Ref | None) -> list[Edge]:
     ):
         version = row[column]
         repeated = column == "proximal_version" and version == row["version"]
-        elsewhere = column == "version" and row["model"] != POLICY  # the policy stood still meanwhile
+        elsewhere = column == "version" and row["model"] != POLICY  # the policy did not change meanwhile
         if version is not None and not repeated and not elsewhere:
             edges += asked.edge(relation, [LineageEntry(Ref("policy", (model, version)))])
-    hidden = above is not None and above.kind == "update"  # which lists its own share of them
+    hidden = above is not None and above.kind == "update"  # the update lists its own share of them
     mine = select(
         batch_episodes.c.episode,
         *(
@@ -203,19 +203,19 @@ def _of_update(asked: LineageQuery, ref: Ref, _above: Ref | None) -> list[Edge]:
 
 
 def summed_shares() -> list[ColumnElement[Any]]:
-    """What an update did with several samples together: their weights summed, the rest as means."""
+    """Numbers of an update over several samples: the sum of their weights, the means of the rest."""
     means = (func.avg(update_samples.c[name]).label(name) for name in ("advantage", "ratio", "mask"))
     return [func.count().label("samples"), func.sum(update_samples.c.weight).label("weight"), *means]
 
 
 def shared_by(edge: Edge, ref: Ref) -> Edge:
-    """The branch, with of each entry only its part in `ref` meant."""
+    """The branch with each entry restricted to its part in `ref`."""
     mine = [structs.replace(found, ref=structs.replace(found.ref, share_of=ref)) for found in edge.found]
     return structs.replace(edge, found=mine)
 
 
 def _of_policy(asked: LineageQuery, ref: Ref, _above: Ref | None) -> list[Edge]:
-    """The updates since the version before it; the settings where it is the policy that the run began with."""
+    """The updates since the previous version; for the version that the run began with, the settings."""
     model, version = ref.key
     of_model = (asked.holds(weights), weights.c.model == model)
     own = asked.rows(
@@ -247,7 +247,7 @@ SAME_SAMPLE = and_(
     update_samples.c.minibatch == batch_samples.c.minibatch,
     update_samples.c.place == batch_samples.c.place,
 )
-"""What an update did with a sample, beside the sample."""
+"""Joins an update's numbers for a sample to the planned sample."""
 
 SOURCES: dict[str, Callable[[LineageQuery, Ref, Ref | None], list[Edge]]] = {
     "step": _of_step,
@@ -257,4 +257,4 @@ SOURCES: dict[str, Callable[[LineageQuery, Ref, Ref | None], list[Edge]]] = {
     "update": _of_update,
     "policy": _of_policy,
 }
-"""Kind -> its edges; what is not named comes from nothing that the log knows."""
+"""Backward edges by kind; kinds not listed have none."""

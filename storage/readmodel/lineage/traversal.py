@@ -1,4 +1,4 @@
-"""From one thing along the edges, level by level, so that what is met twice is expanded where it stands nearest."""
+"""Walks the lineage graph from one thing, level by level, so that a thing met twice is expanded where it is nearest."""
 
 from collections.abc import Callable
 
@@ -32,14 +32,13 @@ def lineage(
     depth: int = DEPTH,
     limit: int | None = LIMIT,
 ) -> Lineage:
-    """What a thing came from and what came of it.
+    """What a thing came from and what came from it.
 
-    `kind`: step, episode, batch, update, task or policy; `name`: its id or a unique beginning of it, `EPISODE/INDEX` or
+    `kind`: step, episode, batch, update, task or policy; `name`: its id or a unique prefix of it, `EPISODE/INDEX` or
     a position of a step, a number. `depth`: levels below it; `limit`: most entries of one branch, None for all.
 
     Raises:
         NotInReadModel: no such thing at that position.
-
     """
     position = position_of(connection, as_of)
     judge = training_judge(connection, as_of=position)
@@ -61,7 +60,7 @@ def lineage(
 
 
 def _walk(asked: LineageQuery, start: Ref, edges: Edges, depth: int) -> Node:
-    """The tree below a thing. Each thing is expanded once, and so is each share of it: versions lead on without an end."""
+    """The tree below a thing. Each thing, and each share of it, is expanded once: versions would continue without end."""
     root = describe(asked, [start])[start]
     level: list[tuple[Ref, Ref | None, Node]] = [(start, None, root)]
     expanded: set[Ref] = set()
@@ -88,5 +87,5 @@ def _walk(asked: LineageQuery, start: Ref, edges: Edges, depth: int) -> Node:
 
 
 def _copy(node: Node) -> Node:
-    """A node of its own: the same thing may stand in several places, with another share in each."""
+    """A separate node: the same thing may be in several places, with another share in each."""
     return Node(kind=node.kind, id=node.id, position=node.position, facts=node.facts)

@@ -1,7 +1,7 @@
-"""From a fact to the rows it changes: a pure function of one event, one mapper per type in the catalogue.
+"""Maps an event to the rows it changes: a pure function of one event, one mapper per type in the catalogue.
 
-Whatever has no table of its own becomes a notice, so no fact is lost to people who look only here. A type that this
-version does not know changes nothing.
+An event without a table of its own becomes a notice, so that every event is visible in the read model. Unknown types change
+nothing.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,6 +19,6 @@ MAPPERS: dict[type, Mapper] = {**ACTING, **TRAINING, **RUNNING}
 
 
 def operations(recorded: Recorded) -> Iterable[Operation]:
-    """What the event does to the read model; deterministic, no clock, no I/O."""
+    """The event's operations on the read model; deterministic, no clock, no I/O."""
     mapper = MAPPERS.get(type(recorded.fact))
     return mapper(recorded, recorded.fact) if mapper else ()

@@ -1,4 +1,4 @@
-"""Questions to models behind endpoints, which several kinds of facts rest on."""
+"""Rows for questions to models behind endpoints, which several kinds of facts are based on."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -14,7 +14,7 @@ Purpose = Literal["verdict", "relabel", "task", "feasibility"]
 def consultation(
     recorded: Recorded, purpose: Purpose, about: str, consulted: Consulted | None
 ) -> Iterable[Insert]:
-    """The row of what was asked for a fact; none where nobody was."""
+    """The row of a fact's question; none if no model was asked."""
     if consulted is None:
         return
     yield Insert(

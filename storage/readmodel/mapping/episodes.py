@@ -1,4 +1,4 @@
-"""Tasks, episodes, steps and verdicts."""
+"""Mappers of tasks, episodes, steps and verdicts."""
 
 from collections.abc import Callable, Iterable
 from itertools import groupby
@@ -27,7 +27,7 @@ from hindcast.storage.readmodel.mapping.endpoint_costs import consultation
 from hindcast.storage.readmodel.row_operations import CopiedValue, Ensure, Insert, Operation, Put, Values
 
 TERMINAL = ("ended", "abandoned", "cancelled")
-"""States of an episode that no later fact changes: an actor may take a request that is cancelled at that moment."""
+"""Final states of an episode: an actor may start a request that is cancelled at the same moment."""
 JUDGED_ABOUT = (
     "origin",
     "environment",
@@ -38,7 +38,7 @@ JUDGED_ABOUT = (
     "version_low",
     "version_high",
 )
-"""What is kept of an episode beside the first verdict on it."""
+"""Columns of the episode that are copied next to the first verdict on it."""
 ID_BYTES = 4
 """Token ids and versions are packed as int32."""
 

@@ -1,4 +1,4 @@
-"""Facts that are told rather than tabulated."""
+"""Mappers of events that become notices, one line of text each."""
 
 from collections.abc import Callable, Iterable
 
@@ -26,7 +26,7 @@ from hindcast.storage.readmodel.row_operations import Insert, Operation
 
 
 def notice(recorded: Recorded, about: str, text: str) -> Insert:
-    """One line in words about an entity, with the fact as detail."""
+    """A notice about an entity, with the fact as detail."""
     envelope = recorded.envelope
     return Insert(
         "notices",
@@ -147,4 +147,4 @@ TOLD: dict[type, Callable[..., Iterable[Operation]]] = {
     VerdictDisputed: _told(_disputed),
     ReplayScored: _told(_replay_scored),
 }
-"""Facts that become a notice; of an endpoint's relabel also what it cost."""
+"""Mappers of events that become a notice; a relabel by an endpoint also has its cost."""

@@ -1,4 +1,4 @@
-"""The run as a whole, and what is told about the system."""
+"""Mappers of events about the run as a whole, together with the notices."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -23,7 +23,7 @@ def _put_run(recorded: Recorded, **values: object) -> Put:
 
 
 def _beginning(recorded: Recorded, fact: RunStarted) -> Values:
-    """The columns that say how a run began, or how its fork did."""
+    """The columns that describe how a run or a fork began."""
     return {
         "state": "started",
         "recipe": fact.recipe,

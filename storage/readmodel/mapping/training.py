@@ -1,4 +1,4 @@
-"""Batches, updates, weights and checkpoints: the chain from a step to the weights it made."""
+"""Mappers of batches, updates, weights and checkpoints: the chain from a step to the weights it made."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -28,7 +28,7 @@ from hindcast.storage.readmodel.row_operations import (
 )
 
 POLICY = "policy"
-"""The model whose plans say what episodes it learns from; others read verdicts or goals."""
+"""The model whose plans name the episodes it learns from; others read verdicts or goals."""
 
 
 def _batch_planned(recorded: Recorded, fact: BatchPlanned) -> Iterable[Operation]:
