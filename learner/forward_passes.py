@@ -13,7 +13,7 @@ from hindcast.learner.screenshots import ScreenshotStore
 
 
 class ForwardPass(NamedTuple):
-    """Samples scored together."""
+    """Samples that are scored in one forward pass."""
 
     indices: list[int]
     """Indices of its samples in the sequence given."""

@@ -66,7 +66,7 @@ class LearnerLogFollower:
             )
 
     async def more(self, *, than: int) -> None:
-        """Wait until the fold is beyond a position."""
+        """Wait until the fold is beyond position `than`."""
         async with self._grown:
             await self._grown.wait_for(lambda: self.state.position > than)
 

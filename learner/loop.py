@@ -118,7 +118,7 @@ def _first(failed: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 class Learner:
-    """A running learner."""
+    """A running learner: takes the steps that are due and appends their events."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class Learner:
         return self.following.state
 
     def report(self) -> LearnerReport:
-        """Progress so far."""
+        """Updates, version and batches so far."""
         state = self._state
         return LearnerReport(
             updates=state.updates, version=state.version, batches=state.batches, recomputed=self._recomputed

@@ -28,7 +28,7 @@ _updates = metrics.get_meter(SCOPE).create_counter(
 
 
 class TrainingSpans:
-    """Spans of one learner."""
+    """Records the spans of one learner."""
 
     def __init__(self, log: EventLog) -> None:
         self._log = log

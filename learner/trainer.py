@@ -21,7 +21,7 @@ class Trainer(Protocol):
     """The models under training. Deterministic: equal plans on equal samples give equal events. Every call may block."""
 
     def begin(self, plan: BatchPlanned, batch: Batch) -> None:
-        """Start a batch."""
+        """Start a batch with its plan and samples."""
         ...
 
     def step(self, index: int) -> UpdateApplied | UpdateSkipped:

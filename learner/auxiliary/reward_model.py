@@ -33,7 +33,7 @@ from hindcast.learner.update import MinibatchReport, step_along
 
 
 class LabelledEpisode(NamedTuple):
-    """One labelled example."""
+    """One labelled example: a prompt, and whether the episode succeeded."""
 
     sample: Sample
     success: bool

@@ -25,7 +25,7 @@ class ReplayedEpisode(NamedTuple):
 
 
 def in_phases(state: BufferState) -> bool:
-    """Whether the policy learns in phases now: not during the cloning that a run may begin with."""
+    """Whether the policy learns in phases now; False during the cloning that a run may begin with."""
     learner = state.settings.learner
     return traits_of(learner.algorithm).learns_in_phases and state.updates >= learner.cloning_updates
 
@@ -64,7 +64,7 @@ def store_demonstration(state: BufferState, episode: Episode) -> None:
 
 
 def store_earlier(state: BufferState, episode: Episode) -> None:
-    """Keep an episode for replay in later phases: the first success of each task, or the first failure too."""
+    """Keep an episode for replay in later phases: each task's first success and, if `phase_replay` is "all", first failure."""
     learner = state.settings.learner
     if learner.phase_replay == "off" or not (episode.succeeded or learner.phase_replay == "all"):
         return

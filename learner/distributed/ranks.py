@@ -30,7 +30,7 @@ class Ranks(Protocol):
     """The processes that compute an update together."""
 
     def own(self, passes: Sequence[T]) -> list[tuple[T, bool]]:
-        """This process's passes, the same number in each, with a flag: a repeated pass does not count."""
+        """This process's passes; every process has equally many. The flag is False for a repeated pass, which does not count."""
         ...
 
     def add_up(self, values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -19,7 +19,7 @@ PLAN_STAGES: tuple[What, ...] = ("order", "advantages", "plan", "chain")
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """One difference."""
+    """One difference between a recorded event and its recomputation."""
 
     what: What
     expected: str

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class StretchReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of a stretch."""
+    """Result of recomputing one stretch of a log."""
 
     stretch: LogStretch
     updates: int

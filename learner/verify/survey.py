@@ -47,7 +47,7 @@ class Survey:
     """Saved checkpoints by position."""
 
     def take(self, position: int, fact: Fact) -> None:
-        """Take in one event."""
+        """Take in one event of the learner."""
         match fact:
             case BatchPlanned():
                 self.claims.take(fact)
@@ -81,7 +81,7 @@ async def survey(log: EventLog, *, until: int) -> Survey:
     if first > 1:
         raise ForeignLog(
             f"the log of run {log.run} begins at position {first} here: its earlier events were moved to an archive. "
-            "Recomputation needs them: name the archive's folder instead of the run."
+            "Recomputation needs them. Name the archive's folder instead of the run."
         )
     found = Survey()
     async with aclosing(skim(log, family="learner", until=until)) as recordeds:

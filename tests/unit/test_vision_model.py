@@ -223,7 +223,7 @@ def test_an_album_says_which_picture_is_missing_damaged_or_another(
     file = blobs.path(ref)
     file.chmod(0o600)
     file.write_bytes(image("blue"))
-    with pytest.raises(BlobCorrupt, match="a step is trained on with"):
+    with pytest.raises(BlobCorrupt, match="training on a step needs"):
         album.seen([shown])
     file.unlink()
     with pytest.raises(BlobMissing, match="nothing else is lost"):
