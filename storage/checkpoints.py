@@ -85,7 +85,7 @@ class Saved(NamedTuple):
 
 
 class BlobSink(Protocol):
-    """Accepts blobs."""
+    """The part of a blob store that saving a checkpoint needs."""
 
     def put(self, content: bytes) -> BlobRef:
         """See `BlobStore.put`."""
@@ -108,7 +108,7 @@ class DigestOnlySink:
         return BlobRef(digest_hex(content), len(content))
 
     def has(self, ref: BlobRef) -> bool:
-        """Always False."""
+        """Always False: nothing is stored."""
         return False
 
 

@@ -27,7 +27,7 @@ class BlobNeeds:
         self.released: dict[str, BlobRef] = {}
 
     def take(self, position: int, envelope: Envelope) -> None:
-        """Take in the next event."""
+        """Take in the blobs that the next event names or releases."""
         for blob, page in blobs_in(envelope):
             if envelope.type == RELEASING:
                 self.wanted.pop(blob.sha256, None)

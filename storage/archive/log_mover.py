@@ -56,7 +56,7 @@ class OpenEpisodes:
         self._requested: dict[str, int] = {}
 
     def take(self, position: int, envelope: Envelope) -> None:
-        """Take in the next event."""
+        """Take in the next event: a request opens an episode, a final event closes it."""
         if envelope.type == REQUESTED:
             self._requested.setdefault(_decoder.decode(envelope.payload).episode, position)
         elif envelope.type in TERMINAL:

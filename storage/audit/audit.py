@@ -49,7 +49,7 @@ class OpenWork(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of an audit."""
+    """Result of an audit: defects, counts of what was checked, and digests to compare later."""
 
     run: str
     events: int

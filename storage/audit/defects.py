@@ -57,7 +57,7 @@ class Findings:
         until: int | None = None,
         suspects: tuple[int, ...] = (),
     ) -> None:
-        """Add one defect."""
+        """Add one defect; beyond `KEPT`, only count it."""
         last = position if until is None else until
         self.count += 1
         self.latest = max(self.latest, last)

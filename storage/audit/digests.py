@@ -76,7 +76,7 @@ class Digests:
         return back if 0 <= back < len(self._values) else None
 
     def compare(self, noted: bytes, at: int, *, position: int, said_by: str, event: str = "") -> None:
-        """Compare a digest of the log up to position `at`, as recorded at `position`."""
+        """Compare the digest of the log up to position `at` that `said_by` recorded at `position`."""
         if at < self._first and (self._first > 1 or noted == START):
             return
         back = self._back(at)

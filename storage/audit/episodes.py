@@ -60,7 +60,7 @@ class Episode:
 
 
 class Episodes(Check):
-    """Follows every episode."""
+    """Follows every episode through its events, and checks each event against its predecessors."""
 
     name = "episode"
 
@@ -182,7 +182,7 @@ class Episodes(Check):
         self.require(standing <= room, event, "pictures take more tokens than the prompt has")
 
     def _check_screenshot(self, event: Event, screenshot: dict[str, Any] | None) -> None:
-        """Check that it has an image with a size, or a reason why not."""
+        """Check that a screenshot has either an image with a size, or a reason why it is missing."""
         if screenshot is None:
             return
         if screenshot["image"] is None:
@@ -342,7 +342,7 @@ class Episodes(Check):
 
     @property
     def known(self) -> int:
-        """Number of episodes."""
+        """Number of episodes that the log has named."""
         return len(self._episodes)
 
     def open_at_the_end(self) -> tuple[int, int]:

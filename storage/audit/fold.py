@@ -1,6 +1,6 @@
 """Takes one event through all checks, in order: bytes, position, name, chain, digest; then its fact.
 
-An unreadable event is a defect of its own; of the other checks only the digest includes it.
+An unreadable event is a defect of its own; apart from digests and positions, no other check sees it.
 """
 
 from collections import Counter

@@ -33,7 +33,7 @@ ONLINE = "online"
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
-    """A setting that differs."""
+    """A setting that differs between the runs."""
 
     key: str
     left: Any
@@ -74,7 +74,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     left: str
     right: str
     parted_at: int | None
-    """Last position that both logs share; None: neither run is based on the other."""
+    """Last position that both logs share; None: they share no events."""
     left_updates: int
     right_updates: int
     settings: tuple[Setting, ...]

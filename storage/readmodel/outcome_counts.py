@@ -19,7 +19,7 @@ from hindcast.storage.readmodel.tables import block_tallies, judged
 SUMS = ("success", "failure", "undecided", "reward", "mixed")
 """Names of the counted columns."""
 Sums = tuple[Any, ...]
-"""Their values."""
+"""Values of the `SUMS` columns."""
 DEMONSTRATOR = -1
 """Version of episodes that no weights sampled."""
 

@@ -35,7 +35,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RebuildReport(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of a rebuild."""
+    """Result of a rebuild: whether the read model follows from the log, and what differs."""
 
     run: str
     identical: bool

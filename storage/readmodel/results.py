@@ -51,7 +51,7 @@ class MetricColumn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One episode in a list."""
+    """One episode in a list, without its steps."""
 
     episode: str
     task: str | None
@@ -204,7 +204,7 @@ class EpisodeDetail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One task in a list."""
+    """One task in a list, with its success."""
 
     task: str
     environment: str | None
@@ -345,7 +345,7 @@ class Consultations(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as of a position."""
+    """Summary of a run as of a position."""
 
     run: str
     position: int
@@ -366,7 +366,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     started_ns: int | None
     tasks: int
     episodes: dict[str, int]
-    """By state."""
+    """Number of episodes by state."""
     verdicts: dict[str, int]
     """Outcomes by the training judge."""
     disputed: int
@@ -387,7 +387,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Actor -> version it adopted last."""
     checkpoint_update: int | None
     notices: dict[str, int]
-    """By type."""
+    """Number of notices by type."""
     success: tuple[VersionSuccess, ...]
     retention: tuple[FamilyRetention, ...]
     """Of families with enough episodes to compare."""

@@ -236,7 +236,7 @@ async def test_what_was_written_by_nobody_is_a_defect(tmp_path: Path) -> None:
 
     forge(made.log, position, alter)
     found = [defect.what for defect in (await audited(made)).defects]
-    assert any("written stands beside who wrote it" in what for what in found)
+    assert any("written tokens and their model version" in what for what in found)
     assert any("no model was asked" in what for what in found)
 
 

@@ -114,7 +114,7 @@ async def test_a_damaged_snapshot_is_passed_over_for_the_one_before(trained: Ben
     with capture_logs() as logs:
         report = await learn(made, until=2 * BATCHES + 1)
     assert min(reads) == before.position
-    assert [entry["position"] for entry in logs if "passed over" in entry["event"]] == [newest.position]
+    assert [entry["position"] for entry in logs if "is skipped" in entry["event"]] == [newest.position]
     assert report.recomputed == 0
     assert (await verify(made.log, made.blobs, policy=made.policy)).identical
 

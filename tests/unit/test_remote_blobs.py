@@ -180,7 +180,7 @@ def test_a_server_that_is_away_or_does_not_know_us_is_named_with_what_to_look_at
         absent.put(b"a page")
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
     away = RemoteBlobStore(tmp_path, [Bucket(prefix, retry_s=0.5)], cache_bytes=1000, full_wait_s=0.5)
-    with pytest.raises(DiskFull, match="Is the server up") as refused:
+    with pytest.raises(DiskFull, match="Check that the server is up") as refused:
         away.put(b"a page")
     assert "a-secret" not in str(refused.value)
 

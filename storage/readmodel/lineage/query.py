@@ -19,7 +19,7 @@ KEYS_PER_SELECT = 400
 
 
 class Ref(msgspec.Struct, frozen=True):
-    """A thing in the graph."""
+    """Reference to a thing in the lineage graph, such as an episode or an update."""
 
     kind: Kind
     key: tuple[Any, ...]
@@ -34,7 +34,7 @@ class Ref(msgspec.Struct, frozen=True):
 
 
 class LineageEntry(msgspec.Struct, frozen=True):
-    """An entry of a branch."""
+    """One entry of a branch, before it is described."""
 
     ref: Ref
     share: dict[str, Any] = {}
@@ -51,7 +51,7 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LineageQuery:
-    """A running query."""
+    """A lineage query on one connection, as of one position."""
 
     def __init__(self, connection: Connection, *, position: int, judge: str, limit: int | None) -> None:
         """`limit`: most entries of one branch; None: all. `judge`: the one whose verdicts are trained on."""

@@ -36,7 +36,7 @@ class Branch(msgspec.Struct, kw_only=True):
 
 
 class Node(msgspec.Struct, kw_only=True):
-    """One thing in a tree."""
+    """One thing in a lineage tree, such as an episode or an update."""
 
     kind: Kind
     id: str

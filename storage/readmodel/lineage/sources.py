@@ -95,7 +95,7 @@ def _of_episode(asked: LineageQuery, ref: Ref, above: Ref | None) -> list[Edge]:
 
 
 def verdicts_edge(asked: LineageQuery, episode: str) -> list[Edge]:
-    """Verdicts on an episode."""
+    """The branch with all verdicts on an episode."""
     told = select(verdicts.c.position).where(asked.holds(verdicts), verdicts.c.episode == episode)
     found = [
         LineageEntry(Ref("verdict", (row["position"],)))
