@@ -1,1 +1,1 @@
-"""Whatever acts in the world and records it."""
+"""Actors: play episodes, serve the policy, judge and relabel episodes, run the curriculum, and append events."""

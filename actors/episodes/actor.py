@@ -1,20 +1,20 @@
-"""The actor's process: one browser, one policy engine, many episodes at a time.
+"""The actor process: one browser, one policy engine, many episodes at a time.
 
     episode.requested ── work queue ──> N workers ── Attempt ──> episode.started, step.taken …, episode.ended
     weights.published ── follow ──────> engine ────────────────> weights.adopted
 
-Each worker consumes requests; waits for one (`FETCH_S`), for the policy version it asks for
-(`actors.generate_timeout_s`) and for the episode (`actors.episode_timeout_s`); produces exactly one terminal fact per
-episode it started, and acknowledges the request behind it.
+Each worker consumes requests. It waits for a request (`FETCH_S`), for the policy version that the request needs
+(`actors.generate_timeout_s`) and for the episode (`actors.episode_timeout_s`). It appends exactly one terminal event
+per episode that it started, and acknowledges the request afterwards.
 
-Invariant "Every episode ends once", crash-only: an actor that dies leaves started episodes without an end. Nobody
-plays them again: a request that is delivered once more finds its episode started and is dropped. When the same actor
-starts again it abandons what its earlier incarnation left (`actor_restarted`); if it never does, their leases run out.
-Whichever comes first wins, since a terminal fact is created if absent; another try is a new episode.
+Invariant "Every episode ends once", crash-only: an actor that dies leaves started episodes without an end. No actor
+plays them again: a redelivered request finds its episode started and is dropped. When the same actor starts again, it
+abandons the episodes of its earlier process (`actor_restarted`). If it never starts again, their leases expire. The
+first terminal event wins, because it is created only if absent. A retry is a new episode.
 
-While the run is paused (`actors.curriculum.pauses`) nothing is begun; what was begun is played to its end.
+While the run is paused (`actors.curriculum.pauses`), no episode begins; running episodes are played to their end.
 
-On `stop` running episodes are abandoned as `actor_stopped`; a request in hand that was not begun goes back to the
+On `stop`, running episodes are abandoned as `actor_stopped`. A request that was fetched but not begun returns to the
 queue.
 """
 
@@ -51,15 +51,15 @@ from hindcast.storage.blobs.store import BlobStore
 from hindcast.storage.snapshots import newest_standing
 
 FETCH_S = 2.0
-"""How long one look at the work queue waits; also how long `stop` waits for an idle worker."""
+"""How long one fetch from the work queue waits; also how long `stop` waits for an idle worker."""
 HEARTBEAT_S = 15.0
-"""How often the queue hears that a request is being worked on: well within its patience of 60 s."""
+"""How often a worker reports a request as in progress to the queue; the queue redelivers after 60 s of silence."""
 PAUSE_S = 0.5
-"""Pause of a worker after an episode that its surroundings broke; doubled with each one in a row."""
+"""Pause of a worker after an episode that the browser, engine or site broke; doubles with each one in a row."""
 LONGEST_PAUSE_S = 30.0
-"""Without the pause a broken browser would use up every attempt of every episode within seconds."""
+"""Upper bound of the pause. Without a pause, a broken browser uses up every attempt of every episode in seconds."""
 BROKEN_ROUNDS = 3
-"""After so many broken episodes per context without one that ended, the actor ends, to be started afresh."""
+"""After this many broken episodes per context in a row, the actor process ends and is restarted."""
 FATAL_IN_A_ROW = {"browser_died": BrowserUnavailable, "engine_failed": EngineFailed}
 
 logger = structlog.get_logger(__name__)
@@ -79,13 +79,12 @@ async def run_actor(
     stop: asyncio.Event,
     demonstrators: Mapping[tuple[str, str], Demonstrate] = DEMONSTRATORS,
 ) -> None:
-    """Play requested episodes until `stop` is set. `name` is this actor's own, such as `actor.1`, also after a restart.
+    """Play requested episodes until `stop` is set. `name` identifies this actor, such as `actor.1`, also after a restart.
 
-    `queue` delivers episode.requested; `engine` is at some version that the run knows; `sites` by environment.
+    `queue` delivers episode.requested. `engine` holds a version that the run knows. `sites` maps environment to site.
 
     Raises:
-        HindcastError: the log or the weights cannot be used any more; wrapped in an exception group.
-
+        HindcastError: the log or the weights are unusable; wrapped in an exception group.
     """
     adoption = Adoption(actor=name, engine=engine, publisher=publisher, blobs=blobs)
     position, pauses = await _take_over(
@@ -126,9 +125,9 @@ async def _take_over(
     settings: Settings,
     adoption: Adoption,
 ) -> tuple[int, Pauses]:
-    """Bring the engine up to date and abandon what an earlier incarnation left; returns how things stand at a position.
+    """Bring the engine up to date and abandon episodes of an earlier process; returns the position and the pauses there.
 
-    The curriculum's newest snapshot says which episodes were open at its position, and which weights were the newest.
+    The curriculum's newest snapshot holds the open episodes at its position, and the newest weights.
     """
     leases = LeaseBook()
     published: Recorded | None = None
@@ -171,7 +170,7 @@ async def _follow(log: EventLog, adoption: Adoption, pauses: Pauses, *, after: i
 
 
 class _Actor:
-    """Workers and what they share."""
+    """The workers of an actor and their shared state."""
 
     def __init__(
         self,
@@ -194,10 +193,10 @@ class _Actor:
         self._pauses = pauses
         self._stop = stop
         self._in_hand: set[Delivery] = set()
-        """Deliveries being worked on; one request may be among them twice, delivered again while it was not begun."""
+        """Deliveries in progress. A request is in it twice when it is redelivered before it was begun."""
         self._broken_in_a_row = 0
         self.counts: Counter[str] = Counter()
-        """`ended`, `abandoned`, `late` (had a terminal fact already), `skipped` (somebody else's)."""
+        """Episodes by outcome: `ended`, `abandoned`, `late` (already had a terminal event), `skipped` (taken elsewhere)."""
 
     async def stop_when_told(self) -> None:
         """End running attempts once `stop` is set."""
@@ -205,14 +204,14 @@ class _Actor:
         self._stage.stop()
 
     async def report_progress(self) -> None:
-        """Tell the queue what is in hand, for ever."""
+        """Report the deliveries in progress to the queue, forever."""
         while True:
             await asyncio.sleep(HEARTBEAT_S)
             for delivery in list(self._in_hand):
                 await delivery.in_progress()
 
     async def work(self) -> None:
-        """One context: an episode after the other until `stop`."""
+        """Play one episode after another in one context until `stop`."""
         broken = 0
         while not self._stop.is_set():
             if self._pauses:
@@ -267,21 +266,21 @@ class _Actor:
             self.counts["ended" if isinstance(outcome, Ended) else "abandoned"] += 1
 
     async def _record_end(self, outcome: Ended | Abandoned, record: EpisodeRecord) -> bool:
-        """Whether this end is the episode's; evidence that no event can hold ends it as abandoned."""
+        """Append the end; False if the episode has one. Evidence too large for an event ends the episode as abandoned."""
         try:
             return await record.finish(outcome)
         except EventTooLarge as error:
             return await record.finish(Abandoned(reason="error", detail=str(error), steps=outcome.steps))
 
     async def _is_taken(self, episode: str) -> bool:
-        """Whether somebody started the episode, or it has a terminal fact without ever having been started."""
+        """Whether the episode has a start or a terminal event; some episodes end without ever being started."""
         for cls in (EpisodeStarted, EpisodeEnded):
             if await self._log.last_under(subject_of(self._log.run, cls, key=episode)) is not None:
                 return True
         return False
 
     def _give_up_if_broken(self, outcome: Ended | Abandoned | None) -> None:
-        """A browser or an engine that serves nobody any more is replaced together with its process."""
+        """Raise once so many episodes in a row broke; the process restarts with a new browser and engine."""
         if isinstance(outcome, Ended):
             self._broken_in_a_row = 0
         if not isinstance(outcome, Abandoned) or outcome.reason not in FATAL_IN_A_ROW:
@@ -301,5 +300,5 @@ class _Actor:
 
 
 def _is_broken(outcome: Ended | Abandoned | None) -> bool:
-    """Whether the next episode is likely to fare the same."""
+    """Whether the next episode is likely to break too."""
     return isinstance(outcome, Abandoned) and outcome.reason != "episode_timeout"

@@ -1,9 +1,9 @@
-"""Who answers in an episode: the policy, a site's scripted demonstrator, a person, or what was taken down elsewhere.
+"""Sources of an episode's answers: the policy, a scripted demonstrator, a person, or a recording.
 
-Invariant "What was sampled is what is trained": an answer carries the exact token ids read and given, the log-
-probabilities of the distribution sampled from and the version of every token. A demonstrator's answer is encoded as
-the policy would sample it (text and end token), with log-probability 0 and version -1 for every token: nothing was
-sampled, so there is no behaviour distribution to correct for.
+Invariant "What was sampled is what is trained": an answer carries the exact token ids read and generated, the log-
+probabilities under the sampling distribution, and the policy version of every token. A demonstrator's answer is
+encoded as the policy would sample it (text and end token), with log-probability 0 and version -1 for every token. No
+policy sampled it, so there is no behaviour distribution to correct for.
 """
 
 from abc import ABC, abstractmethod
@@ -36,30 +36,30 @@ NO_VERSION = -1
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer and where it came from."""
+    """One answer with its prompt, tokens and sampling record."""
 
     prompt: Prompt
     token_ids: list[int]
     logprobs: list[float]
-    """Per token, natural logarithm."""
+    """Log-probability of each token, natural logarithm."""
     versions: list[int]
-    """Per token."""
+    """Policy version of each token."""
     sampling: Sampling
     text: str
     answer_from: int = 0
-    """Tokens before it are the thought that precedes the answer."""
+    """Number of tokens before the answer: the thought that precedes it."""
     allowed: bytes = b""
     """The set that each token was drawn from, as `core.grammar.allowed_tokens` packs them; empty: the whole vocabulary each time."""
     scaffold: Scaffolded | None = None
     pictures: tuple[ShownPicture, ...] = ()
-    """Those in the prompt."""
+    """Pictures in the prompt."""
 
 
 class Answerer(Protocol):
-    """Gives one episode's answers."""
+    """Gives the answers of one episode."""
 
     async def answer(self, situation: Situation) -> Answer:
-        """The next answer. Raises EngineFailed when the policy cannot give one."""
+        """Return the next answer. Raises EngineFailed when the policy cannot give one."""
         ...
 
 
@@ -76,7 +76,7 @@ class PolicyAnswerer:
         scaffold: Scaffold | None = None,
         content: bool = False,
     ) -> None:
-        """`content`: whether spans tell what is read and answered in words."""
+        """`content`: whether spans contain the text of prompts and answers."""
         self._content = content
         self._engine = engine
         self._seeing = vision_engine(engine, settings)
@@ -134,7 +134,7 @@ class PolicyAnswerer:
 
 
 class _ShownAnswerer(ABC):
-    """Answers that somebody shows, whoever they are: encoded as the policy would sample them."""
+    """Answers that a demonstration gives, encoded as the policy would sample them."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class _ShownAnswerer(ABC):
         scaffold: Scaffold | None = None,
         seeing: SeeingEngine | None = None,
     ) -> None:
-        """`scaffold`: one that only says what it sees. `seeing`: the policy, where its prompts show pictures."""
+        """`scaffold`: one that only describes the page. `seeing`: the policy, where its prompts show pictures."""
         self._task = request.task
         self._settings = settings
         self._reader = PromptReader(
@@ -160,7 +160,7 @@ class _ShownAnswerer(ABC):
 
     @abstractmethod
     async def _next(self, situation: Situation) -> Action:
-        """What is shown next."""
+        """Return the next action of the demonstration."""
 
     async def answer(self, situation: Situation) -> Answer:
         """See `Answerer`."""
@@ -215,7 +215,7 @@ class DemonstratorAnswerer(_ShownAnswerer):
         scaffold: Scaffold | None = None,
         seeing: SeeingEngine | None = None,
     ) -> None:
-        """`scaffold`: one that only says what it sees. `seeing`: the policy, where its prompts show pictures.
+        """`scaffold`: one that only describes the page. `seeing`: the policy, where its prompts show pictures.
 
         Raises LookupError when the family has no demonstrator.
         """
@@ -234,7 +234,7 @@ class DemonstratorAnswerer(_ShownAnswerer):
 
 
 class PersonAnswerer(_ShownAnswerer):
-    """Answers by a person, who is waited for."""
+    """Answers by a person; `answer` waits for the person."""
 
     def __init__(
         self,
@@ -246,7 +246,7 @@ class PersonAnswerer(_ShownAnswerer):
         run_seed: int,
         scaffold: Scaffold | None = None,
     ) -> None:
-        """`person`: what they do next on what is shown."""
+        """`person`: returns the person's next action on an observation."""
         super().__init__(
             request, tokenizer=tokenizer, settings=settings, run_seed=run_seed, scaffold=scaffold
         )
@@ -257,7 +257,7 @@ class PersonAnswerer(_ShownAnswerer):
 
 
 class RecordedAnswerer(_ShownAnswerer):
-    """Answers that were taken down elsewhere: actions, and the thoughts that preceded them where there were any."""
+    """Answers recorded elsewhere: actions, with the thoughts that preceded them where recorded."""
 
     def __init__(
         self,
@@ -269,7 +269,7 @@ class RecordedAnswerer(_ShownAnswerer):
         run_seed: int,
         scaffold: Scaffold | None = None,
     ) -> None:
-        """`taken`: by step, what was done and what was thought before; no thought is empty."""
+        """`taken`: action and preceding thought of each step; the thought may be empty."""
         super().__init__(
             request, tokenizer=tokenizer, settings=settings, run_seed=run_seed, scaffold=scaffold
         )

@@ -1,7 +1,7 @@
-"""One try at one request: a world is opened, the episode is taken and played, and whatever goes wrong gets a name.
+"""One attempt at one request: open a world, take and play the episode, and give every failure a reason.
 
-This is the task boundary of an episode: no error of a page, a site, a browser, an engine or a demonstrator leaves it;
-each becomes `episode.abandoned` with a reason. Errors of the log do leave it: an actor that cannot record must stop.
+This is the task boundary of an episode. No error of a page, site, browser, engine or demonstrator passes it; each
+becomes `episode.abandoned` with a reason. Errors of the log do pass it: an actor that cannot record must stop.
 """
 
 import asyncio
@@ -39,11 +39,11 @@ from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import EpisodeRequested
 
 CLOSE_S = 15.0
-"""How long letting go of a world may take: longer than its own bounds, which come first."""
+"""Time limit for closing a world; longer than the world's own limits, which apply first."""
 CLOSE_STOPPED_S = 1.0
-"""The same once the actor was told to stop: its browser is killed right after."""
+"""The same limit after the actor's stop signal: its browser is killed right after."""
 LOG_ERRORS = (BrokerDenied, BrokerUnreachable, CorruptEvent, ForeignLog, LogFull)
-"""After these an actor cannot go on."""
+"""Errors after which an actor cannot continue."""
 REASONS: dict[type[Exception], str] = {
     BrowserUnavailable: "browser_died",
     EnvironmentFailed: "environment_failed",
@@ -51,25 +51,25 @@ REASONS: dict[type[Exception], str] = {
     BlobsUnreachable: "blobs_unreachable",
     DiskFull: "disk_full",
 }
-"""Why an episode was abandoned, by what was raised; everything else is `error`."""
+"""Reason of an abandoned episode by exception type; any other exception gives `error`."""
 
 logger = structlog.get_logger(__name__)
 
 
 class AttemptTimeout(Exception):
-    """A limit of `AttemptContext.limited` was reached."""
+    """A time limit of `AttemptContext.limited` passed."""
 
 
 class WorldHost(Protocol):
-    """Opens worlds, each isolated from the others: a browser."""
+    """Opens worlds, each isolated from the others; a browser in production."""
 
     async def open_world(self, site: Venue) -> EpisodeWorld:
-        """A world there. Raises BrowserUnavailable or EnvironmentFailed."""
+        """Open a world at a site. Raises BrowserUnavailable or EnvironmentFailed."""
         ...
 
 
 class AttemptContext:
-    """What every attempt of an actor plays with."""
+    """What all attempts of an actor share."""
 
     def __init__(
         self,
@@ -93,18 +93,18 @@ class AttemptContext:
 
     @property
     def stopped(self) -> bool:
-        """Whether running attempts were told to end."""
+        """Whether the actor has stopped its attempts."""
         return self._stopped
 
     def stop(self) -> None:
-        """End every running attempt now: its time is over."""
+        """End every running attempt within its grace period."""
         self._stopped = True
         for scope, grace_s in self._scopes.items():
             _shorten(scope, grace_s)
 
     @asynccontextmanager
     async def limited(self, limit_s: float, *, grace_s: float) -> AsyncIterator[None]:
-        """At most `limit_s` for the body, and `grace_s` once the actor is told to stop. Raises OutOfTime."""
+        """Limit the body to `limit_s`, and to `grace_s` once the actor stops. Raises AttemptTimeout."""
         scope = asyncio.timeout(limit_s)
         try:
             async with scope:
@@ -129,7 +129,7 @@ def _shorten(scope: asyncio.Timeout, grace_s: float) -> None:
 
 
 class Attempt:
-    """One try at one request. `run` is called once, then `close`."""
+    """One attempt at one request. Call `run` once, then `close`."""
 
     def __init__(self, request: EpisodeRequested, *, stage: AttemptContext, record: EpisodeRecord) -> None:
         self._request = request
@@ -138,11 +138,10 @@ class Attempt:
         self._world: EpisodeWorld | None = None
 
     async def run(self) -> Ended | Abandoned | None:
-        """How it came out; None when another actor has the episode.
+        """Play the episode and return its outcome; None when another actor has the episode.
 
         Raises:
             BrokerUnreachable, LogFull, BrokerDenied, ForeignLog, CorruptEvent: nothing can be recorded any more.
-
         """
         try:
             async with self._stage.limited(self._stage.settings.actors.episode_timeout_s, grace_s=0.0):
@@ -153,7 +152,7 @@ class Attempt:
             return await self._abandon(error)
 
     async def close(self) -> None:
-        """Let go of the world."""
+        """Close the world, within a limit."""
         if self._world is None:
             return
         try:
@@ -228,7 +227,7 @@ class Attempt:
     async def _abandon(self, error: Exception) -> Abandoned:
         steps = self._record.steps
         if self._stage.stopped:
-            return Abandoned(reason="actor_stopped", detail="the actor was told to stop", steps=steps)
+            return Abandoned(reason="actor_stopped", detail="the actor was stopped", steps=steps)
         if isinstance(error, AttemptTimeout):
             limit_s = self._stage.settings.actors.episode_timeout_s
             await self._record.exceeded(
@@ -247,7 +246,7 @@ class Attempt:
             )
         reason = next((name for kind, name in REASONS.items() if isinstance(error, kind)), "error")
         detail = str(error) if reason != "error" else f"{type(error).__name__}: {error}"
-        # nobody expected that one: its message alone does not say where it comes from
+        # an unexpected error: its message alone does not show where it comes from
         cause = error if reason == "error" else None
         logger.warning(
             "episode abandoned", episode=self._request.episode, reason=reason, detail=detail, exc_info=cause

@@ -1,9 +1,8 @@
-"""One episode: observe, answer, act, record, until it ends; then what its judges need.
+"""One episode: observe, answer, act and record until it ends, then collect the evidence for its judges.
 
-Consumes a request; waits for the world and for the policy, each wait bounded (`actors.page_timeout_s` and
-`actors.action_timeout_s` inside the world, `actors.generate_timeout_s` here, `actors.episode_timeout_s` round all of
-it); produces step.taken per step, exactly as sampled, injection.seen where a page speaks to the agent, and a value: how
-it ended, for its terminal fact.
+It waits for the world and for the policy, each wait bounded (`actors.page_timeout_s` and `actors.action_timeout_s` in
+the world, `actors.generate_timeout_s` here, `actors.episode_timeout_s` around the whole). It records step.taken per
+step, exactly as sampled, and injection.seen where a page addresses the agent. It returns how the episode ended.
 """
 
 import asyncio
@@ -30,11 +29,11 @@ from hindcast.events.envelope import BlobRef
 
 DEMONSTRATION = "demonstration"
 MAX_SUSPECTED = 8
-"""Injection attempts recorded of one episode; a page that is full of them fills no log."""
+"""Injection attempts recorded per episode; the bound keeps a page full of them from filling the log."""
 
 
 class Episode:
-    """One episode while it is played. `play` is called once."""
+    """One episode while it is played. Call `play` once."""
 
     def __init__(
         self,
@@ -47,7 +46,7 @@ class Episode:
         screenshots: EpisodeScreenshots,
         content: bool = False,
     ) -> None:
-        """`content`: whether spans tell what is done in words."""
+        """`content`: whether spans contain the text of actions."""
         self._content = content
         self._request = request
         self._world = world
@@ -59,21 +58,20 @@ class Episode:
         self._actions: list[Action] = []
         self._given: list[Given] = []
         self._pages: list[Page] = []
-        """The latest of those that were answered, as many as prompts show."""
+        """The latest answered pages, as many as prompts show."""
         self._versions: list[int] = []
-        """Lowest and highest of every step."""
+        """Lowest and highest policy version of every step."""
         self._message: str | None = None
         self._instruction = ""
         self._suspected: set[str] = set()
-        """What pages said to the agent, as far as it was recorded."""
+        """Injection texts already recorded."""
 
     async def play(self, start: ResetResult, *, observe_ms: float) -> Ended:
-        """From the start state to the end; `observe_ms` is what reaching it took.
+        """Play from the start state to the end; `observe_ms` is the time that reaching the start state took.
 
         Raises:
             EnvironmentFailed, BrowserUnavailable: the world broke.
-            EngineFailed: the policy gave no answer in its time.
-
+            EngineFailed: the policy gave no answer in time.
         """
         began = time.monotonic()
         self._instruction = start.instruction
@@ -137,7 +135,7 @@ class Episode:
         return "max_steps", observation
 
     def _stop_reason(self) -> EndReason | None:
-        """Why the episode ends early; None: it goes on, as demonstrations always do."""
+        """Why the episode ends early; None: it continues. Demonstrations never end early."""
         if self._request.origin == DEMONSTRATION:
             return None
         settings = self._settings
@@ -149,7 +147,7 @@ class Episode:
         )
 
     async def _watch(self, index: int, page: Page) -> None:
-        """Record what the page says to the agent, each once and at most `MAX_SUSPECTED` in an episode."""
+        """Record each text on the page that addresses the agent, once each and at most `MAX_SUSPECTED` per episode."""
         for excerpt in suspicions(page):
             if excerpt not in self._suspected and len(self._suspected) < MAX_SUSPECTED:
                 self._suspected.add(excerpt)

@@ -1,4 +1,4 @@
-"""How a situation becomes a prompt, and how a call is sampled: what whoever answers an episode reads, in text and pictures."""
+"""Builds the prompt of a step and its sampling parameters: text and pictures, for every kind of answerer."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -25,22 +25,22 @@ if TYPE_CHECKING:
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
-    """What one answer is given to."""
+    """What an answer responds to: the observation and the history of the episode."""
 
     index: int
-    """Of the step, from 0."""
+    """Index of the step, from 0."""
     instruction: str
     observation: Observation
     answers: Sequence[str]
-    """Given before, oldest first."""
+    """Earlier answers, oldest first."""
     actions: Sequence[Action]
-    """What those that parsed came to."""
+    """Actions of the earlier answers that parsed."""
     pages: Sequence[Page] = ()
-    """Of the latest rounds before this one, `actors.history_pages` at most, oldest first."""
+    """Pages of the latest earlier steps, at most `actors.history_pages`, oldest first."""
     image: bytes = b""
-    """The screenshot of the page, as a file; empty: there is none."""
+    """Screenshot of the page as an image file; empty: none."""
     image_blob: BlobRef | None = None
-    """Where it is kept; None: nowhere."""
+    """Blob of the screenshot; None: not stored."""
 
 
 def prompt_of(
@@ -54,10 +54,10 @@ def prompt_of(
     heading: str = "",
     picture: Sequence[int] = (),
 ) -> Prompt:
-    """What is read in a situation: also by who relabels an episode, under another instruction.
+    """Build the prompt of one step; relabelers use it too, under another instruction.
 
-    `earlier`: pages of the latest rounds before, `actors.history_pages` at most; `heading`: a scaffold's, over the page;
-    `picture`: tokens that stand for one of the page.
+    `earlier`: pages of the latest earlier steps, at most `actors.history_pages`. `heading`: a scaffold's text above the
+    page. `picture`: tokens that represent a picture of the page.
     """
     render = RENDERERS[settings.renderer]
     if HISTORIES[settings.history].bounded:
@@ -78,7 +78,7 @@ def prompt_of(
 
 
 def vision_engine(engine: PolicyEngine, settings: ActorSettings) -> SeeingEngine | None:
-    """The engine as one that reads pictures, where the settings show it some. Raises EngineFailed where it cannot."""
+    """Return the engine as a vision engine if the settings show it pictures. Raises EngineFailed if it reads none."""
     if settings.screenshot_observation == "off":
         return None
     if not isinstance(engine, SeeingEngine):
@@ -90,7 +90,7 @@ def vision_engine(engine: PolicyEngine, settings: ActorSettings) -> SeeingEngine
 
 
 class PromptReader:
-    """What both answerers share: how a situation becomes a prompt, and how a call is sampled."""
+    """What all answerers share: building prompts and sampling parameters of one episode."""
 
     def __init__(
         self,
@@ -111,7 +111,7 @@ class PromptReader:
         self.episode = request.episode
 
     def framed(self, situation: Situation) -> ScaffoldedPage | None:
-        """What the scaffold makes of the page; None: there is none."""
+        """The scaffold's view of the page; None: no scaffold."""
         if self._scaffold is None:
             return None
         return self._scaffold.frame(
@@ -119,7 +119,7 @@ class PromptReader:
         )
 
     async def seen(self, situation: Situation) -> "ProcessedImage | None":
-        """The screenshot of the page as the policy reads it; None: the policy sees none, or it could not be had."""
+        """The screenshot as the policy reads it; None: the policy reads no pictures, or there is no screenshot."""
         if self._seeing is None or situation.image_blob is None:
             return None
         return await self._seeing.see(situation.image)
@@ -127,7 +127,7 @@ class PromptReader:
     def prompt(
         self, situation: Situation, framed: ScaffoldedPage | None, seen: "ProcessedImage | None"
     ) -> Prompt:
-        """What is read."""
+        """Build the prompt of a step."""
         return prompt_of(
             self.tokenizer,
             self._settings,
@@ -140,13 +140,13 @@ class PromptReader:
         )
 
     def answer_from(self, token_ids: list[int]) -> int:
-        """Where among an answer's tokens its thought is over."""
+        """Index of the first answer token after the thought."""
         if self._settings.answer_format == "plain":
             return 0
         return first_answer_token(self.tokenizer, token_ids)
 
     def sampling(self, situation: Situation) -> Sampling:
-        """How the answer is drawn: every step of every episode has a seed of its own."""
+        """Sampling parameters of a step; every step of every episode has its own seed."""
         return Sampling(
             temperature=self._request.temperature,
             max_tokens=self._settings.max_answer_tokens,
@@ -155,7 +155,7 @@ class PromptReader:
 
 
 def shown_in(situation: Situation, seen: "ProcessedImage | None") -> tuple[ShownPicture, ...]:
-    """The pictures of a prompt as they are recorded."""
+    """The pictures of a prompt in the form that step.taken records."""
     if seen is None or situation.image_blob is None:
         return ()
     return (ShownPicture(blob=situation.image_blob, tokens=len(seen.ids), digest=seen.digest),)

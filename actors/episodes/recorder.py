@@ -1,7 +1,7 @@
-"""What an actor says about one episode: its start, its steps, its end, each fact linked to the request.
+"""Appends the events of one episode: its start, its steps and its end, each linked to the request.
 
-Invariant "Every episode ends once": start and end are created if absent, and whoever finds them there has lost the
-episode and drops what it has. Steps are queued; the end is appended behind them, so that an episode that ended has
+Invariant "Every episode ends once": start and end are created if absent. An actor that finds one already there has
+lost the episode and drops its own. Steps are queued and the end is appended after them, so that an ended episode has
 all of its steps in the log.
 """
 
@@ -29,21 +29,21 @@ from hindcast.storage.blobs.store import BlobStore
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """An episode came to its natural end."""
+    """Outcome of an episode that ended by itself."""
 
     reason: EndReason
     steps: int
     evidence: Evidence
     final_observation: BlobRef
     policy_versions: tuple[int, int]
-    """Lowest and highest version that sampled a token; -1 for a demonstrator."""
+    """Lowest and highest policy version that sampled a token; -1 for a demonstrator."""
     duration_ms: float
     screenshot: Screenshot | None = None
-    """Of the page that it ended on, where one was asked for."""
+    """Screenshot of the final page, where one was due."""
 
 
 class Abandoned(msgspec.Struct, frozen=True, kw_only=True):
-    """An episode cannot be brought to an end."""
+    """Outcome of an episode that could not be finished."""
 
     reason: str
     detail: str
@@ -51,27 +51,27 @@ class Abandoned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepRecord(Protocol):
-    """What an episode says while it is played."""
+    """Records what happens while an episode is played."""
 
     async def keep(self, page: Page) -> BlobRef:
-        """Store a page beside the log."""
+        """Store a page as a blob."""
         ...
 
     async def step(self, fact: StepTaken, *, newest_version: int) -> None:
-        """Take in one step."""
+        """Record one step."""
         ...
 
     async def exceeded(self, *, setting: str, limit_s: float, waited_for: str) -> None:
-        """A wait hit its bound."""
+        """Record that a wait reached its limit."""
         ...
 
     async def suspected(self, *, index: int, excerpt: str) -> None:
-        """The page before step `index` says something that is meant for the agent."""
+        """Record that the page before step `index` contains a text that addresses the agent."""
         ...
 
 
 class EpisodeRecord:
-    """The writing side of one episode."""
+    """Writes the events of one episode."""
 
     def __init__(
         self,
@@ -100,11 +100,11 @@ class EpisodeRecord:
         return await self._decide(fact)
 
     async def keep(self, page: Page) -> BlobRef:
-        """Store a page beside the log; equal pages are stored once."""
+        """Store a page as a blob; equal pages are stored once."""
         return await asyncio.to_thread(self._blobs.put, msgspec.msgpack.encode(page))
 
     async def keep_image(self, image: bytes) -> BlobRef:
-        """Store a screenshot beside the log."""
+        """Store a screenshot as a blob."""
         return await asyncio.to_thread(self._blobs.put, image)
 
     async def step(self, fact: StepTaken, *, newest_version: int) -> None:
@@ -120,7 +120,7 @@ class EpisodeRecord:
         self.steps = fact.index + 1
 
     async def exceeded(self, *, setting: str, limit_s: float, waited_for: str) -> None:
-        """A wait hit its bound."""
+        """Record that a wait reached its limit."""
         await self._publisher.publish(
             WaitExceeded(setting=setting, limit_s=limit_s, waited_for=waited_for),
             entity=self._request.episode,
@@ -129,7 +129,7 @@ class EpisodeRecord:
         )
 
     async def suspected(self, *, index: int, excerpt: str) -> None:
-        """The page before step `index` says something that is meant for the agent."""
+        """Record that the page before step `index` contains a text that addresses the agent."""
         await self._publisher.publish(
             InjectionSeen(episode=self._request.episode, index=index, excerpt=excerpt),
             entity=self._request.episode,
@@ -138,7 +138,7 @@ class EpisodeRecord:
         )
 
     async def finish(self, outcome: Ended | Abandoned) -> bool:
-        """Append the terminal fact, after all that was queued; False when the episode has one already."""
+        """Append the terminal event after all queued steps; False when the episode has one already."""
         episode = self._request.episode
         if isinstance(outcome, Abandoned):
             return await self._decide(

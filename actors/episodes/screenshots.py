@@ -1,8 +1,8 @@
-"""When a window is photographed: by the setting `actors.screenshots`, of some episodes, never at an episode's cost.
+"""When to take screenshots: by the setting `actors.screenshots`, of some episodes, never at an episode's cost.
 
-Invariant: at most `actors.screenshot_rate` pictures a second and actor on average, and an episode has all that are due
-to it or none, so that those that can be looked at can be looked at whole. Where the policy is shown them
-(`actors.screenshot_observation`), the rate does not hold: every step of every episode is photographed.
+Invariant: on average at most `actors.screenshot_rate` pictures per second and actor. An episode has all of its due
+pictures or none, so that an episode with pictures can be viewed whole. Where the policy reads pictures
+(`actors.screenshot_observation`), the rate does not apply: every step of every episode has one.
 """
 
 import asyncio
@@ -18,16 +18,16 @@ from hindcast.events.catalogue.episode import Screenshot, StepResult
 from hindcast.events.envelope import BlobRef
 
 MAX_MISSING = 2
-"""After so many pictures of an episode that could not be had no more are tried: each may have used up its time."""
+"""After this many failed pictures an episode tries no more: each may have used up its time limit."""
 MAX_SAVED_S = 10.0
-"""An actor that took no pictures for a while may take those of so many seconds at once."""
+"""How many seconds of unused rate an actor may save up and spend at once."""
 WENT_WELL = ("ok", "exit")
 
 Keep = Callable[[bytes], Awaitable[BlobRef]]
 
 
 class ScreenshotBudget:
-    """What an actor may still photograph; every episode asks once, and pays for what it takes."""
+    """Token bucket for the screenshots of an actor; every episode asks once and pays per picture."""
 
     def __init__(self, settings: ActorSettings) -> None:
         self._rate = settings.screenshot_rate
@@ -44,17 +44,17 @@ class ScreenshotBudget:
         return self._on and self._saved > 0
 
     def pay(self) -> None:
-        """One picture was tried; an episode may owe some, which later ones wait for."""
+        """Pay for one attempted picture; the balance may become negative, and later episodes wait for it."""
         self._saved -= 1.0
 
 
 class EpisodeScreenshots:
-    """The pictures of one episode."""
+    """The screenshots of one episode."""
 
     def __init__(
         self, world: EpisodeWorld, *, keep: Keep, settings: ActorSettings, allowance: ScreenshotBudget
     ) -> None:
-        """`keep` stores an image beside the log."""
+        """`keep` stores an image as a blob."""
         self._world = world
         self._keep = keep
         self._allowance = allowance
@@ -62,26 +62,26 @@ class EpisodeScreenshots:
         self._each = settings.screenshots == "all" or observed
         self._admitted = allowance.admit() or observed
         self.image = b""
-        """That of the page that the step under way began with; empty: there is none."""
+        """Image of the page at the start of the current step; empty: none."""
         self._missing = 0
         self._before: Screenshot | None = None
-        """Of the page that the step under way began with."""
+        """Screenshot of the page at the start of the current step."""
         self._present: Screenshot | None = None
-        """Of the page as it stands; None: none was taken since the last action."""
+        """Screenshot of the current page; None: none since the last action."""
 
     async def before(self, index: int) -> Screenshot | None:
-        """Of the page that a step begins with, where it is due."""
+        """Take a screenshot of the page at the start of a step, if due."""
         self.image = b""
         self._before = await self._take("before") if self._each or index == 0 else None
         return self._before
 
     async def after(self, result: StepResult) -> Screenshot | None:
-        """Of what a step led to that failed, unless the page that it began with has its picture."""
+        """Take a screenshot after a failed step, unless the page at its start has one."""
         self._present = None
         return None if self._before is not None or result in WENT_WELL else await self._take("after")
 
     async def final(self) -> Screenshot | None:
-        """Of the page that the episode ends on."""
+        """Take a screenshot of the final page, or reuse the present one."""
         shown = self._present or await self._take("after")
         return None if shown is None else msgspec.structs.replace(shown, when="after")
 

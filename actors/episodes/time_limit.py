@@ -1,9 +1,9 @@
-"""A limit of time that does not run while somebody waits for a turn: what is limited is the work, not the queue before it.
+"""A time limit that stops while the task waits for its turn: it limits the work, not the queue before it.
 
     limited(seconds) ── work ── uncounted() ── waiting for a turn ── work ──>
 
-A judge whose model is asked by four others at once is not slow for that. The limit belongs to the task that set it and to
-those that it starts.
+A judge is not slow because four others use its model at once. The limit belongs to the task that set it and to the
+tasks that it starts.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ _limit: ContextVar[asyncio.Timeout | None] = ContextVar("limit", default=None)
 
 @asynccontextmanager
 async def limited(seconds: float) -> AsyncIterator[asyncio.Timeout]:
-    """At most so many seconds for the block, `uncounted` ones left out; then TimeoutError, and the scope has `expired`."""
+    """Limit the block to `seconds`, without the `uncounted` parts; then TimeoutError, and the scope has `expired`."""
     async with asyncio.timeout(seconds) as scope:
         token = _limit.set(scope)
         try:
@@ -27,7 +27,7 @@ async def limited(seconds: float) -> AsyncIterator[asyncio.Timeout]:
 
 @contextmanager
 def uncounted() -> Iterator[None]:
-    """Stop the clock of the limit that this code runs under, if any; what was left of it is left afterwards."""
+    """Stop the clock of the enclosing limit, if any; the remaining time is restored afterwards."""
     scope = _limit.get()
     due = None if scope is None else scope.when()
     if scope is None or due is None:  # no limit, or another wait under the same one has stopped its clock

@@ -1,8 +1,7 @@
-"""Weights as they come: the newest published version is loaded, and that it samples is recorded.
+"""Loads the newest published weights into the engine and records the adoption.
 
-Invariant "Adopted is not published": weights.adopted is appended once the engine has them. Versions that were
-published while another was being loaded are passed over; a version that was let go of meanwhile too, since a newer
-one exists then.
+Invariant "Adopted is not published": weights.adopted is appended once the engine has the weights. Versions published
+while another is loading are skipped. So is a version that is deleted meanwhile, because a newer one exists then.
 """
 
 import asyncio
@@ -40,7 +39,6 @@ class Adoption:
 
         Raises:
             ModelFileError, EngineFailed: the weights cannot be loaded.
-
         """
         if published is None or version_of(published) <= self._engine.version:
             return
@@ -57,7 +55,7 @@ class Adoption:
         except ModelFileError:
             if path.exists():
                 raise
-            logger.warning("published weights were let go of while they were read", version=fact.version)
+            logger.warning("published weights were deleted while they were read", version=fact.version)
             return
         await self._record(load_ms=(time.monotonic() - began) * 1000, causation=published.envelope.id)
         async with self._adopted:
@@ -71,7 +69,7 @@ class Adoption:
         )
 
     async def reach(self, version: int, *, within_s: float) -> bool:
-        """Wait until the engine samples from `version` or a newer one; False when it does not in time."""
+        """Wait until the engine samples from `version` or newer; False if it does not within `within_s` seconds."""
         try:
             async with asyncio.timeout(within_s), self._adopted:
                 await self._adopted.wait_for(lambda: self._engine.version >= version)
@@ -81,7 +79,7 @@ class Adoption:
 
 
 def newest_policy(events: Iterable[Recorded], *, than: Recorded | None = None) -> Recorded | None:
-    """Of these events, and the one before, the publication of the newest policy version."""
+    """Return the publication of the newest policy version among `events` and `than`."""
     newest = than
     for event in events:
         fact = event.fact
