@@ -1,1 +1,1 @@
-"""Judges: verdicts as durable, versioned facts."""
+"""Judges: decide whether episodes reached their goals, and record verdicts as durable, versioned events."""

@@ -1,10 +1,10 @@
-"""What a judge is, and how a verdict is reached whatever happens: `undecided` with a reason, never a false failure.
+"""Interfaces of judges, and how a verdict is reached under any failure: `undecided` with a reason, never a false failure.
 
-There are judges of the evidence that an episode left, those among them who ask somebody else, and readers, who go by what
-its agent was told, did and saw.
+A `Judge` decides from the evidence that an episode left. An `EvidenceModelJudge` also asks a model about the evidence.
+An `EpisodeModelJudge` reads the episode: its instruction, answers and final page.
 
-Invariant "Verdicts are facts about a judge": a verdict names who gave it, and exists at most once per episode, judge
-and version.
+Invariant "Verdicts are facts about a judge": a verdict names its judge, and exists at most once per episode, judge and
+version.
 """
 
 import asyncio
@@ -26,61 +26,61 @@ from hindcast.events.log.port import EventLog
 Said = TypeVar("Said")
 
 NO_PAGE = "the page that the episode ended on is not kept any more"
-"""Why a reader is undecided."""
+"""Reason of an undecided model judge."""
 
 
 class Opinion(msgspec.Struct, frozen=True, kw_only=True):
-    """A judgment, and what a reader read or asked before it came to it."""
+    """A judgment, with what a model judge read or asked to reach it."""
 
     judgment: Judgment
     reading: Reading | None = None
     consulted: Consulted | None = None
     may_pass: bool = False
-    """It is undecided since somebody could not be asked now; a later try may tell."""
+    """It is undecided because a model is unreachable now; a later attempt may decide."""
 
 
 class Judge(Protocol):
-    """Says whether an episode reached its goal. Runs in a thread; keeps no state between episodes."""
+    """Decides whether an episode reached its goal. Runs in a thread; keeps no state between episodes."""
 
     @property
     def identity(self) -> JudgeIdentity:
-        """Who speaks."""
+        """Name and version of this judge."""
         ...
 
     def judge(self, task: Task, evidence: Evidence) -> Judgment:
-        """The judgment. May raise anything: the episode is then undecided."""
+        """Return the judgment. May raise anything: the episode is then undecided."""
         ...
 
 
 @runtime_checkable
 class EpisodeModelJudge(Protocol):
-    """A judge that reads the episode. It is of one version for as long as it lives."""
+    """A judge that reads the episode. Its version never changes during its lifetime."""
 
     @property
     def identity(self) -> JudgeIdentity:
-        """Who speaks."""
+        """Name and version of this judge."""
         ...
 
     async def story_of(self, log: EventLog, ended: EpisodeEnded, *, before: int) -> EpisodeTranscript | None:
-        """What there is to read of an episode whose end stands at position `before`; see `actors.judges.episode_transcript`."""
+        """Read the transcript of an episode that ended at position `before`; see `actors.judges.episode_transcript`."""
         ...
 
     async def read(self, story: EpisodeTranscript) -> Opinion:
-        """The opinion. May raise anything: the episode is then undecided."""
+        """Return the opinion. May raise anything: the episode is then undecided."""
         ...
 
 
 @runtime_checkable
 class EvidenceModelJudge(Protocol):
-    """A judge of the evidence that asks somebody else what it cannot tell by itself."""
+    """A judge of the evidence that asks a model what the rules cannot decide."""
 
     @property
     def identity(self) -> JudgeIdentity:
-        """Who speaks."""
+        """Name and version of this judge."""
         ...
 
     async def ask(self, task: Task, evidence: Evidence) -> Opinion:
-        """The opinion. May raise anything: the episode is then undecided."""
+        """Return the opinion. May raise anything: the episode is then undecided."""
         ...
 
 
@@ -97,18 +97,17 @@ def verdict_key(episode: str, judge: JudgeIdentity) -> str:
 
 
 def undecided(reason: str) -> Judgment:
-    """The judgment of a judge that cannot tell."""
+    """The judgment of a judge that cannot decide."""
     return Judgment(outcome="undecided", reward=0.0, reason=reason)
 
 
 async def reach_judgment(
     judge: Judge, task: Task | None, evidence: Evidence, *, timeout_s: float
 ) -> Judgment:
-    """What the judge says; `undecided` where task or evidence is missing or the judge fails.
+    """Return the judge's judgment; `undecided` where task or evidence is missing or the judge fails.
 
     Raises:
-        OutOfTime: no judgment within `timeout_s`; the caller records the wait and takes it as undecided.
-
+        JudgeTimeout: no judgment within `timeout_s`; the caller records the wait and treats it as undecided.
     """
     lacking = _lacking(task, evidence)
     if task is None or lacking:
@@ -126,11 +125,10 @@ async def reach_judgment(
 async def reach_answer(
     asker: EvidenceModelJudge, task: Task | None, evidence: Evidence, *, timeout_s: float
 ) -> Opinion:
-    """What somebody says who asks; `undecided` where task or evidence is missing or that fails.
+    """Return the opinion of a judge that asks a model; `undecided` where task or evidence is missing or it fails.
 
     Raises:
-        OutOfTime: as `reach_judgment`.
-
+        JudgeTimeout: as `reach_judgment`.
     """
     lacking = _lacking(task, evidence)
     if task is None or lacking:
@@ -140,7 +138,7 @@ async def reach_answer(
 
 
 def _lacking(task: Task | None, evidence: Evidence) -> str:
-    """Why there is nothing to judge; empty: there is."""
+    """Why the episode cannot be judged; empty: it can."""
     if task is None:
         return "the task of this episode does not stand in the log before its end"
     if not evidence.probes and evidence.answer is None and not evidence.final_url:
@@ -151,11 +149,10 @@ def _lacking(task: Task | None, evidence: Evidence) -> str:
 async def reach_opinion(
     reader: EpisodeModelJudge, story: EpisodeTranscript | None, *, timeout_s: float
 ) -> Opinion:
-    """What the reader says; `undecided` where there is nothing to read or the reader fails.
+    """Return the opinion of a judge that reads; `undecided` where there is no transcript or the judge fails.
 
     Raises:
-        OutOfTime: as `reach_judgment`.
-
+        JudgeTimeout: as `reach_judgment`.
     """
     if story is None:
         return Opinion(
@@ -166,7 +163,7 @@ async def reach_opinion(
 
 
 async def _in_time(judge: AnyJudge, speaking: Coroutine[Any, Any, Said], *, timeout_s: float) -> Said | str:
-    """What is said, or why nothing is. Raises OutOfTime."""
+    """Return the result, or the reason why there is none. Raises JudgeTimeout."""
     try:
         async with limited(timeout_s) as scope:
             return await speaking
@@ -179,7 +176,7 @@ async def _in_time(judge: AnyJudge, speaking: Coroutine[Any, Any, Said], *, time
 
 
 def too_slow(judge: AnyJudge, timeout_s: float) -> Judgment:
-    """The judgment of a judge that took longer."""
+    """The judgment of a judge that exceeded its time limit."""
     return undecided(f"{judge.identity.name} took longer than {timeout_s:g} s (judge.timeout_s)")
 
 
@@ -191,9 +188,9 @@ async def judge_in_time(
     *,
     timeout_s: float,
 ) -> Opinion:
-    """What a judge says of the evidence, or a reader of the story; `undecided` also where it is too slow.
+    """Return a judge's opinion of the evidence or transcript; a timeout is `undecided` too.
 
-    For those who record no waits.
+    For callers that record no waits.
     """
     try:
         if isinstance(judge, EpisodeModelJudge):

@@ -1,10 +1,10 @@
 """The judge `endpoint`: a model behind an OpenAI-compatible server reads instruction, answers and final page.
 
-Its question is that of WebRL's outcome reward model (arXiv 2411.02337, section 2.3): was the task done, YES or NO. The prompt
-is our own, in a versioned file whose digest stands in the verdict, as do model, tokens and cost. Its version is that of the
-prompt and of the model together, so that what another model says about an episode is another fact.
+It asks the question of WebRL's outcome reward model (arXiv 2411.02337, section 2.3): is the task done, YES or NO. The
+prompt is our own, in a versioned file. The verdict holds the prompt's digest, the model, the tokens and the cost. The
+judge's version combines the versions of prompt and model, so that another model's verdict is a separate event.
 
-Invariant "Verdicts are facts about a judge": who cannot be asked, will not say or makes no sense is undecided.
+Invariant "Verdicts are facts about a judge": an unreachable server, a refusal or an invalid answer gives undecided.
 """
 
 import re
@@ -43,7 +43,7 @@ SCHEMA = schema_of(_Said, name="verdict")
 
 
 class EndpointJudge:
-    """Judges by asking."""
+    """Judges by asking a model behind an endpoint."""
 
     def __init__(self, endpoint: Endpoint, *, blobs: BlobStore) -> None:
         self.identity = identity_of(ENDPOINT, PROMPT.version, endpoint.settings.model, PROMPT.digest)
@@ -55,7 +55,7 @@ class EndpointJudge:
         return await read_story(log, self._blobs, ended, before=before)
 
     async def read(self, story: EpisodeTranscript) -> Opinion:
-        """Whether the agent did what it was told."""
+        """Ask whether the agent reached its goal."""
         if story.page is None:
             return Opinion(judgment=undecided(NO_PAGE))
         answers = "\n".join(f"{number}. {answer.strip()}" for number, answer in enumerate(story.answers, 1))
@@ -84,15 +84,15 @@ def _read(text: str) -> _Said:
 
 
 def page_text(page: Page, *, most: int) -> str:
-    """A page for a question: its beginning, and that it goes on where it does."""
+    """Render a page for a question, cut to `most` characters with a note that it is cut."""
     text = RENDERERS[RENDERER](page)
     return text if len(text) <= most else text[:most] + CUT
 
 
 def identity_of(name: str, version: str, model: str, digest: str) -> JudgeIdentity:
-    """Who speaks where a model is asked: `1-qwen2-5-7b-instruct-8a1f22c0`, the model's name as a subject can hold it.
+    """The identity of a judge or relabeler that asks a model, with a version such as `1-qwen2-5-7b-instruct-8a1f22c0`.
 
-    Names that are spelt alike there are told apart by the digest at the end.
+    The version holds the model's name in the characters that a subject allows; the digest at the end keeps names apart.
     """
     spelt = _OTHER.sub("-", model.lower()).strip("-")[:40]
     return JudgeIdentity(

@@ -1,7 +1,7 @@
-"""What a judge that reads is shown of an episode: the instruction, every answer, the page it ended on. From the log alone.
+"""The transcript of an episode for judges that read: the instruction, every answer, the final page. From the log alone.
 
-An episode's start is found by one look, since it has a subject of its own; its steps stand between its start and its
-end, so that reading it does not depend on the length of history.
+The start of an episode has its own subject, so one lookup finds it. The steps lie between start and end, so the cost of
+reading does not depend on the length of the log.
 """
 
 import asyncio
@@ -19,31 +19,30 @@ from hindcast.storage.blobs.store import BlobStore
 
 FAMILY = "step"
 READ_EVENTS = 256
-"""Events that are looked through at once."""
+"""Events read from the log per request."""
 
 
 class EpisodeTranscript(msgspec.Struct, frozen=True, kw_only=True):
-    """An episode as its agent told it."""
+    """What an episode's agent read and answered."""
 
     instruction: str
-    """What the agent was told; from the page where the task leaves it open."""
+    """The agent's instruction; from the page where the task leaves it open."""
     answers: tuple[str, ...]
-    """Of all steps, oldest first."""
+    """Answers of all steps, oldest first."""
     ended_itself: bool = True
-    """Whether its last answer, or its page, ended it; else its limit or an early stop did."""
+    """Whether the last answer or the page ended it; else the step limit or an early stop did."""
     page: Page | None
-    """What the agent saw last; None: it was let go of, or never kept."""
+    """The final page; None: it was deleted, or never stored."""
 
 
 async def read_story(
     log: EventLog, blobs: BlobStore, ended: EpisodeEnded, *, before: int
 ) -> EpisodeTranscript | None:
-    """The story of an episode whose end stands at position `before`; None: the log does not hold its start.
+    """Read the transcript of an episode that ended at position `before`; None: the log does not hold its start.
 
     Raises:
-        BlobCorrupt: the page is not what its name promises.
+        BlobCorrupt: the page does not match its digest.
         BrokerUnreachable: the log cannot be read.
-
     """
     stored = await log.last_under(subject_of(log.run, EpisodeStarted, key=ended.episode))
     begun = None if stored is None else decode(stored)
@@ -77,7 +76,7 @@ async def _answers(log: EventLog, episode: str, *, after: int, before: int) -> t
 
 
 def read_page(blobs: BlobStore, page: BlobRef | None) -> Page | None:
-    """A page that was kept; None: there is none, or it was let go of. Raises BlobCorrupt."""
+    """Load a stored page; None: there is none, or it was deleted. Raises BlobCorrupt."""
     if page is None:
         return None
     try:

@@ -1,10 +1,10 @@
-"""The judge `fuzzy`: the rules, and where they leave open whether words mean the same, a model behind an endpoint is asked.
+"""The judge `fuzzy`: the rules decide, and a model behind an endpoint compares wordings that the rules leave open.
 
-So WebArena's `fuzzy_match` is decided. Only an answer that is wholly right counts; what was asked, word for word what came
-back and what it cost stand in the verdict. Its version is that of the rules, the prompt and the model together. Environments
-without such questions are judged by the rules alone.
+It decides WebArena's `fuzzy_match`. Only a wholly right answer counts. The verdict holds the question, the verbatim
+reply and the cost. The judge's version combines rules, prompt and model. Environments without such questions are judged
+by the rules alone.
 
-Invariant "Verdicts are facts about a judge": who cannot be asked leaves the episode undecided.
+Invariant "Verdicts are facts about a judge": an unreachable model leaves the episode undecided.
 """
 
 import asyncio
@@ -30,20 +30,20 @@ RIGHT = "correct"
 
 
 class Open(NamedTuple):
-    """An evaluator that may have questions."""
+    """An evaluator that may have questions for a model."""
 
     questions: Callable[[Task, Evidence], Sequence[Question]]
-    """What must be known before it can decide; pure."""
+    """The questions to answer before it can decide; pure."""
     evaluate: Callable[[Task, Evidence, Mapping[Question, bool]], Judgment]
     """Decides by the answers; pure."""
 
 
 OPEN: Mapping[str, Open] = {"webarena": Open(ask_about_webarena, evaluate_webarena)}
-"""By environment."""
+"""Evaluators with questions, by environment."""
 
 
 class FuzzyJudge:
-    """Judges by the rules, and by asking what they leave open."""
+    """Judges by the rules, and asks a model what they leave open."""
 
     def __init__(self, endpoint: Endpoint, rules: RuleJudge | None = None) -> None:
         version = f"{RULES.version}-{PROMPT.version}"
@@ -79,7 +79,7 @@ class FuzzyJudge:
 
 
 def together(consulted: Sequence[Consulted]) -> Consulted:
-    """Several questions as one: what they cost in all, the answers line by line, a digest of their digests."""
+    """Merge several consultations into one: total cost, the answers line by line, a digest of their digests."""
     if len(consulted) == 1:
         return consulted[0]
     return Consulted(

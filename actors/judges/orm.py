@@ -1,11 +1,11 @@
 """The judge `orm`: an outcome reward model (WebRL, arXiv 2411.02337) that the run itself trains.
 
 It reads instruction, answers and final page (`core.prompts.verdict_prompt`) and says success where P(YES) over {YES, NO} is at
-least `judge.orm_threshold`. Where nothing was published yet it is undecided, but what it would have read stands in its
-verdict all the same: that is what the learner trains the first version from.
+least `judge.orm_threshold`. Before the first version is published it is undecided. Its verdict holds the prompt even
+then, and the learner trains the first version from it.
 
-Its version is that of the prompt's format and of the model together, so that what another version says about an episode
-is another fact. Invariant "Adopted is not published": which version spoke stands in every verdict.
+The judge's version combines the prompt's format and the model's version, so that another version's verdict is a
+separate event. Invariant "Adopted is not published": every verdict holds the version that judged.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ FORMAT_VERSION = "2"
 
 
 class OrmJudge:
-    """One version of the model, or none yet. Episodes are read one after the other, whoever asks."""
+    """One version of the outcome reward model, or none yet. Reads one episode at a time."""
 
     def __init__(
         self,
@@ -45,13 +45,13 @@ class OrmJudge:
         blobs: BlobStore,
         reading: Lock,
     ) -> None:
-        """`reading`: held while the tokenizer and the model are in use, which threads cannot share."""
+        """`reading`: lock around the tokenizer and the model, which threads cannot share."""
         self.identity = JudgeIdentity(
             name=ORM, version=f"{FORMAT_VERSION}-v{version or 0}", prompt_digest=PROMPT_DIGEST
         )
         self._tokenizer = tokenizer
         self.version = version
-        """Published version that speaks; None: none was published."""
+        """Published version of the model; None: none was published."""
         self._model = model
         self._settings = settings.judge
         self._blobs = blobs
@@ -62,11 +62,10 @@ class OrmJudge:
         return await read_story(log, self._blobs, ended, before=before)
 
     async def read(self, story: EpisodeTranscript) -> Opinion:
-        """Whether the agent did what it was told.
+        """Compute whether the agent reached its goal.
 
         Raises:
             SettingsError: instruction and answers leave no room for the page.
-
         """
         if story.page is None:
             return Opinion(judgment=undecided(NO_PAGE))
@@ -94,7 +93,7 @@ class OrmJudge:
 
 
 def judgment_of(probability: float | None, *, threshold: float) -> Judgment:
-    """What P(YES) means; None: nobody was there to answer."""
+    """The judgment for a P(YES); None: no model is published."""
     if probability is None:
         return undecided("no outcome reward model is published yet, or none is kept")
     success = probability >= threshold
@@ -108,14 +107,14 @@ def judgment_of(probability: float | None, *, threshold: float) -> Judgment:
 class OrmVersions(PublishedVersions[OrmJudge]):
     """The published versions of the model, each as a judge (`actors.judges.trained_judges.JudgeVersions`).
 
-    Raises ModelFileError when the policy's folder cannot be loaded; its methods ModelFileError or BlobCorrupt when a version
-    cannot be.
+    Raises ModelFileError when the policy's folder cannot be loaded. Its methods raise ModelFileError or BlobCorrupt when a
+    version cannot be loaded.
     """
 
     name = ORM
 
     def __init__(self, folder: Path, *, blobs: BlobStore, settings: Settings) -> None:
-        """`folder`: of the policy, whose tokenizer and architecture the model has."""
+        """`folder`: of the policy; the model shares its tokenizer and architecture."""
         super().__init__(ORM, self._judge)
         self._folder = folder
         self._tokenizer = load_policy(folder).tokenizer

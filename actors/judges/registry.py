@@ -1,4 +1,4 @@
-"""The judges there are."""
+"""Registry of judges by name."""
 
 from collections.abc import Mapping
 
@@ -12,16 +12,16 @@ from hindcast.core.settings.endpoint import ENDPOINT, FUZZY
 from hindcast.core.text.nearest import advice
 
 JUDGES: dict[str, AnyJudge] = {"rules": RuleJudge(), "strict": StrictJudge()}
-"""By the name that `judge.judges` and `hindcast rejudge --judge` use: those that are the same in every run."""
+"""Judges that are the same in every run, by the name that `judge.judges` and `hindcast rejudge --judge` use."""
 
 
 def judge_names() -> tuple[str, ...]:
-    """Names of all judges, those that read with a model or ask an endpoint included."""
+    """Names of all judges, including those that read with a model or ask an endpoint."""
     return tuple(sorted({*JUDGES, ORM, WEBRL_ORM, ENDPOINT, FUZZY}))
 
 
 def judge_named(name: str, judges: Mapping[str, AnyJudge] = JUDGES) -> AnyJudge:
-    """A judge that is the same in every run. Raises SettingsError, with the names there are."""
+    """A judge that is the same in every run. Raises SettingsError, which lists the known names."""
     if name not in judges:
         raise SettingsError(f"there is no judge {name!r}; {advice(name, judge_names())}")
     return judges[name]

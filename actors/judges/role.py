@@ -1,16 +1,16 @@
-"""The judge's process: every episode that ended gets one verdict from each configured judge.
+"""The judge process: every ended episode gets one verdict from each configured judge.
 
-    episode.ended ── work queue ──> workers ── Judge, Reader ──> episode.judged     (created if absent)
-    episode.requested ── follow ──> TaskMemory ──┘       │
-    weights.published ── follow ──> Shelf ───────────────┘
+    episode.ended ── work queue ──> workers ── Judge ──> episode.judged     (created if absent)
+    episode.requested ── follow ──> TaskMemory ──┘ │
+    weights.published ── follow ──> JudgeVersions ─┘
 
-Consumes the ends of episodes; waits for one (`FETCH_S`), for its task (`log.append_timeout_s` without progress) and
-for each judgment (`judge.timeout_s`); produces episode.judged and wait.exceeded, and acknowledges an end behind its
+It consumes the ends of episodes. It waits for an end (`FETCH_S`), for its task (`log.append_timeout_s` without progress)
+and for each judgment (`judge.timeout_s`). It appends episode.judged and wait.exceeded, and acknowledges an end after its
 verdicts. Abandoned and cancelled episodes get none.
 
-Invariant "Verdicts are facts about a judge": a redelivered end finds its verdict there and changes nothing. An end that
-is handed out for the last time is given `undecided` without being looked at: whatever killed the judge over it before
-must not leave its whole group waiting. One that a judge could not ask about now is handed out again, with growing pauses.
+Invariant "Verdicts are facts about a judge": a redelivered end finds its verdict and changes nothing. The last delivery
+of an end gives `undecided` without judging: an episode that crashes the judge must not block its whole group. An end
+whose model is unreachable is redelivered, with growing pauses.
 """
 
 import asyncio
@@ -64,12 +64,11 @@ async def run_judge(
 ) -> None:
     """Judge until `stop` is set. `queue` delivers the family `episode_end`.
 
-    `shelf`: where the judge comes from that the run itself trains; None: the run has none.
+    `shelf`: versions of the judge that the run itself trains; None: the run has none.
 
     Raises:
         SettingsError: `judge.judges` names one that does not exist.
-        HindcastError: the log cannot be used any more; wrapped in an exception group.
-
+        HindcastError: the log is unusable; wrapped in an exception group.
     """
     known = dict(judges)
     if shelf is not None:
@@ -88,7 +87,6 @@ def configured_judges(settings: Settings, judges: Mapping[str, AnyJudge]) -> lis
 
     Raises:
         SettingsError: there is none, or one is unknown.
-
     """
     for name in settings.judge.judges:
         if name not in judges:
@@ -116,15 +114,15 @@ class _JudgeRole:
         self._judges = list(judges)
         self.tasks = TaskMemory(log)
         self.counts: Counter[str] = Counter()
-        """Verdicts by outcome, those put off (`later`), and `repeated` ones that were there already."""
+        """Verdicts by outcome, postponed ones (`later`), and ones that existed already (`repeated`)."""
 
     @property
     def reads(self) -> bool:
-        """Whether a model reads or is asked, which may take its time."""
+        """Whether some judge reads with a model or asks one, which may be slow."""
         return any(isinstance(judge, EpisodeModelJudge | EvidenceModelJudge) for judge in self._judges)
 
     def replace(self, judge: AnyJudge) -> None:
-        """From the next episode on another version of a judge speaks."""
+        """Replace a judge by another version, from the next episode on."""
         names = [known.identity.name for known in self._judges]
         self._judges[names.index(judge.identity.name)] = judge
 
@@ -143,7 +141,7 @@ class _JudgeRole:
             await delivery.ack()
 
     async def _judge(self, judge: AnyJudge, delivery: Delivery, ended: EpisodeEnded) -> bool:
-        """Whether this judge is done with the end; if not it is asked again later."""
+        """Whether this judge is done with the end; if not, it is asked again later."""
         entity = verdict_key(ended.episode, judge.identity)
         if await exists(self._log, EpisodeJudged, entity=entity):
             self.counts["repeated"] += 1
@@ -157,7 +155,7 @@ class _JudgeRole:
     async def _decide(
         self, judge: AnyJudge, delivery: Delivery, ended: EpisodeEnded, *, entity: str
     ) -> Judgment | None:
-        """What was recorded; None: nothing yet, since whoever the judge asks is out of reach."""
+        """Return the recorded judgment; None: none yet, because the judge's model is unreachable."""
         recorded, tries = delivery.recorded, delivery.tries
         if tries >= MAX_TRIES:
             opinion = Opinion(judgment=undecided(f"{tries - 1} tries to judge this episode came to nothing"))

@@ -1,7 +1,7 @@
-"""The rule judge: the evaluator of the task's environment decides, from the stored evidence alone.
+"""The judge `rules`: the evaluator of the task's environment decides, from the stored evidence alone.
 
-A re-score is a replay: evaluators are pure functions of task and evidence. Where they cannot tell, the outcome is
-`undecided`, never failure.
+Evaluators are pure functions of task and evidence, so judging again is a replay. Where an evaluator cannot decide, the
+outcome is `undecided`, never failure.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,14 +27,14 @@ EVALUATORS: dict[str, Evaluate] = {
     "webshop": evaluate_webshop,
     "browsergym": evaluate_browsergym,
 }
-"""By environment."""
+"""Evaluators by environment."""
 
 RULES = JudgeIdentity(name="rules", version="2")
-"""The version is raised whenever an evaluator may come to another verdict on the same evidence."""
+"""Raise the version whenever an evaluator may give another verdict on the same evidence."""
 
 
 class RuleJudge:
-    """Judges by rules."""
+    """Judges by the evaluator of the task's environment."""
 
     identity = RULES
 
@@ -42,11 +42,10 @@ class RuleJudge:
         self._evaluators = evaluators
 
     def judge(self, task: Task, evidence: Evidence) -> Judgment:
-        """The evaluator's judgment.
+        """Return the evaluator's judgment.
 
         Raises:
-            JudgeUnavailable: nobody knows how to evaluate tasks of this environment.
-
+            JudgeUnavailable: there is no evaluator for this environment.
         """
         evaluate = self._evaluators.get(task.environment)
         if evaluate is None:

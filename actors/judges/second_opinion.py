@@ -1,7 +1,7 @@
-"""Stored evidence judged again: what another judge, or the same one as it is now, says about what lies in the log.
+"""Judges stored evidence again, with another judge or a newer version of the same one.
 
-Invariant "Verdicts are facts about a judge": a second opinion is a fact of its own. It is appended only when asked for,
-created if absent on its own subject, and whatever the same judge and version said before stays.
+Invariant "Verdicts are facts about a judge": a second opinion is a separate event. It is appended only on request,
+created if absent on its own subject. Earlier verdicts stay.
 """
 
 from collections import Counter
@@ -24,33 +24,33 @@ from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.reader import read
 
 NO_VERDICT = "none"
-"""Stands for the old outcome of an episode that the old judge never spoke about."""
+"""Old outcome of an episode without a verdict of the old judge."""
 
 
 class SecondOpinion(msgspec.Struct, frozen=True, kw_only=True):
-    """An episode, what was said about it and what is said now."""
+    """An episode with its old and new judgment."""
 
     episode: str
     family: str
     origin: str
     old: Judgment | None
-    """The old judge's first verdict; None: it never spoke."""
+    """The old judge's first verdict; None: it has none."""
     new: Judgment
     reading: Reading | None = None
-    """What it read before it came to `new`; None: it is no language model of the run's own."""
+    """What the model read to reach `new`; None: the judge is no model of the run's own."""
     consulted: Consulted | None = None
-    """What it asked of an endpoint."""
+    """What the judge asked of an endpoint."""
     before: Judgment | None
-    """What this very judge, name and version, said before; None: nothing."""
+    """Earlier judgment of the same judge, name and version; None: none."""
 
     @property
     def flipped(self) -> bool:
-        """Whether the old judge came to another outcome."""
+        """Whether the old judge gave another outcome."""
         return self.old is not None and self.old.outcome != self.new.outcome
 
     @property
     def contradicts_itself(self) -> bool:
-        """Whether this very judge came to another outcome or reward before."""
+        """Whether the same judge and version gave another outcome or reward before."""
         return self.before is not None and (self.before.outcome, self.before.reward) != (
             self.new.outcome,
             self.new.reward,
@@ -58,23 +58,23 @@ class SecondOpinion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True):
-    """Old against new."""
+    """Agreement of old and new verdicts."""
 
     counts: dict[str, dict[str, int]]
     """Old outcome -> new outcome -> episodes; the old one may be `none`."""
     decided: int
-    """Episodes that both could decide: rate and kappa are of these."""
+    """Episodes that both judges decided; rate and kappa are over them."""
     agreed: int
     kappa: float | None
-    """Cohen's; None where it is not defined, since both always say the same one thing."""
+    """Cohen's kappa; None where it is undefined, because both judges always give the same outcome."""
 
 
 Verdicts = Mapping[str, Sequence[EpisodeJudged]]
-"""By episode, in the order in which they were given."""
+"""Verdicts by episode, in the order in which they were given."""
 
 
 async def read_verdicts(log: EventLog, *, judges: Collection[str]) -> Verdicts:
-    """What these judges, by name, have said in a log."""
+    """Read the verdicts of the named judges from a log."""
     found: dict[str, list[EpisodeJudged]] = {}
     async with aclosing(read(log, after=0, strict=False)) as recordeds:
         async for recorded in recordeds:
@@ -93,7 +93,7 @@ async def second_opinion(
     against: str,
     timeout_s: float,
 ) -> SecondOpinion | None:
-    """The judge's opinion of an episode beside that of the judge named `against`; None: the episode left no evidence."""
+    """Judge an episode again and compare with the judge named `against`; None: the episode left no evidence."""
     earlier = verdicts.get(episode.name, ())
     if not isinstance(episode.end, EpisodeEnded):
         return None
@@ -123,7 +123,7 @@ def _is(one: JudgeIdentity, other: JudgeIdentity) -> bool:
 async def save(
     publisher: Publisher, judge: JudgeIdentity, episode: RecordedEpisode, opinion: SecondOpinion
 ) -> bool:
-    """Append a verdict; False when this judge and version has spoken about the episode before."""
+    """Append a verdict; False when this judge and version has judged the episode before."""
     fact = EpisodeJudged(
         episode=episode.name,
         task_id=episode.request.task.id,
@@ -145,7 +145,7 @@ async def save(
 
 
 def agreement_of(opinions: Sequence[SecondOpinion]) -> Agreement:
-    """The table of outcomes, and how far the two agree."""
+    """Count the pairs of outcomes and measure the agreement."""
     pairs: Counter[tuple[str, str]] = Counter(
         (said.old.outcome if said.old else NO_VERDICT, said.new.outcome) for said in opinions
     )

@@ -1,16 +1,15 @@
-"""The strict judge: the task done wholly, by the agent's own end, and nothing else done besides.
+"""The judge `strict`: the task is done wholly, the agent ended it, and nothing else was changed.
 
-It begins where the rules end: what they call a failure or cannot decide stays so. A success must also be
+It starts from the verdict of the rules: their failures and undecided episodes stay so. A success must also be
 - whole: a page's partial credit is a failure;
-- ended by the agent: a goal that was reached by chance, and left standing until the steps ran out, is a failure. A
-  MiniWoB++ page ends the episode itself, so that there is nothing to ask;
-- ended at its goal: whoever was to change something in the store stops there. The page that the shop answers the last
-  change with may be seen; opening another one is a failure, such as the checkout after a task to fill the cart;
-- clean: whatever a visit to the store changed and nobody asked for is a failure (an order, a wish, a review, an address).
-  What was undone again is no side effect, unless the store remembers it: a cancelled order does.
+- ended by the agent: a goal reached by chance, and left until the steps ran out, is a failure. A MiniWoB++ page ends the
+  episode itself, so this does not apply there;
+- ended at its goal: an agent that was to change something in the store stops there. It may see the page with which the
+  shop answers the last change; opening another one is a failure, such as the checkout after a task to fill the cart;
+- clean: any change in the store that the task did not ask for is a failure (an order, a wish, a review, an address). An
+  undone change is no side effect, unless the store remembers it, as it does a cancelled order.
 
-So its successes are a part of the rules' successes; what it turns over is partial credit, luck and carelessness.
-Version 1 did not ask where an episode ended.
+So its successes are a subset of the rules' successes. Version 1 did not check where an episode ended.
 """
 
 from collections.abc import Callable, Mapping
@@ -33,7 +32,7 @@ from hindcast.core.domain.task import Task
 from hindcast.events.catalogue.verdict import JudgeIdentity
 
 STRICT = JudgeIdentity(name="strict", version="2")
-"""The version is raised whenever it may come to another verdict on the same evidence."""
+"""Raise the version whenever it may give another verdict on the same evidence."""
 
 FULL_REWARD = 1.0
 
@@ -55,11 +54,11 @@ CHANGES: Mapping[str, frozenset[str]] = {
     "change_address": frozenset({"address"}),
     "impossible": frozenset(),
 }
-"""Family of the store -> parts of a visitor's state that its goal changes; the rules see to it that they change rightly."""
+"""Family of the store -> parts of a visitor's state that its goal changes; the rules check that they change correctly."""
 
 
 class StrictJudge:
-    """Judges by the rules, and by what they let pass."""
+    """Judges by the rules and the objections of this module."""
 
     identity = STRICT
 
@@ -67,12 +66,11 @@ class StrictJudge:
         self._rules = rules or RuleJudge()
 
     def judge(self, task: Task, evidence: Evidence) -> Judgment:
-        """Success with reward 1, failure with the first objection, undecided where the rules are.
+        """Return success with reward 1, failure with the first objection, or undecided where the rules are.
 
         Raises:
             JudgeUnavailable: as the rule judge.
-            KeyError: a family of the store that nobody has said about what it changes.
-
+            KeyError: a family of the store that is missing from `CHANGES`.
         """
         judgment = self._rules.judge(task, evidence)
         if judgment.outcome != "success":
@@ -105,11 +103,11 @@ def _about_miniwob(task: Task, evidence: Evidence, judgment: Judgment) -> str:
 
 Objection = Callable[[Task, Evidence, Judgment], str]
 OBJECTIONS: Mapping[str, Objection] = {"store": _about_store, "miniwob": _about_miniwob}
-"""By environment: why a success is none after all, or nothing."""
+"""By environment: why a success is none after all; empty: no objection."""
 
 
 def pages_after_change(record: VisitRecord) -> tuple[str, ...]:
-    """Pages that were opened after the one that answered the last change, in words; empty where nothing was changed."""
+    """Pages opened after the one that answered the last change, in words; empty where nothing was changed."""
     state, last = record.opening, None
     for place, fact in enumerate(record.journal):
         following = apply(state, fact)
@@ -134,7 +132,7 @@ def _page(fact: AnyFact) -> str:
 
 
 def side_effects(family: str, opening: VisitorState, state: VisitorState) -> list[str]:
-    """What a visit changed beside what a goal of its family asks for, in words."""
+    """What a visit changed in addition to what a goal of its family asks for, in words."""
     allowed = CHANGES[family]
     found = [
         f"the {part} of the visitor"
@@ -147,7 +145,7 @@ def side_effects(family: str, opening: VisitorState, state: VisitorState) -> lis
 
 
 def _beside_the_order(opening: VisitorState, state: VisitorState) -> list[str]:
-    """Buying adds one order; the rules look at that one alone."""
+    """Buying adds one order; the rules check that one alone."""
     before = {order.number: order for order in opening.orders}
     found = [
         f"order {order.number}"

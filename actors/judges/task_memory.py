@@ -1,12 +1,11 @@
-"""The judge's memory of tasks, so that an end can be judged by the goal it was asked for.
+"""The judge's memory of tasks, so that an ended episode is judged by its own goal.
 
-Follows the requests from where the log ends at the start, and looks back only for a task that it misses: an end that
-waits to be judged has its request shortly before it, so that a start does not depend on the length of history. What was
-looked through once is remembered, and is never looked through again.
+It follows the requests from the end of the log at start, and reads backwards only for a task that it misses. An end that
+waits to be judged has its request shortly before it, so the cost of a start does not depend on the length of the log.
+Each stretch is read once.
 
-A request stands before its episode's end in the log: once everything up to the end has been seen, and everything before
-the start looked through, a task that is missing never comes. A task is known by its content, so the memory grows with the
-tasks that a judge meets and not with its episodes.
+A request precedes its episode's end in the log. Once everything up to the end and before the start has been read, a
+missing task never arrives. Tasks are identified by content, so the memory grows with distinct tasks, not with episodes.
 """
 
 import asyncio
@@ -22,7 +21,7 @@ FAMILIES = frozenset({"request"})
 
 
 class TaskMemory(LogFollower):
-    """Tasks by id: of all requests in a stretch of the log that grows at both ends."""
+    """Tasks by id, from all requests in a stretch of the log that grows at both ends."""
 
     def __init__(self, log: EventLog) -> None:
         super().__init__(log, FAMILIES)
@@ -43,7 +42,7 @@ class TaskMemory(LogFollower):
         return self._tasks.get(task_id)
 
     async def _look_back(self) -> None:
-        """Take in the stretch before what is known."""
+        """Read the stretch of the log before the known one."""
         found, self._after = await look_back(self._log, until=self._after, families=FAMILIES)
         for recorded in found:
             self._take(recorded)

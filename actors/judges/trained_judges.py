@@ -1,6 +1,6 @@
-"""Where a judge comes from that the run itself trains: each newly published version replaces the one before.
+"""Interface of the versions of a judge that the run itself trains: each published version replaces the one before.
 
-Free of torch, so that a run without such a judge loads none.
+This module does not import torch, so that a run without such a judge loads none.
 """
 
 from collections.abc import Callable
@@ -15,13 +15,13 @@ class JudgeVersions(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the judge."""
+        """Name of the judge."""
         ...
 
     async def begin(self, log: EventLog) -> EpisodeModelJudge:
-        """The newest version that the log knows now. Called once, before `follow`."""
+        """The newest version that the log holds now. Called once, before `follow`."""
         ...
 
     async def follow(self, log: EventLog, replace: Callable[[EpisodeModelJudge], None]) -> None:
-        """Hand over every newer version as it is published, for ever."""
+        """Pass every newer version to `replace` as it is published, forever."""
         ...

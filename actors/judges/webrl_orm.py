@@ -1,10 +1,10 @@
 """The judge `webrl_orm`: WebRL's published outcome reward model, which the run does not train (arXiv 2411.02337).
 
 It reads the released prompt (`core.prompts.webrl_verdict_prompt`) and says success where P(YES) over {YES, NO} is at least
-`judge.orm_threshold`. The model lies in a folder and is computed here, or a vLLM server serves it.
+`judge.orm_threshold`. The model is a local folder computed in this process, or a vLLM server serves it.
 
-Its version is that of the prompt, the folder's name and a digest of the folder's files, so that another checkpoint's verdict
-is another fact.
+The judge's version combines the prompt's version, the folder's name and a digest of the folder's files, so that another
+checkpoint's verdict is a separate event.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ class OutcomeScorer(Protocol):
 
 
 class LocalScorer:
-    """Computes the model in this process, one prompt after the other."""
+    """Computes the model in this process, one prompt at a time."""
 
     def __init__(self, model: OutcomeModel) -> None:
         self._model = model
@@ -96,12 +96,11 @@ class WebrlOrmJudge:
         return await read_story(log, self._blobs, ended, before=before)
 
     async def read(self, story: EpisodeTranscript) -> Opinion:
-        """Whether the agent reached its goal.
+        """Compute whether the agent reached its goal.
 
         Raises:
             SettingsError: instruction and answers leave no room for the page.
-            EngineFailed: the server does not take the prompt.
-
+            EngineFailed: the server rejects the prompt.
         """
         if story.page is None:
             return Opinion(judgment=undecided(NO_PAGE))
@@ -135,7 +134,7 @@ class WebrlOrmJudge:
 
 @asynccontextmanager
 async def open_webrl_orm(settings: Settings, blobs: BlobStore) -> AsyncIterator[WebrlOrmJudge]:
-    """The judge under these settings, with its model loaded or its server's connections open.
+    """Open the judge under these settings, with its model loaded or its server's connections open.
 
     Raises ModelFileError when the folder cannot be loaded.
     """
@@ -155,9 +154,9 @@ async def open_webrl_orm(settings: Settings, blobs: BlobStore) -> AsyncIterator[
 
 
 def model_version(folder: Path, *, served: bool) -> str:
-    """The judge's version, as `1-webrl-orm-llama-3-1-8b-8a1f22c0`: of the prompt, the folder's name and the files in it.
+    """The judge's version, such as `1-webrl-orm-llama-3-1-8b-8a1f22c0`: prompt version, folder name, digest of its files.
 
-    A served model is told apart by `-vllm` at the end: its probabilities differ in their last digits.
+    A served model has the suffix `-vllm`, because its probabilities differ in their last digits.
     """
     digest = sha256()
     for path in sorted([folder / CONFIG, folder / TOKENIZER, *folder.glob("*.safetensors")]):
