@@ -1,1 +1,1 @@
-"""Relabelers: the goals that an episode did achieve, as durable, versioned facts (hindsight)."""
+"""Relabelers: record the goals that an episode did achieve, as durable, versioned events (hindsight)."""

@@ -1,7 +1,7 @@
-"""What a relabeler is: it reads a finished episode and lists every goal that it achieved.
+"""Interface of relabelers: one reads a finished episode and lists every goal that it achieved.
 
-Invariant "Verdicts are facts about a judge" holds for relabels, too: a fact names who spoke, and exists at most once per
-episode, relabeler and version. One that cannot tell says so; it never guesses.
+Invariant "Verdicts are facts about a judge" holds for relabels too: an event names its relabeler, and exists at most
+once per episode, relabeler and version. A relabeler that cannot decide says so; it never guesses.
 """
 
 from collections.abc import Sequence
@@ -15,58 +15,57 @@ from hindcast.events.catalogue.verdict import BackwardReading, JudgeIdentity
 
 
 class PlayedEpisode(NamedTuple):
-    """An episode that came to its end, as the log tells it."""
+    """An ended episode, reassembled from its events."""
 
     task: Task
     origin: str
     instruction: str
-    """What the agent was told."""
+    """The agent's instruction."""
     renderer: str
     steps: Sequence[StepTaken]
-    """In order, complete."""
+    """All steps, in order."""
     ended: EpisodeEnded
 
 
 class AchievedGoal(NamedTuple):
-    """A goal that an episode achieved, and what of the episode that took."""
+    """A goal that an episode achieved, and the steps that achieved it."""
 
     instruction: str
     until_step: int
     """Exclusive end of the demonstration: the step before it achieved the goal first."""
     relevance: tuple[float, ...]
-    """In [0, 1], per step up to `until_step`."""
+    """Relevance of each step up to `until_step`, in [0, 1]."""
     family: str = ""
-    """`store/find_price`; empty where it is not known."""
+    """Task family, such as `store/find_price`; empty where it is unknown."""
     goal: dict[str, Any] | None = None
 
 
 class RelabelResult(NamedTuple):
-    """What a relabeler comes to about one episode."""
+    """What a relabeler finds in one episode."""
 
     goals: tuple[AchievedGoal, ...]
     consulted: Consulted | None = None
     """What it asked of an endpoint."""
     failure: str = ""
-    """Why it cannot tell; there are no goals then."""
+    """Why it cannot decide; there are no goals then."""
     reading: BackwardReading | None = None
     """What a model of the run's own read and wrote."""
 
 
 class Relabeler(Protocol):
-    """Says what an episode achieved. Keeps no state between episodes."""
+    """Finds the goals that an episode achieved. Keeps no state between episodes."""
 
     @property
     def identity(self) -> JudgeIdentity:
-        """Who speaks."""
+        """Name and version of this relabeler."""
         ...
 
     async def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> RelabelResult:
-        """The goals achieved; `pages` is what each step saw.
+        """Return the achieved goals; `pages` holds the page of each step.
 
         Raises:
-            RelabelerUnavailable: whoever knows cannot be asked now; a later try may succeed.
-            RelabelerFailed: it cannot tell about this episode.
-
+            RelabelerUnavailable: its model is unreachable now; a later attempt may succeed.
+            RelabelerFailed: it cannot decide about this episode.
         """
         ...
 
@@ -77,7 +76,7 @@ def relabel_key(episode: str, relabeler: JudgeIdentity) -> str:
 
 
 def why_not_goal(goal: AchievedGoal, *, steps: int) -> str | None:
-    """What is wrong with a goal that a relabeler names for an episode of so many steps; None: nothing."""
+    """What is wrong with a relabeler's goal for an episode of so many steps; None: nothing."""
     if not goal.instruction.strip():
         return "it names a goal without an instruction"
     if not 1 <= goal.until_step <= steps:

@@ -1,8 +1,8 @@
-"""The relabeler `endpoint`: a model behind an OpenAI-compatible server says in words what an episode achieved (HSL's own way).
+"""The relabeler `endpoint`: a model behind an OpenAI-compatible server describes what an episode achieved (as in HSL).
 
-It reads every page and answer, and names goals, the step by which each was achieved first, and the steps that it took. What
-it says is checked against the episode (`goals.v1`: instruction, step, relevant steps) and recorded as the rules' findings
-are, but for family and goal, which words do not have. Prompt, model, tokens and cost stand in the fact.
+It reads every page and answer, and names goals, the first step that achieved each, and the steps that were relevant. Its
+reply is checked against the episode (`goals.v1`: instruction, step, relevant steps) and recorded like the goals of the
+rules, but without family and goal, which words do not have. The event holds prompt, model, tokens and cost.
 """
 
 import asyncio
@@ -38,10 +38,10 @@ SCHEMA = schema_of(_Said, name="goals")
 
 
 class EndpointRelabeler:
-    """Relabels by asking."""
+    """Relabels by asking a model behind an endpoint."""
 
     def __init__(self, endpoint: Endpoint, *, blobs: BlobStore, most: int) -> None:
-        """`most`: goals of one episode (`relabeler.goals`)."""
+        """`most`: largest number of goals per episode (`relabeler.goals`)."""
         self.identity = identity_of(ENDPOINT, PROMPT.version, endpoint.settings.model, PROMPT.digest)
         self._endpoint = endpoint
         self._blobs = blobs
@@ -74,11 +74,10 @@ class EndpointRelabeler:
 
 
 def goals_of(text: str, *, steps: int) -> list[AchievedGoal]:
-    """The goals that an answer names of an episode of so many steps.
+    """Parse the goals that a reply names for an episode of so many steps.
 
     Raises:
-        ValueError, msgspec.DecodeError: it names none as they should be; says what is wrong, in words for the model.
-
+        ValueError, msgspec.DecodeError: the reply is invalid; the message explains it to the model.
     """
     found: dict[str, AchievedGoal] = {}
     for goal in msgspec.json.decode(json_in(text), type=_Said).goals:

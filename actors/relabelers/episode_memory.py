@@ -1,8 +1,8 @@
-"""The relabeler's memory of episodes under way, so that an end finds the steps before it.
+"""The relabeler's memory of running episodes, so that an end finds the steps before it.
 
-Follows the log from where it ends at the start. An episode that was requested before is looked for backwards from its end,
-by itself and once, so that a start does not depend on the length of history. What ended is let go of when it is taken; of
-what was not, since another relabeler takes it, the latest are kept (`ENDED_KEPT`).
+It follows the log from its end at start. An episode requested earlier is read backwards from its end, once, so that the
+cost of a start does not depend on the length of the log. An episode is dropped when it is taken. Of ended episodes that
+were not taken, because another relabeler takes them, the latest `ENDED_KEPT` stay.
 """
 
 from hindcast.actors.family_follower import look_back
@@ -23,11 +23,11 @@ FAMILIES = frozenset({"request", "episode", "step", "episode_end"})
 
 
 ENDED_KEPT = 64
-"""Episodes that ended and were not taken so far; one beyond is looked for backwards, should it be taken after all."""
+"""Ended episodes kept although not taken; one that was dropped is read backwards if it is taken later."""
 
 
 class _Gathered:
-    """Facts about one episode, in any order."""
+    """The events of one episode, in any order."""
 
     def __init__(self) -> None:
         self.request: EpisodeRequested | None = None
@@ -46,7 +46,7 @@ class _Gathered:
                 pass
 
     def played(self, ended: EpisodeEnded) -> PlayedEpisode | None:
-        """The episode; None where part of it is missing."""
+        """The complete episode; None where part of it is missing."""
         if self.request is None or self.started is None or len(self.steps) != ended.steps:
             return None
         return PlayedEpisode(
@@ -60,13 +60,13 @@ class _Gathered:
 
 
 class EpisodeMemory(LogFollower):
-    """Episodes by name: those requested since the start that have not been taken."""
+    """Episodes by name: those requested since the start and not taken."""
 
     def __init__(self, log: EventLog) -> None:
         super().__init__(log, FAMILIES)
         self._gathered: dict[str, _Gathered] = {}
         self._ended: dict[str, None] = {}
-        """Those of them that ended, oldest first."""
+        """Ended episodes among them, oldest first."""
 
     def _take(self, recorded: Recorded) -> None:
         match recorded.fact:
@@ -86,13 +86,12 @@ class EpisodeMemory(LogFollower):
                 pass
 
     def forget(self, name: str) -> None:
-        """Let go of an episode."""
+        """Drop an episode."""
         self._gathered.pop(name, None)
         self._ended.pop(name, None)
 
     async def find(self, ended: EpisodeEnded, *, position: int, stalled_s: float) -> PlayedEpisode | None:
-        """The episode that ended at `position`, or None where the log lacks part of it. Raises BrokerUnreachable as
-        `LogFollower`."""
+        """The episode that ended at `position`, or None where the log lacks part of it. Raises BrokerUnreachable as `LogFollower`."""
         await self._known_before(position, stalled_s=stalled_s)
         gathered = self._gathered.get(ended.episode)
         if gathered is None:

@@ -1,13 +1,12 @@
-"""The relabeler `learned`: a model of the run's own that reads an episode backwards, from what was done to what it
-achieved (HSL).
+"""The relabeler `learned`: a model of the run's own that reads an episode backwards, from actions to achieved goals (HSL).
 
-It begins as the base policy; the learner trains it from the lessons that stand in its own facts, demonstrations' too. A
-lesson is what should have been written of an episode: the goal that it was asked for, where the judge calls it a
-success, or what the teacher (`relabeler.teacher`) found. Where nothing was published yet it cannot tell, but its lesson
-stands there all the same: that is what the first version is trained from.
+It begins as the base policy. The learner trains it from the lessons in its own events, those of demonstrations included.
+A lesson is the right output for an episode: the goal of its task, if the judge calls it a success, or the goals that the
+teacher (`relabeler.teacher`) found. Before the first version is published it cannot decide, but its events already hold
+lessons, and the first version is trained from them.
 
-What it writes is a goal only where a site reads it as one of its tasks, which have an evaluator; the rest is dropped and
-counted. No site but the store reads goals.
+A goal that it writes counts only where a site parses it as one of its tasks, which have an evaluator. The rest is
+dropped and counted. Only the store parses goals.
 """
 
 import asyncio
@@ -52,7 +51,7 @@ NO_PAGE = "the page that the episode ended on is not kept"
 
 
 class LearnedRelabeler:
-    """One version of the model, or none yet. Episodes are read one after the other, whoever asks."""
+    """One version of the model, or none yet. Reads one episode at a time."""
 
     def __init__(
         self,
@@ -65,21 +64,21 @@ class LearnedRelabeler:
         teacher: Relabeler | None,
         reading: Lock,
     ) -> None:
-        """`reading`: held while the tokenizer and the model are in use, which threads cannot share."""
+        """`reading`: lock around the tokenizer and the model, which threads cannot share."""
         self.identity = JudgeIdentity(
             name=LEARNED, version=f"{FORMAT_VERSION}-v{version or 0}", prompt_digest=PROMPT_DIGEST
         )
         self._tokenizer = tokenizer
         self._model = model
         self.version = version
-        """Published version that speaks; None: none was published."""
+        """Published version of the model; None: none was published."""
         self._settings = settings
         self._pages = pages
         self._teacher = teacher
         self._reading = reading
 
     async def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> RelabelResult:
-        """See `Relabeler.goals`. Raises RelabelerFailed where the answers leave no room for the page."""
+        """Find goals, see `Relabeler.goals`. Raises RelabelerFailed where the answers leave no room for the page."""
         final = await asyncio.to_thread(read_page, self._pages, episode.ended.final_observation)
         if final is None:
             return RelabelResult((), failure=NO_PAGE)
@@ -88,12 +87,12 @@ class LearnedRelabeler:
         try:
             return await asyncio.to_thread(self._read, episode, final, lesson, needs_success, given_up)
         except asyncio.CancelledError:
-            # out of time: the thread cannot be stopped, and ends at its next token
+            # timeout: the thread cannot be stopped, and ends at its next token
             given_up.set()
             raise
 
     async def _lesson(self, episode: PlayedEpisode, pages: Sequence[Page]) -> tuple[list[Achievement], bool]:
-        """What should be written, and whether that holds only of a success."""
+        """The lesson of an episode, and whether it holds only if the episode succeeded."""
         if self._teacher is not None:
             try:
                 found = await self._teacher.goals(episode, pages)
@@ -141,18 +140,18 @@ class LearnedRelabeler:
         )
 
     def _prompt(self, episode: PlayedEpisode, final: Page) -> Prompt:
-        """What is read of an episode."""
+        """Build the prompt of an episode."""
         most = self._settings.prompt_tokens
         answers = [step.answer for step in episode.steps]
         try:
             return build_achievement_prompt(self._tokenizer, answers=answers, page=final, max_tokens=most)
-        except SettingsError as error:  # of this episode alone: it must not stop the run
+        except SettingsError as error:  # concerns this episode alone: it must not stop the run
             raise RelabelerFailed(
                 f"its last answers leave no room for the page that it ended on: relabeler.prompt_tokens = {most}"
             ) from error
 
     def _encoded(self, lesson: Sequence[Achievement]) -> list[int]:
-        """As many of the goals as fit what may be written at once, the first named first; none: nothing is to be learned."""
+        """Encode as many of the goals as fit `answer_tokens`, first ones first; empty: they do not fit, nothing to learn."""
         for count in range(len(lesson), 0, -1):
             ids = encode_answer(self._tokenizer, write_achievements(lesson[:count]))
             if len(ids) <= self._settings.answer_tokens:
@@ -161,7 +160,7 @@ class LearnedRelabeler:
 
 
 def goals_of(episode: PlayedEpisode, achievements: Sequence[Achievement]) -> list[AchievedGoal]:
-    """Those that the episode's site reads as goals of its tasks, each once."""
+    """Return the achievements that the episode's site parses as goals of its tasks, each once."""
     ending = ending_of(episode.ended.evidence) if episode.task.environment == ENVIRONMENT else ""
     if isinstance(ending, str):
         return []
@@ -179,7 +178,7 @@ def goals_of(episode: PlayedEpisode, achievements: Sequence[Achievement]) -> lis
 
 
 def _as_written(goal: AchievedGoal) -> Achievement:
-    """A goal whose last step is named whatever its label is."""
+    """A goal as the lesson writes it; its last step is relevant whatever its label is."""
     relevant = {number for number, label in enumerate(goal.relevance, 1) if label > 0}
     return Achievement(goal.instruction, goal.until_step, tuple(sorted(relevant | {goal.until_step})))
 
@@ -187,8 +186,8 @@ def _as_written(goal: AchievedGoal) -> Achievement:
 class LearnedVersions(PublishedVersions[LearnedRelabeler]):
     """The published versions of the model, each as a relabeler.
 
-    Raises ModelFileError when the policy's folder cannot be loaded; its methods ModelFileError or BlobCorrupt when a version
-    cannot be.
+    Raises ModelFileError when the policy's folder cannot be loaded. Its methods raise ModelFileError or BlobCorrupt when a
+    version cannot be loaded.
     """
 
     def __init__(
@@ -200,8 +199,9 @@ class LearnedVersions(PublishedVersions[LearnedRelabeler]):
         settings: Settings,
         teacher: Relabeler | None,
     ) -> None:
-        """`folder`: of the policy, whose tokenizer and architecture the model has; `blobs`: where its weights are;
-        `pages`: where the pages of episodes are."""
+        """`folder`: of the policy; the model shares its tokenizer and architecture. `blobs`: its weights. `pages`: pages of
+        episodes.
+        """
         super().__init__(RELABELER, self._relabeler)
         self._folder = folder
         self._tokenizer = load_tokenizer(folder)

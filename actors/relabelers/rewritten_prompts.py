@@ -1,8 +1,8 @@
-"""What each step would have read under another instruction: built once, here, so that the learner renders nothing.
+"""The prompt of each step under another instruction, built once here, so that the learner renders nothing.
 
-From the recorded page, the recorded answers and the run's own renderer and tokenizer. First the prompt under the original
-instruction is built and compared with what was recorded: where they differ, something that shapes prompts was changed
-since, and nothing can be told.
+The input is the recorded page and answers, and the run's renderer and tokenizer. The prompt under the original
+instruction is built first and compared with the recorded one. If they differ, something that shapes prompts has changed
+since, and no prompt is rewritten.
 """
 
 from collections.abc import Sequence
@@ -20,12 +20,12 @@ from hindcast.events.catalogue.verdict import RewrittenPrompt
 
 
 class PromptWriter:
-    """Writes the prompts of one episode anew."""
+    """Rebuilds the prompts of one episode under other instructions."""
 
     def __init__(
         self, episode: PlayedEpisode, pages: Sequence[Page], *, tokenizer: Any, settings: ActorSettings
     ) -> None:
-        """Raises RelabelerFailed when the recorded prompts cannot be built again."""
+        """Raises RelabelerFailed when the recorded prompts cannot be rebuilt."""
         self._episode = episode
         self._pages = pages
         self._tokenizer = tokenizer
@@ -48,11 +48,10 @@ class PromptWriter:
         ).ids
 
     def rewritten(self, instruction: str, until_step: int) -> tuple[RewrittenPrompt, ...]:
-        """Per step up to `until_step`.
+        """Return the prompt of each step up to `until_step` under another instruction.
 
         Raises:
             SettingsError: the instruction leaves no room for a page.
-
         """
         return tuple(
             difference(self._episode.steps[index].prompt_ids, self._ids(index, instruction))
@@ -61,7 +60,7 @@ class PromptWriter:
 
 
 def difference(recorded: bytes, ids: Sequence[int]) -> RewrittenPrompt:
-    """How token ids differ from recorded ones: what they begin and end with alike stays."""
+    """Encode how token ids differ from recorded ones; the common beginning and end are not repeated."""
     old, new = unpack_ids(recorded), np.asarray(ids, dtype=np.int32)
     shorter = min(len(old), len(new))
     head = _alike(old[:shorter], new[:shorter])

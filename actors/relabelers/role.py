@@ -1,19 +1,19 @@
-"""The relabeler's process: every episode that ended gets the goals that it achieved, from the configured relabeler.
+"""The relabeler process: every ended episode gets the goals that it achieved, from the configured relabeler.
 
     episode.ended ── work queue ──> workers ── Relabeler ──> episode.relabeled     (created if absent)
     request, start, steps ── follow ──> EpisodeMemory ──┤
-    weights.published ── follow ──> Versions ───────────┘
+    weights.published ── follow ──> PublishedVersions ──┘
 
-Consumes the ends of episodes, successful ones, too; waits for one (`FETCH_S`), for its steps (`log.append_timeout_s`
-without progress) and for the relabeler (`relabeler.timeout_s`); produces episode.relabeled and wait.exceeded, and
-acknowledges an end behind its relabels. Only what the policy did in training is relabelled: abandoned and cancelled
-episodes get no relabels, nor do demonstrations and evaluations. A relabeler that the run itself trains is shown
-demonstrations all the same, as lessons.
+It consumes the ends of episodes, successful ones too. It waits for an end (`FETCH_S`), for its steps
+(`log.append_timeout_s` without progress) and for the relabeler (`relabeler.timeout_s`). It appends episode.relabeled and
+wait.exceeded, and acknowledges an end after its relabels. Only training episodes of the policy are relabelled:
+abandoned and cancelled episodes get no relabels, nor do demonstrations and evaluations. A relabeler that the run itself
+trains reads demonstrations too, as lessons.
 
-Invariant "Verdicts are facts about a judge": a redelivered end finds its relabels there and changes nothing. A relabeler
-that is out of reach is asked again later; once it was asked in vain for the last time, and where it cannot tell at all, the
-fact has no relabels and says why. An end that is handed out for the last time is given none without being looked at: whatever
-killed the relabeler over it before must not leave it waiting.
+Invariant "Verdicts are facts about a judge": a redelivered end finds its relabels and changes nothing. A relabeler that
+is unreachable is asked again later. After the last attempt, or where the relabeler cannot decide, the event has no
+relabels and says why. The last delivery of an end gives none without relabelling, so that an episode that crashes the
+relabeler does not wait forever.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ from hindcast.events.log.work_queue import MAX_TRIES, Delivery, WorkQueue
 from hindcast.storage.blobs.store import BlobStore
 
 MOST_BYTES = 512 * 1024
-"""Of the prompts in one fact, which has to fit into a message of the broker: goals beyond that are left out."""
+"""Largest size of the prompts in one event, which must fit into a message of the broker; further goals are left out."""
 
 logger = structlog.get_logger(__name__)
 
@@ -68,11 +68,10 @@ async def run_relabeler(
 ) -> None:
     """Relabel until `stop` is set. `queue` delivers the family `episode_end`; `tokenizer` is the policy's.
 
-    `relabeler`: who speaks all the time, or the versions of the one that the run itself trains.
+    `relabeler`: a fixed relabeler, or the versions of the one that the run itself trains.
 
     Raises:
-        HindcastError: the log cannot be used any more; wrapped in an exception group.
-
+        HindcastError: the log is unusable; wrapped in an exception group.
     """
     versions = relabeler if isinstance(relabeler, PublishedVersions) else None
     speaks: Relabeler = await versions.begin(log) if versions else relabeler  # type: ignore[assignment]
@@ -104,7 +103,7 @@ class _RelabelerRole:
         *,
         shown: Collection[str],
     ) -> None:
-        """`shown`: origins of episodes that the relabeler is shown."""
+        """`shown`: origins of the episodes that the relabeler reads."""
         self._shown = shown
         self._log = log
         self._publisher = publisher
@@ -114,10 +113,10 @@ class _RelabelerRole:
         self._tokenizer = tokenizer
         self.episodes = EpisodeMemory(log)
         self.counts: Counter[str] = Counter()
-        """Episodes `relabeled`, `failed`, put off (`later`), and `repeated` ones that had their relabels already."""
+        """Episodes `relabeled`, `failed`, postponed (`later`), and `repeated` ones that had their relabels already."""
 
     def replace(self, relabeler: Relabeler) -> None:
-        """From the next episode on another version speaks."""
+        """Use another version of the relabeler from the next episode on."""
         self._relabeler = relabeler
 
     async def handle(self, delivery: Delivery) -> None:
@@ -137,7 +136,7 @@ class _RelabelerRole:
     async def _relabel(
         self, delivery: Delivery, ended: EpisodeEnded, relabeler: Relabeler, *, entity: str
     ) -> bool:
-        """Whether the end is done with; if not it was given back."""
+        """Whether the end is done; if not, it was returned to the queue."""
         with relabeling(ended.episode, relabeler.identity, delivery) as begun:
             fact = await self._found_out(delivery, ended, relabeler)
             if not isinstance(fact, EpisodeRelabeled):
@@ -152,7 +151,7 @@ class _RelabelerRole:
     async def _found_out(
         self, delivery: Delivery, ended: EpisodeEnded, relabeler: Relabeler
     ) -> EpisodeRelabeled | bool:
-        """What to record of an episode; True: nothing, it is none of ours; False: nothing yet, and it was given back."""
+        """The event to record; True: none, the episode is not relabelled; False: none yet, the end was returned to the queue."""
         relabels: tuple[Relabel, ...] = ()
         finding = RelabelResult(())
         try:
@@ -215,7 +214,7 @@ class _RelabelerRole:
             raise _OutOfTime(f"no answer within {limit_s:g} s (relabeler.timeout_s)") from None
         except (HindcastError, OSError):
             raise
-        except Exception as error:  # a relabeler's mistake must not leave the episode waiting for ever
+        except Exception as error:  # a relabeler's mistake must not leave the episode waiting forever
             raise RelabelerFailed(
                 f"{relabeler.identity.name} could not tell what the episode achieved ({type(error).__name__}: {error})"
             ) from error
@@ -223,7 +222,7 @@ class _RelabelerRole:
     def _rewritten(
         self, episode: PlayedEpisode, pages: Sequence[Page], finding: RelabelResult
     ) -> tuple[Relabel, ...]:
-        """The goals and what the steps would have read. Blocks."""
+        """The goals with their rewritten prompts. Blocks."""
         goals = finding.goals[: self._settings.relabeler.goals]
         if not goals:
             return ()
@@ -252,12 +251,11 @@ class _RelabelerRole:
 
 
 def pages_of(blobs: BlobStore, episode: PlayedEpisode) -> list[Page]:
-    """What each step saw.
+    """The page of each step.
 
     Raises:
-        BlobMissing, BlobCorrupt: a page was let go of, or is damaged.
+        BlobMissing, BlobCorrupt: a page was deleted, or is damaged.
         RelabelerFailed: a step recorded none.
-
     """
     pages = []
     for step in episode.steps:
@@ -268,11 +266,10 @@ def pages_of(blobs: BlobStore, episode: PlayedEpisode) -> list[Page]:
 
 
 async def goals_found(relabeler: Relabeler, episode: PlayedEpisode, pages: Sequence[Page]) -> RelabelResult:
-    """What a relabeler finds, checked: a wrong relabel is never recorded.
+    """Run a relabeler and check its goals: a wrong relabel is never recorded.
 
     Raises:
-        RelabelerUnavailable, RelabelerFailed: see `Relabeler.goals`; the latter also for what cannot be a goal.
-
+        RelabelerUnavailable, RelabelerFailed: see `Relabeler.goals`; the latter also for an invalid goal.
     """
     finding = await relabeler.goals(episode, pages)
     for goal in finding.goals:

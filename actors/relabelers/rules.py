@@ -1,4 +1,4 @@
-"""The relabeler by rules, for sites that know the truth about themselves: the embedded store."""
+"""The relabeler `rules`: rules for sites whose full state is known, which is the embedded store."""
 
 import asyncio
 from collections.abc import Sequence
@@ -13,16 +13,16 @@ from hindcast.core.errors import RelabelerFailed
 from hindcast.events.catalogue.verdict import JudgeIdentity
 
 RULES = JudgeIdentity(name="rules", version="1")
-"""The version is raised whenever it may list other goals, or label steps otherwise, for the same episode."""
+"""Raise the version whenever it may list other goals, or label steps otherwise, for the same episode."""
 
 
 class RuleRelabeler:
-    """Relabels by rules."""
+    """Relabels by the rules of the episode's site."""
 
     identity = RULES
 
     def __init__(self, *, most: int) -> None:
-        """`most`: goals of one episode (`relabeler.goals`)."""
+        """`most`: largest number of goals per episode (`relabeler.goals`)."""
         self._most = most
 
     async def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> RelabelResult:
