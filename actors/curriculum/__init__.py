@@ -1,1 +1,1 @@
-"""The curriculum: what is attempted next, as a fold of the log."""
+"""The curriculum: decides what is attempted next, as a fold of the log."""

@@ -1,9 +1,9 @@
 """Which task comes next: a seeded, deterministic function of the curriculum's state.
 
-Groups teach something only where their members differ, so families and tasks with a success rate away from 0 and 1
-come more often. But none is forgotten: every family is tried once before any preference counts, every
-`COVER_EVERY`-th group goes to the family tried least, and the preference never falls to nothing, so that what is
-mastered stays watched and what is hopeless gets another chance with a better policy.
+Groups teach only where the rewards of their members differ, so families and tasks with a success rate away from 0 and 1
+come more often. None is forgotten: every family is tried once before any preference counts, every `COVER_EVERY`-th group
+goes to the family tried least, and the preference never becomes 0. So mastered tasks stay measured, and hopeless ones
+get another chance with a better policy.
 """
 
 from collections.abc import Sequence
@@ -14,26 +14,26 @@ from hindcast.core.domain.task import Task
 from hindcast.core.seeds import derive_seed
 
 COVER_EVERY = 4
-"""One group in so many goes to the family with the fewest groups."""
+"""Every `COVER_EVERY`-th group goes to the family with the fewest groups."""
 FLOOR = 0.1
-"""Preference for a family or task whose episodes all come out alike; 1 is that of a success rate of one half."""
+"""Preference for a family or task whose episodes all have the same outcome; 1 is that of a success rate of one half."""
 PRIOR_EPISODES = 4.0
-"""How many episodes the family's success rate counts for in the estimate of one task's."""
+"""Weight, in episodes, of the family's success rate in the estimate of one task's rate."""
 
 
 def preference(success_rate: float) -> float:
-    """How much a group at this success rate promises: the variance of its outcomes, scaled to at most 1."""
+    """Value of a group at this success rate: the variance of its outcomes, scaled to at most 1."""
     return FLOOR + (1 - FLOOR) * 4 * success_rate * (1 - success_rate)
 
 
 def drawn_from(
     state: CurriculumState, *, pool: Pool, revisit_share: float, run_seed: int
 ) -> tuple[Pool, bool]:
-    """What the next online group's task is drawn from, and whether that revisits earlier phases.
+    """Return the pool that the next online group's task is drawn from, and whether it revisits earlier phases.
 
-    A phase has the tasks generated for it, and those of the settings in environments where none were (`pool`, admitted). A
-    share of its groups goes to all the others. A phase for which nothing was generated draws from everything. Of families that
-    the settings name no more nothing is drawn, generated tasks included.
+    A phase has the tasks generated for it, and the configured tasks (`pool`, admitted) of environments without generated
+    ones. A share of its groups goes to all other tasks. A phase without generated tasks draws from everything. Families that
+    the settings no longer name are never drawn from, generated tasks included.
     """
     phases = state.phases
     admitted = [
@@ -58,7 +58,7 @@ def drawn_from(
 
 
 def choose_task(state: CurriculumState, *, pool: Pool, run_seed: int) -> Task:
-    """The task of the next online group. `pool` has at least one family with a task."""
+    """Choose the task of the next online group. `pool` has at least one family with a task."""
     number = state.opened["online"]
     family = _choose_family(state, [name for name, tasks in pool.items() if tasks], number, run_seed)
     rate = _family_rate(state, family)
@@ -72,7 +72,7 @@ def choose_task(state: CurriculumState, *, pool: Pool, run_seed: int) -> Task:
 
 
 def choose_demonstration(*, pool: Pool, number: int, run_seed: int) -> Task:
-    """The task of the `number`-th demonstration: families in turn, each through its tasks in a seeded order."""
+    """Choose the task of the `number`-th demonstration: families in turn, each through its tasks in a seeded order."""
     families = [name for name, tasks in pool.items() if tasks]
     family = families[number % len(families)]
     order = sorted(pool[family], key=lambda key: derive_seed(run_seed, "demonstration", key))
@@ -80,9 +80,9 @@ def choose_demonstration(*, pool: Pool, number: int, run_seed: int) -> Task:
 
 
 def demonstrated_pool(demonstrable: Pool, *, wanted: int, run_seed: int) -> Pool:
-    """The tasks that a run's first `wanted` demonstrations show, of a demonstrable pool: for learning from pairs.
+    """The tasks of a run's first `wanted` demonstrations, for learning from pairs.
 
-    The demonstrations of what is left are those of the whole: `choose_demonstration` keeps its order.
+    The demonstrations of the remaining pool are those of the whole pool: `choose_demonstration` keeps its order.
     """
     shown = {
         choose_demonstration(pool=demonstrable, number=number, run_seed=run_seed).id
@@ -117,7 +117,7 @@ def _task_rate(state: CurriculumState, task_id: str, family_rate: float) -> floa
 
 
 def _draw(weights: Sequence[float], run_seed: int, *names: str | int) -> int:
-    """An index drawn in proportion to its weight."""
+    """Draw an index in proportion to its weight."""
     point = derive_seed(run_seed, *names) / 2**63 * sum(weights)
     for index, weight in enumerate(weights):
         point -= weight

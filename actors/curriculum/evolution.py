@@ -1,10 +1,10 @@
-"""What the curriculum does between phases: begin the next one, propose its tasks, decide on each.
+"""What the curriculum does between phases: begin the next phase, propose its tasks, decide on each.
 
     failed tasks ── generator ──> task.proposed ── critic, ORM ──> state.valued ── window, feasibility ──> task.admitted
                                                                    task.checked ──────────┘     └──> task.rejected
 
-Reads the state and, for values, one page and one set of weights by digest. Everything it comes to is a fact, so a restart
-goes on after the last one that was appended.
+It reads the state and, for values, one page and one set of weights by digest. Every result is an event, so a restart
+continues after the last one that was appended.
 """
 
 import asyncio
@@ -40,11 +40,11 @@ from hindcast.storage.blobs.store import BlobStore
 logger = structlog.get_logger(__name__)
 
 Told = tuple[Fact, str]
-"""A fact and the entity it is about."""
+"""An event and its entity."""
 
 
 class Evolver:
-    """Decides what comes next of a phase's tasks; keeps nothing that the log does not hold."""
+    """Decides on the tasks of a phase; keeps nothing that the log does not hold."""
 
     def __init__(
         self,
@@ -57,9 +57,9 @@ class Evolver:
         inventor: TaskGenerator | None = None,
         checker: FeasibilityChecker | None = None,
     ) -> None:
-        """`pool`: the run's, whose families bound what is asked for. `valuer` None: nothing is valued.
+        """`pool`: the run's tasks, whose families bound the variations. `valuer` None: tasks are not valued.
 
-        `inventor` None: tasks are made from what the sites know; `checker` None: no model can be asked what can be done.
+        `inventor` None: tasks are varied from the sites' goals. `checker` None: no model checks feasibility.
         """
         self._inventor = inventor
         self._checker = checker
@@ -80,7 +80,7 @@ class Evolver:
             if name in self._families and isinstance(source, GoalSpace)
         }
         self._exhausted: tuple[int | None, int] | None = None
-        """Phase and number of the candidate for which nothing new was found."""
+        """Phase and number of the candidate for which no new task was found."""
         if settings.evolution.generator and not self._spaces:
             logger.warning(
                 "no tasks will be generated: no environment of the run knows its goals before a page is seen",
@@ -88,7 +88,7 @@ class Evolver:
             )
 
     async def next_facts(self, state: CurriculumState) -> list[Told]:
-        """What to append now, each fact resting on the one before; empty: the phase goes on as it is."""
+        """Return the events to append now, each resting on the one before; empty: the phase continues unchanged."""
         if state.phases.over:
             phase = (state.phase or 0) + 1
             return [(PhaseStarted(phase=phase, reference_version=state.version), f"phase_{phase}")]
@@ -128,7 +128,7 @@ class Evolver:
         return [(fact, fact.task.id) for fact in found]
 
     async def _decisions(self, state: CurriculumState, waiting: Sequence[Task]) -> list[Told]:
-        """What becomes of candidates, and the values that it rests on."""
+        """Decide on candidates, and return the decisions with the values they rest on."""
         phase, asked = state.phase or 0, self._settings.evolution.valued_by
         published = state.phases.ground.valuing(asked)
         values, checks = state.phases.values, state.phases.checked
@@ -159,7 +159,7 @@ class Evolver:
     async def _checks(
         self, state: CurriculumState, tasks: Sequence[Task], values: Mapping[str, float]
     ) -> dict[str, TaskChecked]:
-        """What a model says of tasks by id, where one is to be asked: of those alone whose value is within the window."""
+        """Ask a model about the feasibility of tasks, by id, where configured; only those with a value in the window."""
         evolution = self._settings.evolution
         if evolution.feasibility != ENDPOINT or self._checker is None:
             return {}
@@ -171,7 +171,7 @@ class Evolver:
         return {fact.task_id: fact for fact in checked}
 
     async def _values(self, state: CurriculumState, tasks: Sequence[Task]) -> dict[str, float]:
-        """Values of tasks by id; those whose first page nobody has seen yet are left out."""
+        """Values of tasks by id; tasks whose first page was never recorded are left out."""
         ground = state.phases.ground
         published, pages = ground.valuing(self._settings.evolution.valued_by), ground.pages
         if published is None or self._valuer is None:
@@ -190,13 +190,13 @@ class Evolver:
         except (BlobMissing, BlobCorrupt, ModelFileError) as error:
             logger.warning("the model cannot be loaded: nothing is valued", reason=str(error))
             return {}
-        except SettingsError as error:  # a first page that does not fit the context, say
+        except SettingsError as error:  # such as a first page that does not fit the context
             logger.warning("a first state cannot be read: nothing is valued", reason=str(error))
             return {}
         return {task.id: value for task, value in zip(valued, values, strict=True)}
 
     def _page(self, blob: BlobRef | None) -> Page | None:
-        """A recorded page; None where there is none, or it was let go of since."""
+        """A recorded page; None where there is none, or it was deleted since."""
         try:
             return None if blob is None else msgspec.msgpack.decode(self._blobs.get(blob), type=Page)
         except (BlobMissing, BlobCorrupt) as error:

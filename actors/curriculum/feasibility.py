@@ -1,7 +1,7 @@
-"""Whether a generated task can be done at all, by a model behind an endpoint (WebRL, arXiv 2411.02337, section 2.2).
+"""Asks a model behind an endpoint whether a generated task can be done at all (WebRL, arXiv 2411.02337, section 2.2).
 
-For tasks in words, of which no site knows the truth. Each answer is a fact (`task.checked`): what stands in the log is never
-asked again. Who cannot be asked has not said yes, so that such a task is rejected, with the reason.
+It serves tasks in words, for which no site knows the truth. Each answer is an event (`task.checked`) and is never asked
+again. Without an answer the task is rejected, with the reason.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from hindcast.events.catalogue import TaskChecked
 
 PROMPT = prompt_text("feasible-1")
 SHOWN = 16
-"""Tasks of the site's own in one question."""
+"""Number of the site's own tasks in one question."""
 
 
 class _Said(msgspec.Struct, forbid_unknown_fields=True):
@@ -33,19 +33,19 @@ SCHEMA = schema_of(_Said, name="feasibility")
 
 
 class FeasibilityChecker:
-    """Checks tasks by asking."""
+    """Checks the feasibility of tasks by asking a model."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self.name = f"{ENDPOINT}/{PROMPT.version} {endpoint.settings.model}"
-        """As `task.checked` names it."""
+        """The checker's name in `task.checked`."""
 
     async def check(
         self, tasks: Sequence[Task], *, own: Sequence[Task], page_of: Callable[[Task], Page | None]
     ) -> list[TaskChecked]:
-        """What is said of each task, in their order, asked side by side.
+        """Check the tasks concurrently and return the results in their order.
 
-        `own`: tasks that the sites gave; `page_of`: the page that a task begins on, where somebody has seen it.
+        `own`: tasks that the sites gave. `page_of`: the first page of a task, where one is recorded.
         """
         return list(await asyncio.gather(*(self._check(task, own=own, page_of=page_of) for task in tasks)))
 

@@ -1,4 +1,4 @@
-"""The model that values first states as the curriculum asks it; who answers is `actors.engines.value_models`."""
+"""Interface of the model that values first states; `actors.engines.value_models` implements it."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -11,7 +11,7 @@ from hindcast.events.catalogue import WeightsPublished
 
 
 class FirstState(msgspec.Struct, frozen=True):
-    """What an episode of a task begins with."""
+    """The state that an episode of a task begins with."""
 
     task: Task
     page: Page

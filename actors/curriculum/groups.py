@@ -1,7 +1,7 @@
-"""A group while it is under way: which of its members still owe an episode, and what became of the others.
+"""A running group: which members still owe an episode, and what became of the others.
 
-A member goes through one or more attempts. `owed` is what the curriculum has promised and not requested yet; it takes
-up room like a running episode, so that a group once opened can always be completed.
+A member has one or more attempts. An `owed` episode is promised but not requested yet. It counts like a running episode
+in admission, so that an opened group can always be completed.
 """
 
 from typing import Literal
@@ -11,7 +11,7 @@ import msgspec
 from hindcast.core.domain.task import Task
 
 Standing = Literal["owed", "running", "ended", "decided", "trained", "lost"]
-"""`ended`: waits for its verdict; `decided`: has one; `trained`: stands in a batch whose weights are not out yet."""
+"""`ended`: waits for its verdict; `decided`: has one; `trained`: is in a batch whose weights are not published yet."""
 
 
 class Member(msgspec.Struct):
@@ -19,14 +19,14 @@ class Member(msgspec.Struct):
 
     standing: Standing = "owed"
     attempt: int = 0
-    """Of the episode named, or of the one that is owed."""
+    """Attempt number of the episode, or of the owed one."""
     started: int = 0
-    """Attempts that an actor really began: only these are tries of the task."""
+    """Attempts that an actor began: only these count as attempts of the task."""
     episode: str | None = None
     """Latest episode requested for this place."""
     reward: float = 0.0
     oldest_version: int = 0
-    """Lowest policy version that sampled a token of it."""
+    """Lowest policy version that sampled a token of the episode."""
 
 
 class Group(msgspec.Struct):
@@ -37,17 +37,17 @@ class Group(msgspec.Struct):
     origin: str
     members: list[Member]
     revisits: bool = False
-    """Whether its task is one of an earlier phase, drawn so that it is not forgotten."""
+    """Whether its task is from an earlier phase, drawn again against forgetting."""
     batch: int | None = None
-    """The batch it was planned into. From then on nothing more is requested for it."""
+    """The batch it was planned into; from then on no episode is requested for it."""
 
     def standing(self, *standings: Standing) -> int:
-        """How many members stand like this."""
+        """Number of members with one of the given standings."""
         return sum(member.standing in standings for member in self.members)
 
     @property
     def family(self) -> str:
-        """`store/find_price`."""
+        """The task family, such as `store/find_price`."""
         return f"{self.task.environment}/{self.task.family}"
 
     @property

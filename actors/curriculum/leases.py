@@ -1,9 +1,9 @@
 """Which episodes are open, and since which event: the fold behind "every episode ends once" (invariant 2).
 
-A lease begins with the request and again with the start. The fold knows no time: what events say about their own is an
-annotation, and a clock that is set would end every lease at once. `LeaseTimer` measures how long its process has observed
-a lease, on a clock that never jumps; a restarted process grants each lease in full again. A request that was waiting while
-the system stood still is not late: resuming the run, or the end of a pause, begins its lease anew.
+A lease begins with the request and again with the start. The fold uses no clock: the times in events are annotations,
+and a changed clock would end every lease at once. `LeaseTimer` measures how long its process has observed a lease, on a
+monotonic clock; a restarted process grants each lease in full again. A request that waited during a pause or a system
+stop is not late: resuming the run, or the end of a pause, restarts its lease.
 """
 
 from dataclasses import dataclass, field
@@ -24,7 +24,7 @@ from hindcast.events.catalogue import (
 from hindcast.events.envelope import Recorded
 
 FAMILIES = frozenset({"run", "request", "episode", "step", "episode_end", "control"})
-"""Families a lease book must be shown."""
+"""Families of events that a lease book must read."""
 
 
 class Lease(msgspec.Struct):
@@ -34,15 +34,15 @@ class Lease(msgspec.Struct):
     task_id: str
     lease_s: float
     since: int
-    """Position of the event that the lease runs from: the request, the start, or what began it anew."""
+    """Position of the event that the lease runs from: the request, the start, or what restarted it."""
     causation: str
-    """Id of the event the lease runs from: the request or the start."""
+    """Id of the event that the lease runs from: the request or the start."""
     actor: str | None = None
-    """Who started it; None while it waits."""
+    """The actor that started it; None while it waits."""
     steps: int = 0
 
     def describe_expiry(self) -> str:
-        """In words, for `episode.abandoned.detail`."""
+        """The expiry in words, for `episode.abandoned.detail`."""
         if self.actor is None:
             return f"no actor started it within {self.lease_s:g} s"
         return f"{self.actor} started it and did not end it within {self.lease_s:g} s"
@@ -50,13 +50,13 @@ class Lease(msgspec.Struct):
 
 @dataclass(slots=True)
 class LeaseBook:
-    """All open episodes. Deterministic; `apply` is the only way to change it."""
+    """All open episodes. Deterministic; only `apply` changes it."""
 
     leases: dict[str, Lease] = field(default_factory=dict)
-    """By episode, in the order of their requests."""
+    """Leases by episode, in the order of their requests."""
     pauses: Pauses = field(default_factory=Pauses)
     cancels: dict[str, str] = field(default_factory=dict)
-    """Open episodes that somebody wants cancelled, and why."""
+    """Open episodes with a request to cancel them, and its reason."""
 
     def __len__(self) -> int:
         return len(self.leases)
@@ -101,19 +101,19 @@ class LeaseBook:
             lease.since = recorded.position
 
     def all_open(self) -> list[Lease]:
-        """Everything that has not ended, in the order of the requests."""
+        """All open episodes, in the order of their requests."""
         return list(self.leases.values())
 
     def waiting(self) -> list[Lease]:
-        """Open episodes nobody has started, in the order of their requests."""
+        """Open episodes that no actor has started, in the order of their requests."""
         return [lease for lease in self.leases.values() if lease.actor is None]
 
     def unwanted(self) -> list[tuple[Lease, str]]:
-        """Open episodes that somebody wants cancelled, and why."""
+        """Open episodes with a request to cancel them, and its reason."""
         return [(self.leases[episode], why) for episode, why in self.cancels.items()]
 
     def started_by(self, actor: str) -> list[Lease]:
-        """Open episodes this actor started."""
+        """Open episodes that this actor started."""
         return [lease for lease in self.leases.values() if lease.actor == actor]
 
 
@@ -122,7 +122,7 @@ class LeaseTimer:
 
     def __init__(self) -> None:
         self._observed: dict[str, tuple[int, float]] = {}
-        """By episode: the event that its lease runs from, and when that was first seen."""
+        """By episode: the event that its lease runs from, and when this process first saw it."""
 
     def expired(self, book: LeaseBook, *, now_s: float) -> list[Lease]:
         """Leases observed for their full time, in the order of their requests; none that waits because of a pause."""

@@ -1,9 +1,8 @@
-"""Whether new episodes may be begun: a fold of the control events.
+"""Whether new episodes may begin: a fold of the control events.
 
-Somebody who sees that the run should wait, such as the curriculum when the log or a disk is nearly full, asks for a
-pause and later for the resumption of it; a person may lift another's pause (`arguments: of`). While anybody's pause
-holds, nothing is requested, nothing that waits is begun, and no request runs out of its time; what was begun is played
-to its end.
+An author asks for a pause and later resumes it: the curriculum when the log or a disk is nearly full, or a person. A
+person may lift another author's pause (`arguments: of`). While any pause holds, no episode is requested or begun, and no
+request expires. Running episodes are played to their end.
 """
 
 from dataclasses import dataclass, field
@@ -17,10 +16,10 @@ RESUME = "resume"
 
 @dataclass(slots=True)
 class Pauses:
-    """The pauses in force. `apply` is the only way to change them."""
+    """The pauses in force. Only `apply` changes them."""
 
     reasons: dict[str, str] = field(default_factory=dict)
-    """By author."""
+    """Reasons by author."""
 
     def __bool__(self) -> bool:
         return bool(self.reasons)

@@ -1,7 +1,7 @@
-"""What comes next of phases, asked beside everything else that the curriculum minds.
+"""A phase decision that is computed while the curriculum does its other work.
 
-A model behind an endpoint may take minutes to answer, in batches a day. Leases run out meanwhile, episodes are cancelled, and
-a run is paused, drained or stopped.
+A model behind an endpoint may take minutes to answer, and in batches a day. Meanwhile leases expire, episodes are
+cancelled, and a run is paused, drained or stopped.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from hindcast.actors.curriculum.state import CurriculumState
 
 
 class PendingDecision:
-    """One question at a time to an evolver. As a context: a question that nobody waits for any more is dropped at its end."""
+    """One pending call to an evolver at a time. Leaving the context cancels it."""
 
     def __init__(self) -> None:
         self._asked: asyncio.Task[list[Told]] | None = None
@@ -22,9 +22,9 @@ class PendingDecision:
     async def come(
         self, evolver: Evolver, state: CurriculumState, *, within_s: float
     ) -> tuple[list[Told], int] | None:
-        """The facts, and the last of their family that they rest on; None while they are still asked for.
+        """Wait up to `within_s`; return the events and the last position of the family they rest on, or None if pending.
 
-        Asks where nothing is being asked; a question stays with the evolver that it was put to.
+        Starts a call if none is pending. A pending call keeps the evolver that it was started with.
         """
         if self._asked is None:
             self._last = state.last_curriculum
@@ -37,13 +37,13 @@ class PendingDecision:
         return facts, self._last
 
     async def __aenter__(self) -> Self:
-        """Nothing is asked yet."""
+        """Enter the context; no call is pending."""
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """What is still asked is dropped. The log holds nothing of it, so that whoever is next asks it again."""
+        """Cancel the pending call. The log holds nothing of it, so the next process starts it again."""
         if self._asked is not None:
             self._asked.cancel()
             await asyncio.gather(self._asked, return_exceptions=True)

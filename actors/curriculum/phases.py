@@ -1,11 +1,11 @@
-"""Phases: how the run is divided, and what each is made from, as part of the curriculum's fold.
+"""Phases: how the run is divided, and what the tasks of each are made from, as part of the curriculum's fold.
 
-A phase is *full* after `learner.phase_episodes` decided online episodes, in the order of their verdicts; it is *over* once
-weights are out that a batch planned after that led to: then the policy, and the critic where there is one, have seen it,
-and the newest version is what the next phase refers to.
+A phase is *full* after `learner.phase_episodes` decided online episodes, in the order of their verdicts. It is *over*
+once weights are published from a batch planned after that. Then the policy, and the critic if there is one, have trained
+on it, and the next phase refers to the newest version.
 
-What the tasks of a phase are made from (failed tasks, first pages, the critic) is held as it stood when the phase began:
-whoever goes on with them after a restart makes the same ones.
+The basis of a phase's tasks (failed tasks, first pages, the critic) is fixed when the phase begins, so that a restart
+makes the same tasks.
 """
 
 from dataclasses import dataclass, field
@@ -19,20 +19,20 @@ from hindcast.events.catalogue import TaskChecked, TaskProposed, WeightsPublishe
 from hindcast.events.envelope import BlobRef
 
 FAILED_BELOW = 0.5
-"""A task has failed in a phase if the mean reward of its decided episodes is less."""
+"""A task failed in a phase if the mean reward of its decided episodes is lower."""
 
 
 class AttemptedTask(msgspec.Struct):
-    """A task that was decided in the phase under way."""
+    """A task with decided episodes in the current phase."""
 
     task: Task
     decided: int = 0
     reward: float = 0.0
-    """Sum over the decided ones."""
+    """Sum of the rewards of the decided episodes."""
 
     @property
     def failed(self) -> bool:
-        """Whether it seeds tasks of the next phase."""
+        """Whether the task seeds tasks of the next phase."""
         return self.reward < FAILED_BELOW * self.decided
 
 
@@ -40,7 +40,7 @@ class PhaseBasis(msgspec.Struct):
     """What the tasks of a phase are made from and valued with."""
 
     pages: dict[str, BlobRef] = {}
-    """The first page of the latest episode of a family (`store/find_price`) that began."""
+    """By family (such as `store/find_price`): the first page of its latest episode that began."""
     critic: WeightsPublished | None = None
     """The newest critic."""
     orm: WeightsPublished | None = None
@@ -53,41 +53,41 @@ class PhaseBasis(msgspec.Struct):
 
 @dataclass(slots=True)
 class Phases:
-    """The phase under way. Changed by the curriculum's projection alone."""
+    """The current phase. Only the curriculum's projection changes it."""
 
     decided: int = 0
-    """Online episodes decided since it began, those beyond a full phase included: they are the next one's."""
+    """Online episodes decided since it began. Those beyond a full phase are included, and count for the next one."""
     planned: bool = False
-    """It was full when the latest batch of the policy was planned."""
+    """Whether it was full when the latest batch of the policy was planned."""
     over: bool = False
-    """The next one may begin."""
+    """Whether the next phase may begin."""
     attempted: dict[str, AttemptedTask] = field(default_factory=dict)
     """Tasks decided in it, by id."""
     beyond: dict[str, AttemptedTask] = field(default_factory=dict)
-    """Likewise of the next one: decided since this one was full."""
+    """Tasks decided since this phase was full, by id; they count for the next one."""
     seeds: list[Task] = field(default_factory=list)
-    """Those that failed in the phase before."""
+    """Tasks that failed in the phase before."""
     ground: PhaseBasis = field(default_factory=PhaseBasis)
-    """As it was when the phase began."""
+    """The basis when the phase began."""
     latest: PhaseBasis = field(default_factory=PhaseBasis)
-    """As it is now."""
+    """The basis now."""
     candidates: list[str] = field(default_factory=list)
     """Ids of the tasks that were generated for it, in their order."""
     values: dict[str, float] = field(default_factory=dict)
-    """Of those among them that were valued."""
+    """Values of the candidates that were valued."""
     checked: dict[str, TaskChecked] = field(default_factory=dict)
-    """What a model said of those among them that it was asked about."""
+    """A model's answers on the candidates that it was asked about."""
     generated: dict[str, Task] = field(default_factory=dict)
     """Every generated task by id, of all phases: the settings do not name them."""
     phase_of: dict[str, int] = field(default_factory=dict)
-    """For which phase each of them was admitted."""
+    """Phase for which each generated task was admitted."""
     asked: set[str] = field(default_factory=set)
-    """What all tasks ever proposed ask for (`wording`, `meaning`)."""
+    """Wording and meaning (`wording`, `meaning`) of all tasks ever proposed."""
     revisits: int = 0
-    """Groups that were drawn from the tasks of earlier phases."""
+    """Groups drawn from the tasks of earlier phases."""
 
     def judge(self, task: Task, reward: float, *, episodes: int) -> None:
-        """An online episode of a task was decided. `episodes`: how many fill a phase; 0: the run is one."""
+        """Count a decided online episode of a task. `episodes`: how many fill a phase; 0: the run is one phase."""
         if not episodes:
             return
         self.decided += 1
@@ -97,15 +97,15 @@ class Phases:
         attempted.reward += reward
 
     def plan(self, *, episodes: int) -> None:
-        """A batch of the policy was planned."""
+        """Note that a batch of the policy was planned."""
         self.planned = 0 < episodes <= self.decided
 
     def publish(self) -> None:
-        """Weights of the policy are out."""
+        """Note that weights of the policy were published."""
         self.over = self.over or self.planned
 
     def begin(self, *, episodes: int) -> None:
-        """The next phase begins, with the episodes that the one before had no use for."""
+        """Begin the next phase; surplus episodes of the phase before count for it."""
         self.seeds = [one.task for one in self.attempted.values() if one.failed]
         self.ground = PhaseBasis(
             pages=dict(self.latest.pages), critic=self.latest.critic, orm=self.latest.orm
@@ -115,7 +115,7 @@ class Phases:
         self.candidates, self.values, self.checked = [], {}, {}
 
     def propose(self, fact: TaskProposed) -> None:
-        """A task was proposed."""
+        """Add a proposed task."""
         self.asked |= {wording(fact.task), meaning(fact.task)}
         if fact.phase is not None and fact.task.id not in self.generated:
             self.generated[fact.task.id] = fact.task
@@ -123,10 +123,10 @@ class Phases:
 
 
 def wording(task: Task) -> str:
-    """A task's instruction as it is compared with others: case, spacing and the last mark say nothing."""
+    """A task's instruction normalized for comparison: without case, extra spaces and the last punctuation mark."""
     return " ".join(task.instruction.casefold().split()).rstrip(".?! ")
 
 
 def meaning(task: Task) -> str:
-    """A digest of the task's goal, in whatever words."""
+    """A digest of the task's goal, independent of its wording."""
     return digest_hex(msgspec.json.encode((task.environment, task.family, task.goal), order="sorted"))[:16]

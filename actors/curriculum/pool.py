@@ -1,4 +1,4 @@
-"""The tasks a run draws from: every configured family, with the seeds set aside for training."""
+"""The tasks a run draws from: every configured family, with its training seeds."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -13,11 +13,10 @@ Pool = dict[str, dict[str, Task]]
 
 
 def configured_pool(sources: Mapping[str, TaskSource], settings: CurriculumSettings) -> Pool:
-    """The settings' tasks, or those of its families (the usual ones of every environment where none is named), seeds 0, 1, 2 …
+    """The tasks that the settings name, or seeds 0, 1, 2 … of their families; no family named: the environments' defaults.
 
     Raises:
         SettingsError: an environment or a family does not exist, or there is none at all.
-
     """
     environments = {name: _source(sources, name) for name in settings.environments}
     if settings.tasks:
@@ -61,12 +60,12 @@ def _named_pool(environments: Mapping[str, TaskSource], names: Iterable[str]) ->
 
 
 def task_name(task: Task) -> str:
-    """How `curriculum.tasks` names a task: `store/find_price:3`."""
+    """The name of a task in `curriculum.tasks`: `store/find_price:3`."""
     return f"{task.environment}/{task.family}:{task.seed}"
 
 
 def demonstrable_pool(pool: Pool, demonstrators: Collection[tuple[str, str]]) -> Pool:
-    """The families of a pool that have a demonstrator, given as (environment, family)."""
+    """The families of a pool that have a demonstrator; `demonstrators` are pairs (environment, family)."""
     found = {}
     for family, tasks in pool.items():
         environment, _, name = family.partition("/")

@@ -1,18 +1,18 @@
-"""The curriculum's process: decides what is attempted next, and what will never end by itself.
+"""The curriculum process: decides what is attempted next, and ends episodes that will never end by themselves.
 
     log ── follow ──> CurriculumState ── next_requests ──> episode.requested   (expects the last of its family)
                             │
                             └──── leases, LeaseTimer ──> episode.abandoned   (created if absent)
 
-Consumes everything but page content, from its newest snapshot on; waits for the state to change, at most `TICK_S`
-because leases run out with time alone; produces task.proposed, state.valued, task.checked, task.admitted, task.rejected,
-phase.started (what comes of phases: `evolving`), episode.requested, episode.abandoned, wait.exceeded, and on a drain
-episode.cancelled for what nobody has started, then control.applied; snapshot.saved every so often; where room runs out
-control.requested (pause, and resume once there is room again).
+It consumes everything but page content, from its newest snapshot on. It waits for the state to change, at most `TICK_S`,
+because leases expire with time alone. It appends task.proposed, state.valued, task.checked, task.admitted, task.rejected
+and phase.started (see `evolution`), episode.requested, episode.abandoned and wait.exceeded. On a drain it appends
+episode.cancelled for episodes that no actor has started, then control.applied. It appends snapshot.saved at intervals,
+and control.requested when room runs out (pause) and when there is room again (resume).
 
-Invariant "One writer per chain": a decision rests on everything its family holds, or is refused by the log and taken
-again from the newer state, so that a second curriculum can request nothing twice. Invariant "Every episode ends once":
-whoever does not end its episode within the lease loses it, and a late end is refused by the log.
+Invariant "One writer per chain": a decision rests on everything its family holds. Otherwise the log refuses it, and it
+is taken again from the newer state, so that a second curriculum requests nothing twice. Invariant "Every episode ends
+once": an actor that does not end its episode within the lease loses it, and the log refuses a late end.
 """
 
 import asyncio
@@ -59,14 +59,14 @@ from hindcast.events.subjects import family_wildcard
 from hindcast.storage.blobs.store import BlobStore
 
 TICK_S = 1.0
-"""How often leases are looked at when nothing else happens."""
+"""How often leases are checked when nothing else happens."""
 ROOM_CHECK_S = 2.0
-"""How often the room that is left is looked at."""
+"""How often the remaining room is checked."""
 AUTHOR = "curriculum"
-"""Of the pauses for want of room."""
+"""Author of the pauses for lack of room."""
 
 RoomCheck = Callable[[bool], Awaitable[str]]
-"""Why there is too little room to begin anything, empty when there is enough; told whether that has halted the run already."""
+"""Returns why there is too little room to begin episodes, or ""; its argument: whether that has paused the run already."""
 
 logger = structlog.get_logger(__name__)
 
@@ -88,16 +88,15 @@ async def run_curriculum(
 ) -> None:
     """Request episodes until `stop` is set, or `until_episodes` online ones have ended in the run and none is open.
 
-    `settings` are those that hold at the log's end; what `recipe.changed` says meanwhile is followed. `sources` are the
-    environments' tasks by name; of `demonstrators` only (environment, family) counts here; `room_check` None: there is
-    always room; `valuer` None: generated tasks are not valued; `inventor` None: they are made from what sites know;
-    `checker` None: no model is asked whether they can be done. Leases are measured on the event loop's clock.
+    `settings` are those at the log's end; later `recipe.changed` events are followed. `sources` maps environment to its
+    tasks. `demonstrators` are pairs (environment, family). `room_check` None: there is always room. `valuer` None: generated
+    tasks are not valued. `inventor` None: tasks are varied from the sites' goals. `checker` None: no model checks their
+    feasibility. Leases are measured on the event loop's clock.
 
     Raises:
-        SettingsError: the settings name an environment or a family that does not exist, or want demonstrations where
-            nobody can show any.
-        BrokerUnreachable: what was appended does not come back within `log.append_timeout_s`.
-
+        SettingsError: the settings name an environment or a family that does not exist, or want demonstrations that no
+            demonstrator can give.
+        BrokerUnreachable: appended events do not come back within `log.append_timeout_s`.
     """
     make_means = means_by(sources, demonstrators, blobs, valuer=valuer, inventor=inventor, checker=checker)
     means = await asyncio.to_thread(make_means, settings)
@@ -118,7 +117,7 @@ async def _stop_when_set(stop: asyncio.Event, curriculum: "_Curriculum") -> None
 
 
 class _Curriculum:
-    """State, what changes it and what is decided from it."""
+    """The state, what changes it and what is decided from it."""
 
     def __init__(
         self,
@@ -152,11 +151,11 @@ class _Curriculum:
         self._changes = 0
 
     async def restore(self) -> None:
-        """Begin where the newest snapshot stands."""
+        """Begin at the newest snapshot."""
         self._state = await self._keeper.restore() or self._state
 
     async def follow(self) -> None:
-        """Fold the log, for ever."""
+        """Fold the log, forever."""
         begun = self._state.position
         async with aclosing(follow(self._log, after=begun, families=FAMILIES)) as batches:
             async for followed in batches:
@@ -170,13 +169,13 @@ class _Curriculum:
                     self._changed.notify_all()
 
     async def stop(self) -> None:
-        """Decide nothing more."""
+        """Stop deciding."""
         async with self._changed:
             self._stopped = True
             self._changed.notify_all()
 
     async def decide_until_done(self) -> None:
-        """The role's main loop."""
+        """The main loop of the process."""
         await self._caught_up((await self._log.identity()).last)
         self._require_demonstrations()
         while not self._stopped and not finished(self._state, self._until_episodes):
@@ -196,7 +195,7 @@ class _Curriculum:
         await self._publisher.commit()
 
     def _require_demonstrations(self) -> None:
-        """Assert that somebody shows what the settings want shown, or has. Raises SettingsError."""
+        """Require a demonstrator for the demonstrations that the settings still want. Raises SettingsError."""
         require_demonstrations(
             self._means.pool,
             self._means.demonstrable,
@@ -206,7 +205,7 @@ class _Curriculum:
         )
 
     async def _mind_room(self) -> None:
-        """Pause the run before there is no room for the event that says so, resume it when there is."""
+        """Pause the run before there is no room for the pause event itself; resume it when there is room."""
         now = asyncio.get_running_loop().time()
         if self._room_check is None or now - self._room_checked_at < ROOM_CHECK_S:
             return
@@ -222,7 +221,7 @@ class _Curriculum:
         logger.warning(command, reason=why)
 
     async def _mind_settings(self) -> None:
-        """Draw from what the settings name since they changed. What is under way ends under those it began with."""
+        """Draw from the changed settings' tasks. Running episodes end under the settings they began with."""
         if self._means_of != self._settings:
             settings = self._settings
             self._means = await asyncio.to_thread(self._make_means, settings)
@@ -230,9 +229,9 @@ class _Curriculum:
             logger.info("settings changed", families=len(self._means.pool))
 
     async def _admit_pool(self) -> bool:
-        """Propose and admit what is missing of the pool. The first fact fences off other curricula.
+        """Propose and admit the missing tasks of the pool. The first event fences off other curricula.
 
-        The others need no expectation: they are the same whoever appends them, and repeating them changes nothing.
+        The others need no expectation: they are the same from every process, and repeating them changes nothing.
         """
         state = self._state
         phase = state.phase or 0
@@ -273,7 +272,7 @@ class _Curriculum:
         return bool(facts)
 
     async def _request(self) -> bool:
-        """Request what the state calls for; False when nothing may be requested now."""
+        """Append the requests that the state calls for; False when nothing may be requested now."""
         state = self._state
         pool = admitted_pool(self._means.pool, state.admitted)
         facts = next_requests(
@@ -294,7 +293,7 @@ class _Curriculum:
         return bool(facts)
 
     async def _decide(self, fact: Fact, *, entity: str, last: int) -> int | None:
-        """Append a fact that rests on all of its family up to `last`; None when somebody appended to it since."""
+        """Append an event that rests on all of its family up to `last`; None when the family has a newer event."""
         family = family_wildcard(self._log.run, BY_CLASS[type(fact)].family)
         try:
             return await self._publisher.decide(
@@ -309,7 +308,7 @@ class _Curriculum:
             return None
 
     async def _abandon(self, expired: Sequence[Lease]) -> bool:
-        """Give up episodes whose lease ran out; one that ended after all keeps its end."""
+        """Abandon episodes whose lease expired; one that ended after all keeps its end."""
         for lease in expired:
             fact = EpisodeAbandoned(
                 episode=lease.episode,
@@ -334,7 +333,7 @@ class _Curriculum:
         return bool(expired)
 
     async def _drain(self) -> bool:
-        """Cancel what nobody has started, then say so. An episode that an actor takes meanwhile ends as cancelled."""
+        """Cancel episodes that no actor has started, then record it. One that an actor starts meanwhile ends as cancelled."""
         waiting = self._state.leases.waiting()
         for lease in waiting:
             fact = EpisodeCancelled(
@@ -355,7 +354,7 @@ class _Curriculum:
         return True
 
     async def _cancel(self) -> bool:
-        """Cancel what somebody wants cancelled. An actor that plays it finds, at its end, that it has one."""
+        """Cancel episodes on request. An actor that plays one finds, at its end, that it has an end already."""
         unwanted = self._state.leases.unwanted()
         for lease, why in unwanted:
             fact = EpisodeCancelled(
@@ -375,13 +374,13 @@ class _Curriculum:
         return bool(unwanted)
 
     async def _caught_up(self, position: int) -> None:
-        """Wait until the state knows the log up to `position`, or for `stop`."""
+        """Wait until the state includes the log up to `position`, or for `stop`."""
         bound_s = self._settings.log.append_timeout_s
         while self._state.position < position and not self._stopped:
             if not await self._change(self._changes, within_s=bound_s):
                 raise BrokerUnreachable(
                     f"the curriculum knows the log up to position {self._state.position} and nothing came for "
-                    f"{bound_s:g} s (log.append_timeout_s), though it goes on to {position}: the broker accepts "
+                    f"{bound_s:g} s (log.append_timeout_s), although the log reaches {position}: the broker accepts "
                     "events but delivers none. Run: hindcast doctor"
                 )
 

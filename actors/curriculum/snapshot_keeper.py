@@ -1,6 +1,6 @@
-"""Keeps the curriculum's fold every so many events, and finds it again at a start.
+"""Saves the curriculum's fold every so many events, and restores it at a start.
 
-Waits for room on a full disk as every blob does, and therefore saves nothing while the run is paused for want of it.
+Like every blob, a snapshot waits for room on a full disk. While the run is paused for lack of room, none is saved.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ logger = structlog.get_logger(__name__)
 
 
 class SnapshotKeeper:
-    """What the curriculum's process knows of its snapshots."""
+    """The curriculum process's access to its snapshots."""
 
     def __init__(self, log: EventLog, publisher: Publisher, blobs: BlobStore, settings: Settings) -> None:
         self._log = log
@@ -32,7 +32,7 @@ class SnapshotKeeper:
         self._saved_at = 0
 
     async def restore(self) -> CurriculumState | None:
-        """The state at the newest snapshot that can be read; None: fold from the beginning."""
+        """The state at the newest readable snapshot; None: fold from the beginning."""
         standing = await newest_standing(self._log, self._blobs, self._kind)
         if standing is None:
             return None
@@ -40,11 +40,11 @@ class SnapshotKeeper:
         return standing.state
 
     async def save_if_due(self, state: CurriculumState) -> None:
-        """Keep the state as it is now, if enough was folded since it was kept last."""
+        """Save the state if enough events were folded since the last snapshot."""
         position = state.position
         if position - self._saved_at < self._every or state.leases.pauses:
             return
-        content = self._kind.encode(state)  # before anything is awaited: the fold goes on meanwhile
+        content = self._kind.encode(state)  # before any await: the fold continues meanwhile
         self._saved_at = position
         (stored,) = await self._log.read(after=position - 1, limit=1)
         try:

@@ -1,6 +1,6 @@
-"""The curriculum's fold as it is kept: what is under way, who holds it until when, what each task came to.
+"""Snapshots of the curriculum's fold: running episodes, their leases, and the tallies of tasks.
 
-Actors read it too: it names every open episode and the newest weights, so that they need not read the history either.
+Actors read them too: a snapshot names every open episode and the newest weights, so that they need not read the history.
 """
 
 from collections import Counter
@@ -29,7 +29,7 @@ RULES = (
     "hindcast.core.domain.task",
     "hindcast.events.upcasters",
 )
-"""Modules whose code decides what the state is."""
+"""Modules whose code determines the state."""
 
 
 def _from_plain(kind: type, value: Any) -> Any:
@@ -39,7 +39,7 @@ def _from_plain(kind: type, value: Any) -> Any:
 
 
 def curriculum_kind(settings: Settings) -> SnapshotKind[CurriculumState]:
-    """How the state under these settings is kept; a fork with others folds its parent's log itself."""
+    """How the state under these settings is stored; a fork with other settings folds its parent's log itself."""
     return SnapshotKind(
         "curriculum",
         CurriculumState,

@@ -1,15 +1,15 @@
-"""What the curriculum knows, folded from the log: tasks, groups under way, counts that admission rests on.
+"""The curriculum's state, folded from the log: tasks, running groups, and the counts that admission rests on.
 
-Invariant "Counters are projections": everything here follows from events alone, deadlines included, so a curriculum
-that dies goes on where it was. It grows with the tasks of a run, not with its episodes.
+Invariant "Counters are projections": everything here follows from events alone, so a curriculum that dies continues
+where it stopped. The state grows with the tasks of a run, not with its episodes.
 
 How admission counts (see `core.rl.staleness`; episodes of origin `online` only):
 - an episode that ends waits for its verdict, then for the rest of its group, then for the learner;
-- it is *discarded* as soon as it is sure that no update will use it: abandoned, cancelled, undecided, swept, used up
-  without training, too old for the next batch, or in a group whose members agree. The last must not wait for the
-  learner to say so: where all groups agree no batch is ever planned, and admission would stop for good;
-- a batch whose weights are out counts as one full batch, however few members its groups had left. Otherwise the gap
-  between `version * batch` and what was really trained would grow, and with it the age of what is waiting.
+- it is *discarded* as soon as no update can use it: abandoned, cancelled, undecided, swept, used up without training, too
+  old for the next batch, or in a group whose members agree. The last must not wait for the learner: where all groups
+  agree no batch is ever planned, and admission would stop for good;
+- a batch whose weights are published counts as one full batch, however few members its groups had left. Otherwise the
+  gap between `version * batch` and the trained episodes would grow, and with it the age of waiting episodes.
 """
 
 from collections import Counter
@@ -23,20 +23,20 @@ from hindcast.actors.curriculum.leases import LeaseBook
 from hindcast.actors.curriculum.phases import Phases
 
 RECENT = 64
-"""Verdicts per family that its success rate is taken from: a window, since the policy changes."""
+"""Verdicts per family for its success rate: a window, because the policy changes."""
 
 
 class Tally(msgspec.Struct):
-    """How often a task was tried and what came of it."""
+    """How often a task was attempted, and with what result."""
 
     groups: int = 0
     decided: int = 0
     reward: float = 0.0
-    """Sum over the decided ones."""
+    """Sum of the rewards of the decided episodes."""
 
 
 class FamilyTally(msgspec.Struct):
-    """The same for a family, over a window."""
+    """How often a family was attempted, and its latest results."""
 
     groups: int = 0
     recent: list[float] = []
@@ -45,10 +45,10 @@ class FamilyTally(msgspec.Struct):
 
 @dataclass(slots=True)
 class CurriculumState:
-    """The fold's state. Changed by `CurriculumProjection` alone."""
+    """State of the fold. Only `CurriculumProjection` changes it."""
 
     position: int = 0
-    """The log is known up to here."""
+    """Position of the last event folded."""
     last_curriculum: int = 0
     """Position of the last event of the `curriculum` family: what the next one expects."""
     last_request: int = 0
@@ -57,43 +57,43 @@ class CurriculumState:
     version: int = 0
     """Newest published policy version."""
     updates: int = 0
-    """Optimiser steps on the policy so far."""
+    """Optimizer steps on the policy so far."""
     published: int = 0
-    """Position of its publication; 0: none yet."""
+    """Position of the publication of `version`; 0: none yet."""
     proposed: set[str] = field(default_factory=set)
-    """Ids of tasks."""
-    admitted: set[str] = field(default_factory=set)
     """Ids of proposed tasks."""
+    admitted: set[str] = field(default_factory=set)
+    """Ids of admitted tasks."""
     rejected: set[str] = field(default_factory=set)
     """Ids of tasks that will not be attempted."""
     groups: dict[str, Group] = field(default_factory=dict)
-    """Those under way: an episode, a verdict or the learner is still to come."""
+    """Running groups: an episode, a verdict or the learner is still to come."""
     places: dict[str, tuple[str, int]] = field(default_factory=dict)
-    """Episode -> group and member, for the groups under way."""
+    """Episode -> group and member, for the running groups."""
     opened: Counter[str] = field(default_factory=Counter)
     """Groups ever opened, by origin."""
     ended: Counter[str] = field(default_factory=Counter)
-    """Episodes that came to their natural end, by origin."""
+    """Episodes that ended (episode.ended), by origin."""
     discarded: int = 0
-    """Online episodes that reached a terminal fact and that no update used or will use."""
+    """Online episodes with a terminal event that no update used or will use."""
     batch: int = -1
     """Latest batch planned."""
     minibatches: int = 0
-    """Mini-batches of it that are not reported yet."""
+    """Mini-batches of the latest batch that are not reported yet."""
     applied: int = 0
-    """Mini-batches of it that changed the weights."""
+    """Mini-batches of the latest batch that changed the weights."""
     tasks: dict[str, Tally] = field(default_factory=dict)
-    """Of tasks that were attempted, by id."""
+    """Tallies of attempted tasks, by id."""
     families: dict[str, FamilyTally] = field(default_factory=dict)
     phases: Phases = field(default_factory=Phases)
     leases: LeaseBook = field(default_factory=LeaseBook)
     draining: bool = False
-    """Somebody asked to begin nothing more; until the run is resumed."""
+    """Whether a drain is in force: no episode begins until the run is resumed."""
     drained: bool = False
-    """What was waiting then has been cancelled."""
+    """Whether the episodes that waited at the drain have been cancelled."""
 
     def members(self, *origins: str) -> Iterator[tuple[Group, Member]]:
-        """Members of the groups under way, of these origins or of all."""
+        """Members of the running groups, of the given origins or of all."""
         for group in self.groups.values():
             if not origins or group.origin in origins:
                 for member in group.members:
@@ -101,7 +101,7 @@ class CurriculumState:
 
     @property
     def running(self) -> int:
-        """Episodes requested by the curriculum and not terminal."""
+        """Requested episodes of the curriculum without a terminal event."""
         return sum(member.standing == "running" for _, member in self.members())
 
     @property
@@ -115,5 +115,5 @@ class CurriculumState:
         return sum(member.standing in ("ended", "decided", "trained") for _, member in self.members("online"))
 
     def accepted(self, *, batch: int) -> int:
-        """Online episodes that reached a terminal fact, a batch counted as `batch` of them."""
+        """Online episodes with a terminal event; each published batch counts as `batch` of them."""
         return self.version * batch + self.waiting + self.discarded

@@ -1,10 +1,10 @@
-"""Tasks in words, made from failed ones by a model behind an endpoint (WebRL, arXiv 2411.02337, section 2.2).
+"""Tasks in words, varied from failed ones by a model behind an endpoint (WebRL, arXiv 2411.02337, section 2.2).
 
-A new task begins where the failed one that it varies began (its family and session) and has a goal in words alone: no rule can
-judge it. So it is judged by who reads (`orm`, `endpoint`), as in WebRL, and the settings have to name one of them first.
+A new task has the start (family and session) of the failed one that it varies, and a goal in words alone, which no rule
+can judge. A model judges it (`orm`, `endpoint`), as in WebRL, and the settings must name one of them first.
 
-What a model says is not repeatable, what was proposed stands in the log: a curriculum that dies in the middle asks again for
-what is missing, and no instruction is proposed twice. An equal question is answered from memory.
+A model's answers are not repeatable, but proposed tasks are in the log. A curriculum that dies in between asks again for
+the missing ones, and no instruction is proposed twice. An equal question is answered from the cache.
 """
 
 import asyncio
@@ -49,13 +49,13 @@ SCHEMA = schema_of(_Said, name="tasks")
 
 
 class TaskGenerator:
-    """Invents tasks by asking."""
+    """Invents tasks by asking a model."""
 
     def __init__(self, endpoint: Endpoint, *, run_seed: int) -> None:
         self._endpoint = endpoint
         self._run_seed = run_seed
         self.name = f"{ENDPOINT}/{PROMPT.version} {endpoint.settings.model}"
-        """As `task.proposed` names the generator."""
+        """The generator's name in `task.proposed`."""
 
     async def candidates(
         self,
@@ -66,10 +66,9 @@ class TaskGenerator:
         known: Sequence[str],
         page_of: Callable[[Task], Page | None],
     ) -> list[TaskProposed]:
-        """At most so many new tasks that vary failed ones of these environments; none where no answer comes.
+        """Return up to `count` new tasks that vary failed ones of `environments`; none where no answer comes.
 
-        `known`: instructions that were invented for the phase before; `page_of`: the page that a task begins on, where
-        somebody has seen it.
+        `known`: instructions that were invented for the phase before. `page_of`: the first page of a task, where one is recorded.
         """
         failed = [task for task in basis.failed if task.environment in environments]
         if not failed:
@@ -117,11 +116,10 @@ class TaskGenerator:
 
 
 def new_tasks(text: str, failed: Sequence[Task]) -> list[tuple[Task, Task]]:
-    """The tasks of an answer, each with the one that it varies.
+    """Parse the tasks of an answer, each with the one that it varies.
 
     Raises:
-        ValueError, msgspec.DecodeError: a task is none; says why, in words for the model.
-
+        ValueError, msgspec.DecodeError: a task is invalid; the message explains it to the model.
     """
     found = []
     for new in msgspec.json.decode(json_in(text), type=_Said).tasks:

@@ -1,8 +1,8 @@
-"""Tasks made from failed ones (WebRL, arXiv 2411.02337, section 2.2), as pure functions of the curriculum's state.
+"""Tasks varied from failed ones (WebRL, arXiv 2411.02337, section 2.2), as pure functions of the curriculum's state.
 
-Candidate k of a phase follows from the run's seed, the phase, k, the failed tasks of the phase before and what was
-proposed until then; so a curriculum that dies in the middle proposes the same ones again, and none twice. As many are
-proposed at once as are still to be admitted, so that the last one is the same however often it was interrupted.
+Candidate k of a phase follows from the run's seed, the phase, k, the failed tasks of the phase before and the tasks
+proposed so far. A curriculum that dies in between proposes the same ones again, and none twice. It proposes at once as
+many as are still to be admitted, so that the last candidate does not depend on interruptions.
 """
 
 from collections.abc import Collection, Mapping, Sequence, Set
@@ -21,17 +21,17 @@ from hindcast.events.catalogue import TaskAdmitted, TaskChecked, TaskProposed, T
 
 EMBEDDED = "embedded/1"
 CANDIDATES_PER_TASK = 4
-"""Candidates for each task wanted, at most: a critic may find that everything is too hard."""
+"""Most candidates per wanted task: a critic may find everything too hard."""
 CHUNK = 16
-"""Proposed, or decided on, at a time."""
+"""Candidates proposed, or decided on, at a time."""
 DRAWS = 32
 """Draws for one candidate until it is new."""
 TOO_HARD, TOO_EASY, UNREACHABLE, UNCHECKED = "too hard", "too easy", "unreachable", "unchecked"
-"""Reasons of `task.rejected`; the last two are followed by why."""
+"""Reasons of `task.rejected`; the last two are followed by a detail."""
 
 
 def wanted(state: CurriculumState, settings: EvolutionSettings) -> int:
-    """How many candidates to propose now: none before those proposed are decided on."""
+    """How many candidates to propose now; 0 while proposed ones are undecided."""
     phases = state.phases
     if not settings.generator or not state.phase or undecided(state):
         return 0
@@ -52,19 +52,19 @@ def undecided(state: CurriculumState) -> list[Task]:
 
 
 class VariationBasis(NamedTuple):
-    """What candidates follow from, copied from a state that goes on changing."""
+    """What candidates follow from, copied from the changing state."""
 
     phase: int
     first: int
     """Number of the next candidate."""
     failed: tuple[Task, ...]
-    """Of the phase before."""
+    """Failed tasks of the phase before."""
     asked: frozenset[str]
-    """What all tasks ever proposed ask for."""
+    """Wordings and meanings of all tasks ever proposed."""
 
 
 def basis_of(state: CurriculumState, *, families: Collection[str]) -> VariationBasis:
-    """As it stands now. `families`: those that the settings name; no other's failures are varied."""
+    """The basis of candidates now. `families`: those that the settings name; failures of others are not varied."""
     phases = state.phases
     failed = tuple(task for task in phases.seeds if family_of(task) in families)
     return VariationBasis(state.phase or 0, len(phases.candidates), failed, frozenset(phases.asked))
@@ -127,7 +127,7 @@ def _candidate(
 
 
 def outside(value: float | None, settings: EvolutionSettings) -> str:
-    """Why a value is not within the window; empty where it is, or where there is none."""
+    """Why a value is outside the window; empty where it is inside, or where there is none."""
     if value is None or settings.value_low <= value <= settings.value_high:
         return ""
     return TOO_EASY if value > settings.value_high else TOO_HARD
@@ -142,9 +142,9 @@ def verdict_on(
     settings: EvolutionSettings,
     spaces: Mapping[str, GoalSpace],
 ) -> TaskAdmitted | TaskRejected:
-    """What becomes of a candidate: first by the critic's value, where there is one, then by whether it can be done.
+    """Decide on a candidate: first by the critic's value, where there is one, then by feasibility.
 
-    `checked`: what a model said about that, where one is to be asked.
+    `checked`: a model's answer about feasibility, where one is to be asked.
     """
     why = outside(value, settings) or _infeasible(task, checked, settings, spaces)
     if why:
@@ -158,7 +158,7 @@ def _infeasible(
     settings: EvolutionSettings,
     spaces: Mapping[str, GoalSpace],
 ) -> str:
-    """Why a candidate cannot be done; empty where it can, or nobody is asked."""
+    """Why a candidate cannot be done; empty where it can, or where feasibility is not checked."""
     if settings.feasibility == ENDPOINT:
         if checked is None or checked.feasible is None:
             return f"{UNCHECKED}: {checked.reason if checked else 'nobody was asked'}"
