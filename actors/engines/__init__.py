@@ -1,1 +1,1 @@
-"""Policy engines: token ids in, token ids with log-probabilities and versions out."""
+"""Policy engines: map prompt token ids to answer token ids with log-probabilities and policy versions."""

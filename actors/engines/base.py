@@ -1,4 +1,4 @@
-"""What every policy engine offers: token ids in, token ids out, with the log-probabilities they were sampled at."""
+"""Interface of policy engines: token ids in, token ids out, with the log-probabilities of their sampling distribution."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,27 +13,28 @@ if TYPE_CHECKING:
     from hindcast.core.models.vision import ProcessedImage  # loads torch
 
 Constraint = tuple[Form, ...] | bytes
-"""Forms that an answer must have one of; or the sets that a recorded answer was drawn from, as `core.grammar.allowed_tokens` packs them."""
+"""Allowed answer forms; or the token sets of a recorded answer, packed by `core.grammar.allowed_tokens`."""
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
     """One answer, exactly as it was sampled."""
 
     token_ids: list[int]
-    """The end token included when it was sampled."""
+    """Sampled tokens, including the end token if it was sampled."""
     logprobs: list[float]
-    """Per token, of the distribution it was drawn from: temperature and constraint are applied. At temperature 0, of
-    temperature 1."""
+    """Log-probability of each token under the sampling distribution, with temperature and constraint applied. At temperature
+    0, under temperature 1.
+    """
     versions: list[int]
-    """Per token, the policy version it was drawn from."""
+    """Policy version of each token."""
     finish: Literal["stop", "length"]
-    """`length`: cut at `Sampling.max_tokens`, no end token."""
+    """`length`: cut at `Sampling.max_tokens`, without an end token."""
     allowed: bytes = b""
-    """The set that each token was drawn from, as `core.grammar.allowed_tokens` packs them; empty: the whole vocabulary each time."""
+    """Token set that each token was drawn from, packed by `core.grammar.allowed_tokens`; empty: the whole vocabulary."""
 
 
 class PolicyEngine(Protocol):
-    """A policy that acts for any number of callers at once."""
+    """A policy that answers any number of concurrent callers."""
 
     @property
     def version(self) -> int:
@@ -48,29 +49,29 @@ class PolicyEngine(Protocol):
     async def generate(
         self, prompt_ids: Sequence[int], sampling: Sampling, constraint: Constraint | None = None
     ) -> Generation:
-        """Sample one answer. Depends on prompt, sampling, constraint and weights, not on who shares the forward pass.
+        """Sample one answer. It depends on prompt, sampling, constraint and weights, not on other requests in the batch.
 
-        What the constraint does not allow has probability 0, and the rest is renormalised, before each token is drawn.
-        Raises EngineFailed when no answer can come, ModelFileError when this policy cannot be constrained. Cancelling
-        the call takes the request out of the batch.
+        Tokens outside the constraint have probability 0, and the rest is renormalized, before each token is drawn. Raises
+        EngineFailed when no answer can be given, ModelFileError when this policy cannot be constrained. Cancelling the call
+        removes the request from the batch.
         """
         ...
 
     async def adopt(self, version: int, weights: Path) -> None:
-        """Sample from these weights from now on; returns once it is so. Raises ModelFileError, changing nothing."""
+        """Switch to these weights; returns once they are in use. Raises ModelFileError, changing nothing."""
         ...
 
     async def close(self) -> None:
-        """Stop; calls that still wait fail with EngineFailed."""
+        """Stop the engine; waiting calls fail with EngineFailed."""
         ...
 
 
 @runtime_checkable
 class SeeingEngine(PolicyEngine, Protocol):
-    """A policy that may read pictures beside text."""
+    """A policy that may read pictures as well as text."""
 
     async def see(self, image: bytes) -> "ProcessedImage":
-        """An image file as its prompts have it. Raises PictureUnreadable, and ModelFileError where this policy reads none."""
+        """Process an image file for prompts. Raises PictureUnreadable, or ModelFileError where this policy reads no pictures."""
         ...
 
     async def generate_seeing(
@@ -80,5 +81,5 @@ class SeeingEngine(PolicyEngine, Protocol):
         sampling: Sampling,
         constraint: Constraint | None = None,
     ) -> Generation:
-        """`generate` for a prompt in which these pictures stand, in this order."""
+        """`generate` for a prompt that contains these pictures, in this order."""
         ...

@@ -1,7 +1,7 @@
-"""The synchronous heart of the in-process engine: admits prompts, draws tokens, lets answers go when they end.
+"""The synchronous core of the in-process engine: admits prompts, draws tokens and releases finished answers.
 
-Every prompt is read by itself, without padding; decoding is one forward pass for all. Each request draws from its own
-generator, so an answer does not depend on who shares the batch, except through the last bits of floating point.
+Each prompt is prefilled alone, without padding; decoding is one forward pass for all. Each request has its own random
+generator, so an answer does not depend on the rest of the batch, except for floating-point rounding.
 """
 
 from collections import OrderedDict
@@ -22,14 +22,14 @@ from hindcast.core.models.logprobs import restrict
 from hindcast.core.models.vision import ProcessedImage
 
 KEPT_PROMPTS = 16
-"""Prompts whose states are kept: the episodes of a group begin with the same page, mostly at about the same time."""
+"""Prefilled prompts to keep: the episodes of a group begin with the same page, mostly at about the same time."""
 
 Key = TypeVar("Key")
-"""Whatever the caller tells its requests apart by."""
+"""The caller's key of a request."""
 
 
 class DecodingRow(Generic[Key]):
-    """One answer in the making."""
+    """One answer being decoded."""
 
     def __init__(self, key: Key, sampling: Sampling, guide: Guide | None) -> None:
         self.key = key
@@ -60,19 +60,19 @@ class DecodingBatch(Generic[Key]):
         self.stops = frozenset(stops)
         self._tokenizer = tokenizer
         self._vocabulary: Vocabulary | None = None
-        """Read from the tokenizer when the first constraint comes."""
+        """Built from the tokenizer for the first constraint."""
         self._room = slots
         self._slots: Slots = Lfm2Slots(model, slots) if is_plain_lfm2(model) else CacheSlots(model, slots)
         self._rows: list[DecodingRow[Key]] = []
         self._read: OrderedDict[tuple[Any, ...], tuple[Any, torch.Tensor]] = OrderedDict()
-        """By the tokens of the prompt, and the digests of the pictures in it."""
+        """Prefilled states and logits, by the prompt's tokens and the digests of its pictures."""
 
     def __len__(self) -> int:
         return len(self._rows)
 
     @property
     def rows(self) -> tuple[DecodingRow[Key], ...]:
-        """The answers under way."""
+        """The answers being decoded."""
         return tuple(self._rows)
 
     @property
@@ -90,9 +90,9 @@ class DecodingBatch(Generic[Key]):
         constraint: Constraint | None = None,
         pictures: Sequence[ProcessedImage] = (),
     ) -> DecodingRow[Key] | None:
-        """Read a prompt, with the pictures in it, and draw its first token; returns the row if that ended it already.
+        """Prefill a prompt with its pictures, and draw its first token; returns the row if that token ended it.
 
-        Raises EngineFailed or ModelFileError when the constraint cannot be kept; nothing is admitted then.
+        Raises EngineFailed or ModelFileError when the constraint cannot be applied; nothing is admitted then.
         """
         states, logits = self._read_prompt(tuple(prompt_ids), pictures)
         row = DecodingRow(key, sampling, self._guide(constraint, logits.shape[-1], sampling.max_tokens))
@@ -104,7 +104,7 @@ class DecodingBatch(Generic[Key]):
 
     @torch.inference_mode()
     def step(self, version: int) -> list[DecodingRow[Key]]:
-        """Draw one more token for every row; returns those that ended, which have left the batch."""
+        """Draw one more token for every row; returns the rows that ended, which have left the batch."""
         logits = self._slots.step(torch.tensor([row.tokens[-1] for row in self._rows]))
         ended = self._extend(self._rows, logits, version)
         for row in ended:
@@ -113,7 +113,7 @@ class DecodingBatch(Generic[Key]):
 
     @torch.inference_mode()
     def drop(self, key: Key) -> None:
-        """Take a request out of the batch; nothing happens when it is not there."""
+        """Remove a request from the batch, if it is there."""
         for row in self._rows:
             if row.key is key:
                 self._remove(row)
@@ -121,14 +121,14 @@ class DecodingBatch(Generic[Key]):
 
     @torch.inference_mode()
     def refresh(self) -> None:
-        """The model's weights have changed; to be called when the batch is empty."""
+        """Note that the model's weights have changed. Call it only while the batch is empty."""
         self._read.clear()
         self._slots.refresh()
 
     def _read_prompt(
         self, prompt_ids: tuple[int, ...], pictures: Sequence[ProcessedImage]
     ) -> tuple[Any, torch.Tensor]:
-        """States after a prompt and the logits that follow. A prompt read lately is not read again."""
+        """States after a prompt and the logits that follow. Recently read prompts are cached."""
         key = (prompt_ids, *(picture.digest for picture in pictures))
         known = self._read.get(key)
         if known is None:
@@ -179,9 +179,9 @@ class DecodingBatch(Generic[Key]):
 def draw(
     logits: torch.Tensor, *, temperatures: list[float], uniforms: list[float]
 ) -> tuple[list[int], list[float]]:
-    """One token per row of logits  # [rows, vocabulary], by inversion: the first whose cumulative share exceeds the uniform.
+    """Draw one token per row of logits  # [rows, vocabulary], by inverting the cumulative distribution at `uniforms`.
 
-    Returns token ids and their log-probabilities under the distribution drawn from; temperature 0 takes the likeliest
+    Returns token ids and their log-probabilities under the sampling distribution. Temperature 0 takes the likeliest token
     and reports its log-probability at temperature 1. A logit of -inf is never drawn.
     """
     greedy = torch.tensor([temperature == 0 for temperature in temperatures])

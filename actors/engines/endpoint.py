@@ -1,12 +1,12 @@
 """A policy behind an OpenAI-compatible server: the prompting baseline. It can be evaluated, never trained.
 
-The actor builds its prompt as for any policy (`core.prompts.prompt`, WebRL's turns); this engine's tokenizer has one token per
-character, so that the turns can be read back without loss and sent as chat messages, behind a versioned system prompt that
-says how to answer. So lengths are counted in characters.
+The actor builds its prompt as for any policy (`core.prompts.prompt`, WebRL's turns). This engine's tokenizer has one
+token per character, so that the turns can be decoded without loss and sent as chat messages, after a versioned system
+prompt that describes the answer format. So lengths are counted in characters.
 
-Invariant "What was sampled is what is trained" holds by refusal: a chat completion comes without the token ids and
-log-probabilities that it was sampled at, so its tokens have version -1, as a demonstrator's have, and `policy.base` cannot
-name it. New weights cannot be given to it, nor can its answers be constrained.
+Invariant "What was sampled is what is trained" holds by refusal: a chat completion lacks the token ids and log-
+probabilities of its sampling. Its tokens have version -1, as a demonstrator's have, and `policy.base` cannot name it. It
+cannot adopt weights, and its answers cannot be constrained.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,25 +22,25 @@ from hindcast.core.errors import EngineFailed, ModelFileError
 
 PROMPT = prompt_text("act-1")
 NO_VERSION = -1
-"""Of tokens that no version of a run's policy sampled."""
+"""Version of tokens that no version of a run's policy sampled."""
 SEEDS = 2**31
 """Servers take seeds below this."""
 
 
 class TextTokenizer:
-    """Characters as tokens, and what `core.prompts.prompt` needs of a Hugging Face tokenizer."""
+    """Characters as tokens, with the part of a Hugging Face tokenizer that `core.prompts.prompt` needs."""
 
     USER, ANSWER, END = "\ue000", "\ue001", "\ue002"
     """Marks of turns: private-use characters, which text never keeps."""
     eos_token_id = ord(END)
     added_tokens_decoder: Mapping[int, Any] = {}
-    """None: text loses its marks before it is encoded."""
+    """Empty: text loses its marks before it is encoded."""
     _marks: Mapping[int, str] = {ord(mark): "\ufffd" for mark in (USER, ANSWER, END)}
 
     def __call__(
         self, text: str, *, add_special_tokens: bool, split_special_tokens: bool = False
     ) -> dict[str, list[int]]:
-        """Token ids; `split_special_tokens`: it is plain text, in which nothing is a mark."""
+        """Encode text; `split_special_tokens`: it is plain text, whose marks are removed."""
         return {
             "input_ids": [
                 ord(letter) for letter in (text.translate(self._marks) if split_special_tokens else text)
@@ -55,17 +55,17 @@ class TextTokenizer:
         add_generation_prompt: bool,
         **variables: object,
     ) -> str:
-        """Turns as marked text; there are no variables in it."""
+        """Format turns as marked text; template variables are ignored."""
         turns = [(self.USER if one["role"] == "user" else self.ANSWER) + one["content"] for one in messages]
         return "".join([*turns, self.ANSWER if add_generation_prompt else ""])
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
-        """The text of token ids."""
+        """Decode token ids."""
         text = "".join(map(chr, ids))
         return text.translate(dict.fromkeys(self._marks)) if skip_special_tokens else text
 
     def messages(self, ids: Sequence[int]) -> list[Message]:
-        """The turns of a prompt, without the place for the answer at its end."""
+        """Split a prompt into its turns, without the empty turn for the answer."""
         found: list[Message] = []
         for turn in self.decode(ids).replace(self.ANSWER, self.USER + self.ANSWER).split(self.USER):
             if turn.startswith(self.ANSWER):
@@ -76,15 +76,15 @@ class TextTokenizer:
 
 
 class EndpointEngine:
-    """A `PolicyEngine` that asks."""
+    """A `PolicyEngine` that asks a server for chat completions."""
 
     version = 0
 
     def __init__(self, endpoint: Endpoint, *, keep_thoughts: bool) -> None:
-        """`endpoint`: open; `keep_thoughts`: what a model thinks aloud is a part of its answer (`thinking`)."""
+        """`endpoint`: open. `keep_thoughts`: a model's visible thinking is part of its answer (`thinking`)."""
         self.tokenizer: Any = TextTokenizer()
         self.prompt_tokens = self.answer_tokens = 0
-        """As the server counted, so far."""
+        """Tokens counted by the server so far."""
         self.cost_usd = 0.0
         self._endpoint = endpoint
         self._keep_thoughts = keep_thoughts
@@ -92,7 +92,7 @@ class EndpointEngine:
     async def generate(
         self, prompt_ids: Sequence[int], sampling: Sampling, constraint: Constraint | None = None
     ) -> Generation:
-        """One answer; a refusal is an answer, too: none that is an action. Raises EngineFailed, ModelFileError."""
+        """Ask for one answer; a refusal is an answer that contains no action. Raises EngineFailed, ModelFileError."""
         if constraint is not None:
             raise ModelFileError(
                 "a model behind an endpoint cannot be constrained: set scaffold.constrained to false"
@@ -120,8 +120,8 @@ class EndpointEngine:
         return text if self._keep_thoughts else said_by(text)
 
     async def adopt(self, version: int, weights: Path) -> None:
-        """Never: its weights are its server's."""
+        """Always raises ModelFileError: the server has its own weights."""
         raise ModelFileError(f"a model behind an endpoint cannot be given the weights of version {version}")
 
     async def close(self) -> None:
-        """Nothing: whoever opened the endpoint closes it."""
+        """Do nothing: the caller owns the endpoint."""

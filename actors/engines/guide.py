@@ -1,7 +1,7 @@
-"""What may come next in an answer of given forms: a tree of texts with loops for free text, walked token by token.
+"""Which tokens may come next in an answer of given forms: a tree of texts with loops for free text, walked per token.
 
-Property: every answer that comes to its end by allowed tokens has one of the forms, and one always can come to its end
-within its bound: a token after which too few would be left is not allowed.
+Property: every answer that ends through allowed tokens has one of the forms. An answer can always end within its token
+limit: a token that would leave too few tokens is not allowed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,9 +15,9 @@ from hindcast.core.grammar.allowed_tokens import Allowed, unpack_allowed
 from hindcast.core.grammar.answer_constraints import Form, FreeText
 
 NEVER = 1 << 30
-"""Tokens to the end from where no token leads on."""
+"""Distance to the end from a place without a next token."""
 ESCAPED = b'"\\nrt'
-"""What may follow a backslash in quoted text (`core.grammar.answer_parser`)."""
+"""Bytes that may follow a backslash in quoted text (`core.grammar.answer_parser`)."""
 
 
 class Guide(Protocol):
@@ -28,28 +28,28 @@ class Guide(Protocol):
         ...
 
     def take(self, token: int) -> None:
-        """One of them was drawn."""
+        """Advance by a drawn token."""
         ...
 
 
 class _Place:
-    """Where an answer stands: after some text."""
+    """A position in the tree of forms: after some text."""
 
     __slots__ = ("due", "escape", "free", "is_end", "next", "steps")
 
     def __init__(self) -> None:
         self.next: dict[int, _Place] = {}
-        """By the byte that follows."""
+        """Next places, by the byte that follows."""
         self.free: FreeText | None = None
-        """Kind of free text that may go on here."""
+        """Kind of free text that may continue here."""
         self.escape: _Place | None = None
-        """Behind a backslash in this free text, where it has escapes."""
+        """Place after a backslash in this free text, if it has escapes."""
         self.is_end = False
         """Whether the answer may end here."""
         self.due = NEVER
-        """Tokens that an ending takes from here, the end token included."""
+        """Fewest tokens to the end from here, the end token included."""
         self.steps: tuple[_Step, ...] | None = None
-        """Where tokens lead from here, once it was worked out; of free text, those alone that are not plain."""
+        """Steps by tokens from here, computed on demand; in free text, only by tokens that are not plain."""
 
     def after(self, byte: int) -> "_Place | None":
         found = self.next.get(byte)
@@ -64,7 +64,7 @@ class _Step(NamedTuple):
 
 
 class FormGuide:
-    """A `Guide` to answers of some forms."""
+    """A `Guide` along answers of given forms."""
 
     def __init__(self, forms: Sequence[Form], vocabulary: Vocabulary, *, max_tokens: int) -> None:
         """Raises EngineFailed when no answer of these forms has at most `max_tokens` tokens, the end token included."""
@@ -72,7 +72,7 @@ class FormGuide:
         self._left = max_tokens
         places = _tree(forms)
         self._place = places[0]
-        for place in reversed(places):  # what follows a place was made after it
+        for place in reversed(places):  # later places were made after earlier ones
             self._measure(place)
         if self._place.due > max_tokens:
             raise EngineFailed(
@@ -111,7 +111,7 @@ class FormGuide:
         return place.steps
 
     def _measure(self, place: _Place) -> None:
-        """Fill in `due`. Free text ends as soon as it can, by a token that begins with what ends it."""
+        """Compute `due`. Free text ends as soon as possible, by a token that begins with its end."""
         if place.is_end:
             place.due = 1
         elif place.free is None:
@@ -128,16 +128,16 @@ class FormGuide:
 
 
 class RecordedGuide:
-    """A `Guide` to an answer that was drawn before: the sets that were recorded, in their order."""
+    """A `Guide` along a recorded answer: the recorded token sets, in their order."""
 
     def __init__(self, allowed: bytes, vocabulary: Vocabulary) -> None:
-        """`allowed`: as `core.grammar.allowed_tokens` packs it."""
+        """`allowed`: sets packed by `core.grammar.allowed_tokens`."""
         self._sets = unpack_allowed(allowed)
         self._ends = vocabulary.ends
         self._at = 0
 
     def allowed(self) -> Allowed:
-        """The set of this place; behind the last only the end, where another token was drawn than recorded."""
+        """The set at this position. After the last one only end tokens, for a draw that differs from the recording."""
         if self._at < len(self._sets):
             found: Allowed = self._sets[self._at]
             return found
@@ -151,7 +151,7 @@ class RecordedGuide:
 
 
 def _begun(root: Branch, byte: int, place: _Place) -> Iterator[_Step]:
-    """Where tokens lead that begin with this byte."""
+    """Steps by the tokens that begin with this byte."""
     branch = root.branches.get(byte)
     if branch is not None:
         if branch.tokens:
@@ -160,7 +160,7 @@ def _begun(root: Branch, byte: int, place: _Place) -> Iterator[_Step]:
 
 
 def _walk(tree: Branch, place: _Place) -> Iterator[_Step]:
-    """Where the tokens of a tree lead, those that lead nowhere left out."""
+    """Steps by the tokens of a tree; tokens without a next place are left out."""
     if place.free is None and len(place.next) < len(tree.branches):
         pairs = ((tree.branches[byte], to) for byte, to in place.next.items() if byte in tree.branches)
     else:
@@ -174,11 +174,10 @@ def _walk(tree: Branch, place: _Place) -> Iterator[_Step]:
 
 
 def _tree(forms: Sequence[Form]) -> list[_Place]:
-    """All forms in one tree, its root first; those that begin alike share their places.
+    """All forms in one tree, its root first; common beginnings share their places.
 
     Raises:
-        ValueError: fixed text and free text would begin at the same place, and could not be told apart.
-
+        ValueError: fixed text and free text begin at the same place, which is ambiguous.
     """
     places = [_Place()]
     for form in forms:

@@ -1,9 +1,9 @@
-"""The policy in this process: one thread computes for all contexts, the event loop never does.
+"""The policy in this process: one thread computes for all contexts, so that the event loop never does.
 
-Consumes: requests and weights to adopt, in order of arrival. Waits for: the next of either when the batch is empty.
-Unblocked by: `generate`, `adopt`, `close`. Produces: an answer per request. New weights wait until the answers under
-way have ended and go before requests that came later, so that every answer comes from one version and its
-log-probabilities can be recomputed. Invariant 6: nobody samples from a version before `adopt` has returned for it.
+It consumes requests and weights to adopt, in order of arrival, and waits for the next of either when the batch is empty.
+`generate`, `adopt` and `close` wake it. It produces one answer per request. New weights wait until running answers have
+ended, and precede later requests. So every answer comes from one version, and its log-probabilities can be recomputed.
+Invariant 6: no answer is sampled from a version before `adopt` has returned for it.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from hindcast.core.models.vision import ImageProcessor, ProcessedImage
 from hindcast.core.settings.schema import PolicySettings
 
 CLOSE_TIMEOUT_S = 30.0
-"""The forward pass under way when the engine is closed."""
+"""How long `close` waits for the running forward pass."""
 
 log = structlog.get_logger()
 
@@ -82,7 +82,7 @@ class InProcessEngine:
         torch.set_num_threads(settings.threads)
         self._folder = folder
         self._eyes: ImageProcessor | None = None
-        """Of a model that reads pictures, from the first one on."""
+        """Image processor of a model that reads pictures; loaded with the first picture."""
         policy = load_policy(folder)
         self.tokenizer: Any = policy.tokenizer
         self._model = policy.model
@@ -135,7 +135,7 @@ class InProcessEngine:
         return generation
 
     async def adopt(self, version: int, weights: Path) -> None:
-        """Sample from these weights from now on; see `PolicyEngine.adopt`."""
+        """Switch to these weights; see `PolicyEngine.adopt`."""
         await self._submit(_Adopt(version, weights))
 
     async def __aenter__(self) -> Self:
@@ -145,7 +145,7 @@ class InProcessEngine:
         await self.close()
 
     async def close(self) -> None:
-        """Stop the thread; calls that still wait fail with EngineFailed."""
+        """Stop the thread; waiting calls fail with EngineFailed."""
         if not self._closed:
             self._closed = True
             self._inbox.put(None)
@@ -162,7 +162,7 @@ class InProcessEngine:
             raise
 
     def _serve(self) -> None:
-        """The thread's whole life: a task boundary, whatever happens every caller is answered."""
+        """Main function of the thread, a task boundary: under any failure, every caller gets an answer."""
         torch.set_num_threads(self._threads)
         try:
             while self._receive():
@@ -174,7 +174,7 @@ class InProcessEngine:
             self._refuse(EngineFailed(f"the policy engine stopped: {error}"))
 
     def _receive(self) -> bool:
-        """Move what has arrived into the waiting line; blocks only when there is nothing to compute."""
+        """Move arrived requests into the queue; blocks only when there is nothing to compute."""
         block = not self._batch and not self._waiting
         while block or not self._inbox.empty():
             request = self._inbox.get()
@@ -185,7 +185,7 @@ class InProcessEngine:
         return True
 
     def _advance(self) -> None:
-        """Let waiting requests join as far as order and room allow, then draw one token for everybody."""
+        """Admit waiting requests as far as order and room allow, then draw one token for every row."""
         for row in self._batch.rows:
             if row.key.cancelled:
                 self._batch.drop(row.key)
@@ -215,7 +215,7 @@ class InProcessEngine:
                 request.constraint,
                 request.pictures,
             )
-        except HindcastError as error:  # a constraint that cannot be kept is this caller's alone
+        except HindcastError as error:  # a constraint that cannot be applied fails this caller alone
             request.fail(error)
             return
         if row is not None:

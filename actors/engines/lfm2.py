@@ -1,7 +1,7 @@
-"""Lfm2 for acting: the numbers of transformers' module (arXiv 2511.23404), in about half the time on a CPU.
+"""Lfm2 inference: the results of transformers' module (arXiv 2511.23404), in about half the time on a CPU.
 
-Projections that read the same input are one product; of the last layer only what the next token needs is computed;
-states lie in slots and are never copied while decoding. Agrees with transformers within 1e-4, which tests hold.
+Projections with the same input are merged into one product. The last layer computes only what the next token needs.
+States lie in slots and are not copied while decoding. Tests hold the agreement with transformers to 1e-4.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from hindcast.core.models.vision import ProcessedImage
 
 
 class Lfm2States(NamedTuple):
-    """One sequence after its prompt."""
+    """State of one sequence after its prompt."""
 
     attention: dict[int, tuple[torch.Tensor, torch.Tensor]]
     """Layer -> keys and values  # [key heads, length, head width]."""
@@ -24,7 +24,7 @@ class Lfm2States(NamedTuple):
 
 
 class _Layer(NamedTuple):
-    """Weights of one layer as they are used here."""
+    """Weights of one layer in the layout used here."""
 
     first_norm: torch.Tensor
     second_norm: torch.Tensor
@@ -64,7 +64,7 @@ class Lfm2Slots:
 
     @torch.inference_mode()
     def refresh(self) -> None:
-        """Take over the model's weights as they are now."""
+        """Reload the model's current weights."""
         self._embedding = self._model.model.embed_tokens.weight.detach()
         self._head = self._model.lm_head.weight.detach()
         self._last_norm = self._model.model.embedding_norm.weight.detach()
@@ -218,7 +218,7 @@ class Lfm2Slots:
 
 
 def is_plain_lfm2(model: Any) -> bool:
-    """Whether the model is an Lfm2 with everything that is assumed here."""
+    """Whether the model is an Lfm2 with everything that this module assumes."""
     config = model.config
     return bool(
         config.model_type == "lfm2"
@@ -258,6 +258,6 @@ def _layer_of(layer: Any) -> _Layer:
 
 
 def _turned(values: torch.Tensor, cosine: torch.Tensor, sine: torch.Tensor) -> torch.Tensor:
-    """Rotary position of heads  # [rows, heads, head width]."""
+    """Apply rotary positions to heads  # [rows, heads, head width]."""
     left, right = values.chunk(2, dim=-1)
     return values * cosine + torch.cat((-right, left), dim=-1) * sine

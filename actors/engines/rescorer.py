@@ -1,9 +1,9 @@
-"""Recorded answers held against the weights that gave them: teacher-forced, token by token, with the recorded seed.
+"""Verifies recorded answers against their weights: teacher-forced, token by token, with the recorded seed.
 
-Two questions, both about every token in the context that was recorded, so that one answer is as good as many:
-- is its log-probability the recorded one?
-- is it the token that the recorded seed draws? The uniform number of the draw must fall into the token's share of the
-  cumulative distribution (`batching.draw`); the distance by which it misses tells rounding from anything else.
+It checks every token in its recorded context, so that errors do not accumulate:
+- Is its log-probability the recorded one?
+- Is it the token that the recorded seed draws? The uniform number of the draw must fall into the token's share of the
+  cumulative distribution (`batch.draw`). The distance by which it misses separates rounding from other causes.
 """
 
 from collections.abc import Sequence
@@ -21,30 +21,31 @@ from hindcast.core.models.vision import ProcessedImage
 
 
 class GivenAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A step's answer as it was recorded."""
+    """A step's answer as recorded."""
 
     prompt_ids: list[int]
     action_ids: list[int]
     logprobs: list[float]
     sampling: Sampling
     allowed: bytes = b""
-    """As `core.grammar.allowed_tokens` packs it."""
+    """Token sets packed by `core.grammar.allowed_tokens`."""
     pictures: tuple[ProcessedImage, ...] = ()
-    """Those in its prompt, in order."""
+    """Pictures in its prompt, in order."""
 
 
 class Rescored(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer against its weights; both lists per token."""
+    """Comparison of an answer with its weights; both lists per token."""
 
     differences: list[float]
-    """How far the log-probability is from the recorded one, absolute."""
+    """Absolute difference between computed and recorded log-probability."""
     misses: list[float]
-    """How far the draw is from the token's share: 0 where the seed draws this very token. In probability; for greedy
-    answers in log-probability below the likeliest token."""
+    """Distance of the draw from the token's share, in probability; 0 where the seed draws this token. For greedy answers:
+    how far its log-probability is below the likeliest token's.
+    """
 
 
 class Rescorer:
-    """A policy that answers are held against. Raises ModelFileError when its folder cannot be loaded."""
+    """A policy for rescoring answers. Raises ModelFileError when its folder cannot be loaded."""
 
     def __init__(self, folder: Path, *, threads: int, tokens_per_forward: int) -> None:
         torch.set_num_threads(threads)
@@ -52,12 +53,12 @@ class Rescorer:
         self._tokens_per_forward = tokens_per_forward
 
     def load(self, weights: Path) -> None:
-        """Take these weights. Raises ModelFileError when they do not fit."""
+        """Load these weights. Raises ModelFileError when they do not fit."""
         load_weights(self._model, weights)
 
     @torch.inference_mode()
     def rescore(self, answers: Sequence[GivenAnswer]) -> list[Rescored]:
-        """Each answer, in order."""
+        """Compare each answer with the loaded weights, in order."""
         found: dict[int, Rescored] = {}
         for temperature in sorted({answer.sampling.temperature for answer in answers}):
             own = [i for i, answer in enumerate(answers) if answer.sampling.temperature == temperature]
@@ -75,7 +76,7 @@ class Rescorer:
 
 
 def _rescored(answer: GivenAnswer, logprobs: torch.Tensor) -> Rescored:
-    """One answer against what its tokens were drawn from  # [tokens, vocabulary]."""
+    """Compare one answer with its sampling distributions  # [tokens, vocabulary]."""
     tokens = torch.tensor(answer.action_ids)[:, None]
     own = logprobs.gather(-1, tokens)[:, 0]
     recorded = torch.tensor(answer.logprobs, dtype=torch.float32)

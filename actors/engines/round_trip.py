@@ -1,7 +1,7 @@
-"""Whether a policy's answers can be trained on: sampled in a batch, then scored, the log-probabilities must agree.
+"""Checks that a policy's answers can be trained on: log-probabilities from batched sampling and from scoring must agree.
 
-Finds what no configuration says: logits that are changed after the head (soft caps, scales), layers whose state the
-engine cannot keep, answers that depend on who shares the batch.
+It finds what no configuration shows: logits that change after the head (soft caps, scales), layers whose state the
+engine cannot keep, answers that depend on the rest of the batch.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from hindcast.core.models.policy import LoadedPolicy
 from hindcast.core.models.vision import ProcessedImage
 
 TOLERANCE = 1e-4
-"""Between sampling and scoring, in float32: rounding differs by about 1e-6."""
+"""Largest difference between sampling and scoring, in float32; rounding alone gives about 1e-6."""
 TOKENS = 12
 SEED = 1
 
@@ -27,27 +27,27 @@ class RoundTripPrompt(NamedTuple):
 
     prompt_ids: Sequence[int]
     pictures: Sequence[ProcessedImage] = ()
-    """Those that stand in it, in order."""
+    """Pictures in the prompt, in order."""
 
 
 class RoundTrip(msgspec.Struct, frozen=True, kw_only=True):
-    """What sampling and scoring said of the same tokens."""
+    """Comparison of sampling and scoring over the same tokens."""
 
     answers: int
     tokens: int
     difference: float
-    """Greatest one between two log-probabilities of a token."""
+    """Largest difference between the two log-probabilities of a token."""
 
     @property
     def agrees(self) -> bool:
-        """Whether it is rounding."""
+        """Whether the difference is within rounding."""
         return self.difference <= TOLERANCE
 
 
 def round_trip(policy: LoadedPolicy, prompts: Sequence[RoundTripPrompt]) -> RoundTrip:
-    """Answer each prompt greedily and by a seed, all in one batch, and score what came.
+    """Answer each prompt greedily and with a seed, all in one batch, and score the answers.
 
-    Prompts are best short: on a CPU a model of half a billion parameters scores a few dozen tokens a second.
+    Use short prompts: on a CPU a model of half a billion parameters scores a few dozen tokens per second.
 
     Raises ModelFileError when the engine cannot serve this architecture.
     """

@@ -1,6 +1,6 @@
-"""Which server an engine with several asks: the same one for the same key, so that its cache of prompts serves an episode.
+"""Chooses among several servers: the same server for the same key, so that its prompt cache serves an episode.
 
-Rendezvous hashing: when a server goes, only what was asked of it moves, and comes back with it.
+Rendezvous hashing: when a server fails, only its keys move, and they return with it.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ _KEY: ContextVar[str] = ContextVar("routing_key", default="")
 
 @contextmanager
 def routed_by(key: str) -> Iterator[None]:
-    """Calls of an engine inside belong together, such as those of one episode."""
+    """Route the engine calls inside by this key, such as an episode."""
     token = _KEY.set(key)
     try:
         yield
@@ -22,10 +22,10 @@ def routed_by(key: str) -> Iterator[None]:
 
 
 def routing_key() -> str:
-    """What the calls here belong to; empty: nothing."""
+    """The routing key of the current calls; empty: none."""
     return _KEY.get()
 
 
 def preferred(key: str, servers: Sequence[str]) -> list[str]:
-    """All servers, the one to ask first in front."""
+    """All servers in order of preference for the key."""
     return sorted(servers, key=lambda server: blake2b(f"{key} {server}".encode()).digest())

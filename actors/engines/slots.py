@@ -1,8 +1,7 @@
-"""Key-value caches of slots: answers join and leave the batch at any step, and nothing is shifted or copied.
+"""Key-value caches in slots: answers join and leave the batch at any step, and nothing is shifted or copied.
 
-Each slot holds one sequence from its position 0 on; rows differ in length and a mask hides what lies behind each.
-Full attention and short convolutions are supported: layers whose state is either one row per position, or a fixed
-window.
+Each slot holds one sequence from its position 0 on. Rows differ in length, and a mask hides the positions after each.
+Supported layers have a state of one row per position (full attention), or of a fixed window (short convolutions).
 """
 
 from collections.abc import Sequence
@@ -20,14 +19,14 @@ GROWTH = 256
 
 
 class Slots(Protocol):
-    """A model with the states of several sequences. To be used in inference mode."""
+    """A model with the states of several sequences. Use it in inference mode."""
 
     def read(
         self, prompt_ids: tuple[int, ...], pictures: Sequence[ProcessedImage] = ()
     ) -> tuple[Any, torch.Tensor]:
         """States after a prompt and the logits that follow  # [1, vocabulary]. Changes nothing; states may be admitted twice.
 
-        `pictures`: those that stand in it, in order.
+        `pictures`: the prompt's pictures, in order.
         """
         ...
 
@@ -44,12 +43,12 @@ class Slots(Protocol):
         ...
 
     def refresh(self) -> None:
-        """The model's weights have changed; no slot is active."""
+        """Note that the model's weights have changed; no slot is active."""
         ...
 
 
 class SlotCounter:
-    """Which slots are in use, and how long their sequences are."""
+    """Slots in use, and the lengths of their sequences."""
 
     def __init__(self, slots: int) -> None:
         self._lengths = torch.zeros(slots, dtype=torch.long)
@@ -57,7 +56,7 @@ class SlotCounter:
 
     @property
     def lengths(self) -> torch.Tensor:
-        """Of the active slots  # [active]."""
+        """Lengths of the active slots  # [active]."""
         return self._lengths[: self._active]
 
     def admit(self, length: int) -> int:
@@ -67,13 +66,13 @@ class SlotCounter:
         return self._active - 1
 
     def release(self, slot: int) -> int:
-        """Give a slot back; the last one takes its place. Returns the last one."""
+        """Release a slot; the last one takes its place. Returns the last one."""
         self._active -= 1
         self._lengths[slot] = self._lengths[self._active]
         return self._active
 
     def advance(self) -> None:
-        """Every sequence has grown by one."""
+        """Add one to the length of every active sequence."""
         self._lengths[: self._active] += 1
 
 
@@ -82,7 +81,7 @@ class ReadPrompt(NamedTuple):
 
     cache: DynamicCache
     shift: int
-    """From a token's number to its position: pictures take fewer positions than tokens."""
+    """Offset from a token's index to its position: pictures take fewer positions than tokens."""
 
 
 class CacheSlots:
@@ -97,7 +96,7 @@ class CacheSlots:
         self._shifts = torch.zeros(slots, dtype=torch.long)
 
     def refresh(self) -> None:
-        """Nothing is derived from the weights."""
+        """Do nothing: no state here derives from the weights."""
 
     def read(
         self, prompt_ids: tuple[int, ...], pictures: Sequence[ProcessedImage] = ()
@@ -184,7 +183,7 @@ class _Attention:
 
 
 class _AttentionView(DynamicLayer):  # type: ignore[misc]
-    """One decoding step's view of a layer: writes each row's new key and value behind its own last one."""
+    """One decoding step's view of a layer: writes each row's new key and value after its own last one."""
 
     def __init__(self, keys: torch.Tensor, values: torch.Tensor, lengths: torch.Tensor, longest: int) -> None:
         super().__init__()
@@ -203,7 +202,7 @@ class _AttentionView(DynamicLayer):  # type: ignore[misc]
         return keys[:count, :, : self._longest], values[:count, :, : self._longest]
 
     def get_seq_length(self) -> int:
-        """Positions before this step, of the longest row."""
+        """Length before this step, of the longest row."""
         return self._longest - 1
 
 
@@ -215,7 +214,7 @@ class _Window:
         self._kernel = layer.conv_kernel_size[0]
 
     def reserve(self, capacity: int) -> None:
-        """The window does not grow."""
+        """Do nothing: the window does not grow."""
 
     def fill(self, slot: int, layer: Any) -> None:
         self._states[slot] = layer.conv_states[0][0]

@@ -1,7 +1,7 @@
-"""The model in the curriculum's process that values the first states of generated tasks: critic, or outcome reward model.
+"""Models in the curriculum process that value the first states of generated tasks: critic, or outcome reward model.
 
-A state is read as an actor's policy would read it, prompt and all, and each one alone, so that its value does not depend
-on which others are asked about with it.
+A state is read with the prompt of an actor's policy, and alone, so that its value does not depend on the other states in
+the call.
 """
 
 from collections.abc import Sequence
@@ -23,20 +23,20 @@ from hindcast.storage.blobs.store import BlobStore
 
 
 class CriticValuer:
-    """`Valuer` by the weights that the learner published; loads them when they are first asked for."""
+    """`Valuer` by the published weights of the critic; loads them on first use."""
 
     def __init__(self, folder: Path, form: CriticForm, *, blobs: BlobStore, settings: Settings) -> None:
-        """`folder`: of the policy that the run began with, whose shape and tokenizer the critic has."""
+        """`folder`: of the run's base policy; the critic shares its architecture and tokenizer."""
         self._folder = folder
         self._form = form
         self._blobs = blobs
         self._settings = settings
         self._tokenizer: Any = None
         self._loaded: tuple[str, Critic] | None = None
-        """Digest of the weights in use, and the critic."""
+        """Digest of the loaded weights, and the critic."""
 
     def values(self, states: Sequence[FirstState], published: WeightsPublished) -> list[float]:
-        """See `Valuer`. Raises BlobMissing when the weights were let go of."""
+        """See `Valuer`. Raises BlobMissing when the weights were deleted."""
         torch.set_num_threads(self._settings.policy.threads)
         if self._tokenizer is None:
             self._tokenizer = load_policy(self._folder).tokenizer
@@ -70,19 +70,18 @@ class CriticValuer:
 
 
 class OutcomeValuer:
-    """`Valuer` by the outcome reward model: P(YES) of an episode of the task that has only begun, as the judge would
-    read it."""
+    """`Valuer` by the outcome reward model: P(YES) of an episode of the task at its first page, with the judge's prompt."""
 
     def __init__(self, folder: Path, *, blobs: BlobStore, settings: Settings) -> None:
-        """`folder`: of the policy that the run began with, whose shape and tokenizer the model has."""
+        """`folder`: of the run's base policy; the model shares its architecture and tokenizer."""
         self._folder = folder
         self._blobs = blobs
         self._settings = settings
         self._loaded: tuple[str, OutcomeModel] | None = None
-        """Digest of the weights in use, and the model."""
+        """Digest of the loaded weights, and the model."""
 
     def values(self, states: Sequence[FirstState], published: WeightsPublished) -> list[float]:
-        """See `Valuer`. Raises BlobMissing when the weights were let go of."""
+        """See `Valuer`. Raises BlobMissing when the weights were deleted."""
         if self._loaded is None or self._loaded[0] != published.weights.sha256:
             self._blobs.get(published.weights)  # raises where the file is gone or damaged
             weights = self._blobs.path(published.weights)

@@ -1,7 +1,7 @@
-"""A tokenizer's tokens as bytes, in a tree, so that what may come next can be looked up for a text and not for a token.
+"""A tokenizer's tokens as bytes, in a tree, to look up which tokens may continue a text.
 
-Every way of cutting a text into tokens is found, also those where one token ends one part of an answer and begins the
-next: the policy keeps the cutting that it has learned.
+It finds every tokenization of a text, also those where one token ends one part of an answer and begins the next. So the
+policy keeps the tokenization that it has learned.
 """
 
 from collections.abc import Sequence
@@ -15,40 +15,41 @@ from hindcast.core.grammar.allowed_tokens import Allowed
 from hindcast.core.grammar.answer_constraints import FreeText
 
 STRUCTURE = {FreeText.QUOTED: frozenset(b'"\\'), FreeText.LINE: frozenset(b"\n")}
-"""Bytes that end free text, or mean something in it."""
+"""Bytes that end free text, or have a meaning in it."""
 
 
 def is_plain(byte: int, free: FreeText) -> bool:
-    """Whether a byte of free text stands for itself: all but control characters and `STRUCTURE`."""
+    """Whether a byte of free text is literal: all but control characters and `STRUCTURE`."""
     return byte >= 0x20 and byte != 0x7F and byte not in STRUCTURE[free]
 
 
 class Branch:
-    """Tokens that begin alike."""
+    """Tokens with a common beginning."""
 
     __slots__ = ("branches", "tokens")
 
     def __init__(self) -> None:
         self.branches: dict[int, Branch] = {}
-        """By the next byte."""
+        """Longer tokens, by the next byte."""
         self.tokens: list[int] = []
-        """Those that end here; several where a vocabulary has one text twice."""
+        """Tokens that end here; several where a vocabulary has one text twice."""
 
 
 class Vocabulary:
-    """The ordinary tokens of one tokenizer; special ones are in no text."""
+    """The ordinary tokens of one tokenizer; special ones occur in no text."""
 
     def __init__(self, tokenizer: Any, *, size: int, ends: Sequence[int]) -> None:
-        """`size`: how many tokens the model tells apart; `ends`: those that end an answer. Raises ModelFileError unless tokens
-        are byte-level ones."""
+        """`size`: number of tokens of the model; `ends`: tokens that end an answer. Raises ModelFileError unless tokens are
+        byte-level.
+        """
         self.size = size
         self.ends = list(ends)
         texts = {token: text for token, text in texts_of(tokenizer).items() if token not in self.ends}
         self.root = _tree(texts)
         self.plain: dict[FreeText, Allowed] = {}
-        """Tokens that are free text from end to end, by its kind."""
+        """Tokens that are free text throughout, by its kind."""
         self.structured: dict[FreeText, Branch] = {}
-        """All others, by the kind of free text that they are met in."""
+        """All others, by the kind of free text that contains them."""
         for free in FreeText:
             plain = {token for token, text in texts.items() if all(is_plain(byte, free) for byte in text)}
             self.plain[free] = np.zeros(size, dtype=np.bool_)
@@ -69,7 +70,7 @@ def _tree(texts: dict[int, bytes]) -> Branch:
 
 
 def texts_of(tokenizer: Any) -> dict[int, bytes]:
-    """What each ordinary token comes to when it is decoded, empty ones left out."""
+    """The bytes of each ordinary token; empty ones are left out."""
     backend = tokenizer.backend_tokenizer
     if type(backend.decoder).__name__ != "ByteLevel":
         raise ModelFileError(
@@ -85,7 +86,7 @@ def texts_of(tokenizer: Any) -> dict[int, bytes]:
 
 
 def _decoded(token: str) -> bytes:
-    """As the byte-level decoder has it: a token with a character that stands for no byte is taken as it is."""
+    """Decode a token as the byte-level decoder does; a token with a character for no byte stays as it is."""
     table = _byte_table()
     known = [table.get(character) for character in token]
     return token.encode() if None in known else bytes(byte for byte in known if byte is not None)
@@ -93,7 +94,7 @@ def _decoded(token: str) -> bytes:
 
 @cache
 def _byte_table() -> dict[str, int]:
-    """GPT-2's characters for bytes: printable ones stand for themselves, the others for those from 256 on."""
+    """GPT-2's characters for bytes: printable ones for themselves, the others from 256 on."""
     printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}

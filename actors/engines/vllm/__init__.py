@@ -1,1 +1,1 @@
-"""The policy on vLLM servers: real models, sampled over HTTP, token ids in and out."""
+"""The policy on vLLM servers: models sampled over HTTP, token ids in and out."""

@@ -1,8 +1,8 @@
 """The probability of one token among two, from a vLLM server.
 
-One request draws one token, of these two alone. The server must be started with `--logprobs-mode processed_logprobs`, as for
-a policy (docs/vllm.md): then the log-probability that comes with the token is that among the two. The first request asks for
-a single allowed token, whose log-probability is 0 only in that mode.
+One request draws one token, restricted to the two. The server must run with `--logprobs-mode processed_logprobs`, as for
+a policy (docs/vllm.md): then the token's log-probability is relative to the two. The first request allows a single
+token, whose log-probability is 0 only in that mode.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,11 +17,11 @@ from hindcast.core.errors import EngineFailed
 
 ONE_TOKEN = Sampling(temperature=1.0, max_tokens=1, seed=0)
 EXACT = 1e-6
-"""Difference of a log-probability from 0 that is rounding."""
+"""Largest difference of a log-probability from 0 by rounding."""
 
 
 class _OwnWeights:
-    """Weights that the server was started with; nobody gives it others."""
+    """The weights that the server was started with; they never change."""
 
     run = ""
 
@@ -36,7 +36,7 @@ class _OwnWeights:
 
 
 class ServedChoice:
-    """Asks one server about two tokens. The server is opened and closed by the caller."""
+    """Asks one server about two tokens. The caller opens and closes the server."""
 
     def __init__(self, server: VllmServer, *, timeout_s: float) -> None:
         self._server = server
@@ -47,9 +47,8 @@ class ServedChoice:
         """P(token) among the two after a prompt, in [0, 1].
 
         Raises:
-            ServerTroubled, Unusable: the server gives no answer, or one that cannot be used.
-            EngineFailed: it does not take the request, or reports other log-probabilities.
-
+            ServerTroubled, Unusable: the server gives no answer, or an unusable one.
+            EngineFailed: it rejects the request, or reports other log-probabilities.
         """
         if not self._checked:
             await self._check_mode(prompt_ids, token)

@@ -1,22 +1,22 @@
 """The policy on vLLM servers: a `PolicyEngine` over HTTP.
 
     generate ──> server of this episode ──> answer ──> labels checked ──> Generation
-        ^              later, or another server  <────── trouble (a fact, once per stretch of it)
-    adopt    ──> waits until every server in reach serves the version; stragglers are left aside
+        ^              later, or another server  <────── trouble (one event per period of trouble)
+    adopt    ──> waits until every reachable server serves the version; stragglers are set aside
 
-Consumes requests; waits for a server (`answer_timeout_s`), for one to serve a version (`vllm.start_timeout_s` and a
-synchronisation), and then for the others (`vllm.straggler_timeout_s`); produces answers. It gives no weights to
-anybody: the role `policy_server` does, once per server, while any number of actors ask (`actors.policy_servers`).
+It consumes requests. It waits for a server (`answer_timeout_s`), for one to serve a version (`vllm.start_timeout_s` and a
+synchronization), and then for the others (`vllm.straggler_timeout_s`). It produces answers. It does not deliver weights
+to servers: the role `policy_server` does, once per server, while any number of actors ask (`actors.policy_servers`).
 
-Invariant 6, for every answer: the server names the weights of every token. A name that is not this run's, or a version older
-than this engine had when it asked, rejects the answer, is a fact, and the question is asked again. A version newer than
-this engine's is believed, and held back until the engine has adopted it, so that a step never comes before its version's
-adoption. Of whole weights with `vllm.pause = "keep"` one answer may come from two versions: each token bears its own, and
-since the server reads prompt and answer anew when its weights change, each token's log-probability is that of its version
-alone. Of adapters the question names one: a server that has let go of it for newer ones is asked for the newest of those, and
-that answer is held back in the same way.
+Invariant 6, for every answer: the server names the weights of every token. A foreign name, or a version older than this
+engine had when it asked, rejects the answer, is recorded, and the request is repeated. A newer version than this
+engine's is accepted, and held back until the engine has adopted it, so that a step never precedes its version's
+adoption. With whole weights and `vllm.pause = "keep"`, one answer may have two versions. Each token carries its own, and
+the server recomputes prompt and answer when its weights change, so each log-probability is that of the token's version.
+With adapters the request names one. If the server has dropped it for newer ones, the newest is asked for, and its answer
+is held back in the same way.
 
-The seed makes a server repeat itself; it does not draw what the engine in process draws from the same seed.
+A seed makes a server repeat itself; the in-process engine draws other tokens from the same seed.
 """
 
 import asyncio
@@ -43,11 +43,11 @@ from hindcast.core.models.tokenizer import load_tokenizer
 from hindcast.core.settings.vllm import VllmSettings
 
 LOOK_S = 10.0
-"""One look at which weights a server has."""
+"""Time limit of one check which weights a server has."""
 
 
 class VllmEngine:
-    """A `PolicyEngine` whose servers are elsewhere; an async context manager."""
+    """A `PolicyEngine` over remote servers; an async context manager."""
 
     def __init__(
         self,
@@ -59,12 +59,11 @@ class VllmEngine:
         answer_timeout_s: float,
         tell: Tell,
     ) -> None:
-        """`folder`: of the policy, for its tokenizer; `addresses`: where servers are now; `weights`: what these say of
-        versions.
+        """`folder`: of the policy, for its tokenizer. `addresses`: returns the servers' current addresses. `weights`: how
+        requests and answers name versions.
 
         Raises:
             ModelFileError: the tokenizer cannot be used.
-
         """
         self.tokenizer: Any = load_tokenizer(folder)
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
@@ -77,15 +76,15 @@ class VllmEngine:
         self._version = -1
         self._changed = asyncio.Condition()
         self._vocabulary: Vocabulary | None = None
-        """Read from the tokenizer when the first constraint comes."""
+        """Built from the tokenizer for the first constraint."""
 
     @property
     def version(self) -> int:
-        """The version that new answers are sampled from, at least."""
+        """The lowest version that new answers are sampled from."""
         return self._version
 
     async def __aenter__(self) -> Self:
-        """Ready to answer: some server has weights of this run. Raises EngineFailed when none has them in time."""
+        """Wait until some server has weights of this run. Raises EngineFailed when none has them in time."""
         await self._fleet.__aenter__()
         try:
             await self._reach(0)
@@ -98,15 +97,14 @@ class VllmEngine:
         await self.close()
 
     async def close(self) -> None:
-        """Look at no server any more, and close the connections."""
+        """Stop checking servers, and close the connections."""
         await self._fleet.__aexit__()
 
     async def adopt(self, version: int, weights: Path) -> None:
         """Wait until the servers sample from this version; see `PolicyEngine.adopt`.
 
         Raises:
-            EngineFailed: they do not in their time.
-
+            EngineFailed: they do not in time.
         """
         await self._reach(version)
 
@@ -141,7 +139,7 @@ class VllmEngine:
         max_tokens: int | None = None,
         allowed: Sequence[int] | None = None,
     ) -> Generation:
-        """One request, until it is answered."""
+        """Ask servers until one answers."""
         while True:
             server = await self._fleet.next_for(routing_key())
             expected = self._version
@@ -170,7 +168,7 @@ class VllmEngine:
     async def _answer(
         self, server: VllmServer, body: Callable[[int], dict[str, Any]], expected: int
     ) -> Generation:
-        """Of the version expected, or of a newer one that the server has in its place. Raises ServerTroubled."""
+        """An answer from the expected version, or from a newer one that replaced it. Raises ServerTroubled."""
         asked = expected
         while True:
             try:
@@ -184,7 +182,7 @@ class VllmEngine:
                 return self._checked(content, server, expected=expected, asked=asked)
 
     def _checked(self, content: bytes, server: VllmServer, *, expected: int, asked: int) -> Generation:
-        """Raises ServerTroubled."""
+        """Parse an answer and check its version. Raises ServerTroubled."""
         try:
             generation = read_answer(content, weights=self._weights, asked=asked, stops=self._stops)
         except Unusable as error:
@@ -204,9 +202,9 @@ class VllmEngine:
             await self._changed.wait_for(lambda: self._version >= version)
 
     async def _reach(self, version: int) -> None:
-        """Wait until the servers serve `version` or a newer one; take the oldest of theirs.
+        """Wait until the servers serve `version` or newer; use the oldest version among them.
 
-        All that are in reach and in no trouble are waited for, but once one has it, no longer than `straggler_timeout_s`.
+        It waits for all reachable, healthy servers, but once one has the version, at most `straggler_timeout_s` longer.
         """
         limit_s = self._settings.start_timeout_s + self._settings.sync_timeout_s
         try:
@@ -225,13 +223,13 @@ class VllmEngine:
                 for server, one in late.items()
             )
         )
-        # last of all: whoever holds an answer back goes on with this, and its step comes after what our caller appends now
+        # last: a held-back answer continues after this, and its step must follow what the caller appends now
         async with self._changed:
             self._version = max(self._version, min(ready))
             self._changed.notify_all()
 
     async def _due(self, looks: ServerChecks, version: int) -> Mapping[VllmServer, Shown]:
-        """What the servers show when nobody is waited for any more, and one has the version."""
+        """What the servers show once no server is waited for and one has the version."""
         clock = asyncio.get_running_loop().time
         first_at: float | None = None
         while True:
@@ -245,18 +243,18 @@ class VllmEngine:
                     for server, one in shown.items()
                 ):
                     return shown
-            await asyncio.sleep(POLL_S)  # servers tell nobody
+            await asyncio.sleep(POLL_S)  # servers send no notifications
 
     async def _shown_by(self, server: VllmServer) -> int:
-        """Raises ServerTroubled."""
+        """The version that a server shows. Raises ServerTroubled."""
         try:
             version = await self._weights.shown_by(server, timeout_s=LOOK_S)
-        except EngineFailed as error:  # a look that no server refuses: it is none of ours
+        except EngineFailed as error:  # a check that fails for any server: this server has no weights of ours
             raise ServerTroubled("refused", str(error)) from None
         return -1 if version is None else version
 
     async def _assert_has(self, server: VllmServer) -> None:
-        """Raises ServerTroubled: it has not the weights that this engine samples from."""
+        """Check that a server has the engine's version. Raises ServerTroubled."""
         shown = await self._shown_by(server)
         if shown < self._version:
             raise self._behind(server, shown, self._version)
@@ -269,7 +267,7 @@ class VllmEngine:
         )
 
     def _late(self, server: VllmServer, shown: Shown, expected: int) -> ServerTroubled:
-        """Why a server is left aside when others have new weights."""
+        """Why a server is set aside when others have new weights."""
         match shown:
             case ServerTroubled():
                 return shown

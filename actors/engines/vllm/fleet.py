@@ -1,13 +1,12 @@
-"""The servers that an engine asks: which one next, which are left alone for a while, and what is said of their troubles.
+"""The servers of an engine: which one is next, which are set aside for a while, and the events about their troubles.
 
-    sound ──failed──> alone for a while, longer each time ──> shows its weights ──> asked again ──answered──> sound
+    sound ──failed──> set aside, longer each time ──> shows its weights ──> asked again ──answered──> sound
 
-A server that is left alone is looked at beside the questions, which go to the others: one that hangs holds none of them up.
-Waits between two looks at it (`backoff_s`, doubled each time, `LONGEST_BACKOFF_S` at most).
+Checks of a server set aside run concurrently with requests to the others, so a hanging server delays none. The pause
+between two checks is `backoff_s`, doubled each time, at most `LONGEST_BACKOFF_S`.
 
-Of each stretch of trouble of a server one fact is recorded, when it begins; it is over with the next answer. A server that
-stays behind with its weights may hold what it was asked for ever, paused as it is: those questions are taken back and go to
-the others.
+One event per server and period of trouble is recorded, when it begins; the next answer ends it. A paused server that
+stays behind with its weights may hold its requests forever, so they are cancelled and sent to the others.
 """
 
 import asyncio
@@ -26,29 +25,29 @@ from hindcast.events.catalogue import PolicyServerTroubled
 LONGEST_BACKOFF_S = 10.0
 
 Look = Callable[[VllmServer], Awaitable[None]]
-"""Returns where a server has weights that may be sampled from; raises ServerTroubled."""
+"""Returns if a server has weights that may be sampled from; raises ServerTroubled."""
 Tell = Callable[[PolicyServerTroubled], Awaitable[None]]
 
 logger = structlog.get_logger(__name__)
 
 
 class _Member:
-    """One server and how it fares."""
+    """One server and its health."""
 
     def __init__(self, server: VllmServer) -> None:
         self.server = server
         self.failures = 0
-        """In a row."""
+        """Failures in a row."""
         self.free_at = 0.0
-        """When it may be looked at again, by the loop's clock."""
+        """When it may be checked again, by the loop's clock."""
         self.alone = False
-        """Whether it is asked nothing until it shows its weights."""
+        """Whether it gets no requests until it shows its weights."""
         self.under_way: set[asyncio.Timeout] = set()
-        """What it is asked at present; each ends when its time is up."""
+        """Its current requests, as timeouts that cancel them."""
 
 
 class Fleet:
-    """Servers by their addresses, which may change while it is used; an async context manager."""
+    """Servers by their addresses, which may change during use; an async context manager."""
 
     def __init__(
         self,
@@ -59,7 +58,7 @@ class Fleet:
         tell: Tell,
         random: Random | None = None,
     ) -> None:
-        """`addresses`: where servers are now; `random` spreads the looks of several askers."""
+        """`addresses`: returns the servers' current addresses. `random`: spreads the checks of several engines."""
         self._addresses = addresses
         self._backoff_s = backoff_s
         self._look = look
@@ -78,17 +77,17 @@ class Fleet:
         """Close all connections."""
         for task in self._looks:
             task.cancel()
-        await self._looking.__aexit__(None, None, None)  # an error of whoever asks is theirs, and in no group
+        await self._looking.__aexit__(None, None, None)  # an error of the caller is the caller's, and belongs in no group
         for member in self._members.values():
             await member.server.close()
         self._members.clear()
 
     def servers(self) -> list[VllmServer]:
-        """All of them."""
+        """All servers."""
         return [self._member(address).server for address in self._addresses()]
 
     async def next_for(self, key: str) -> VllmServer:
-        """The server to ask for this key; waits while all are left alone."""
+        """The server to ask for this key; waits while all are set aside."""
         while True:
             for address in preferred(key, self._addresses()):
                 if not (member := self._member(address)).alone:
@@ -96,12 +95,12 @@ class Fleet:
             await asyncio.sleep(self._backoff_s)
 
     def is_sound(self, server: VllmServer) -> bool:
-        """Whether it is in no stretch of trouble."""
+        """Whether the server is in no period of trouble."""
         return self._member(server.address).failures == 0
 
     @asynccontextmanager
     async def asking(self, server: VllmServer) -> AsyncIterator[None]:
-        """While something is asked of it. Raises ServerTroubled when that is taken back."""
+        """Context of one request to a server. Raises ServerTroubled when the request is cancelled."""
         member = self._member(server.address)
         limit = asyncio.timeout(None)
         try:
@@ -117,7 +116,7 @@ class Fleet:
             raise ServerTroubled("behind", f"{server.address} was left aside while it was asked") from None
 
     async def leave_aside(self, server: VllmServer, trouble: ServerTroubled) -> None:
-        """It failed, and what it is asked is taken back."""
+        """Note a failure of a server and cancel its requests."""
         under_way = self._member(server.address).under_way
         now = asyncio.get_running_loop().time()
         for limit in under_way:
@@ -126,11 +125,11 @@ class Fleet:
         await self.failed(server, trouble)
 
     def served(self, server: VllmServer) -> None:
-        """It gave an answer that could be used."""
+        """Note a usable answer of a server."""
         self._member(server.address).failures = 0
 
     async def failed(self, server: VllmServer, trouble: ServerTroubled) -> None:
-        """It gave none: leave it alone for a while, longer each time in a row, and until it shows its weights."""
+        """Note a failure: set the server aside, longer each time in a row, until it shows its weights."""
         member = self._member(server.address)
         if member.alone:
             return  # asked before it was left alone: the same failure
@@ -151,11 +150,11 @@ class Fleet:
         member.free_at = asyncio.get_running_loop().time() + pause_s * self._random.uniform(0.5, 1.0)
 
     async def _win_back(self, member: _Member) -> None:
-        """Look at a server that is left alone until it may be asked again."""
+        """Check a server set aside until it may be asked again."""
         while member.alone:
             await asyncio.sleep(member.free_at - asyncio.get_running_loop().time())
             if member.server.address not in self._addresses():
-                # it has moved, and who is there now is none of ours
+                # it has moved; another process may have its address
                 self._put_off(member)
                 continue
             try:

@@ -1,6 +1,6 @@
-"""What is said to a vLLM server and what it answers (`/inference/v1/generate` of vLLM 0.32): plain data, checked.
+"""Requests to and answers from a vLLM server (`/inference/v1/generate` of vLLM 0.32): plain data, checked.
 
-Which version an answer is of is told by `actors.engines.vllm.weights`.
+`actors.engines.vllm.weights` determines the version of an answer.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -34,7 +34,7 @@ class _Choice(msgspec.Struct, frozen=True):
 class _Answer(msgspec.Struct, frozen=True):
     choices: list[_Choice]
     model: str = ""
-    """What answered: an adapter by its name, or the model without one."""
+    """The model that answered: an adapter's name, or the model without adapters."""
 
 
 _DECODER = msgspec.json.Decoder(_Answer)
@@ -50,9 +50,8 @@ def request_body(
     max_tokens: int | None = None,
     allowed: Sequence[int] | None = None,
 ) -> dict[str, Any]:
-    """A request. `stops`: the tokens that end an answer, and nothing else does. `named`: which version is asked, as
-    `ServedWeights.named` says it. `seed` and `max_tokens` in place of those of `sampling`; `allowed`: the tokens that may be
-    drawn.
+    """Build a request. `stops`: the only tokens that end an answer. `named`: the requested version, by
+    `ServedWeights.named`. `seed` and `max_tokens` replace those of `sampling`. `allowed`: the tokens that may be drawn.
     """
     parameters: dict[str, Any] = {
         "temperature": sampling.temperature,
@@ -62,7 +61,7 @@ def request_body(
         "seed": (sampling.seed if seed is None else seed) & LARGEST_SEED,
         "max_tokens": max_tokens or sampling.max_tokens,
         "logprobs": 0,
-        "ignore_eos": True,  # what ends an answer is what ends one in scoring and in process
+        "ignore_eos": True,  # answers end at the same tokens as in scoring and in process
         "stop_token_ids": list(stops),
         "detokenize": False,
     }
@@ -72,12 +71,11 @@ def request_body(
 
 
 def read_answer(content: bytes, *, weights: ServedWeights, asked: int, stops: Collection[int]) -> Generation:
-    """The answer in a response to what was asked of the version `asked`.
+    """Parse the answer to a request for the version `asked`.
 
     Raises:
-        WrongVersion: some token was sampled from weights that are not this run's, or not those that were named.
-        Unusable: it is no answer, or lacks ids, log-probabilities or versions.
-
+        WrongVersion: some token was sampled from weights of another run, or of another version than requested.
+        Unusable: the answer is invalid, or lacks ids, log-probabilities or versions.
     """
     try:
         answer = _DECODER.decode(content)

@@ -1,9 +1,9 @@
-"""Answers of given forms from a vLLM server: our guide says which tokens may come next, and the server draws one of them.
+"""Constrained answers from a vLLM server: our guide gives the allowed next tokens, and the server draws one of them.
 
-One request for each token that there is a choice about; a token that is the only one is not asked for. So the sets that
-tokens were drawn from are exactly those that are recorded, and the log-probabilities are those of the distribution
-renormalised over them. A regular expression on the server's side would take one request, but vLLM does not say (without a
-GPU not at all) which tokens its own grammar left, and a step whose sets are unknown cannot be trained on.
+One request per token with a choice; a forced token needs none. So the recorded sets are exactly those that tokens were
+drawn from, and log-probabilities are of the distribution renormalized over them. A regular expression on the server
+would take one request, but vLLM does not report which tokens its grammar allowed (without a GPU not at all), and a step
+with unknown sets cannot be trained on.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -43,7 +43,7 @@ async def sample_guided(
     stops: Collection[int],
     version: Callable[[], int],
 ) -> Generation:
-    """One answer. `version`: the newest that is known to be served, for tokens that need not be asked for."""
+    """Sample one constrained answer. `version`: the newest known served version, for forced tokens."""
     tokens: list[int] = []
     logprobs: list[float] = []
     versions: list[int] = []

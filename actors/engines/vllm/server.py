@@ -1,7 +1,7 @@
-"""One vLLM server over HTTP: what it is asked, and what its failures mean.
+"""HTTP client of one vLLM server, and the meaning of its failures.
 
-Waits for each response (`timeout_s` of the call). Raises ServerTroubled for what may pass, EngineFailed for a request
-that no server would take.
+It waits for each response (`timeout_s` of the call). It raises ServerTroubled for temporary failures, EngineFailed for a
+request that no server would accept.
 """
 
 from types import TracebackType
@@ -16,14 +16,15 @@ CONNECT_S = 5.0
 MOST_SHOWN = 300
 """Characters of a server's own words in a message."""
 Trouble = Literal["unreachable", "refused", "unusable", "wrong_version", "behind", "no_weights", "ended"]
-"""`refused`: it answers with an error; `unusable`: with what is no answer; `behind`: others have new weights, and it has not;
-`no_weights`: they could not be laid out for it; `ended`: its process is gone."""
+"""`refused`: it answers with an error; `unusable`: its answer is invalid; `behind`: others have new weights, it has not;
+`no_weights`: they could not be written for it; `ended`: its process is gone.
+"""
 
 Told = TypeVar("Told")
 
 
 class ServerTroubled(HindcastError):
-    """A server gave no answer, or one that cannot be used; a later one may."""
+    """A server gave no answer, or an unusable one; a later one may be usable."""
 
     def __init__(self, trouble: Trouble, detail: str) -> None:
         super().__init__(detail)
@@ -31,7 +32,7 @@ class ServerTroubled(HindcastError):
 
 
 class UnknownModel(ServerTroubled):
-    """A server has no model or adapter of the name that a request gives."""
+    """A server has no model or adapter of the requested name."""
 
     def __init__(self, detail: str) -> None:
         super().__init__("behind", detail)
@@ -39,7 +40,7 @@ class UnknownModel(ServerTroubled):
 
 class _Refusal(msgspec.Struct, frozen=True):
     param: str | None = None
-    """What of the request it is about."""
+    """The parameter of the request that the error is about."""
 
 
 class _Refused(msgspec.Struct, frozen=True):
@@ -54,11 +55,11 @@ class VllmServer:
     """A server at one address; an async context manager."""
 
     def __init__(self, address: str, *, connections: int = 256) -> None:
-        """`connections` at most at the same time."""
+        """`connections`: most at the same time."""
         self.address = address.rstrip("/")
         self._client = httpx2.AsyncClient(
             base_url=self.address,
-            trust_env=False,  # a proxy of the environment has no business between actors and their servers
+            trust_env=False,  # a proxy from the environment must not come between actors and their servers
             limits=httpx2.Limits(max_connections=connections, max_keepalive_connections=connections),
         )
 
@@ -75,16 +76,16 @@ class VllmServer:
         await self._client.aclose()
 
     async def generate(self, body: dict[str, Any], *, timeout_s: float) -> bytes:
-        """One answer, as it came. Cancelling the call takes the request out of the server's batch."""
+        """Return one raw answer. Cancelling the call removes the request from the server's batch."""
         return await self._request("POST", "/inference/v1/generate", body, timeout_s=timeout_s)
 
     async def models(self, *, timeout_s: float) -> list[str]:
-        """Names of what a request may ask for: the model, and its adapters."""
+        """Names that a request may ask for: the model, and its adapters."""
         found = await self._told("GET", "/v1/models", "data", list[_Model], timeout_s=timeout_s)
         return [model.id for model in found]
 
     async def load_adapter(self, name: str, folder: str, *, timeout_s: float) -> None:
-        """Take the adapter of a folder, a path on the server's machine, beside those there are; it is asked for by `name`."""
+        """Load the adapter of a folder, a path on the server's machine, next to the others; requests ask for it by `name`."""
         call = {"lora_name": name, "lora_path": folder}
         try:
             await self._request("POST", "/v1/load_lora_adapter", call, timeout_s=timeout_s)
@@ -99,11 +100,11 @@ class VllmServer:
             ) from None
 
     async def unload_adapter(self, name: str, *, timeout_s: float) -> None:
-        """Take no question under this name any more; answers under way go on with the adapter."""
+        """Reject new requests under this name; running answers keep the adapter."""
         await self._request("POST", "/v1/unload_lora_adapter", {"lora_name": name}, timeout_s=timeout_s)
 
     async def is_healthy(self, *, timeout_s: float) -> bool:
-        """Whether it takes requests."""
+        """Whether it accepts requests."""
         try:
             await self._request("GET", "/health", timeout_s=timeout_s)
         except ServerTroubled:
@@ -111,38 +112,38 @@ class VllmServer:
         return True
 
     async def label(self, *, timeout_s: float) -> str:
-        """What the weights it has now are called; `default`: nobody has named them."""
+        """The label of its current weights; `default`: they were never labelled."""
         return await self._told("GET", "/weight_info", "weight_version", str, timeout_s=timeout_s)
 
     async def is_paused(self, *, timeout_s: float) -> bool:
-        """Whether it samples nothing at present."""
+        """Whether sampling is paused."""
         return await self._told("GET", "/is_paused", "is_paused", bool, timeout_s=timeout_s)
 
     async def pause(self, mode: str, *, timeout_s: float) -> None:
-        """Sample nothing more until `resume`. `mode`: what becomes of answers under way (`vllm.pause`)."""
+        """Pause sampling until `resume`. `mode`: what happens to running answers (`vllm.pause`)."""
         await self._request("POST", f"/pause?mode={mode}&clear_cache=false", timeout_s=timeout_s)
 
     async def resume(self, *, timeout_s: float) -> None:
-        """Sample again."""
+        """Resume sampling."""
         await self._request("POST", "/resume", timeout_s=timeout_s)
 
     async def reload(self, folder: str, *, timeout_s: float) -> None:
-        """Take the weights of a model folder, a path on the server's machine."""
+        """Load the weights of a model folder, a path on the server's machine."""
         call = {"method": "reload_weights", "kwargs": {"weights_path": folder}}
         await self._request("POST", "/collective_rpc", call, timeout_s=timeout_s)
 
     async def forget_prompts(self, *, timeout_s: float) -> None:
-        """Drop what was computed of prompts and answers, also of those under way: they are read again."""
+        """Drop the cache of prompts and answers; those of running requests are computed again."""
         path = "/reset_prefix_cache?reset_running_requests=true"
         if not await self._told("POST", path, "success", bool, timeout_s=timeout_s):
             raise ServerTroubled("refused", f"{self.address} did not forget the prompts it had read")
 
     async def name_weights(self, label: str, *, timeout_s: float) -> None:
-        """Call the weights it has now so, on every token sampled from them."""
+        """Label its current weights; the label marks every token sampled from them."""
         await self._request("POST", "/update_weight_version", {"new_version": label}, timeout_s=timeout_s)
 
     async def _told(self, method: str, path: str, name: str, kind: type[Told], *, timeout_s: float) -> Told:
-        """One field of an answer. Raises ServerTroubled, EngineFailed."""
+        """Return one field of an answer. Raises ServerTroubled, EngineFailed."""
         content = await self._request(method, path, timeout_s=timeout_s)
         try:
             answer = msgspec.json.decode(content, type=dict[str, Any])
@@ -156,7 +157,7 @@ class VllmServer:
     async def _request(
         self, method: str, path: str, body: dict[str, Any] | None = None, *, timeout_s: float
     ) -> bytes:
-        """Raises ServerTroubled, EngineFailed."""
+        """Send a request. Raises ServerTroubled, EngineFailed."""
         try:
             response = await self._client.request(
                 method,
@@ -180,7 +181,7 @@ class VllmServer:
 
 
 def _is_about_the_model(response: httpx2.Response) -> bool:
-    """Whether it says that there is no model of the request's name: not found are unknown paths, too."""
+    """Whether the error says that the requested model is missing; unknown paths are "not found" too."""
     if response.status_code != httpx2.codes.NOT_FOUND:
         return False
     try:

@@ -1,6 +1,6 @@
-"""Which weights servers have, looked at side by side: one that hangs holds up no look at another.
+"""Concurrent checks of which weights servers have: one hanging server delays no check of another.
 
-Waits up to `POLL_S` for the looks of a turn; one that takes longer goes on beside the turns that follow.
+A turn waits up to `POLL_S` for its checks; a slower check runs on during the following turns.
 """
 
 import asyncio
@@ -11,14 +11,14 @@ from typing import Self
 from hindcast.actors.engines.vllm.server import ServerTroubled, VllmServer
 
 POLL_S = 0.2
-"""Between two looks at which weights a server has."""
+"""Pause between two checks which weights a server has."""
 
 Shown = int | ServerTroubled | None
-"""A version, -1: weights that are not this run's; why a server shows none; None: its first look is under way."""
+"""A version (-1: weights of another run); or why a server shows none; or None: its first check is running."""
 
 
 class ServerChecks:
-    """Looks again and again; an async context manager, which takes the looks back that are under way at its end."""
+    """Repeated checks; an async context manager that cancels running checks at its end."""
 
     def __init__(
         self, servers: Callable[[], Sequence[VllmServer]], look: Callable[[VllmServer], Awaitable[int]]
@@ -39,10 +39,10 @@ class ServerChecks:
     ) -> None:
         for task in self._under_way.values():
             task.cancel()
-        await self._tasks.__aexit__(None, None, None)  # an error of whoever looks is theirs, and in no group
+        await self._tasks.__aexit__(None, None, None)  # an error of the caller is the caller's, and belongs in no group
 
     async def turn(self) -> dict[VllmServer, Shown]:
-        """What each server showed last, after a look at all that no look is under way at."""
+        """Start a check of every server without a running one; return each server's latest result."""
         servers = self._servers()
         for server in servers:
             if server not in self._under_way:

@@ -1,15 +1,15 @@
-"""How a vLLM server tells which version its answers are of: whole weights by their label, adapters by their names.
+"""Which version a vLLM server's answers are from: whole weights by their label, adapters by their names.
 
-Invariant "Adopted is not published": the server labels every token with the weights that it was sampled from
-(`weight_versions`), and says `default` of weights that nobody gave it. A label of ours names the run's log and a version, so
-that an answer from the weights of another run, be it of the same name in another home, from weights of unknown origin or
-from an older version is never taken for one of ours.
+Invariant "Adopted is not published": the server labels every token with the weights that sampled it
+(`weight_versions`), and labels weights that were never labelled `default`. Our label names the run's log and a version.
+So an answer from another run's weights, even of the same name in another home, from unknown weights or from an older
+version is never mistaken for ours.
 
     whole weights   label log:VERSION on every token
-    adapters        label log:0 on every token, since the weights below stay the first ones, and `model` is log:VERSION;
+    adapters        label log:0 on every token, because the base weights never change, and `model` is log:VERSION;
                     version 0 has no adapter
 
-An adapter's name stands for one version for ever, so an answer that begins with it ends with it.
+An adapter's name denotes one version forever, so an answer has one version.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,11 +23,11 @@ from hindcast.core.settings.schema import Settings
 
 
 class WrongVersion(HindcastError):
-    """A server sampled from other weights than it is expected to have."""
+    """A server sampled from other weights than expected."""
 
 
 class Unusable(HindcastError):
-    """A server's answer cannot be read, or lacks what every answer needs."""
+    """A server's answer cannot be parsed, or lacks a required field."""
 
 
 class Span(msgspec.Struct, frozen=True):
@@ -39,14 +39,14 @@ class Span(msgspec.Struct, frozen=True):
 
 
 def label_of(run: str, version: int) -> str:
-    """What a server's weights, or an adapter, are called. `run`: its log's name (`events.log.run_identity.log_name`), here and
-    below.
+    """The label of a server's weights, or an adapter's name. `run`: the name of its log (`events.log.run_identity.log_name`),
+    here and below.
     """
     return f"{run}:{version}"
 
 
 def version_in(label: str, run: str) -> int | None:
-    """The version that a label names; None: it is not one of this run's."""
+    """The version that a label names; None: the label is of another run."""
     name, _, version = label.rpartition(":")
     return int(version) if name == run and version.isdecimal() else None
 
@@ -57,21 +57,20 @@ def versions_in(labels: Iterable[str], run: str) -> list[int]:
 
 
 class ServedWeights(Protocol):
-    """What a question and its answer say of versions."""
+    """How requests and answers name versions."""
 
     run: str
 
     def named(self, version: int) -> Mapping[str, str]:
-        """The fields of a request that ask for a version. Prompts read under another salt are not taken from the cache."""
+        """The fields of a request that name a version. The cache salt keeps prompts of other versions out."""
         ...
 
     def versions(self, spans: Sequence[Span], tokens: int, *, model: str, asked: int) -> list[int]:
-        """The version of each token of an answer to what was asked of the version `asked`.
+        """The version of each token of an answer to a request for the version `asked`.
 
         Raises:
-            WrongVersion: some token was sampled from weights that are not this run's, or not those that were named.
-            Unusable: not every token has a version.
-
+            WrongVersion: some token was sampled from weights of another run, or of another version than requested.
+            Unusable: some token has no version.
         """
         ...
 
@@ -81,18 +80,18 @@ class ServedWeights(Protocol):
 
 
 def served_weights(settings: Settings, run: str) -> ServedWeights:
-    """What a run's servers are given: its published weights, or the adapters that are trained in their place."""
+    """The kind of weights that a run's servers get: its published weights, or the adapters trained in their place."""
     return Adapters(run) if settings.learner.lora_rank else WholeWeights(run)
 
 
 class WholeWeights:
-    """A server has one version, and samples everything from it; an answer under way may come from two."""
+    """A server has one version at a time and samples everything from it; a running answer may span two."""
 
     def __init__(self, run: str) -> None:
         self.run = run
 
     def named(self, version: int) -> Mapping[str, str]:
-        """See `ServedWeights.named`: a server has one version at a time, and nobody chooses."""
+        """See `ServedWeights.named`: a server has one version at a time, so a request cannot choose."""
         return {"cache_salt": label_of(self.run, version)}
 
     def versions(self, spans: Sequence[Span], tokens: int, *, model: str, asked: int) -> list[int]:
@@ -105,13 +104,13 @@ class WholeWeights:
 
 
 class Adapters:
-    """A server has the first weights and some versions' adapters; a question names the one it is asked of."""
+    """A server has the base weights and some versions' adapters; a request names its adapter."""
 
     def __init__(self, run: str) -> None:
         self.run = run
 
     def named(self, version: int) -> Mapping[str, str]:
-        """See `ServedWeights.named`: without a model's name a server samples from the weights below."""
+        """See `ServedWeights.named`: without a model's name a server samples from the base weights."""
         name = label_of(self.run, version)
         return {"cache_salt": name, "model": name} if version else {"cache_salt": name}
 
@@ -136,7 +135,7 @@ class Adapters:
 
 
 def versions_of(spans: Sequence[Span], tokens: int, run: str) -> list[int]:
-    """The version on each token. Raises WrongVersion, Unusable."""
+    """The version of each token. Raises WrongVersion, Unusable."""
     found: list[int] = []
     for span in spans:
         version = version_in(span.version, run)
