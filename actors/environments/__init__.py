@@ -1,1 +1,1 @@
-"""Worlds that episodes are played in."""
+"""Environments: the worlds in which episodes are played."""

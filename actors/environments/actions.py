@@ -1,7 +1,7 @@
-"""The action table: each name of `core.domain.action.ACTIONS` with what it does to a window.
+"""The action table: maps each name of `core.domain.action.ACTIONS` to its effect on a window.
 
-Clicks go to the point that act.js finds for the element's own number, after checking that the element is still there,
-enabled and on top: what cannot be acted upon is refused at once instead of being waited for.
+Clicks go to the point that act.js finds for the numbered element, after it checks that the element is still there,
+enabled and on top. An element that cannot be acted upon is refused at once, without waiting.
 """
 
 import asyncio
@@ -18,15 +18,15 @@ from hindcast.core.domain.action import Action
 from hindcast.events.catalogue.episode import StepResult
 
 WAIT_S = 1.0
-"""Length of the action `Wait`."""
+"""Duration of the action `Wait`."""
 SCROLL_HEARD_S = 5.0
-"""How long a page may take to hear of a scroll: a frame, unless the machine is busy or the tab is not drawn."""
+"""How long a page may take to handle a scroll: one frame, unless the machine is busy or the tab is not drawn."""
 
 SCROLL_JS = script("scroll.js")
 
 
 class ActionRefused(Exception):
-    """An action that cannot be carried out as asked: a step result with its reason."""
+    """An action that cannot be executed: a step result with its reason."""
 
     def __init__(self, result: StepResult, detail: str) -> None:
         super().__init__(detail)
@@ -49,7 +49,7 @@ _REFUSALS: dict[str, tuple[StepResult, str]] = {
 
 
 async def _ask(window: Window, action: Action, way: str, option: str = "") -> dict[str, Any]:
-    """What act.js says about the action's element. Raises Refused unless it is ready."""
+    """Ask act.js about the action's element. Raises ActionRefused unless the element is ready."""
     found: dict[str, Any] = await window.tab.page.evaluate(
         ACT_JS, {"id": action.element, "way": way, "option": option}
     )
@@ -79,7 +79,7 @@ async def _hover(window: Window, action: Action) -> None:
 
 
 async def _type(window: Window, action: Action) -> None:
-    """Replaces what the field holds. The last character comes by key events, for pages that listen to keys."""
+    """Replace the field's content. The last character is typed by key events, for pages that listen to keys."""
     await _click(window, action)
     field = await _ask(window, action, "field")
     text = action.argument or ""
@@ -241,4 +241,4 @@ EXECUTORS: dict[str, Executor] = {
 """Every action but `exit`, which ends the episode without touching the page."""
 
 LOADING = frozenset({"New_tab", "Goto", "Go_backward", "Go_forward"})
-"""Actions that load a page and so have its time, `page_timeout_s`, instead of `action_timeout_s`."""
+"""Actions that load a page, and so have the limit `page_timeout_s` instead of `action_timeout_s`."""

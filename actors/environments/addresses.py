@@ -1,4 +1,4 @@
-"""Which network addresses a site may be served from: pure rules, asked by the proxy for every connection."""
+"""Which network addresses a site may be served from: pure rules that the proxy applies to every connection."""
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
@@ -9,16 +9,16 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 
 
 def networks(written: tuple[str, ...]) -> tuple[Network, ...]:
-    """Networks as `10.0.0.0/8`, or single addresses. Raises ValueError for what is neither."""
+    """Parse networks such as `10.0.0.0/8`, or single addresses. Raises ValueError for anything else."""
     return tuple(ip_network(one) for one in written)
 
 
 def may_reach(host: str, address: str, private: tuple[Network, ...]) -> bool:
-    """Whether a site named `host` may be reached at `address`, one of those that the name resolves to.
+    """Whether a site named `host` may be reached at `address`, one of the addresses that the name resolves to.
 
-    Anything on the public internet is; a private, loopback, link-local or otherwise special address only where the host
-    is that very address, where it is `localhost` and means this machine, or where it lies in one of the `private`
-    networks. A name that says otherwise is taken for an attack (DNS rebinding) or for a mistake.
+    Any public address is allowed. A private, loopback, link-local or otherwise special address is allowed only where the
+    host is that very address, where it is `localhost` and means this machine, or where it lies in one of the `private`
+    networks. Any other name with such an address is treated as an attack (DNS rebinding) or a mistake.
 
     >>> may_reach("shop.example", "93.184.215.14", ())
     True
@@ -42,7 +42,7 @@ def _literal(host: str) -> Address | None:
 
 
 def _plain(address: Address) -> Address:
-    """The IPv4 address that an IPv6 one stands for, where it stands for one."""
+    """The IPv4 address that an IPv6 one represents, if it represents one."""
     if isinstance(address, IPv6Address):
         if address in _NAT64:
             return IPv4Address(int(address) & 0xFFFFFFFF)

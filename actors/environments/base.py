@@ -1,4 +1,4 @@
-"""What every environment offers: reset(task) -> observation, step(action) -> observation, probes -> evidence."""
+"""Interface of environments: reset(task) -> observation, step(action) -> observation, probes -> evidence."""
 
 from collections.abc import Collection
 from random import Random
@@ -17,46 +17,46 @@ ResetSemantics = Literal["per_episode", "per_batch", "none"]
 
 
 class ResetResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a reset returns."""
+    """The start state of an episode."""
 
     instruction: str
-    """The task's own, or the one the page gives."""
+    """The task's own instruction, or the one on the page."""
     observation: Observation
 
 
 class WindowImage(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person sees of a world, as an image."""
+    """A screenshot of a world."""
 
     image: bytes = b""
-    """JPEG; empty where it could not be had."""
+    """JPEG; empty where there is none."""
     missing: str = ""
-    """Why not, in words."""
+    """Why there is no image, in words."""
     width: int = 0
-    """Of the image, in its own pixels."""
+    """Width of the image in its own pixels."""
     height: int = 0
     scale: float = 1.0
-    """Pixels of the image for one CSS pixel of the window."""
+    """Pixels of the image per CSS pixel of the window."""
     marks: tuple[Mark, ...] = ()
-    """Where the numbered elements of the observation are in the window."""
+    """Positions of the observation's numbered elements in the window."""
 
 
 class StepOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What one action led to. Failures of the action are results, never exceptions."""
+    """Result of one action. Failures of the action are results, never exceptions."""
 
     result: StepResult
     detail: str
-    """In words, empty when the result is `ok`."""
+    """Explanation in words; empty when the result is `ok`."""
     observation: Observation
     done: bool
-    """The page itself has ended the episode."""
+    """Whether the page itself has ended the episode."""
     act_ms: float
     observe_ms: float
     touched: Box | None = None
-    """Where the action's element was in the window when it was acted upon; None: it has none, or it could not be seen."""
+    """Box of the action's element in the window at the time of the action; None: no element, or not visible."""
 
 
 class EpisodeWorld(Protocol):
-    """One isolated episode in an environment, from reset to evidence. Obtained from an `Environment`.
+    """One isolated episode in an environment, from reset to evidence. A `WorldHost` opens it.
 
     Raises EnvironmentFailed or BrowserUnavailable when the world itself breaks: the episode is then abandoned.
     """
@@ -66,19 +66,19 @@ class EpisodeWorld(Protocol):
         ...
 
     async def step(self, action: Action | ParseFailure) -> StepOutcome:
-        """Carry out one action within its deadline and observe. A parse failure changes nothing but is observed."""
+        """Execute one action within its time limit and observe. A parse failure changes nothing but is observed."""
         ...
 
     async def picture(self) -> WindowImage:
-        """What the present observation looks like; never raises, bounded in time, changes nothing."""
+        """Take a screenshot of the current observation. Never raises, bounded in time, changes nothing."""
         ...
 
     async def finish(self, answer: str | None) -> Evidence:
-        """Collect what evaluators need. Called once, at the end."""
+        """Collect the evidence for evaluators. Called once, at the end."""
         ...
 
     async def close(self) -> None:
-        """Let go of context and pages; never raises, bounded in time."""
+        """Release context and pages. Never raises, bounded in time."""
         ...
 
 
@@ -87,12 +87,12 @@ class TaskSource(Protocol):
 
     @property
     def name(self) -> str:
-        """`store`, `miniwob`."""
+        """Name of the environment, such as `store` or `miniwob`."""
         ...
 
     @property
     def resets(self) -> ResetSemantics:
-        """What a reset really resets."""
+        """What a reset restores."""
         ...
 
     def families(self) -> tuple[str, ...]:
@@ -100,7 +100,7 @@ class TaskSource(Protocol):
         ...
 
     def usual(self) -> tuple[str, ...]:
-        """Those that are drawn from where none is named, in a stable order."""
+        """Families that are used where none is named, in a stable order."""
         ...
 
     def task(self, family: str, seed: int) -> Task:
@@ -113,17 +113,17 @@ class Variant(NamedTuple):
 
     task: Task
     change: str
-    """In a word, what was changed."""
+    """The kind of change, in one word."""
 
 
 @runtime_checkable
 class GoalSpace(Protocol):
-    """What a `TaskSource` offers besides where goals can be written down before their page is seen; pure."""
+    """Extends a `TaskSource` whose goals can be stated before their page is seen; pure."""
 
     def vary(self, task: Task, *, families: Collection[str], random: Random) -> Variant | None:
-        """A task whose goal lies near another's, in one of `families` and the same session; None where there is none."""
+        """A task with a goal close to another's, in one of `families` and the same session; None where there is none."""
         ...
 
     def why_unreachable(self, task: Task) -> str:
-        """Why nobody could reach the task's goal, by what the site knows; empty: it can be reached."""
+        """Why the task's goal cannot be reached, as far as the site knows; empty: it can."""
         ...

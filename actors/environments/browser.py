@@ -1,6 +1,6 @@
-"""The browser host of an actor: one Chromium, a context for every episode, replaced as it ages or breaks.
+"""The browser host of an actor: one Chromium with a context per episode, replaced when it ages or breaks.
 
-At most one Chromium takes new episodes; one that is being replaced serves those it has to their end.
+At most one Chromium accepts new episodes; a replaced one serves its running episodes to their end.
 """
 
 import asyncio
@@ -22,18 +22,18 @@ from hindcast.core.errors import BrowserUnavailable
 from hindcast.core.settings.schema import ActorSettings
 
 MEMORY_CHECK_EPISODES = 10
-"""Episodes between two looks at the browser's memory."""
+"""Episodes between two checks of the browser's memory."""
 
 _log = structlog.get_logger(__name__)
 
 
 class BrowserHost:
-    """Hands out worlds: `async with BrowserHost(settings) as host: world = await host.open_world(site)`."""
+    """Opens worlds: `async with BrowserHost(settings) as host: world = await host.open_world(site)`."""
 
     def __init__(
         self, settings: ActorSettings, *, resolver: Resolver = system_resolver, headed: bool = False
     ) -> None:
-        """`headed`: in a window that a person sees."""
+        """`headed`: show the browser in a window on the screen."""
         self._settings = settings
         self._private = networks(settings.private_networks)
         self._resolver = resolver
@@ -41,7 +41,7 @@ class BrowserHost:
         self._starting = asyncio.Lock()
         self._current: Chromium | None = None
         self._busy: dict[Chromium, set[object]] = {}
-        """Windows in use, and those being opened."""
+        """Windows in use or being opened, by browser."""
         self._idle: list[Window] = []
         """Wiped windows of the current browser, the longest idle first."""
 
@@ -56,8 +56,9 @@ class BrowserHost:
             await self._end(chromium)
 
     async def open_world(self, site: Venue) -> EpisodeWorld:
-        """A world on a site; its context is made at `reset`. What needs no browser opens its own. Raises
-        BrowserUnavailable."""
+        """Open a world on a site; `reset` makes its context. A `Browserless` site opens its own world. Raises
+        BrowserUnavailable.
+        """
         if isinstance(site, Browserless):
             return site.open_world()
         await self._chromium()
@@ -66,7 +67,7 @@ class BrowserHost:
     # ---- windows ----------------------------------------------------------------------------------------------------
 
     async def acquire(self, site: Site, task: Task) -> Window:
-        """A window for an episode: an idle one of the same site where it may be reused, else a fresh context.
+        """A window for an episode: an idle one of the same site if it may be reused, else a fresh context.
 
         Raises BrowserUnavailable.
         """
@@ -84,7 +85,7 @@ class BrowserHost:
         return window
 
     async def _opened(self, chromium: Chromium, origins: tuple[str, ...], traits: SiteTraits) -> Window:
-        """A fresh window. Its browser counts as busy meanwhile: whoever replaces it now must not end it as idle."""
+        """Open a fresh window. Its browser counts as busy meanwhile, so that a replacement does not end it as idle."""
         opening = object()
         self._busy[chromium].add(opening)
         try:
@@ -100,7 +101,7 @@ class BrowserHost:
         """Keep the window for its site's next episode, or close it. Never raises, bounded in time."""
         chromium = window.chromium
         try:
-            # busy until then: whoever replaces the browser meanwhile must not end it, or keep a window of the one before
+            # busy until wiped: a replacement must not end the browser meanwhile, or keep a window of the previous one
             wiped = chromium is self._current and await self._wiped(window)
         finally:
             self._busy.get(chromium, set()).discard(window)
@@ -108,7 +109,7 @@ class BrowserHost:
             await self._end_if_left(chromium)
         elif wiped:
             self._idle.append(window)
-            # of each site: the windows of one must not push out those of another while a group is waited for
+            # per site: the windows of one site must not displace those of another while a group waits
             same = [idle for idle in self._idle if idle.site == window.site]
             if len(same) > self._settings.contexts:
                 self._idle.remove(same[0])
@@ -153,7 +154,7 @@ class BrowserHost:
             raise BrowserUnavailable(f"Chromium opened no context: {str(error).splitlines()[0]}") from error
 
     async def _wiped(self, window: Window) -> bool:
-        """Whether the window may be used again, and has nothing of its last episode."""
+        """Wipe the window; False if it must not be reused or could not be wiped."""
         if not window.reusable or window.spoiled:
             return False
         try:
@@ -176,7 +177,7 @@ class BrowserHost:
     # ---- browsers ---------------------------------------------------------------------------------------------------
 
     async def _chromium(self) -> Chromium:
-        """The browser that takes new episodes, started or replaced where needed. Raises BrowserUnavailable."""
+        """The browser that accepts new episodes, started or replaced where needed. Raises BrowserUnavailable."""
         async with self._starting:
             chromium = self._current
             if chromium is not None:
@@ -210,7 +211,7 @@ class BrowserHost:
             self._idle.clear()
 
     async def _end_if_left(self, chromium: Chromium) -> None:
-        """End a browser that was replaced, once nobody uses it."""
+        """End a replaced browser once it has no windows in use."""
         if chromium is not self._current and not self._busy.get(chromium):
             await self._end(chromium)
 

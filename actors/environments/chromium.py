@@ -1,8 +1,8 @@
 """One Chromium with its own Playwright driver: found, started, measured, closed, or killed by process group.
 
-Driver and browser run in sessions of their own, so that a signal to our process group reaches us first. When we die,
-their pipes close and they end by themselves. Their files (profile, artifacts) lie in a scratch folder: a killed browser
-leaves them, and the next one that starts removes them (`core.scratch`).
+Driver and browser run in their own sessions, so that a signal to our process group reaches us first. When our process
+dies, their pipes close and they end by themselves. Their files (profile, artifacts) are in a scratch folder. A killed
+browser leaves them, and the next start removes them (`core.scratch`).
 """
 
 import asyncio
@@ -28,9 +28,9 @@ from hindcast.core.errors import BrowserUnavailable
 from hindcast.core.scratch import remove_abandoned, scratch_folder
 
 LAUNCH_TIMEOUT_S = 60.0
-"""Starting driver and browser; a loaded machine with a cold disk takes 20 s."""
+"""Time limit for starting driver and browser; a loaded machine with a cold disk takes 20 s."""
 CLOSE_TIMEOUT_S = 5.0
-"""Closing a context or a browser before it is killed."""
+"""Time limit for closing a context or a browser before it is killed."""
 
 COMMANDS = (
     "chromium-headless-shell",
@@ -39,8 +39,9 @@ COMMANDS = (
     "google-chrome",
     "google-chrome-stable",
 )
-"""Looked for on PATH, in this order. The headless shell has no windows to manage: a fresh context costs it about 100 ms of
-CPU where full Chromium needs 600."""
+"""Searched on PATH, in this order. The headless shell manages no windows: a fresh context costs it about 100 ms of CPU
+where full Chromium needs 600.
+"""
 
 FLAGS = (
     "--disable-gpu",
@@ -49,9 +50,9 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
-    # names are the proxy's to resolve; without this a prefetched name would still be asked for
+    # the proxy resolves names; without this a prefetched name would still be resolved
     f"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE {DIRECT}",
-    # a proxy knows TCP alone: what would go past it as datagrams does not go at all
+    # a proxy handles TCP alone: datagrams that would bypass it are not sent
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
 )
 
@@ -89,7 +90,7 @@ class Chromium:
 
     @classmethod
     async def start(cls, configured_path: str, *, headed: bool = False) -> "Chromium":
-        """Start driver and browser; `headed`: in a window. Raises BrowserUnavailable, worded with what to install."""
+        """Start driver and browser; `headed`: in a window. Raises BrowserUnavailable, which says what to install."""
         path = find_browser(configured_path, headed=headed)
         token = f"--hindcast-browser={uuid4().hex}"
         resources = AsyncExitStack()
@@ -122,7 +123,7 @@ class Chromium:
 
     @property
     def alive(self) -> bool:
-        """Whether the browser can still be spoken to."""
+        """Whether the browser still responds."""
         return not self._killed and self.browser.is_connected() and all(map(_runs, self._leaders))
 
     async def new_context(
@@ -156,7 +157,7 @@ class Chromium:
         proxy.close()
 
     def memory_mib(self) -> float:
-        """Memory that the browser's processes hold for themselves alone."""
+        """Memory that only the browser's processes hold, in MiB."""
         total = 0
         for leader in self._leaders:
             with suppress(psutil.Error):
@@ -167,7 +168,7 @@ class Chromium:
         return total / 2**20
 
     async def close(self) -> None:
-        """End the browser in an orderly way, or kill it when it does not end in time. Never raises."""
+        """Close the browser, or kill it when it does not end in time. Never raises."""
         if not self._killed:
             await _quietly(self.browser.close())
         await self.kill()
@@ -182,7 +183,7 @@ class Chromium:
 
 
 async def _quietly(closing: Awaitable[None]) -> None:
-    """Wait for something to close, at most `CLOSE_TIMEOUT_S`; what it says about it no longer matters."""
+    """Wait for something to close, at most `CLOSE_TIMEOUT_S`; ignore its errors."""
     try:
         async with asyncio.timeout(CLOSE_TIMEOUT_S):
             await closing
@@ -191,7 +192,7 @@ async def _quietly(closing: Awaitable[None]) -> None:
 
 
 async def _start_driver(resources: AsyncExitStack, token: str) -> Playwright:
-    """Playwright's driver in a session of its own, through a wrapper named by Playwright's own variable."""
+    """Start Playwright's driver in its own session, through a wrapper named by Playwright's own variable."""
     await asyncio.to_thread(remove_abandoned)  # a browser's files are many
     folder = resources.enter_context(scratch_folder())
     node = os.environ.get("PLAYWRIGHT_NODEJS_PATH") or str(
@@ -199,7 +200,7 @@ async def _start_driver(resources: AsyncExitStack, token: str) -> Playwright:
     )
     detach = "import os, sys; os.setsid(); os.execv(sys.argv[1], sys.argv[1:])"
     wrapper = folder / "node"
-    # The token stays visible in the driver's command line: that is how its process is found again.
+    # The token is visible in the driver's command line, and identifies its process.
     wrapper.write_text(
         f"#!/bin/sh\nTMPDIR={shlex.quote(str(folder))} exec {shlex.quote(sys.executable)} -I -S -c {shlex.quote(detach)} "
         f'{shlex.quote(node)} --title={token} "$@"\n'
@@ -214,7 +215,7 @@ async def _start_driver(resources: AsyncExitStack, token: str) -> Playwright:
 
 @contextmanager
 def _variable(name: str, value: str) -> Iterator[None]:
-    """A variable of our environment, for a child that is started within."""
+    """Set an environment variable for child processes that start inside the context."""
     before = os.environ.get(name)
     os.environ[name] = value
     try:
@@ -227,7 +228,7 @@ def _variable(name: str, value: str) -> Iterator[None]:
 
 
 def _group_leaders(token: str) -> list[psutil.Process]:
-    """Descendants of ours that carry the token and lead a process group: the driver and the browser."""
+    """Descendants that carry the token and lead a process group: the driver and the browser."""
     leaders = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error, ProcessLookupError):
@@ -244,7 +245,7 @@ def _runs(process: psutil.Process) -> bool:
 
 def _kill_groups(leaders: list[psutil.Process]) -> None:
     for leader in leaders:
-        # is_running compares start times too: a number that another process has taken over is left alone.
+        # is_running compares start times too: a process id that was reused is not killed.
         with suppress(psutil.Error, ProcessLookupError, PermissionError):
             if leader.is_running() and os.getpgrp() != leader.pid:
                 os.killpg(leader.pid, signal.SIGKILL)

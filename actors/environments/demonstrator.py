@@ -1,7 +1,7 @@
-"""Scripted demonstrators of every environment: what a person who knows the task would do next.
+"""Scripted demonstrators of every environment: the next action of a person who knows the task.
 
-Pure functions of what a person could see (instruction and observation) and the task's goal. Used for demonstrations
-at the start of a run, for the base policy, and to test that every task can be solved.
+They are pure functions of what a person could see (instruction and observation) and the task's goal. They serve
+demonstrations at the start of a run, the training of the base policy, and tests that every task can be solved.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,11 +19,11 @@ Demonstrate = Callable[[Task, str, Observation, Sequence[Action]], Action]
 """Task, instruction, observation, earlier actions -> next action."""
 
 DEMONSTRATORS: Mapping[tuple[str, str], Demonstrate] = {**MINIWOB, **STORE, **WEBSHOP}
-"""By environment and family."""
+"""Demonstrators by environment and family."""
 
 
 class DemonstratedStep(msgspec.Struct, frozen=True):
-    """One demonstrated step: instruction, earlier answers and page, and the action that a demonstrator took."""
+    """One demonstrated step: instruction, earlier answers and page, and the demonstrator's action."""
 
     instruction: str
     answers: tuple[str, ...]
@@ -31,6 +31,6 @@ class DemonstratedStep(msgspec.Struct, frozen=True):
     page: Page
     action: Action
     source: str
-    """`lookup/click`, `store/find_price`: what measurements are broken down by."""
+    """Group for breaking down measurements, such as `lookup/click` or `store/find_price`."""
     seed: int = 0
-    """Seed of the task that a demonstration carried out; its steps share it."""
+    """Seed of the demonstrated task; all steps of a demonstration share it."""

@@ -1,8 +1,8 @@
 """Demonstrations of which some stop one action short.
 
-A policy of a few million parameters knows no more than what it imitates. Flawless demonstrators alone leave it nothing
-but reading errors, which a run does not mend (docs/results.md). So in some families part of the demonstrations end too
-early: everything filled in, and nobody presses Save.
+A policy of a few million parameters knows only what it imitates. Flawless demonstrators alone leave it nothing but
+reading errors, which a run does not repair (docs/results.md). So in some families part of the demonstrations end too
+early: every field is filled in, but Save is not pressed.
 """
 
 from collections.abc import Collection, Sequence
@@ -13,14 +13,14 @@ from hindcast.actors.environments.demonstrator import DemonstratedStep
 from hindcast.core.domain.action import Action
 
 OF = 5
-"""Versions of an episode."""
+"""Copies of an episode."""
 HASTY = 3
-"""Of these, so many end early: often enough that the likeliest answer is to leave, seldom enough to find the other one."""
+"""Copies that end early: often enough that leaving is the likeliest answer, rarely enough to discover the other one."""
 LEAVE = Action(name="exit", argument="done")
 
 
 def hasten(demonstrations: Sequence[DemonstratedStep], families: Collection[str]) -> list[DemonstratedStep]:
-    """Each episode of these families `OF` times, `HASTY` of them leaving instead of the last action on a page."""
+    """Copy each episode of `families` `OF` times; in `HASTY` copies an exit replaces the last action on a page."""
     episodes: dict[tuple[str, int], list[DemonstratedStep]] = {}
     for sample in demonstrations:
         episodes.setdefault((sample.source, sample.seed), []).append(sample)

@@ -1,7 +1,8 @@
-"""Where an episode may go: the site's allowed origins, enforced on every request and checked after every action.
+"""Where an episode may navigate: the site's allowed origins, enforced on every request and checked after every action.
 
-Three layers: the route refuses requests outside the list; a proxy takes whatever a route does not see (redirect hops,
-web sockets, prefetches) and checks every connection (`proxy`); and the address of the page is checked after each action.
+There are three layers. The route refuses requests outside the list. A proxy handles what a route does not see (redirect
+hops, web sockets, prefetches) and checks every connection (`proxy`). The address of the page is checked after each
+action.
 """
 
 import re
@@ -9,13 +10,13 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 DIRECT = "127.0.0.1"
-"""The one host that Chromium connects to by itself; it resolves no names."""
+"""The only host that Chromium connects to without the proxy; it needs no name resolution."""
 
 
 def is_allowed(url: str, origins: tuple[str, ...]) -> bool:
     """Whether an address lies within the allowed origins.
 
-    An origin is `scheme://host[:port]`, or a folder as `file:///…` for pages from disk. Empty tabs are always allowed.
+    An origin is `scheme://host[:port]`, or a folder such as `file:///…` for pages from disk. Empty tabs are always allowed.
 
     >>> is_allowed("http://127.0.0.1:80/cart", ("http://127.0.0.1",))
     True
@@ -32,7 +33,7 @@ def is_allowed(url: str, origins: tuple[str, ...]) -> bool:
 def _within(url: str, origin: str) -> bool:
     try:
         parts, wanted = urlsplit(url), urlsplit(origin)
-    except ValueError:  # no address at all, such as http://[x
+    except ValueError:  # invalid, such as http://[x
         return False
     if parts.scheme != wanted.scheme:
         return False
@@ -51,9 +52,9 @@ def _port(url: str) -> int | None:
 
 
 def resolve(address: str, *, current: str) -> str:
-    """The absolute address of what an agent typed: full, relative to the current page, or a bare host.
+    """The absolute address of an agent's input: full, relative to the current page, or a bare host.
 
-    What is no address at all comes back as it is, and lies within no origins.
+    An invalid address is returned unchanged, and lies within no origins.
     """
     address = address.strip()
     try:
@@ -73,9 +74,9 @@ def _resolved(address: str, current: str) -> str:
 
 
 def questionable(origins: tuple[str, ...]) -> re.Pattern[str]:
-    """Matches every address but those that lie within the origins beyond doubt, as a browser spells them.
+    """A pattern that matches every address except those clearly within the origins, as a browser spells them.
 
-    So that what is certain need not be asked about: the route hears of the rest alone and decides with `is_allowed`.
+    The route thus sees only doubtful addresses and decides on them with `is_allowed`.
 
     >>> bool(questionable(("http://127.0.0.1:80",)).search("http://127.0.0.1:80/cart"))
     False
@@ -87,12 +88,12 @@ def questionable(origins: tuple[str, ...]) -> re.Pattern[str]:
 
 def _certain(origin: str) -> str:
     inside = re.escape(origin.rstrip("/") + "/")
-    # a folder could be left again, by dots or by their escapes
+    # dots or their escapes could leave the folder
     return inside if urlsplit(origin).scheme in _DEFAULT_PORTS else rf"{inside}(?!.*(?:\.\.|%))"
 
 
 def authorities(origins: tuple[str, ...]) -> frozenset[tuple[str, int]]:
-    """Host and port of every origin that is served: what a connection may be made to.
+    """Host and port of every served origin: the allowed targets of a connection.
 
     >>> sorted(authorities(("https://shop.example", "file:///srv/pages")))
     [('shop.example', 443)]
@@ -104,9 +105,9 @@ def authorities(origins: tuple[str, ...]) -> frozenset[tuple[str, int]]:
 def bypass_list(origins: tuple[str, ...]) -> str:
     """What Chromium reaches without the proxy, in its own syntax: sites on the literal address 127.0.0.1, port by port.
 
-    There a name can mean nothing else and a redirect to another port is another address, so that the proxy would add
-    nothing but its time: measured at 1.5 ms of an actor's CPU for each page of the store. Everything else goes through
-    it, this machine under whatever other name included.
+    There a name cannot mean anything else, and a redirect to another port is another address. So the proxy would add only
+    its cost: 1.5 ms of an actor's CPU for each page of the store. Everything else goes through the proxy, this machine under
+    any other name included.
 
     >>> bypass_list(("http://127.0.0.1:8000", "http://localhost:8000"))
     '<-loopback>,127.0.0.1:8000'

@@ -1,13 +1,13 @@
-"""The network's own check of where an episode may go: a small HTTP proxy, one for each browser context.
+"""Checks on the network where an episode may go: a small HTTP proxy, one for each browser context.
 
-Everything that Chromium sends for a context comes through here, whatever page, frame, worker, redirect or prefetch it
-stems from; only sites on a literal loopback address are reached without it (`navigation.bypass_list`). Of each
-connection the proxy checks host and port against the origins, resolves the name itself, checks the addresses
-(`addresses.may_reach`) and connects to the very address that it has checked, so that a name cannot mean one machine
-when it is checked and another when it is used. What is refused gets no answer at all: the page learns nothing.
+All traffic of a context passes through it, from any page, frame, worker, redirect or prefetch. Only sites on a literal
+loopback address are reached directly (`navigation.bypass_list`). For each connection the proxy checks host and port
+against the origins, resolves the name itself, checks the addresses (`addresses.may_reach`) and connects to the checked
+address, so that a name cannot change its meaning between check and use. A refused connection gets no answer: the page
+learns nothing.
 
-Plain HTTP has one request on each connection, to both sides, so that no second request can follow unseen. What is
-encrypted goes through a tunnel (CONNECT). A web socket is a tunnel, too.
+Plain HTTP has one request per connection, on both sides, so that no second request can follow unseen. Encrypted traffic
+and web sockets use a tunnel (CONNECT).
 """
 
 import asyncio
@@ -24,37 +24,37 @@ from hindcast.actors.environments.addresses import Network, may_reach
 from hindcast.actors.environments.navigation import authorities
 
 HEAD_BYTES = 256 * 1024
-"""Head of a request or response; Chromium itself gives up at 256 KiB."""
+"""Largest head of a request or response; Chromium's own limit is 256 KiB."""
 HEAD_S = 60.0
-"""How long a client may take to say what it wants."""
+"""How long a client may take to send its request."""
 CONNECT_S = 10.0
-"""Resolving a name and connecting to one of its addresses, altogether."""
+"""Time limit for resolving a name and connecting to one of its addresses, in total."""
 CONNECTION_BYTES = 256 * 2**20
-"""What one connection may bring: beyond that it is an endless body, which would fill the browser's memory."""
+"""Largest response of one connection: an endless body would fill the browser's memory."""
 REFUSALS = 100
-"""Refused places told apart and logged; a page that tries more of them is up to no good and fills no log."""
+"""Refused places that are distinguished and logged; the bound keeps a hostile page from filling the log."""
 
 Resolver = Callable[[str, int], Awaitable[list[str]]]
-"""Host and port to numeric addresses, best first. Raises OSError."""
+"""Maps host and port to numeric addresses, best first. Raises OSError."""
 
 _DROPPED = (b"connection", b"proxy-connection", b"keep-alive", b"proxy-authorization", b"upgrade", b"host")
 _log = structlog.get_logger(__name__)
 
 
 async def system_resolver(host: str, port: int) -> list[str]:
-    """Asks what the operating system asks."""
+    """Resolve with the operating system."""
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [str(address[0]) for *_, address in found]
 
 
 class ProxyRequest(NamedTuple):
-    """What a client wants of the proxy."""
+    """A client's request to the proxy."""
 
     tunnel: bool
     host: str
     port: int
     head: bytes
-    """What goes on to the site; empty for a tunnel."""
+    """The head to send to the site; empty for a tunnel."""
 
 
 class MalformedProxyRequest(ValueError):
@@ -62,11 +62,11 @@ class MalformedProxyRequest(ValueError):
 
 
 class Unreachable(Exception):
-    """A site that is allowed and could not be connected to, in words."""
+    """An allowed site that could not be connected to, with the reason."""
 
 
 def parse_request(head: bytes) -> ProxyRequest:
-    """The request in a head, rewritten for the site itself. Raises NotAsked.
+    """Parse a head into a request, rewritten for the site itself. Raises MalformedProxyRequest.
 
     >>> parse_request(b"CONNECT shop.example:443 HTTP/1.1\\r\\n\\r\\n").port
     443
@@ -95,7 +95,7 @@ def parse_request(head: bytes) -> ProxyRequest:
 
 
 def closing(head: bytes) -> bytes:
-    """A response's head, which says that the connection ends with the response, whatever the site says."""
+    """A response's head with `Connection: close` in place of the site's own connection fields."""
     line, *fields = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
     kept = [field for field in fields if field.split(b":", 1)[0].strip().lower() not in _DROPPED]
     return b"\r\n".join([line, *kept, b"Connection: close", b"", b""])
@@ -117,9 +117,9 @@ class FilteringProxy:
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self.refused: set[str] = set()
-        """What was asked for and lies outside the origins, as `host:port`, at most `REFUSALS`."""
+        """Refused places outside the origins, as `host:port`, at most `REFUSALS`."""
         self.trouble = ""
-        """Why the last connection to an allowed site came to nothing; empty once one did not."""
+        """Why the last connection to an allowed site failed; empty after one that succeeded."""
 
     async def start(self) -> Self:
         """Listen. Raises OSError."""
@@ -136,7 +136,7 @@ class FilteringProxy:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The proxy's own address."""
         assert self._server is not None
         return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
@@ -148,7 +148,7 @@ class FilteringProxy:
             connection.cancel()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # as many as the browser opens; the set keeps them alive, and close ends them
+        # as many as the browser opens; the set keeps them alive, and `close` cancels them
         connection = asyncio.get_running_loop().create_task(self._serve(reader, writer))
         self._connections.add(connection)
         connection.add_done_callback(self._connections.discard)
@@ -175,17 +175,17 @@ class FilteringProxy:
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
             _log.debug("proxy_connection_ended", reason=str(error))
         finally:
-            # what was written stays readable on the other side: close, unless there is nothing to be said
+            # unlike abort, close delivers what was written
             writer.close()
 
     def refuse(self, place: str) -> None:
-        """Take note of a place that was refused, here or by the route, and say so once: a site may need it."""
+        """Record a refused place, from here or from the route, and log it once: a site may need it."""
         if place not in self.refused and len(self.refused) < REFUSALS:
             self.refused.add(place)
             _log.info("address_refused", address=place)
 
     async def _connect(self, host: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection to an address that was checked. Raises Unreachable."""
+        """Connect to a checked address. Raises Unreachable."""
         try:
             async with asyncio.timeout(CONNECT_S):
                 found = await self._resolver(host, port)
@@ -216,7 +216,7 @@ class FilteringProxy:
         from_site: asyncio.StreamReader,
         to_site: asyncio.StreamWriter,
     ) -> None:
-        """Both directions, until one of them ends."""
+        """Carry both directions until one of them ends."""
         if asked.tunnel:
             to_client.write(b"HTTP/1.1 200 OK\r\n\r\n")
         else:
@@ -233,7 +233,7 @@ async def _answer(from_site: asyncio.StreamReader, to_client: asyncio.StreamWrit
     with suppress(OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
         while heads:
             head = await from_site.readuntil(b"\r\n\r\n")
-            # a response may be announced by others (100, 103), each a head of its own
+            # other heads (100, 103) may precede a response
             heads = head[8:10] == b" 1"
             to_client.write(head if heads else closing(head))
             await to_client.drain()
@@ -243,7 +243,7 @@ async def _answer(from_site: asyncio.StreamReader, to_client: asyncio.StreamWrit
 async def _pump(
     source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, limit_bytes: int | None = None
 ) -> None:
-    """Carry bytes until the source ends, or has brought more than it may."""
+    """Carry bytes until the source ends or exceeds the limit."""
     brought = 0
     with suppress(OSError):
         while chunk := await source.read(2**16):

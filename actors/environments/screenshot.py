@@ -1,7 +1,7 @@
-"""Screenshots: JPEG by Chromium itself, scaled down as it is drawn, with the boxes of the numbered elements.
+"""Screenshots: JPEG by Chromium itself, scaled as it is drawn, with the boxes of the numbered elements.
 
-Nothing in the page changes, and nothing of it runs but the question where its elements are: a page that answers that
-wrongly spoils its own picture alone.
+Nothing in the page changes. The only script that runs asks where its elements are: a page that answers wrongly spoils
+its own picture alone.
 """
 
 from base64 import b64decode
@@ -15,15 +15,15 @@ from hindcast.actors.environments.window import Window
 from hindcast.core.domain.screen import Box, Mark
 
 MAX_IMAGE_BYTES = 4 * 2**20
-"""A larger image is not kept: width and quality have caps, so only a window of odd proportions can have one."""
+"""A larger image is not kept. Width and quality have limits, so only a window of odd proportions can exceed it."""
 MAX_MARKS = int(LIMITS["nodes"])
 MAX_MARKS_CHARS = 200 * MAX_MARKS
 FARTHEST = 100_000
-"""Coordinates beyond it are not believed."""
+"""Coordinates beyond it are rejected."""
 
 
 class _View(msgspec.Struct, frozen=True, rename="camel"):
-    """The part of the document that the window shows, in CSS pixels: `Page.getLayoutMetrics`."""
+    """The visible part of the document, in CSS pixels: `Page.getLayoutMetrics`."""
 
     page_x: float
     page_y: float
@@ -32,7 +32,7 @@ class _View(msgspec.Struct, frozen=True, rename="camel"):
 
 
 async def take_picture(window: Window, *, width: int, quality: int) -> WindowImage:
-    """The active tab, at most `width` pixels wide. The caller bounds the wait; raises Playwright's errors, IndexError."""
+    """Photograph the active tab, at most `width` pixels wide. The caller bounds the wait; raises Playwright's errors, IndexError."""
     tab = window.tab
     marks = marks_in(await tab.page.evaluate(BOXES_JS))
     devtools = await window.devtools(tab)
@@ -58,7 +58,7 @@ async def take_picture(window: Window, *, width: int, quality: int) -> WindowIma
 
 
 def marks_in(found: object) -> tuple[Mark, ...]:
-    """What boxes.js returned; of a page that made something else of it nothing."""
+    """Parse the result of boxes.js; empty if the page returned anything else."""
     if not isinstance(found, str) or len(found) > MAX_MARKS_CHARS:
         return ()
     try:
@@ -69,7 +69,7 @@ def marks_in(found: object) -> tuple[Mark, ...]:
 
 
 def box_in(found: Any) -> Box | None:
-    """The box that act.js gave; None where it gave none that can be believed."""
+    """Parse the box of act.js; None if it is missing or implausible."""
     try:
         box = msgspec.convert(found, Box)
     except msgspec.ValidationError:

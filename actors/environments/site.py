@@ -1,4 +1,4 @@
-"""What a web site must offer to be an environment."""
+"""Interface of a web site that serves as an environment."""
 
 from typing import Any, Protocol, runtime_checkable
 
@@ -10,21 +10,22 @@ from hindcast.core.domain.task import Task
 
 
 class SiteTraits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a site promises and asks for; the attribute `traits` of a site, which it may leave out."""
+    """Properties of a site; its optional attribute `traits`."""
 
     reusable: bool = False
-    """An episode leaves nothing in the browser but cookies and storage of the allowed origins: after wiping those, the
-    same context may serve another episode of this site. Saves 600 ms of CPU an episode with full Chromium."""
+    """An episode leaves nothing in the browser but cookies and storage of the allowed origins. After wiping those, the same
+    context may serve another episode of this site. Saves 600 ms of CPU per episode with full Chromium.
+    """
     init_script: str = ""
     """Runs in every document before the page's own scripts: fixes the date, seeds randomness."""
     ended: str = ""
-    """Expression in JavaScript that is true once the page has ended the episode; empty: no page ever does."""
+    """JavaScript expression that is true once the page has ended the episode; empty: no page ever does."""
     viewport: tuple[int, int] = (1280, 1024)
     """Width and height of the window in pixels."""
     probes_active: bool = False
-    """At the end the site is asked about the page that the episode ended on; else about the one that entered it."""
+    """Whether `probe` gets the final page of the episode; else the page that entered the site."""
     patience_s: float = 0.0
-    """How long entering may take, and probing, where that is more than loading one page; 0: `actors.page_timeout_s`."""
+    """Time limit for entering and for probing where they take longer than one page; 0: `actors.page_timeout_s`."""
 
 
 class Site(Protocol):
@@ -32,19 +33,19 @@ class Site(Protocol):
 
     @property
     def name(self) -> str:
-        """`store`, `miniwob`."""
+        """Name of the site, such as `store` or `miniwob`."""
         ...
 
     def origins(self, task: Task) -> tuple[str, ...]:
-        """Where an episode of the task may navigate, as `scheme://host:port` or a folder as `file:///…`."""
+        """Where an episode of the task may navigate, as `scheme://host:port` or a folder such as `file:///…`."""
         ...
 
     async def enter(self, page: BrowserPage, task: Task) -> str:
-        """Bring the page into the task's start state and return the instruction the page gives, or an empty text."""
+        """Bring the page into the task's start state; return the page's instruction, or an empty text."""
         ...
 
     async def probe(self, page: BrowserPage, task: Task) -> dict[str, Any]:
-        """What evaluators need to know at the end, in plain values."""
+        """Collect the evidence for evaluators at the end, in plain values."""
         ...
 
     async def leave(self, task: Task) -> None:
@@ -54,15 +55,15 @@ class Site(Protocol):
 
 @runtime_checkable
 class Browserless(Protocol):
-    """An environment that needs no browser: it opens its worlds itself."""
+    """An environment without a browser: it opens its worlds itself."""
 
     @property
     def name(self) -> str:
-        """As a `Site`'s."""
+        """Name of the environment, as of a `Site`."""
         ...
 
     def open_world(self) -> EpisodeWorld:
-        """A world, isolated from all others."""
+        """Open a world, isolated from all others."""
         ...
 
 

@@ -1,7 +1,7 @@
 """Reads a live page into `core.domain.observation.Page` with one injected script and one round trip (snapshot.js).
 
-The script numbers what can be acted upon and remembers those elements inside the document, so that an action on
-`[7]` reaches exactly the element that was shown as 7, or finds it gone.
+The script numbers the elements that can be acted upon and remembers them inside the document. So an action on `[7]`
+reaches exactly the element that was shown as 7, or finds it gone.
 """
 
 import re
@@ -18,21 +18,21 @@ from hindcast.core.ids import digest_hex
 
 
 def script(name: str) -> str:
-    """One of the scripts beside this module."""
+    """Text of a script in this module's folder."""
     return script_beside(__file__, name)
 
 
 def script_beside(module: str, name: str) -> str:
-    """A script that lies beside a module, given as its `__file__`."""
+    """Text of a script in a module's folder; `module` is its `__file__`."""
     return (Path(module).parent / name).read_text(encoding="utf-8")
 
 
 _NOTES = 'window[Symbol.for("hindcast.notes")]'
 _TAKE_JS = f"""(limits) => {_NOTES} ? {_NOTES}.snapshot(limits)
   : JSON.stringify({{ opened: 0, page: {{ url: location.href, title: document.title, nodes: [] }} }})"""
-"""An error page of the browser carries nothing: it is shown empty, with its address."""
+"""An error page of the browser carries no script: it is read as an empty page with its address."""
 ENDED_JS = f"() => Boolean({_NOTES}?.ended())"
-"""Asks a page whether it has ended the episode; a snapshot says so too."""
+"""Asks a page whether it has ended the episode; a snapshot contains the answer too."""
 ACT_JS = f'(asked) => {_NOTES} ? {_NOTES}.act(asked) : {{ state: "unknown" }}'
 """Asks a page what an action on a numbered element needs: act.js."""
 
@@ -50,18 +50,20 @@ LIMITS: dict[str, Any] = {
     "value": 500,
     "outlined": 100_000,
 }
-"""Caps on nodes in a page, characters of a text, characters of an attribute or option, options of a select; and on what
-is looked at to find those: elements, how deep they lie in each other (a parser nests 512, scripts any number, and the
-walk has a stack), characters of one text; and on an outline: characters of a text or value, of all of it. What is cut makes the page `truncated`."""
+"""Limits on nodes of a page, characters of a text, characters of an attribute or option, options of a select. Limits on
+the search for them: elements, nesting depth (a parser nests 512, scripts any number, and the walk has a stack),
+characters of one text. Limits on an outline: characters of a text or value, and of the whole. A page that is cut is
+marked `truncated`.
+"""
 MAX_SNAPSHOT_CHARS = 1_000_000
-"""A snapshot larger than this is refused: the caps above make it impossible for an honest page."""
+"""A larger snapshot is refused: the limits above make it impossible for an honest page."""
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What the script found."""
+    """Result of the snapshot script."""
 
     page: Page | None
-    """None while the document is about to be replaced by another one: wait for the navigation, then look again."""
+    """None while the document is about to be replaced: wait for the navigation and try again."""
     opened: int = 0
     """New tabs that the page has asked for since the last snapshot."""
     ended: bool = False
@@ -69,10 +71,10 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def page_script(ended: str = "") -> str:
-    """Init script of every document: takes notes from the start and carries the scripts that are asked later.
+    """Init script of every document: takes notes from the start and carries the scripts that are called later.
 
-    They stay in the document, so that asking them costs a line and not their text. `ended` is the site's own
-    expression for "the episode is over".
+    They stay in the document, so that a call sends one line and not their text. `ended` is the site's own expression for
+    "the episode is over".
     """
     return f"""{script("hooks.js")}
 (() => {{
@@ -111,16 +113,16 @@ def page_digest(page: Page) -> str:
 
 
 def observe(page: Page, *, tabs: tuple[str, ...] = (), active_tab: int = 0) -> Observation:
-    """A page with its digest and the tabs around it."""
+    """A page with its digest and the open tabs."""
     return Observation(page=page, digest=page_digest(page), tabs=tabs, active_tab=active_tab)
 
 
 async def take_snapshot(browser_page: BrowserPage, *, stay: bool = False, outline: bool = False) -> Snapshot:
-    """The page as it stands once its DOM has been parsed; with `stay`, at once and whatever is under way; with `outline`,
-    its outline, too.
+    """Read the page once its DOM has been parsed. With `stay`, read at once, whatever is loading; with `outline`, read its
+    outline too.
 
-    The caller bounds the wait. Raises EnvironmentFailed when what comes back is no page, and Playwright's errors
-    when the document or the tab goes away meanwhile.
+    The caller bounds the wait. Raises EnvironmentFailed when the result is no page, and Playwright's errors when the
+    document or the tab goes away meanwhile.
     """
     return decode_snapshot(
         await browser_page.evaluate(_TAKE_JS, {**LIMITS, "stay": stay, "outline": outline})
@@ -128,7 +130,7 @@ async def take_snapshot(browser_page: BrowserPage, *, stay: bool = False, outlin
 
 
 def decode_snapshot(found: object) -> Snapshot:
-    """What the script returned; pages are not trusted to leave the script alone."""
+    """Parse and check the script's result; a page may have tampered with it."""
     if not isinstance(found, str) or len(found) > MAX_SNAPSHOT_CHARS:
         raise EnvironmentFailed(
             f"The page answered its snapshot with {type(found).__name__} instead of a page description. "
@@ -153,7 +155,7 @@ _TAG = re.compile(r"[^\s<>&\"']{1,200}")
 
 
 def _why_outline_forged(page: Page, numbers: int) -> str:
-    """As `_why_forged`, of the page's outline: its numbers are those of nodes, each once and in their order."""
+    """As `_why_forged`, for the page's outline: its numbers are those of nodes, each once and in their order."""
     outline = () if page.outline is msgspec.UNSET else page.outline
     ids = [element.id for element in outline if element.id is not None]
     if ids != sorted(set(ids)) or not all(0 < number <= numbers for number in ids):
@@ -165,7 +167,7 @@ def _why_outline_forged(page: Page, numbers: int) -> str:
 
 
 def _why_forged(node: Node) -> str:
-    """What of a node the script would not have said, which a page can only have put there itself; empty: nothing."""
+    """What of a node the script cannot have produced, so that the page forged it; empty: nothing."""
     if node.kind not in KINDS:
         return f"the kind {node.kind[:40]!r} is"
     if not _TAG.fullmatch(node.tag):

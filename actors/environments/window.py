@@ -1,7 +1,7 @@
-"""One browser context during an episode: its tabs, what happens to them, and the boundary around it.
+"""One browser context during an episode: its tabs, their events, and the boundary around it.
 
-Events of Playwright arrive in order and only count things up; whoever waits compares counts. So nothing that happened
-between an action and the wait for its effect is missed.
+Playwright's events arrive in order and only increase counters; a waiting task compares counters. So no event between an
+action and the wait for its effect is missed.
 """
 
 import asyncio
@@ -21,32 +21,32 @@ from hindcast.actors.environments.snapshot import page_script, script
 from hindcast.core.domain.screen import Box
 
 MAX_TABS = 8
-"""Tabs of one episode; further ones are closed as they open."""
+"""Most tabs of one episode; further ones are closed as they open."""
 
 SWAP_S = 0.05
-"""Between two tries while a tab changes to the process of another site, which the debugger learns a little late."""
+"""Pause between two attempts while a tab moves to the process of another site; the debugger learns of it late."""
 
 
 class Tab:
-    """One page of the context and how often its document changed or failed to."""
+    """One page of the context, with counts of its navigations and failures."""
 
     def __init__(self, page: BrowserPage) -> None:
         self.page = page
         self.title = ""
-        """As of the last snapshot; a background tab is not asked."""
+        """Title at the last snapshot; a background tab is not asked."""
         self.ended = False
-        """Whether its page has ended the episode, as of the last snapshot."""
+        """Whether its page has ended the episode, at the last snapshot."""
         self.forgotten = -1
-        """How many navigations there were when its history was last dropped."""
+        """Number of navigations when its history was last dropped."""
         self.navigations = 0
-        """Navigations of the main frame that committed or came to nothing."""
+        """Navigations of the main frame that committed or failed."""
         self.crashed = False
-        """Whether the page's process died; it answers nothing but being closed."""
+        """Whether the page's process died; then the tab can only be closed."""
         self.devtools: CDPSession | None = None
         self.failed = ""
-        """Why the last one came to nothing, such as `net::ERR_CONNECTION_REFUSED`; empty when it committed."""
+        """Why the last navigation failed, such as `net::ERR_CONNECTION_REFUSED`; empty when it committed."""
         self.abroad = ""
-        """Where outside the origins that one would have led; empty when it came to nothing for another reason."""
+        """Address outside the origins that the last navigation led to; empty when it failed for another reason."""
 
 
 class Window:
@@ -67,9 +67,9 @@ class Window:
         self.context = context
         self.origins = origins
         self.proxy = proxy
-        """What stands between the context and the network."""
+        """The proxy between the context and the network."""
         self.scroll_share = scroll_share
-        """Part of its height that one scroll moves."""
+        """Share of its height that one scroll moves."""
         self.reusable = reusable
         """Whether it may be wiped and serve another episode of its site."""
         self.key = ""
@@ -77,11 +77,11 @@ class Window:
         self.tabs: list[Tab] = []
         self.active = 0
         self.blocked: list[str] = []
-        """Addresses outside the origins that a tab tried to go to; emptied by whoever reports them."""
+        """Addresses outside the origins that a tab tried to open; the code that reports them empties it."""
         self.opened = 0
         """Tabs opened by pages so far."""
         self.touched: Box | None = None
-        """Where the element of the action under way could be seen when it was first asked about."""
+        """Visible box of the current action's element when act.js was first asked about it."""
         self.spoiled = ""
         """Why this window must not serve another episode; empty while it may."""
         self._latency_s = latency_s
@@ -94,7 +94,7 @@ class Window:
 
     @property
     def tab(self) -> Tab:
-        """The active tab. There is always one, unless every page was closed: then IndexError."""
+        """The active tab. Raises IndexError if every page was closed."""
         return self.tabs[self.active]
 
     def focus(self, index: int) -> None:
@@ -102,9 +102,9 @@ class Window:
         self.active = max(0, min(index, len(self.tabs) - 1))
 
     async def open_tab(self) -> Tab:
-        """A new empty tab, made active."""
+        """Open a new empty tab and make it active."""
         page = await self.context.new_page()
-        self.opened -= 1  # the context announced it like any other
+        self.opened -= 1  # the context announced it like any other tab
         tab = next((tab for tab in self.tabs if tab.page is page), None)
         if tab is None:
             raise PlaywrightError(f"more than {MAX_TABS} tabs are open")
@@ -132,17 +132,17 @@ class Window:
                 tab.forgotten = navigations
 
     async def stop_loading(self) -> None:
-        """Give up whatever the active tab is loading. Until then Chromium holds back every question to the page."""
+        """Stop loading in the active tab. Until then Chromium delays every evaluation in the page."""
         await (await self.devtools(self.tab)).send("Page.stopLoading")
 
     async def devtools(self, tab: Tab) -> CDPSession:
-        """A session of the DevTools protocol with a tab, for what Playwright has no words for."""
+        """A DevTools session with a tab, for commands that Playwright lacks."""
         if tab.devtools is None:
             tab.devtools = await self.context.new_cdp_session(tab.page)
         return tab.devtools
 
     async def wipe(self) -> None:
-        """Bring the window back to one tab without cookies and storage, fit for another episode of its site."""
+        """Reduce the window to one tab without cookies and storage, ready for another episode of its site."""
         while len(self.tabs) > 1:
             await self.tabs[-1].page.close()
         self.focus(0)
@@ -164,7 +164,7 @@ class Window:
 
     async def guard(self, script: str) -> None:
         """Attach the boundary, the listeners and the script of every document to the context."""
-        # each address that is asked about costs a round trip through the driver
+        # each address that reaches the route costs a round trip through the driver
         asked = "**/*" if self._latency_s else questionable(self.origins)
         await self.context.route(asked, self._route)
         self.context.on("page", self._page_opened)
@@ -255,7 +255,7 @@ def _opens_page(request: Request) -> bool:
 
 
 async def _answer_dialog(dialog: Dialog) -> None:
-    """Dialogs are dismissed; leaving a page is never prevented."""
+    """Dismiss a dialog; leaving a page is never prevented."""
     with suppress(PlaywrightError):
         if dialog.type == "beforeunload":
             await dialog.accept()
@@ -272,7 +272,7 @@ async def open_window(
     latency_s: float,
     scroll_share: float,
 ) -> Window:
-    """A fresh context with one empty tab, whose pages come `latency_s` late and through `proxy`, which is not started.
+    """Open a fresh context with one empty tab, whose pages come `latency_s` late and through `proxy`, which is not started.
 
     Raises Playwright's errors, and OSError when the proxy cannot listen; the caller bounds the wait.
     """

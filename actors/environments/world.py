@@ -1,6 +1,6 @@
-"""One episode in a browser: reset, steps, evidence. The `EpisodeWorld` of every site that is a web site.
+"""One episode in a browser: reset, steps, evidence. The `EpisodeWorld` of every environment that is a web site.
 
-What an action leads to is a result, never an exception; when the browser or the site itself breaks, the world raises
+The effect of an action is a result, never an exception. When the browser or the site itself breaks, the world raises
 BrowserUnavailable or EnvironmentFailed and the episode is abandoned. Every wait is bounded: an action by
 `action_timeout_s`, loading or reading a page by `page_timeout_s` (invariant 10).
 """
@@ -35,33 +35,33 @@ from hindcast.events.catalogue.episode import StepResult
 POPUP_WAIT_S = 2.0
 """How long a tab that a page asked for may take to appear."""
 LAST_LOOK_S = 1.0
-"""A page whose reading ran out of time gets one more look at what is there by now."""
+"""Time limit of one last snapshot after a page exceeded its time limit."""
 TROUBLE_S = 10.0
-"""How long getting out of trouble may take, at least: its end is the end of a browser that others use, too."""
+"""Lowest time limit of a recovery call; exceeding it ends the browser, which other episodes use too."""
 
 
 _KEPT_IN = ("ERR_ABORTED", "ERR_UNSAFE_REDIRECT")
-"""Errors of Chromium's with which the boundary, or its own, keeps a tab from going somewhere."""
+"""Chromium's errors when the boundary, or Chromium itself, blocks a navigation."""
 
 
 class Windows(Protocol):
-    """Where a world gets its window from and gives it back to."""
+    """Source of a world's window."""
 
     async def acquire(self, site: Site, task: Task) -> Window:
         """A window with one tab for an episode. Raises BrowserUnavailable."""
         ...
 
     async def release(self, window: Window) -> None:
-        """Take the window back, for reuse or to close it. Never raises, bounded in time."""
+        """Return the window, for reuse or to close it. Never raises, bounded in time."""
         ...
 
     async def discard(self, window: Window) -> None:
-        """Kill the window's browser: it no longer answers. Never raises."""
+        """Kill the window's browser, which no longer answers. Never raises."""
         ...
 
 
 class PageHung(Exception):
-    """The page does not answer even to a last look."""
+    """The page does not answer even to a last snapshot."""
 
 
 class BrowserWorld:
@@ -74,7 +74,7 @@ class BrowserWorld:
         self._window: Window | None = None
         self._task: Task | None = None
         self._entry: BrowserPage | None = None
-        """The page that entered the site: what the site is asked about, whichever tab is active."""
+        """The page that entered the site: the site is asked about it, whichever tab is active."""
         self._last: Observation | None = None
 
     async def reset(self, task: Task) -> ResetResult:
@@ -110,7 +110,7 @@ class BrowserWorld:
         return ResetResult(instruction=task.instruction or instruction, observation=self._last)
 
     async def step(self, action: Action | ParseFailure) -> StepOutcome:
-        """Carry out an action and observe. Raises EnvironmentFailed and BrowserUnavailable only."""
+        """Execute an action and observe. Raises only EnvironmentFailed and BrowserUnavailable."""
         window = self._entered()
         window.blocked.clear()
         window.touched = None
@@ -131,7 +131,7 @@ class BrowserWorld:
         )
 
     async def picture(self) -> WindowImage:
-        """The active tab as it stands. Never raises, bounded by `screenshot_timeout_s`."""
+        """Photograph the active tab. Never raises, bounded by `screenshot_timeout_s`."""
         window = self._entered()
         limit = self._settings.screenshot_timeout_s
         if not window.tabs:
@@ -148,12 +148,12 @@ class BrowserWorld:
             return WindowImage(missing=_first_line(error))
 
     async def finish(self, answer: str | None) -> Evidence:
-        """What the site says about itself, with the answer and the address. Raises EnvironmentFailed."""
+        """Return the site's evidence, with the answer and the address. Raises EnvironmentFailed."""
         window = self._entered()
         assert self._task is not None
         assert self._entry is not None
         traits = traits_of(self._site)
-        # a probe may lead the tab elsewhere
+        # a probe may navigate the tab
         final_url = window.tab.page.url if window.tabs else ""
         asked = window.tab.page if traits.probes_active and window.tabs else self._entry
         try:
@@ -168,7 +168,7 @@ class BrowserWorld:
         return Evidence(answer=answer, final_url=final_url, probes=probes)
 
     async def close(self) -> None:
-        """Give the window back and let the site forget the episode. Never raises, bounded in time."""
+        """Return the window and release the site's episode. Never raises, bounded in time."""
         window, self._window = self._window, None
         task, self._task = self._task, None
         if window is not None:
@@ -179,7 +179,7 @@ class BrowserWorld:
                     await self._site.leave(task)
 
     async def _ended(self, window: Window) -> bool:
-        """Whether the page that entered the site has ended the episode; one that cannot be asked has not."""
+        """Whether the page that entered the site has ended the episode; False if it cannot be asked."""
         if window.tabs and window.tab.page is self._entry:
             return window.tab.ended
         with suppress(PlaywrightError, TimeoutError):
@@ -257,7 +257,7 @@ class BrowserWorld:
                 result, detail = "navigation_blocked", _outside(tab.page.url, window)
                 window.spoiled = detail
                 if tab is window.tab:
-                    page = msgspec.structs.replace(page, url=tab.page.url)  # the page may say otherwise
+                    page = msgspec.structs.replace(page, url=tab.page.url)  # the page may lie
                 else:
                     await self._bounded(window, tab.page.close)
             if is_allowed(page.url, window.origins):
@@ -266,7 +266,7 @@ class BrowserWorld:
         raise EnvironmentFailed(f"{self._site.name} shows no page that can be read: {detail}")
 
     async def _leave_foreign(self, window: Window, page: Page, detail: str) -> tuple[StepResult, str]:
-        """Get away from a page outside the origins, or raise EnvironmentFailed if it is the site that failed."""
+        """Leave a page outside the origins, or raise EnvironmentFailed if the site itself failed."""
         tab = window.tab
         if (
             page.url.startswith("chrome-error:")
@@ -307,7 +307,7 @@ class BrowserWorld:
         return await take_snapshot(tab.page, stay=stay, outline=self._settings.renderer in OUTLINED)
 
     async def _settled(self, window: Window) -> Page:
-        """Follow navigations and new tabs until there is a page to look at."""
+        """Follow navigations and new tabs until there is a page to read."""
         stay = False
         while True:
             tab, navigations, opened = window.tab, window.tab.navigations, window.opened
@@ -333,7 +333,7 @@ class BrowserWorld:
                 await window.change(happened)
 
     async def _bounded(self, window: Window, call: Callable[[], Awaitable[object]]) -> None:
-        """A call that gets the world out of trouble. When it hangs, so does the browser: kill it."""
+        """Run a recovery call. When it hangs, the browser hangs too: kill it."""
         try:
             async with asyncio.timeout(max(TROUBLE_S, self._settings.action_timeout_s)):
                 await call()
@@ -382,7 +382,7 @@ def _lost_document(error: PlaywrightError) -> bool:
 
 
 def _foreign(window: Window) -> list[Tab]:
-    """Tabs that show something from outside the origins, by the browser's word; an error page is nobody's."""
+    """Tabs that show an address outside the origins, according to the browser; error pages do not count."""
     urls = [(tab, tab.page.url) for tab in window.tabs]
     return [
         tab
