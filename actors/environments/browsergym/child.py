@@ -1,6 +1,7 @@
-"""The process that plays BrowserGym's tasks: asked a line, answers a line, each within its time, killed by its group.
+"""The process that plays BrowserGym's tasks: one line per order and per reply, each with a time limit, killed by group.
 
-Consumes orders; waits for each answer as long as the caller says; produces what was seen, or EnvironmentFailed.
+It consumes orders and waits for each reply as long as the caller says. It returns the observation, or raises
+EnvironmentFailed.
 """
 
 import asyncio
@@ -21,13 +22,13 @@ from hindcast.core.scratch import scratch_folder
 DRIVER = Path(__file__).parent / "driver.py"
 MAX_LINE_BYTES = 8 * 2**20
 CLOSE_S = 5.0
-"""How long it may take to let go of its browsers before it is killed."""
+"""How long it may take to close its browsers before it is killed."""
 WORDS_CHARS = 600
-"""Of its standard error, the end, in a message."""
+"""Characters from the end of its standard error in a message."""
 
 
 class SeenNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A node of BrowserGym's accessibility tree, as driver.py tells it."""
+    """A node of BrowserGym's accessibility tree, as driver.py sends it."""
 
     role: str
     name: str
@@ -40,7 +41,7 @@ class SeenNode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DriverReply(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer."""
+    """A reply of the process."""
 
     goal: str
     url: str
@@ -49,12 +50,12 @@ class DriverReply(msgspec.Struct, frozen=True, kw_only=True):
     error: str
     nodes: tuple[SeenNode, ...]
     reward: float
-    """Earned by the calls of this order."""
+    """Reward earned by the calls of this order."""
     ended: bool
 
 
 class DriverProcess:
-    """One such process. `start` makes it, `close` ends it."""
+    """One process of BrowserGym. `start` makes it, `close` ends it."""
 
     def __init__(self, process: asyncio.subprocess.Process, resources: ExitStack, words: IO[bytes]) -> None:
         self._process = process
@@ -63,7 +64,7 @@ class DriverProcess:
 
     @classmethod
     async def start(cls, python: str, *, driver: Path, given: Mapping[str, str]) -> "DriverProcess":
-        """Start it, with these variables unless our own environment has them. Raises EnvironmentFailed."""
+        """Start it, with the variables `given` unless our own environment has them. Raises EnvironmentFailed."""
         resources = ExitStack()  # closed with the process
         words = resources.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  (it is one)
         folder = resources.enter_context(scratch_folder())
@@ -86,7 +87,7 @@ class DriverProcess:
         return cls(process, resources, words)
 
     async def ask(self, order: dict[str, Any], *, limit_s: float) -> DriverReply:
-        """The answer to an order. Raises EnvironmentFailed; the process is of no use afterwards."""
+        """Return the reply to an order. Raises EnvironmentFailed; the process is unusable afterwards."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:
@@ -111,7 +112,7 @@ class DriverProcess:
             ) from error
 
     async def close(self) -> None:
-        """Let it end, or kill it with whatever it started in its group. Never raises, bounded."""
+        """Let it end, or kill its process group. Never raises, bounded."""
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()
@@ -119,7 +120,7 @@ class DriverProcess:
             with suppress(TimeoutError):
                 async with asyncio.timeout(CLOSE_S):
                     await self._process.wait()
-        finally:  # whoever waits may be cancelled; its group ends all the same
+        finally:  # the caller may be cancelled; the group ends all the same
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._resources.close()

@@ -1,11 +1,11 @@
-"""Run by BrowserGym's own interpreter: plays one task at a time as it is told on standard input, a line of JSON each.
+"""Runs in BrowserGym's own interpreter: plays one task at a time by orders on standard input, one line of JSON each.
 
-    {"do": "reset", "id": gym id, "seed": number}   ->  what is seen, with the goal
-    {"do": "step", "calls": [calls of its dialect]} ->  what is seen, with the rewards' sum; stops at the first error
-    {"do": "end"}                                   ->  nothing: the process ends, as it does when its input is closed
+    {"do": "reset", "id": gym id, "seed": number}   ->  the observation, with the goal
+    {"do": "step", "calls": [calls of its dialect]} ->  the observation, with the sum of rewards; stops at the first error
+    {"do": "end"}                                   ->  nothing: the process ends, as it does when its input closes
 
-It imports nothing of ours, and needs nothing but BrowserGym and the packages of the tasks. JSON, since that comes with
-Python. Whatever BrowserGym prints goes to standard error.
+It imports only BrowserGym, the packages of the tasks and the standard library. The format is JSON because Python
+includes it. BrowserGym's own output goes to standard error.
 """
 
 import importlib
@@ -22,7 +22,7 @@ INTERACTIVE = {
 
 
 def plain(tree: dict[str, Any], extra: dict[str, Any]) -> list[dict[str, Any]]:
-    """The nodes of an accessibility tree that are shown, in its order: role, name, value, states, bid, acts, depth."""
+    """The visible nodes of an accessibility tree, in its order: role, name, value, states, bid, acts, depth."""
     nodes = tree.get("nodes", [])
     by_id = {node["nodeId"]: node for node in nodes}
     found: list[dict[str, Any]] = []
@@ -64,7 +64,7 @@ def _shown(node: dict[str, Any], extra: dict[str, Any], depth: int) -> dict[str,
 
 
 def seen(observation: dict[str, Any]) -> dict[str, Any]:
-    """What is told of an observation."""
+    """The part of an observation that goes into a reply."""
     return {
         "goal": str(observation.get("goal") or ""),
         "url": str(observation.get("url") or ""),
@@ -76,13 +76,13 @@ def seen(observation: dict[str, Any]) -> dict[str, Any]:
 
 
 class Player:
-    """One environment of BrowserGym's."""
+    """One environment of BrowserGym."""
 
     def __init__(self) -> None:
         self._environment: Any = None
 
     def reset(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Make the task anew."""
+        """Create the task."""
         import gymnasium
         from browsergym.core.action.highlevel import HighLevelActionSet  # type: ignore[import-not-found]
 
@@ -96,7 +96,7 @@ class Player:
         return {**seen(observation), "reward": 0.0, "ended": False}
 
     def step(self, order: dict[str, Any]) -> dict[str, Any]:
-        """Carry out calls, one after the other."""
+        """Execute calls, one after the other."""
         earned = 0.0
         observation: dict[str, Any] = {}
         ended = False
@@ -109,14 +109,14 @@ class Player:
         return {**seen(observation), "reward": earned, "ended": ended}
 
     def close(self) -> None:
-        """Let go of its browsers."""
+        """Close its browsers."""
         if self._environment is not None:
             self._environment.close()
             self._environment = None
 
 
 def use_browser(path: str) -> None:
-    """Both of BrowserGym's launches start this browser; its chat's takes no settings."""
+    """Make both of BrowserGym's launches start this browser; the launch of its chat takes no settings."""
     from playwright.sync_api import BrowserType
 
     launch = BrowserType.launch
@@ -128,7 +128,7 @@ def use_browser(path: str) -> None:
 
 
 def main() -> None:
-    """Do as told until the input ends."""
+    """Execute orders until the input ends."""
     told = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     if os.environ.get("HINDCAST_BROWSER"):

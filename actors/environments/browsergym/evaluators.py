@@ -1,11 +1,11 @@
-"""The verdict on an episode of BrowserGym's, from its evidence alone: success is a reward above 0, as it counts itself."""
+"""The verdict on a BrowserGym episode, from its evidence alone: success is a reward above 0, as in BrowserGym."""
 
 from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.domain.task import Task
 
 
 def evaluate(task: Task, evidence: Evidence) -> Judgment:
-    """What the task's own reward says. Undecided only when the evidence holds none."""
+    """Judge by the task's own reward. Undecided only when the evidence holds none."""
     reward = evidence.probes.get("reward")
     if not isinstance(reward, int | float):
         return Judgment(

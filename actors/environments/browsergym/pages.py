@@ -1,4 +1,4 @@
-"""BrowserGym's accessibility tree as a page of ours. Pure: equal trees, equal pages."""
+"""Converts BrowserGym's accessibility tree to a page. Pure: equal trees give equal pages."""
 
 from hindcast.actors.environments.browsergym.child import DriverReply, SeenNode
 from hindcast.actors.environments.snapshot import LIMITS
@@ -19,12 +19,12 @@ KINDS = {
     "img": "image",
     "StaticText": "text",
 }
-"""Role -> kind; others are `clickable` where they can be acted upon, else `text`."""
+"""Role -> kind; other roles are `clickable` if they can be acted upon, else `text`."""
 TAGS = {"link": "a", "button": "button", "heading": "h", "image": "img", "text": "p", "clickable": "div"}
 
 
 def page_of(seen: DriverReply) -> tuple[Page, dict[int, str]]:
-    """The page, and which of its numbers is which `bid`."""
+    """Return the page, and the `bid` of each of its numbers."""
     nodes: list[Node] = []
     bids: dict[int, str] = {}
     spoken: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ def page_of(seen: DriverReply) -> tuple[Page, dict[int, str]]:
         if len(nodes) == LIMITS["nodes"]:
             break
         if one.role == "StaticText" and one.name in spoken:
-            continue  # the text of a link, button or field stands below it once more
+            continue  # the text of a link, button or field appears below it again
         number = len(bids) + 1 if one.acts and one.bid and not one.disabled else None
         if number is not None and one.bid:
             bids[number] = one.bid

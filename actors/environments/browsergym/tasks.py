@@ -7,17 +7,17 @@ from hindcast.core.settings.schema import SiteSettings
 
 ENVIRONMENT = "browsergym"
 PREFIX = "browsergym/"
-"""Of every gym id of BrowserGym's; families go without it."""
+"""Prefix of every gym id of BrowserGym; family names omit it."""
 
 
 class BrowsergymTasks:
-    """The `TaskSource` of the ids that the settings name; whether they are installed shows at the reset."""
+    """The `TaskSource` of the ids in the settings; whether they are installed shows at the reset."""
 
     name = ENVIRONMENT
     resets: ResetSemantics = "per_episode"
 
     def __init__(self, settings: SiteSettings) -> None:
-        """Raises SettingsError where an id is none of BrowserGym's, or there is none."""
+        """Raises SettingsError where an id does not begin with `browsergym/`, or there is none."""
         wrong = [one for one in settings.browsergym_tasks if not one.startswith(PREFIX) or one == PREFIX]
         if wrong or not settings.browsergym_tasks:
             raise SettingsError(
@@ -28,15 +28,15 @@ class BrowsergymTasks:
         self._max_steps = settings.browsergym_max_steps
 
     def families(self) -> tuple[str, ...]:
-        """In the order of the settings."""
+        """Families in the order of the settings."""
         return tuple(self._ids)
 
     def usual(self) -> tuple[str, ...]:
-        """All of them."""
+        """All families."""
         return self.families()
 
     def task(self, family: str, seed: int) -> Task:
-        """The task of an id and a seed; the page gives the instruction. Raises SettingsError for one that is not named."""
+        """The task of an id and a seed; the page gives the instruction. Raises SettingsError for an id that is not named."""
         if family not in self._ids:
             raise SettingsError(f"{family!r} is not among sites.browsergym_tasks: {', '.join(self._ids)}")
         return Task(

@@ -1,7 +1,7 @@
-"""An episode of a BrowserGym task: our actions in its calls, its accessibility tree as our page, its reward as evidence.
+"""An episode of a BrowserGym task: our actions as its calls, its accessibility tree as our page, its reward as evidence.
 
-Each world has a process of its own (driver.py), from reset to close. Elements are numbered anew in every observation;
-which number is which `bid` is kept here, and what is no number of the present one is refused without asking.
+Each world has its own process (driver.py), from reset to close. Every observation numbers elements anew. The world keeps
+the `bid` of each number, and refuses other numbers without asking.
 """
 
 import time
@@ -25,9 +25,9 @@ from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue.episode import StepResult
 
 RESET_S = 90.0
-"""Starting Python, BrowserGym and its two browsers; 3 s where nothing else runs."""
+"""Time limit for starting Python, BrowserGym and its two browsers; 3 s on an idle machine."""
 STEP_SLACK_S = 15.0
-"""BrowserGym has bounds of its own within a step; they come first."""
+"""Added to the action's limit: BrowserGym's own limits within a step apply first."""
 WAIT_MS = 1000
 PAGES = Path(miniwob.__file__).parent / "html" / "miniwob"
 
@@ -42,12 +42,12 @@ class Browsergym:
         self._driver = driver
 
     def open_world(self) -> EpisodeWorld:
-        """A world for one episode at a time."""
+        """Open a world for one episode at a time."""
         return BrowsergymWorld(self._settings, driver=self._driver)
 
 
 class BrowsergymWorld:
-    """An `EpisodeWorld`."""
+    """An `EpisodeWorld` played by BrowserGym in its own process."""
 
     def __init__(self, settings: Settings, *, driver: Path) -> None:
         self._settings = settings
@@ -62,7 +62,7 @@ class BrowsergymWorld:
     async def reset(self, task: Task) -> ResetResult:
         """Start the process and the task. Raises EnvironmentFailed."""
         await self.close()
-        given = {"MINIWOB_URL": PAGES.as_uri() + "/"}  # a variable of the user's own counts more
+        given = {"MINIWOB_URL": PAGES.as_uri() + "/"}  # a variable in the user's environment takes precedence
         browser = find_browser(self._settings.actors.browser_path)
         self._child = await DriverProcess.start(
             self._settings.sites.browsergym_python,
@@ -76,7 +76,7 @@ class BrowsergymWorld:
         return ResetResult(instruction=task.instruction or seen.goal, observation=self._observe(seen))
 
     async def step(self, action: Action | ParseFailure) -> StepOutcome:
-        """Carry out an action. Raises EnvironmentFailed where BrowserGym does not answer."""
+        """Execute an action. Raises EnvironmentFailed where BrowserGym does not answer."""
         began = time.perf_counter()
         result, detail = await self._act(action)
         acted = time.perf_counter()
@@ -92,11 +92,11 @@ class BrowsergymWorld:
         )
 
     async def picture(self) -> WindowImage:
-        """There is none: BrowserGym's browser is not ours."""
+        """Return no image: the browser belongs to BrowserGym."""
         return WindowImage(missing="BrowserGym's browser is not photographed")
 
     async def finish(self, answer: str | None) -> Evidence:
-        """What the task has given, after it was told the answer."""
+        """Send the answer to the task and return its reward as evidence."""
         if answer is not None and not self._ended:
             await self._do([write_browsergym(Action(name="exit", argument=answer))])
         assert self._last is not None
@@ -121,7 +121,7 @@ class BrowsergymWorld:
         return ("not_actionable", error.splitlines()[0][:300]) if error else ("ok", "")
 
     async def _do(self, calls: list[str]) -> str:
-        """Have calls carried out; what BrowserGym says was wrong with them."""
+        """Execute calls; returns BrowserGym's error, or an empty text."""
         if self._child is None:
             raise EnvironmentFailed("The world was used before reset or after close.")
         self._last = await self._child.ask({"do": "step", "calls": calls}, limit_s=self._limit_s)
@@ -136,7 +136,7 @@ class BrowsergymWorld:
 
 
 def calls_of(action: Action, bid: str | None) -> list[str]:
-    """An action in BrowserGym's calls; what it has no function for takes two."""
+    """Translate an action to BrowserGym's calls; an action without a function of its own takes two."""
     if action.name == "Search":
         return [
             write_browsergym(Action(name="Type", element=0, argument=action.argument), bid=bid),
