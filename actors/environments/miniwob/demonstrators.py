@@ -25,4 +25,4 @@ DEMONSTRATORS: dict[tuple[str, str], Demonstrate] = {
     for kind in (clicks, forms, widgets, long_pages, mail, puzzles)
     for family, solve in kind.SOLUTIONS.items()
 }
-"""By environment and family. A family without one is listed in docs/miniwob.md."""
+"""Demonstrators by environment and family. docs/miniwob.md lists the families without one."""

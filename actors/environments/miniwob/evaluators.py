@@ -1,7 +1,7 @@
 """The verdict on a MiniWoB++ episode, from its evidence alone: success is a raw reward above 0, as in BrowserGym.
 
-The raw reward carries no time penalty. Some pages give part of it for a part of the task; that counts as success
-there too, and the reward says how much.
+The raw reward has no time penalty. Some pages give part of it for a part of the task. That counts as success in
+BrowserGym too, and the reward shows how much.
 """
 
 from hindcast.core.domain.evidence import Evidence, Judgment
@@ -9,7 +9,7 @@ from hindcast.core.domain.task import Task
 
 
 def evaluate(task: Task, evidence: Evidence) -> Judgment:
-    """What the page's own reward says. Undecided only when the page was not asked."""
+    """Judge by the page's own reward. Undecided only when the evidence holds none."""
     raw = evidence.probes.get("raw_reward")
     if not isinstance(raw, int | float):
         return Judgment(

@@ -1,6 +1,6 @@
-"""The MiniWoB++ families that can be played here: every page of the package that the action table can drive by reading.
+"""The playable MiniWoB++ families: every page of the package that the action table can operate by reading.
 
-Pages that cannot are in `unplayable`, with the reason. Names are the package's page names.
+`unplayable` lists the other pages, with the reason. Names are the package's page names.
 """
 
 import msgspec
@@ -12,13 +12,13 @@ class MiniwobFamily(msgspec.Struct, frozen=True, kw_only=True):
     max_steps: int
     """About twice what the demonstrator needs on the hardest seeds."""
     reload: bool = False
-    """Whether the page is loaded again for each episode: one that begins anew in place keeps something of the last."""
+    """Whether each episode loads the page again, because a restart in place keeps something of the last problem."""
     clock: bool = False
-    """Whether what it shows or rewards depends on the time that passes: two runs of the same actions may differ."""
+    """Whether what it shows or rewards depends on elapsed time: two runs of the same actions may differ."""
     fixed: bool = False
-    """Whether every seed gives the same instruction and, as it is read here, the same first page."""
+    """Whether every seed gives the same instruction and, as observed here, the same first page."""
     dated: bool = False
-    """Whether it shows the day; every run has the same one (prepare.js), so it is repeatable all the same."""
+    """Whether it shows the day; every run has the same one (prepare.js), so it is repeatable."""
 
 
 FAMILIES: dict[str, MiniwobFamily] = {
@@ -120,7 +120,7 @@ FAMILIES: dict[str, MiniwobFamily] = {
     "use-slider-2": MiniwobFamily(max_steps=60),
     "use-spinner": MiniwobFamily(max_steps=24),
 }
-"""By name."""
+"""Families by name."""
 
 USUAL = (
     "click-test",
@@ -149,4 +149,4 @@ USUAL = (
     "read-table",
     "search-engine",
 )
-"""Small tasks of reading and choosing: those that the base policy was made with and that runs draw from by default."""
+"""Small tasks of reading and choosing: the base policy was trained on them, and runs draw from them by default."""

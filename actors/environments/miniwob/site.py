@@ -1,8 +1,8 @@
 """MiniWoB++ as a site: pages from disk, started with the task's seed, asked for their reward.
 
-The pages keep their whole state in themselves and start a new problem in place, so a window that served a family
-before only begins again; loading is needed for another family, and for those that keep something of the last problem
-(`Family.reload`). The recipe is that of the package's own environment.
+The pages keep their whole state in themselves and start a new problem in place. So a window that served the same family
+before only starts again. It loads the page for another family, and for pages that keep something of the last problem
+(`MiniwobFamily.reload`). The procedure is that of the package's own environment.
 """
 
 from pathlib import Path
@@ -66,4 +66,4 @@ class MiniwobSite:
         }
 
     async def leave(self, task: Task) -> None:
-        """Nothing is held outside the page."""
+        """Do nothing: everything is in the page."""

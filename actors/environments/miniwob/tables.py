@@ -1,6 +1,6 @@
 """The tables of docs/miniwob.md, made from the code: `python -m hindcast.actors.environments.miniwob.tables docs/miniwob.md`.
 
-They stand between two comments of the page; a test says when they no longer agree.
+They are between two comments of the page; a test compares them with the code.
 """
 
 import sys
@@ -16,7 +16,7 @@ END = "<!-- end of tables -->"
 
 
 def tables() -> str:
-    """Families with their traits, then the pages that are none."""
+    """Families with their traits, then the unplayable pages."""
     families = [
         (
             f"`{name}`",
@@ -67,7 +67,7 @@ def _table(heads: Iterable[str], rows: Iterable[Iterable[object]]) -> list[str]:
 
 
 def with_tables(page: str) -> str:
-    """The page with its tables as the code has them now. Raises ValueError for a page without their place."""
+    """The page with its tables from the current code. Raises ValueError for a page without their comments."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:

@@ -18,11 +18,11 @@ class MiniwobTasks:
         return tuple(FAMILIES)
 
     def usual(self) -> tuple[str, ...]:
-        """Those that the base policy was made with."""
+        """Families that the base policy was trained on."""
         return USUAL
 
     def task(self, family: str, seed: int) -> Task:
-        """The task of a family and seed. Raises SettingsError for one that is not there, with the reason."""
+        """The task of a family and seed. Raises SettingsError for an unknown family, with the reason."""
         if family not in FAMILIES:
             raise SettingsError(why_not(family))
         return Task(

@@ -71,7 +71,7 @@ UNPLAYABLE: dict[str, Unplayable] = {
 
 
 def why_not(name: str) -> str:
-    """The error for a family that is not there, with what can be done."""
+    """The error for an unknown family, with what can be done."""
     known = UNPLAYABLE.get(name)
     if known is not None:
         return (

@@ -1,4 +1,4 @@
-"""Buttons, links, tabs, sections, menus and boxes that are to be clicked."""
+"""Buttons, links, tabs, sections, menus and boxes to click."""
 
 import re
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ def _tab(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
 
 
 def _tab_search(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
-    """Tab #1 is open at first; the others are looked into in their order."""
+    """Tab #1 is open at first; the others are opened in their order."""
     link = find(page, quoted(instruction)[0], "clickable")
     number = len(earlier) + 2
     return click(link or find(page, f"Tab #{number}", "link") or find(page, str(number), "link"))
@@ -67,19 +67,19 @@ def _collapsible_search(instruction: str, page: Page, earlier: Sequence[Action])
 
 
 def _tree(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
-    """The name if it can be seen, else the first folder that is still closed."""
+    """The name if it is visible, else the first closed folder."""
     found = find(page, quoted(instruction)[0], "clickable")
     closed = (node for node in live(page, "clickable") if "xpandable" in node.attributes.get("class", ""))
     return click(found or next(closed, None))
 
 
 def _ascending(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
-    """After the first click the numbers are covered, but they lie in their order."""
+    """After the first click the numbers are covered, but they are in their order."""
     return click(find(page, "1") if not earlier else first(live(page)))
 
 
 def _coordinate(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
-    """The points stand column by column from the left, each from the top."""
+    """The points are in columns from the left, each from the top."""
     match = re.search(r"\((-?\d),(-?\d)\)", instruction)
     points = live(page, "clickable")
     if match is None or len(points) != 25:
@@ -95,7 +95,7 @@ def _greatest(instruction: str, page: Page, earlier: Sequence[Action]) -> Action
 
 
 def _odd_or_even(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
-    """A number stands between its two buttons; one is marked with every step."""
+    """A number is between its two buttons; each step marks one."""
     numbers = [int(node.text) for node in page.nodes if re.fullmatch(r"-?\d+", node.text)]
     if len(earlier) >= len(numbers):
         return click(find(page, "Submit", "button"))
@@ -144,7 +144,7 @@ def _menu(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
 
 
 def _pie(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
-    """The slices take a moment to spread, and a click on a moving one is lost: then once more."""
+    """The slices take a moment to spread, and a click on a moving one is lost: then click again."""
     if not earlier:
         return click(find(page, "+"))
     return WAIT if len(earlier) % 2 else click(find(page, quoted(instruction)[0]))
@@ -162,7 +162,7 @@ _DIGITS = (
     "0110 1001 1001 0110 1001 1001 0110",
     "0110 1001 1001 0111 0001 1001 0110",
 )
-"""How the page's pictures draw the digits, row by row."""
+"""The digits in the page's pictures, row by row."""
 
 
 def _digit(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
@@ -204,4 +204,4 @@ SOLUTIONS: dict[str, Solve] = {
     "buy-ticket": _ticket,
     "number-checkboxes": _digit,
 }
-"""By family."""
+"""Solutions by family."""

@@ -40,7 +40,7 @@ def _widget(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
 
 
 def _lists(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
-    """One choice from a dropdown, or several from a list that keeps what was chosen."""
+    """One choice from a dropdown, or several from a list that keeps earlier choices."""
     wanted = instruction.removeprefix("Select ").removesuffix(" and click Submit.")
     wanted = wanted.removesuffix(" from the list").removesuffix(" from the scroll list")
     box = next(iter(live(page, "select")), None)
@@ -80,7 +80,7 @@ def _read_table(instruction: str, page: Page, earlier: Sequence[Action]) -> Acti
 
 
 def _layouts(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
-    """Three labelled fields in any order; a label stands before its field, or after it where a field comes first."""
+    """Three labelled fields in any order; a label precedes its field, or follows it where a field comes first."""
     match = re.search(r"Search for (.*) movies directed by (.*) from year (.*)\.", instruction)
     if match is None:
         return click(None)
@@ -101,7 +101,7 @@ def _layouts(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
 
 
 def _search_engine(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
-    """Three results to a page: search, turn to the right page, click the result."""
+    """Three results per page: search, go to the right page, click the result."""
     if len(earlier) < 2:
         return fill(page, quoted(instruction)[:1], earlier)
     match = re.search(r"the (\d)(?:st|nd|rd|th) search result", instruction)
@@ -151,14 +151,14 @@ def _slanted(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
 
 
 def _read_table_twice(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
-    """A label stands before each field."""
+    """A label precedes each field."""
     rows = dict(node.text.split(" | ", 1) for node in page.nodes if " | " in node.text)
     labels = [node.text.removesuffix(":") for node in page.nodes if node.text.endswith(":")]
     return fill(page, [rows[label] for label in labels if label in rows], earlier)
 
 
 def _login_with_popup(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
-    """A question may come up when a field gets the focus, so each is clicked before anything is typed."""
+    """A question may appear when a field gets the focus, so each is clicked before typing."""
     cancel = find(page, "Cancel", "button")
     if cancel is not None:
         return click(cancel)
@@ -190,7 +190,7 @@ def _radio_and_number(instruction: str, page: Page, earlier: Sequence[Action]) -
 
 
 def _contact(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
-    """One contact to a page: leaf to the name, then click what is asked for."""
+    """One contact per page: page to the name, then click what is asked for."""
     name = between(instruction, "Find ", " in the contact book")
     links = [node for node in live(page, "link") if node.text]
     if not any(node.kind == "heading" and node.text == name for node in page.nodes):
@@ -200,7 +200,7 @@ def _contact(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
 
 
 def _colour(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
-    """The picker's field takes a colour's number. The picker then lies on the button, which keys still reach."""
+    """The picker's field takes a color's number. The picker then covers the button, which keys still reach."""
     if not earlier:
         number = _COLOURS.get(between(instruction, "Select ", " with"), "")
         return enter(first(live(page, "input")), number)
@@ -228,7 +228,7 @@ _COLOURS = {
     "white": "ffffff",
     "yellow": "ffff00",
 }
-"""Numbers of the colours that CSS names."""
+"""Numbers of the colors that CSS names."""
 
 
 SOLUTIONS: dict[str, Solve] = {
@@ -262,4 +262,4 @@ SOLUTIONS: dict[str, Solve] = {
     "phone-book": _contact,
     "use-colorwheel": _colour,
 }
-"""By family."""
+"""Solutions by family."""

@@ -21,11 +21,11 @@ from hindcast.core.domain.action import Action
 from hindcast.core.domain.observation import Node, Page
 
 _BUTTONS = ("Reply", "Retweet", "Like", "Share")
-"""Below every post, in this order; one that was pressed goes by `active`."""
+"""Buttons below every post, in this order; a pressed one has the class `active`."""
 
 
 def _posts(page: Page) -> list[tuple[str, list[Node]]]:
-    """Users with the buttons below their posts; a post whose user has been scrolled away has none."""
+    """Users with the buttons below their posts; a post whose user is scrolled away is left out."""
     posts: list[tuple[str, list[Node]]] = []
     for node in page.nodes:
         user = re.search(r"(?<!\S)@\S+", node.text) if node.kind == "text" else None
@@ -37,7 +37,7 @@ def _posts(page: Page) -> list[tuple[str, list[Node]]]:
 
 
 def _post(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
-    """One button of one user's post, perhaps in the menu behind its dots."""
+    """Press one button of one user's post, perhaps in the menu behind its dots."""
     user = between(instruction, "For the user ", ",")
     label = quoted(instruction)[0]
     entry = first(
@@ -45,7 +45,7 @@ def _post(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     )
     if entry is not None:
         return click(entry)
-    if any(action.name == "Click" for action in earlier):  # the menu is open, the entry further down
+    if any(action.name == "Click" for action in earlier):  # the menu is open, the entry is further down
         return SCROLL_DOWN
     for name, buttons in _posts(page):
         if name == user and len(buttons) == 4:
@@ -100,7 +100,7 @@ def _dishes(page: Page) -> list[_Dish]:
 
 
 def _food(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
-    """Dishes by name, or a number of dishes of a kind: one dish as often as asked."""
+    """Order dishes by name, or a number of dishes of a kind: one dish as often as asked."""
     shown = [dish for dish in _dishes(page) if dish.more is not None]
     by_kind = re.fullmatch(r"Order (\d+) items that are (\S+)", instruction)
     clicks = sum(1 for action in earlier if action.name == "Click")
@@ -135,7 +135,7 @@ def _to_the_end(instruction: str, page: Page, earlier: Sequence[Action]) -> Acti
 
 
 def _agreement(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
-    """The field opens once the text has been scrolled to its end."""
+    """Scroll to the end of the text; then the field opens."""
     wanted = quoted(instruction)
     if not wanted:
         return click(find(page, "Cancel", "button"))
@@ -154,4 +154,4 @@ SOLUTIONS: dict[str, Solve] = {
     "scroll-text-2": _to_the_end,
     "sign-agreement": _agreement,
 }
-"""By family."""
+"""Solutions by family."""

@@ -30,7 +30,7 @@ def _icon_of(page: Page, sender: str, icon: str) -> Action | None:
 
 
 def _open(page: Page, sender: str) -> Action:
-    """Open the sender's email, by way of the search if it is further down."""
+    """Open the sender's email, through the search if it is further down."""
     shown = find(page, sender, "clickable") or first(
         node for node in live(page, "clickable") if node.text.startswith(f"{sender} ")
     )
@@ -73,7 +73,7 @@ _RECEIVER = re.compile(rf"(?:to|Send|Forward|Give) {_NAME}|^{_NAME} (?:wants the
 
 
 def _worded_forward(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
-    """Asked in many wordings who the email is from and whom it shall go to."""
+    """Parse the many wordings of whose email is forwarded to whom."""
     sender, receiver = _SENDER.search(instruction), _RECEIVER.search(instruction)
     if sender is None or receiver is None:
         return click(None)
@@ -90,4 +90,4 @@ SOLUTIONS: dict[str, Solve] = {
     "email-inbox-reply": _inbox,
     "email-inbox-star-reply": _inbox,
 }
-"""By family."""
+"""Solutions by family."""

@@ -1,4 +1,4 @@
-"""How solutions read an instruction and a page, and say what to do."""
+"""Helpers of the solutions: parse an instruction, find elements of a page, make actions."""
 
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -13,7 +13,7 @@ Solve = Callable[[str, Page, Sequence[Action]], Action]
 
 
 def quoted(instruction: str) -> list[str]:
-    """What the instruction puts in double quotes."""
+    """The instruction's parts in double quotes."""
     return re.findall(r'"([^"]*)"', instruction)
 
 
@@ -24,7 +24,7 @@ def between(instruction: str, before: str, after: str) -> str:
 
 
 def live(page: Page, *kinds: str) -> list[Node]:
-    """What can be acted upon, of these kinds if any are named."""
+    """Elements that can be acted upon, of these kinds if any are named."""
     return [node for node in page.nodes if node.id is not None and (not kinds or node.kind in kinds)]
 
 
@@ -34,17 +34,17 @@ def find(page: Page, text: str, *kinds: str) -> Node | None:
 
 
 def hint(node: Node) -> str:
-    """What a node without text is called: the class that a page gives it."""
+    """Name of a node without text: its class on the page."""
     return "" if node.text else node.attributes.get("class", "")
 
 
 def hinted(page: Page, name: str) -> Node | None:
-    """The first live node without text that goes by this class."""
+    """The first live node without text that has this class."""
     return next((node for node in live(page) if hint(node) == name), None)
 
 
 def first(nodes: Iterable[Found]) -> Found | None:
-    """The first of them, if there is any."""
+    """The first node, if there is any."""
     return next(iter(nodes), None)
 
 
@@ -55,31 +55,31 @@ def position(instruction: str) -> int:
 
 
 def click(node: Node | None) -> Action:
-    """A click, or giving up where the page does not show what the task is about."""
+    """A click on the node; an exit where the page does not show it."""
     if node is None:
         return Action(name="exit", argument="not found")
     return Action(name="Click", element=node.id)
 
 
 def enter(node: Node | None, text: str) -> Action:
-    """Text into a field, or giving up where there is none."""
+    """Text into a field; an exit where there is none."""
     if node is None:
         return click(None)
     return Action(name="Type", element=node.id, argument=text)
 
 
 def press(key: str, node: Node | None = None) -> Action:
-    """A key, on a node or where the focus is."""
+    """A key, on a node or on the focused element."""
     return Action(name="Press", argument=key, element=node.id if node is not None else None)
 
 
 def submit(page: Page) -> Action:
-    """The page's last button."""
+    """A click on the page's last button."""
     return click(first(reversed(live(page, "button"))))
 
 
 def fill(page: Page, texts: Sequence[str], earlier: Sequence[Action]) -> Action:
-    """The texts into the page's inputs, in order, then its button."""
+    """Type the texts into the page's inputs, in order, then click its button."""
     done = sum(1 for action in earlier if action.name == "Type")
     inputs = live(page, "input")
     if done < len(texts):

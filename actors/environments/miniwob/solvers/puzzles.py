@@ -1,4 +1,4 @@
-"""Small sums, guesses and a terminal: what has to be worked out before it is entered."""
+"""Small sums, guesses and a terminal: tasks with a computation before the input."""
 
 import itertools
 import re
@@ -41,7 +41,7 @@ def _equation(instruction: str, page: Page, earlier: Sequence[Action]) -> Action
 
 
 def _guess(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
-    """Halve what is left. Each guess but the last shows by its successor which way it was wrong."""
+    """Halve the interval. Each guess but the last shows by its successor in which direction it was wrong."""
     if earlier and earlier[-1].name == "Type":
         return submit(page)
     guesses = [int(action.argument or 0) for action in earlier if action.name == "Type"]
@@ -67,7 +67,7 @@ def _generate(instruction: str, page: Page, earlier: Sequence[Action]) -> Action
 
 
 def _terminal(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
-    """List the files, then remove one with the extension. The terminal hears keys, one at a time."""
+    """List the files, then remove one with the extension. The terminal takes single keys."""
     keys = [*"ls", "Enter"]
     if len(earlier) >= len(keys):
         screen = " ".join(node.text for node in page.nodes)
@@ -93,4 +93,4 @@ SOLUTIONS: dict[str, Solve] = {
     "generate-number": _generate,
     "terminal": _terminal,
 }
-"""By family."""
+"""Solutions by family."""

@@ -1,4 +1,4 @@
-"""Sliders, spinners, calendars, suggestions, drop-downs and the text editor: what is worked with keys and small buttons."""
+"""Sliders, spinners, calendars, suggestions, drop-downs and the text editor: widgets with keys and small buttons."""
 
 import re
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ _WHOLE = re.compile(r"-?\d+")
 
 
 def _handles(page: Page) -> list[tuple[Node, int]]:
-    """Sliders with their values: each handle stands before its number."""
+    """Sliders with their values: each handle precedes its number."""
     found: list[tuple[Node, int]] = []
     handle: Node | None = None
     for node in page.nodes:
@@ -86,7 +86,7 @@ def _spinner(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
 
 
 def _calendar(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
-    """Open it, leaf to the month, click the day."""
+    """Open it, page to the month, click the day."""
     match = re.search(r"(\d+)/(\d+)/\d+", instruction)
     if match is None:
         return click(None)
@@ -122,10 +122,10 @@ def _suggestion(instruction: str, page: Page, earlier: Sequence[Action]) -> Acti
 
 
 def _dropdown(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
-    """The list opens at its arrow and shows three entries at a time; closed, it shows what was chosen."""
+    """The list opens at its arrow and shows three entries at a time; closed, it shows the chosen one."""
     wanted = between(instruction, "Choose ", " from the dropdown")
     button = find(page, quoted(instruction)[0], "button")
-    if button is None:  # the open list lies on the buttons
+    if button is None:  # the open list covers the buttons
         return click(entry) if (entry := find(page, wanted, "clickable")) else SCROLL_DOWN
     if any(wanted in node.text for node in page.nodes if node.kind != "button"):
         return click(button)
@@ -146,14 +146,14 @@ def _editor(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     done = len(earlier)
     if done < len(keys):
         return press(keys[done], None if done else field)
-    if done == len(keys):  # the editor hears of a selection with the next picture of the screen
+    if done == len(keys):  # the editor sees a selection with the next frame
         return WAIT
     return _style(instruction, page, done - len(keys) - 1)
 
 
 _STYLES = {"bold": "ql-bold", "italics": "ql-italic", "underlined": "ql-underline"}
 _COLOURS = ("red", "orange", "yellow", "green", "blue", "purple")
-"""As the first row of the palette shows them, after black."""
+"""Colors in the first row of the palette, after black."""
 
 
 _SWATCHES = ("ql-selected", "ql-primary", "ql-picker-item")
@@ -175,7 +175,7 @@ def _style(instruction: str, page: Page, done: int) -> Action:
 
 _HOUR = re.compile(r"(\d+)(am|pm)", re.IGNORECASE)
 _LENGTHS = {"30 mins": 1, "0.5 hours": 1, "60 mins": 2, "1 hour": 2, "90 mins": 3, "1.5 hours": 3}
-"""In half hours."""
+"""Durations in half hours."""
 
 
 def _hour(text: str) -> int | None:
@@ -184,7 +184,7 @@ def _hour(text: str) -> int | None:
 
 
 def _free(page: Page, opening: int, closing: int, length: int) -> tuple[Node, Node] | None:
-    """First and last half hour of a gap. Events last an hour at least, so half an hour beside a free hour adjoins it."""
+    """First and last half hour of a gap. Events last at least an hour, so a half hour next to a free hour adjoins it."""
     hours: list[tuple[int, list[Node]]] = []
     for node in page.nodes:
         hour = _hour(node.text)
@@ -206,7 +206,7 @@ def _free(page: Page, opening: int, closing: int, length: int) -> tuple[Node, No
 
 
 def _appointment(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
-    """A click begins the event, the pointer over its last half hour draws it, a click on it asks for the name."""
+    """A click begins the event, moving to its last half hour draws it, a click on it asks for the name."""
     name = first(node for node in live(page, "input"))
     wanted = quoted(instruction)[0]
     if name is not None:
@@ -244,4 +244,4 @@ SOLUTIONS: dict[str, Solve] = {
     "text-editor": _editor,
     "daily-calendar": _appointment,
 }
-"""By family."""
+"""Solutions by family."""
