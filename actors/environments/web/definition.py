@@ -1,7 +1,7 @@
-"""What a task file says of one task. A definition is all there is to know: it stands in `Task.goal`, so in the log.
+"""Definition of one task in a task file. It is complete, and recorded in the log as `Task.goal`.
 
-Secrets never stand in it: where one is needed (login, reset, HTTP probes) it is named as `${NAME}`, the name of an
-environment variable, and put in when the site uses it (`secrets`).
+It never contains secrets. Where one is needed (login, reset, HTTP probes) it is named as `${NAME}`, the name of an
+environment variable, and inserted when the site uses it (`secrets`).
 """
 
 import re
@@ -14,85 +14,86 @@ from hindcast.actors.environments.base import ResetSemantics
 from hindcast.core.errors import SettingsError
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
-"""Names and families stand in addresses and settings: `web/reading:3`."""
+"""Names and families appear in addresses and settings: `web/reading:3`."""
 PLACEHOLDER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 WEB = ("http", "https")
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Base of what stands in a task file: no unknown keys, defaults left out when written."""
+    """Base of the parts of a task file: no unknown keys; defaults are omitted when written."""
 
 
 class Check(Definition, frozen=True, kw_only=True):
-    """One thing that must hold at the end of an episode: where to look, and what must be found there."""
+    """A condition at the end of an episode: where to look, and what must be found there."""
 
     of: Literal["answer", "url", "text", "value", "count", "script", "http"]
-    """The answer, the final address; of the elements that `selector` finds their visible text, the value of fields, or how
-    many there are; what `script` returns in the page; what an HTTP GET of `address` answers."""
+    """The answer; the final address; the visible text, the field values or the number of the elements that `selector` finds;
+    the result of `script` in the page; the response to an HTTP GET of `address`.
+    """
     selector: str = ""
     """CSS, or another selector of Playwright's."""
     script: str = ""
     """A JavaScript expression."""
     at: str = ""
-    """Which page to look at, relative to the start; opened anew at the end. Empty: the page that the episode ended on."""
+    """The page to look at, relative to the start; opened anew at the end. Empty: the final page of the episode."""
     address: str = ""
-    """Of `http`: absolute, or relative to the start."""
+    """Address for `http`: absolute, or relative to the start."""
     headers: dict[str, str] = {}
-    """Of `http`; may name secrets."""
+    """Headers for `http`; may name secrets."""
     field: str = ""
-    """Of `http`: the part of a JSON answer, by dots: `items.0.title`. Empty: the whole text."""
+    """For `http`: path into a JSON response, by dots: `items.0.title`. Empty: the whole text."""
     exact: str | None = None
-    """Equal, but for case and surplus space."""
+    """The text equals this, ignoring case and extra spaces."""
     contains: str | None = None
-    """Holds this text, case and surplus space aside."""
+    """The text contains this, ignoring case and extra spaces."""
     regex: str | None = None
     """Matches anywhere in the text, as Python's `re.search`."""
     number: float | None = None
-    """The one number in the text is this one."""
+    """The only number in the text is this one."""
     tolerance: float = 0.0
-    """How far from `number` it may be."""
+    """Largest allowed distance from `number`."""
 
 
 UNCHECKED = Check(of="answer", contains="")
-"""Holds of any answer: stands in for the check of a task that gets its own from a recording, or is none."""
+"""Holds for any answer: a placeholder for a task whose check comes from a recording, or that has none."""
 
 
 class Step(Definition, frozen=True, kw_only=True):
-    """One thing done in a browser: exactly one of these, with `value` for those that enter something."""
+    """One action in a browser: exactly one of the verbs, with `value` for those that enter something."""
 
     goto: str = ""
     """An address, absolute or relative to the start."""
     fill: str = ""
     """Selector of a field."""
     click: str = ""
-    """Selector."""
+    """Selector of the element to click."""
     select: str = ""
     """Selector of a dropdown; `value` is the option's label or value."""
     press: str = ""
     """A key, such as Enter."""
     wait: str = ""
-    """Selector of what must be visible before it goes on."""
+    """Selector of an element that must become visible before the next step."""
     value: str = ""
-    """May name secrets."""
+    """The value to enter; may name secrets."""
 
 
 class Login(Definition, frozen=True, kw_only=True):
-    """How the browser is logged in before the episode begins: by steps, or by a state saved with `hindcast login`."""
+    """How the browser logs in before the episode begins: by steps, or by a state saved with `hindcast login`."""
 
     steps: tuple[Step, ...] = ()
     state: str = ""
     """Name of a saved state, under `secrets/logins` of the home."""
     signed_in: str = ""
-    """Selector of what is visible on the start page only while logged in: where it is not, the login failed or expired."""
+    """Selector of an element of the start page that is visible only while logged in; if it is not, the login failed or expired."""
 
 
 class Reset(Definition, frozen=True, kw_only=True):
-    """How the back end is brought into its first state: a command, or an HTTP call that must answer 2xx."""
+    """How the back end is reset: by a command, or by an HTTP call that must answer 2xx."""
 
     command: tuple[str, ...] = ()
     """Program and arguments; no shell. It sees the environment of the process, secrets included."""
     url: str = ""
-    """May name secrets, as headers and body may."""
+    """Address of the call; may name secrets, as headers and body may."""
     method: Literal["POST", "GET", "PUT", "DELETE"] = "POST"
     headers: dict[str, str] = {}
     body: str = ""
@@ -106,26 +107,27 @@ class WebTask(Definition, frozen=True, kw_only=True):
     family: str = "tasks"
     """Groups tasks for results and curricula."""
     instruction: str
-    """What the agent is told."""
+    """The agent's instruction."""
     start: str
-    """Where an episode begins."""
+    """Address where an episode begins."""
     origins: tuple[str, ...] = ()
-    """Where it may navigate, as scheme://host:port; empty: the start's."""
+    """Where it may navigate, as scheme://host:port; empty: the start's origin."""
     checks: tuple[Check, ...] = ()
     """What the rule judge checks at the end."""
     need: Literal["all", "any"] = "all"
-    """How many of several checks must hold."""
+    """Whether all checks must hold, or any one."""
     judge: str = ""
-    """Instead of checks: the judge that the verdict is left to, such as orm."""
+    """In place of checks: the judge that decides, such as orm."""
     resets: ResetSemantics = "none"
-    """Whose state an episode begins in: its own (`per_episode`: by `reset`, or since the site keeps all state in the browser's
-    session); that of one reset before the first episode (`per_batch`); whatever the last one left (`none`)."""
+    """The state that an episode begins in: its own (`per_episode`: by `reset`, or because the site keeps all state in the
+    browser's session); that of one reset before the first episode (`per_batch`); the one that the last episode left (`none`).
+    """
     reset: Reset | Literal["none"] = "none"
-    """What brings that state about."""
+    """How the back end is reset to that state."""
     parallel: bool = False
-    """Whether episodes may share one back end at the same time, since they only read, or change only what is their own."""
+    """Whether episodes may use one back end concurrently, because they only read, or change only their own data."""
     fingerprint: str = ""
-    """Selector of what tells whether the start is the same each time; empty: the whole first page."""
+    """Selector of what must be the same at each start; empty: the whole first page."""
     login: Login | None = None
     max_steps: int = 20
     """Steps after which an episode is truncated."""
@@ -134,24 +136,24 @@ class WebTask(Definition, frozen=True, kw_only=True):
 
     @property
     def exclusive(self) -> bool:
-        """Whether its reset would wipe the state of any other episode under way."""
+        """Whether its reset would destroy the state of other running episodes."""
         return self.resets == "per_episode" and self.reset != "none" and not self.parallel
 
     @property
     def shares(self) -> bool:
-        """Whether episodes see what others changed."""
+        """Whether episodes see the changes of others."""
         return self.resets != "per_episode" and not self.parallel
 
 
 class DefinitionError(Exception):
-    """What is wrong with a definition: `key`, then why."""
+    """What is wrong with a definition: `key`, then the reason."""
 
     def __init__(self, key: str, why: str) -> None:
         super().__init__(f"{key}: {why}")
 
 
 def task_of(content: dict[str, Any]) -> WebTask:
-    """A definition, checked. Raises Wrong."""
+    """Parse and check a definition. Raises DefinitionError."""
     try:
         task = msgspec.convert(content, WebTask)
     except msgspec.ValidationError as error:
@@ -163,7 +165,7 @@ def task_of(content: dict[str, Any]) -> WebTask:
 
 
 def tasks_of(contents: tuple[dict[str, Any], ...]) -> tuple[WebTask, ...]:
-    """The definitions that settings hold. Raises SettingsError, naming the task and the key."""
+    """The definitions in the settings. Raises SettingsError, naming the task and the key."""
     tasks: dict[str, WebTask] = {}
     for number, content in enumerate(contents):
         where = f"web.tasks, task {content.get('name') or number + 1!r}"
@@ -199,7 +201,7 @@ def secrets_named(definition: Definition) -> set[str]:
 
 
 def _place(message: str) -> tuple[str, str]:
-    """msgspec's message as key and reason."""
+    """Split msgspec's message into key and reason."""
     why, _, path = message.partition(" - at `$")
     key = path.rstrip("`").lstrip(".")
     return key or "the task", why[:1].lower() + why[1:]
@@ -338,7 +340,7 @@ def _check_login(login: Login) -> None:
 
 
 def check_steps(key: str, steps: tuple[Step, ...]) -> None:
-    """Assert that each step does one thing. Raises Wrong."""
+    """Check that each step does one thing. Raises DefinitionError."""
     for number, step in enumerate(steps):
         given = [verb for verb in VERBS if getattr(step, verb)]
         if len(given) != 1:
@@ -350,4 +352,4 @@ def check_steps(key: str, steps: tuple[Step, ...]) -> None:
 
 
 VERBS = ("goto", "fill", "click", "select", "press", "wait")
-"""What a step can do."""
+"""The verbs of a step."""

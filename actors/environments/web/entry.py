@@ -1,6 +1,6 @@
-"""What happens before an episode on a user's site begins: the back end is reset, the browser logged in.
+"""What happens before an episode on a user's site begins: the back end is reset, the browser logs in.
 
-Whoever calls bounds the time. What goes wrong is told without the secrets that were in use.
+The caller bounds the time. Error messages do not contain the secrets in use.
 """
 
 import asyncio
@@ -21,15 +21,15 @@ from hindcast.actors.http_calls import call
 from hindcast.core.errors import EnvironmentFailed
 
 SHOWN_CHARS = 300
-"""Of what a reset says when it fails."""
+"""Characters of a failed reset's output in a message."""
 STEP_MS = 60_000.0
-"""One step of a login: longer than the caller waits for all of them."""
+"""Time limit of one login step: longer than the caller waits for all of them."""
 SIGNED_IN_MS = 8_000.0
-"""How long a start page that has loaded may take to show that somebody is logged in."""
+"""How long a loaded start page may take to show that the user is logged in."""
 
 
 async def reset_site(reset: Reset, secrets: Secrets, *, name: str) -> None:
-    """Bring the back end into its first state. Raises EnvironmentFailed when that fails."""
+    """Reset the back end. Raises EnvironmentFailed when that fails."""
     if reset.command:
         await _run(reset.command, secrets, name=name)
         return
@@ -40,7 +40,7 @@ async def reset_site(reset: Reset, secrets: Secrets, *, name: str) -> None:
         body=secrets.put_in(reset.body).encode() or None,
     )
     if answer.error or not 200 <= answer.status < 300:
-        # taken out before it is cut: half a secret would not be found
+        # removed before cutting: half a secret would not be found
         told = answer.error or f"{answer.status} {secrets.take_out(answer.text)[:SHOWN_CHARS]}"
         raise EnvironmentFailed(secrets.take_out(f"the reset of {name} at {reset.url} failed: {told}"))
 
@@ -73,11 +73,10 @@ async def _run(command: tuple[str, ...], secrets: Secrets, *, name: str) -> None
 
 
 async def log_in(page: Page, task: WebTask, secrets: Secrets, *, states: Path) -> None:
-    """Log the browser in, as the task says; leaves the page wherever that ends.
+    """Log the browser in as the task says; leaves the page wherever that ends.
 
     Raises:
-        EnvironmentFailed: a step cannot be done, or the saved state is not there.
-
+        EnvironmentFailed: a step cannot be done, or the saved state does not exist.
     """
     login = task.login
     assert login is not None
@@ -94,7 +93,7 @@ async def log_in(page: Page, task: WebTask, secrets: Secrets, *, states: Path) -
 
 
 async def require_signed_in(page: Page, task: WebTask, login: Login) -> None:
-    """Assert that the start page shows what only a login shows. Raises EnvironmentFailed."""
+    """Check that the start page shows the `signed_in` element. Raises EnvironmentFailed."""
     if not login.signed_in:
         return
     try:
@@ -125,19 +124,19 @@ async def _do(page: Page, step: Step, start: str, secrets: Secrets) -> None:
         await page.keyboard.press(step.press)
     else:
         await page.locator(step.wait).first.wait_for(state="visible", timeout=STEP_MS)
-    # a click or a key may have sent a form: what follows reads the page that comes
+    # a click or a key may have sent a form: the next step reads the new page
     await page.wait_for_load_state("load", timeout=STEP_MS)
 
 
 class LocalStorageItem(msgspec.Struct, frozen=True):
-    """One thing in an origin's local storage."""
+    """One item of an origin's local storage."""
 
     name: str
     value: str
 
 
 class OriginStorage(msgspec.Struct, frozen=True, rename="camel"):
-    """What one origin keeps in the browser."""
+    """An origin's local storage."""
 
     origin: str
     local_storage: tuple[LocalStorageItem, ...] = ()
@@ -151,12 +150,12 @@ class SavedLogin(msgspec.Struct, frozen=True):
 
 
 def state_path(states: Path, name: str) -> Path:
-    """Where a saved state of this name lies."""
+    """Path of the saved state of this name."""
     return states / f"{name}.json"
 
 
 def read_state(states: Path, name: str) -> SavedLogin:
-    """A saved login. Raises EnvironmentFailed when there is none of this name."""
+    """Read a saved login. Raises EnvironmentFailed when there is none of this name."""
     path = state_path(states, name)
     try:
         return msgspec.json.decode(path.read_bytes(), type=SavedLogin)
@@ -186,5 +185,5 @@ async def apply_state(page: Page, state: SavedLogin) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """What happened, without the log of the call that Playwright appends."""
+    """The first line of an error, without the call log that Playwright appends."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

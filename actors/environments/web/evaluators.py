@@ -1,4 +1,4 @@
-"""What an episode on a user's site achieved: the task's checks on the stored evidence, so that a re-score is a replay."""
+"""The verdict on an episode on a user's site: the task's checks on the stored evidence, so that judging again is a replay."""
 
 import re
 
@@ -17,24 +17,24 @@ class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a check found where it looked, as the site stored it."""
 
     texts: tuple[str, ...] = ()
-    """One per element; empty: nothing is there."""
+    """One text per element; empty: nothing is there."""
     cut: bool = False
-    """Whether there is more than is stored."""
+    """Whether more was found than is stored."""
     error: str = ""
-    """Why nobody could look."""
+    """Why the check could not look."""
 
 
 class SiteReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What the site says at the end of an episode: `Evidence.probes`."""
+    """What the site reports at the end of an episode: `Evidence.probes`."""
 
     found: tuple[ProbeResult, ...] = ()
-    """By check, in their order; nothing is looked up for answers and addresses."""
+    """Results by check, in their order; checks of answers and addresses need no lookup."""
     start: str = ""
     """Digest of what the task's `fingerprint` showed at the start; empty: none is declared."""
 
 
 def evaluate(task: Task, evidence: Evidence) -> Judgment:
-    """Reward 1 when the checks hold, else 0; undecided where the verdict is left to a judge, or a check could not look."""
+    """Reward 1 if the checks hold, else 0; undecided if another judge decides, or a check could not look."""
     try:
         definition = definition_of(task)
         report = msgspec.convert(evidence.probes, SiteReport)
@@ -56,7 +56,7 @@ def evaluate(task: Task, evidence: Evidence) -> Judgment:
         if found.cut and (not holds or check.number is not None):
             unknown = unknown or f"{_place(check)} is longer than what is stored of it"
             continue
-        if holds == wanted:  # decides, whatever the others say
+        if holds == wanted:  # decides, independent of the others
             return _decided(holds, last)
     if unknown:
         return _undecided(unknown)
@@ -66,7 +66,7 @@ def evaluate(task: Task, evidence: Evidence) -> Judgment:
 
 
 def _texts(check: Check, found: ProbeResult, evidence: Evidence) -> tuple[str, ...] | str:
-    """What a check reads; a text: why it cannot."""
+    """The texts that a check compares; a string: why it cannot."""
     if check.of == "answer":
         return () if evidence.answer is None else (evidence.answer,)
     if check.of == "url":

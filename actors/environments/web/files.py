@@ -1,4 +1,4 @@
-"""Task files: TOML with `[defaults]` and `[[tasks]]`, or JSONL with a task a line, after an optional `{"defaults": …}`."""
+"""Task files: TOML with `[defaults]` and `[[tasks]]`, or JSONL with a task per line after an optional `{"defaults": …}`."""
 
 from pathlib import Path
 from typing import Any
@@ -9,11 +9,10 @@ from hindcast.core.text.plain_values import find_unkeepable, parse_json, parse_t
 
 
 def read_tasks(path: Path) -> tuple[dict[str, Any], ...]:
-    """The tasks of a file, each whole: its defaults filled in, checked, in plain values.
+    """Read the tasks of a file, each complete: defaults filled in, checked, in plain values.
 
     Raises:
         SettingsError: names file, task, key and value.
-
     """
     defaults, entries = _read(path)
     if why := find_unkeepable(defaults):
@@ -38,7 +37,7 @@ def read_tasks(path: Path) -> tuple[dict[str, Any], ...]:
 
 
 def read_defaults(path: Path) -> dict[str, Any]:
-    """What the tasks of a file may leave out. Raises SettingsError when it cannot be read."""
+    """The defaults of a file's tasks. Raises SettingsError when it cannot be read."""
     return _read(path)[0]
 
 
@@ -51,7 +50,7 @@ def _read(path: Path) -> tuple[dict[str, Any], list[Any]]:
 
 
 def filled(defaults: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
-    """An entry laid over the defaults. A way of judging replaces the other one."""
+    """An entry over the defaults. A way of judging replaces the other one."""
     inherited = dict(defaults)
     for own, other in (("judge", "checks"), ("checks", "judge")):
         if own in entry and own not in defaults:

@@ -1,11 +1,11 @@
-"""A person in the browser as somebody who demonstrates: what they do becomes actions on numbered elements.
+"""A person who demonstrates in the browser: their acts become actions on numbered elements.
 
-    page ── person.js holds back what they do and tells it ──> acts ── Person.next ──> action ──> the world carries it out
+    page ── person.js intercepts and reports acts ──> acts ── Person.next ──> action ──> the world executes it
 
-Nothing that a person does takes effect by itself, but for the browser's own buttons and the address bar: what the page sees
-is the action that was recorded, so that a replay does the same. Those are taken down after the fact, by the tab's history.
+No act takes effect by itself, except the browser's own buttons and the address bar. So the page sees exactly the
+recorded action, and a replay does the same. The exceptions are recorded afterwards, from the tab's history.
 
-Waits for the person, as long as the caller lets it; and for the page, bounded as every question to it.
+It waits for the person, as long as the caller lets it, and for the page, with a limit on every evaluation.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ from hindcast.core.errors import EnvironmentFailed, HindcastError
 
 BINDING = "hindcastPerson"
 POLL_S = 0.1
-"""How often the tab is looked at while the person does nothing that pages hear of."""
+"""How often the tab is checked while the person does nothing that pages report."""
 ASK_S = 10.0
-"""One question to the page."""
+"""Time limit of one evaluation in the page."""
 _PERSON = 'window[Symbol.for("hindcast.person")]'
 _ID_JS = f"(place) => {_PERSON} ? {_PERSON}.idOf(place) : -1"
 _SCROLLS_JS = f"(down) => {_PERSON} ? {_PERSON}.scrolls(down) : false"
@@ -41,24 +41,24 @@ _FLUSH_JS = f"() => {_PERSON} ? {_PERSON}.flush() : 0"
 
 
 class RecordingStopped(HindcastError):
-    """The recording cannot go on, and nothing of it is kept."""
+    """The recording cannot continue, and nothing of it is kept."""
 
 
 class RecordedAct(msgspec.Struct, frozen=True, kw_only=True):
-    """What a page told."""
+    """An act reported by a page."""
 
     kind: str
     """`click`, `type`, `password`, `select`, `press`, `scroll`."""
     page: BrowserPage
     place: int
-    """Where the page remembers the element; 0: it is about none."""
+    """The page's key of the element; 0: the act concerns none."""
     text: str = ""
     enter: bool = False
-    """Whether Enter followed what was typed."""
+    """Whether Enter followed the typed text."""
 
 
 class WatchedWindows(Windows):
-    """Hands out windows and remembers the one that is in use."""
+    """Passes windows on and remembers the one in use."""
 
     def __init__(self, windows: Windows) -> None:
         self._windows = windows
@@ -80,25 +80,25 @@ class WatchedWindows(Windows):
 
 
 class Person:
-    """Who acts in the window. `begin` once it stands at the start, then `next` for each step."""
+    """The person in the window. Call `begin` at the start page, then `next` for each step."""
 
     def __init__(self, watched: WatchedWindows, *, said: Callable[[str], None]) -> None:
-        """`said` hears what the person should know: what was taken down, and what could not be."""
+        """`said` gets messages for the person: what was recorded, and what could not be."""
         self._watched = watched
         self._said = said
         self._acts: asyncio.Queue[RecordedAct] = asyncio.Queue()
         self._ending: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         self._waiting: list[RecordedAct] = []
-        """Taken from the queue, to be looked at again."""
+        """Taken from the queue, to be examined again."""
         self._history = 0
         self._navigations = 0
         self.did_it = False
-        """Whether the action given last has taken effect already."""
+        """Whether the last returned action has already taken effect."""
         self.heard = 0
-        """Acts that pages have told of so far."""
+        """Acts that pages have reported so far."""
         self._told_more = asyncio.Event()
         self.idle = asyncio.Event()
-        """Set while nothing is left to be looked at or carried out."""
+        """Set while no act waits to be examined or executed."""
 
     @property
     def window(self) -> Window:
@@ -107,7 +107,7 @@ class Person:
         return self._watched.window
 
     async def begin(self) -> None:
-        """Hear the person from now on, in every page of the window."""
+        """Intercept the person's acts from now on, in every page of the window."""
         heard = script_beside(__file__, "person.js")
         context = self.window.context
         await context.expose_binding(BINDING, self._told)
@@ -116,32 +116,32 @@ class Person:
         await self.settle()
 
     def end(self, answer: str | None) -> None:
-        """The person is done, with an answer if the task asks for one."""
+        """End the recording, with an answer if the task asks for one."""
         if not self._ending.done():
             self._ending.set_result(answer)
 
     async def has_told(self, acts: int) -> None:
-        """Wait until pages have told of so many acts. The caller bounds the wait."""
+        """Wait until pages have reported `acts` acts. The caller bounds the wait."""
         while self.heard < acts:
             self._told_more.clear()
             await self._told_more.wait()
 
     def drop(self, why: str) -> None:
-        """The person gives up: `next` raises RecordingStopped."""
+        """Give up the recording: `next` raises RecordingStopped."""
         if not self._ending.done():
             self._ending.set_exception(RecordingStopped(why))
 
     async def settle(self) -> None:
-        """Take down where the tab stands: what differs later is the person's doing."""
+        """Note the tab's position in its history: later differences are the person's acts."""
         self._history = await self._place()
         self._navigations = self.window.tab.navigations
 
     async def let_pass(self) -> None:
-        """Hold back nothing that arrives in the pages, until `hold_back`."""
+        """Intercept nothing in the pages, until `hold_back`."""
         await self._in_every_page(_OPEN_JS)
 
     async def hold_back(self) -> None:
-        """Hear the person again."""
+        """Intercept the person's acts again."""
         await self._in_every_page(_CLOSE_JS)
 
     async def _in_every_page(self, script: str) -> None:
@@ -150,14 +150,13 @@ class Person:
                 async with asyncio.timeout(ASK_S):
                     await tab.page.evaluate(script)
             except (PlaywrightError, TimeoutError):
-                continue  # its document went away, and the next one holds back by itself
+                continue  # its document went away, and the next one intercepts by itself
 
     async def next(self, observation: Observation) -> Action:
-        """What the person does next, on what the observation shows.
+        """The person's next action on the observation.
 
         Raises:
             RecordingStopped: they gave up, closed the window, or typed a password.
-
         """
         while True:
             self.did_it = False
@@ -176,7 +175,7 @@ class Person:
                 return self._taken(action)
 
     async def _hear(self) -> RecordedAct | None:
-        """The next act; None: look at something else."""
+        """The next act; None: examine something else."""
         if not self.window.tabs:
             raise RecordingStopped("the window was closed before the recording was ended; nothing is kept")
         self.idle.set()
@@ -189,16 +188,16 @@ class Person:
         return act
 
     async def _left_in_fields(self) -> bool:
-        """Whether there is something to look at before the end: what was typed and not told yet."""
+        """Whether acts remain to be examined before the end: text typed but not yet reported."""
         if not self._acts.empty():
             return True
         told = self.heard
         try:
             async with asyncio.timeout(ASK_S):
                 told += int(await self.window.tab.page.evaluate(_FLUSH_JS))
-                await self.has_told(told)  # on another way than the answer to the question
+                await self.has_told(told)  # reported on another channel than the answer to the evaluation
         except (PlaywrightError, TimeoutError):
-            return True  # its document is going away: look again once the next one is there
+            return True  # its document is going away: check again once the next one is there
         return not self._acts.empty()
 
     def _told(self, source: dict[str, Any], told: dict[str, Any]) -> None:
@@ -239,7 +238,7 @@ class Person:
             return _on_element(act, element)
         shown = await take_snapshot(act.page, outline=observation.page.outline is not msgspec.UNSET)
         if await self._number(act) > 0:
-            # it came after what was last seen: an agent would have had to wait for it
+            # the element appeared after the observation: an agent would have had to wait for it
             self._waiting.append(act)
             return Action(name="Wait")
         self._said("that cannot be acted upon by number, and was not taken down")
@@ -250,7 +249,7 @@ class Person:
         return int(await self._ask(act, _ID_JS, act.place) or 0)
 
     async def _ask(self, act: RecordedAct, script: str, about: Any) -> Any:
-        """What the page of an act answers; None where its document is gone."""
+        """Evaluate in the page of an act; None where its document is gone."""
         try:
             async with asyncio.timeout(ASK_S):
                 return await act.page.evaluate(script, about)
@@ -270,7 +269,7 @@ class Person:
         return Action(name="Goto", argument=window.tab.page.url)
 
     async def _place(self) -> int:
-        """Which entry of its history the active tab shows."""
+        """Index of the active tab's current entry in its history."""
         devtools = await self.window.context.new_cdp_session(self.window.tab.page)
         try:
             history = await devtools.send("Page.getNavigationHistory")
@@ -302,7 +301,7 @@ def _on_element(act: RecordedAct, element: int) -> Action:
 
 
 class PersonWorld:
-    """An `EpisodeWorld` in which a person acts: what they did by themselves is only looked at."""
+    """An `EpisodeWorld` in which a person acts: acts that already took effect are only observed."""
 
     def __init__(self, world: EpisodeWorld, person: Person) -> None:
         self._world = world
@@ -315,7 +314,7 @@ class PersonWorld:
         return start
 
     async def step(self, action: Action | ParseFailure) -> StepOutcome:
-        """Carry out what the person asked for, or see what they have done."""
+        """Execute the person's action, or observe the effect of one that they did."""
         if self._person.did_it:
             seen = await self._world.step(ParseFailure(reason="the person has done it"))
             outcome = msgspec.structs.replace(seen, result="ok", detail="")

@@ -1,4 +1,4 @@
-"""What a user's site shows at the end of an episode, where its task's checks look."""
+"""Reads what a user's site shows at the end of an episode, where its task's checks look."""
 
 import asyncio
 import json
@@ -20,17 +20,17 @@ from hindcast.actors.http_calls import call
 from hindcast.core.ids import digest_hex
 
 MAX_TEXTS = 200
-"""Elements whose texts are kept of one check."""
+"""Most elements per check whose texts are stored."""
 MAX_CHARS = 20_000
-"""Of one text."""
+"""Most characters of one text."""
 MAX_ALL_BYTES = 300_000
-"""Kept of all texts of an episode, so that its end fits into one event."""
+"""Most bytes of all texts of an episode, so that its end fits into one event."""
 LOOK_MS = 10_000.0
-"""Opening a page to look at."""
+"""Time limit for opening a page to look at."""
 CLOSE_S = 2.0
-"""Closing it; what does not close goes with its context."""
+"""Time limit for closing it; a page that does not close goes with its context."""
 ABSENT = (404, 410)
-"""Answers that say that nothing is there; all others but 2xx say that nobody could look."""
+"""Statuses that mean "nothing is there"; all others but 2xx mean that the check could not look."""
 
 _TEXTS = "(elements, most) => elements.slice(0, most).map(element => element.innerText ?? element.textContent ?? '')"
 _VALUES = (
@@ -40,7 +40,7 @@ _VALUES = (
 
 
 async def look(page: Page, task: WebTask, check: Check, secrets: Secrets) -> ProbeResult:
-    """What a check finds. A page that cannot be looked at is an error in words, never an exception."""
+    """Read what a check looks at. A page that cannot be read gives an error in words, never an exception."""
     if check.of in ("answer", "url"):
         return ProbeResult()
     try:
@@ -48,7 +48,7 @@ async def look(page: Page, task: WebTask, check: Check, secrets: Secrets) -> Pro
             return await _ask(task, check, secrets)
         if not check.at:
             return await _read(page, check)
-        if len(page.context.pages) >= MAX_TABS:  # an agent must not escape a check by leaving no room to look
+        if len(page.context.pages) >= MAX_TABS:  # else an agent could prevent the check
             await next(other for other in page.context.pages if other is not page).close()
         beside = await page.context.new_page()
         try:
@@ -63,12 +63,12 @@ async def look(page: Page, task: WebTask, check: Check, secrets: Secrets) -> Pro
 
 
 def bounded(found: Sequence[ProbeResult]) -> tuple[ProbeResult, ...]:
-    """What is stored of what was found. Texts beyond the bounds are cut, and say so."""
+    """Cut results to what is stored; cut texts are marked."""
     left, kept = MAX_ALL_BYTES, []
     for one in found:
         texts = []
         for text in one.texts[:MAX_TEXTS]:
-            # a page may hold half a surrogate pair, which no event can
+            # a page may hold half a surrogate pair, which an event cannot encode
             stored = text[:MAX_CHARS].encode("utf-8", "replace")[:left].decode("utf-8", "ignore")
             left -= len(stored.encode())
             texts.append(stored)
@@ -94,7 +94,7 @@ async def _read(page: Page, check: Check) -> ProbeResult:
     found = page.locator(check.selector)
     if check.of == "count":
         return ProbeResult(texts=(str(await found.count()),))
-    # one more than is kept, so that `bounded` sees that there is more
+    # one more than is stored, so that `bounded` sees that there are more
     texts = await found.evaluate_all(_VALUES if check.of == "value" else _TEXTS, MAX_TEXTS + 1)
     return ProbeResult(texts=tuple(map(str, texts)))
 
@@ -111,7 +111,7 @@ async def _ask(task: WebTask, check: Check, secrets: Secrets) -> ProbeResult:
         try:
             value = _part(json.loads(text), check.field)
         except (ValueError, RecursionError) as error:
-            # also numbers of 5 000 digits, and lists in lists without end
+            # also numbers of 5 000 digits, and endlessly nested lists
             return ProbeResult(error=f"its answer is not JSON: {error}")
         if value is None:
             return ProbeResult()

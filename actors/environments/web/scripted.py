@@ -1,4 +1,4 @@
-"""A person by script: steps from a file, done with mouse and keyboard as a person does them. For rehearsals and tests."""
+"""A scripted person: steps from a file, performed with mouse and keyboard. For rehearsals and tests."""
 
 import asyncio
 from pathlib import Path
@@ -15,18 +15,18 @@ from hindcast.core.errors import SettingsError
 from hindcast.core.text.plain_values import parse_toml
 
 STEP_S = 60.0
-"""One step, until what it led to can be seen."""
+"""Time limit of one step, until its effect is visible."""
 
 
 class Script(Definition, frozen=True, kw_only=True):
-    """What is done, and the answer that is given in the end."""
+    """The steps to perform, and the answer at the end."""
 
     steps: tuple[Step, ...] = ()
     answer: str | None = None
 
 
 def read_script(path: Path) -> Script:
-    """A script. Raises SettingsError, naming file and key."""
+    """Read a script. Raises SettingsError, naming file and key."""
     try:
         script = msgspec.convert(parse_toml(path.read_text(encoding="utf-8")), Script)
         check_steps("steps", script.steps)
@@ -38,7 +38,7 @@ def read_script(path: Path) -> Script:
 
 
 async def act_out(script: Script, person: Person, *, start: str) -> None:
-    """Do what the script says, each step once the one before has been taken down; then end the recording."""
+    """Perform the script, each step once the one before has been recorded; then end the recording."""
     for number, step in enumerate(script.steps):
         try:
             async with asyncio.timeout(STEP_S):
@@ -53,7 +53,7 @@ async def act_out(script: Script, person: Person, *, start: str) -> None:
 
 
 async def _do(page: Page, step: Step, start: str) -> bool:
-    """One step; whether the page tells of it at once."""
+    """Perform one step; returns whether the page reports it at once."""
     if step.goto:
         await page.goto(urljoin(start, step.goto))
         return False
@@ -66,7 +66,7 @@ async def _do(page: Page, step: Step, start: str) -> bool:
         return False
     if step.select:
         await element.focus()
-        await page.keyboard.type(step.value)  # a person may type the first letters of what they choose
+        await page.keyboard.type(step.value)  # a person may type the first letters of an option
         return True
     await element.scroll_into_view_if_needed()
     box = await element.bounding_box()

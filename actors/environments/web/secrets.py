@@ -1,4 +1,4 @@
-"""Secrets that a task names as `${NAME}`: put in from the environment when they are used, taken out of what is told."""
+"""Secrets that a task names as `${NAME}`: inserted from the environment on use, removed from all output."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -8,28 +8,27 @@ from hindcast.actors.environments.web.definition import PLACEHOLDER
 from hindcast.core.errors import EnvironmentFailed, SettingsError
 
 ADDRESS = ":/"
-"""Kept as they are in addresses: a secret may be the beginning of one."""
+"""Not escaped in addresses: a secret may be the beginning of one."""
 
 
 class Secrets:
-    """The secrets of one visit. Remembers those it gave out, so that no message repeats them."""
+    """The secrets of one visit. Remembers the secrets it inserted, so that no message repeats them."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         self._environment = os.environ if environment is None else environment
         self._given: dict[str, str] = {}
 
     def learn(self, names: Iterable[str]) -> None:
-        """Take these out of what is told, too: a command sees them though they are not put in."""
+        """Remove these from output too: a command sees them although they are not inserted."""
         for name in names:
             if value := self._environment.get(name):
                 self._given[name] = value
 
     def put_in(self, text: str) -> str:
-        """The text with its placeholders replaced.
+        """Replace the placeholders of a text by the secrets.
 
         Raises:
             EnvironmentFailed: a variable is not set.
-
         """
         for name in PLACEHOLDER.findall(text):
             value = self._environment.get(name)
@@ -42,12 +41,12 @@ class Secrets:
         return PLACEHOLDER.sub(lambda match: self._given[match.group(1)], text)
 
     def put_in_address(self, text: str) -> str:
-        """The same for an address: what cannot stand in one is escaped. Raises EnvironmentFailed."""
+        """The same for an address, with the secrets escaped. Raises EnvironmentFailed."""
         self.put_in(text)
         return PLACEHOLDER.sub(lambda match: quote(self._given[match.group(1)], safe=ADDRESS), text)
 
     def take_out(self, text: str) -> str:
-        """The text with every secret given out replaced by its placeholder, the longest first."""
+        """Replace every known secret in a text by its placeholder, the longest first."""
         for name, value in sorted(self._given.items(), key=lambda item: -len(item[1])):
             for spelled in filter(None, (value, quote(value, safe=""), quote(value, safe=ADDRESS))):
                 text = text.replace(spelled, f"${{{name}}}")
@@ -55,7 +54,7 @@ class Secrets:
 
 
 def require_secrets(names: Iterable[str], environment: Mapping[str, str] | None = None) -> None:
-    """Assert that every variable is set. Raises SettingsError, naming the first that is not."""
+    """Check that every variable is set. Raises SettingsError, naming the first that is not."""
     found = os.environ if environment is None else environment
     for name in sorted(names):
         if name not in found:

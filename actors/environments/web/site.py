@@ -1,6 +1,6 @@
-"""A user's site as a site that browsers visit: reset, logged in, opened at its start, looked at in the end.
+"""A user's web site as a `Site`: it is reset, logged in to, opened at its start and probed at the end.
 
-All it needs to know of a task stands in the task's goal. Secrets are put in here and leave with the visit.
+The task's goal holds everything that the site needs to know. Secrets are inserted here and dropped with the visit.
 """
 
 import asyncio
@@ -24,26 +24,25 @@ from hindcast.core.errors import EnvironmentFailed
 
 
 class WebSite:
-    """Site of every task of the environment `web`. One object serves any number of episodes at once."""
+    """Site of every task of the environment `web`. One object serves any number of concurrent episodes."""
 
     name = ENVIRONMENT
     traits = SiteTraits(probes_active=True)
 
     def __init__(self, states: Path, *, trusted: bool = True) -> None:
-        """`states`: folder of saved logins. `trusted`: whether the tasks are the user's own, so that their reset commands
-
-        are run and their secrets put in; a log from elsewhere must not reach either.
+        """`states`: folder of saved logins. `trusted`: whether the tasks are the user's own, so that their reset commands run and
+        their secrets are inserted; a log from elsewhere must not cause either.
         """
         self._states = states
         self._trusted = trusted
         self._starts: WeakKeyDictionary[BrowserContext, str] = WeakKeyDictionary()
         """Fingerprint at the start of the visit in a context."""
         self._batches: set[str] = set()
-        """Back ends that were reset for this process's episodes, by what resets them."""
+        """Back ends that were reset once for this process's episodes, by their reset."""
         self._resetting = asyncio.Lock()
 
     def origins(self, task: Task) -> tuple[str, ...]:
-        """Those that the task names."""
+        """The task's origins."""
         return tuple(origin_of(origin) for origin in self._definition(task).origins)
 
     async def enter(self, page: Page, task: Task) -> str:
@@ -51,7 +50,6 @@ class WebSite:
 
         Raises:
             EnvironmentFailed: reset or login failed, or the start page answered with an error.
-
         """
         definition, secrets = self._definition(task), Secrets()
         if not self._trusted:
@@ -80,7 +78,7 @@ class WebSite:
         return task.instruction
 
     async def probe(self, page: Page, task: Task) -> dict[str, Any]:
-        """What the checks find, in plain values: see `evaluators.Report`."""
+        """The results of the task's checks, in plain values: see `evaluators.SiteReport`."""
         definition, secrets = self._definition(task), Secrets()
         found = [await look(page, definition, check, secrets) for check in definition.checks]
         report = SiteReport(found=bounded(found), start=self._starts.get(page.context, ""))
@@ -88,7 +86,7 @@ class WebSite:
         return as_stored
 
     async def leave(self, task: Task) -> None:
-        """Nothing is held but what goes with the context."""
+        """Do nothing: everything goes with the context."""
 
     async def _reset(self, task: WebTask, secrets: Secrets) -> None:
         if task.reset == "none":

@@ -1,8 +1,8 @@
-"""Whether the episodes of a task really began alike: a pure fold of the log.
+"""Checks that the episodes of a task really began alike: a pure fold of the log.
 
-A task that declares `per_episode` says that each of its episodes begins in the same state. What its start showed tells: the
-first observation, or what its `fingerprint` selects. An episode that began otherwise was played on a site that others had
-changed (or whose first page changes by itself), and is compared with the others all the same.
+A task that declares `per_episode` states that each of its episodes begins in the same state. The check compares the
+first observation, or what the task's `fingerprint` selects. An episode that began otherwise was played on a site that
+others had changed, or whose first page changes by itself. It is still compared with the others in training.
 """
 
 import msgspec
@@ -18,7 +18,7 @@ from hindcast.events.catalogue import (
 
 
 class FirstStart(msgspec.Struct, frozen=True):
-    """How a task began when it was first seen to."""
+    """How a task began in its first observed episode."""
 
     episode: str
     digest: str
@@ -30,20 +30,20 @@ class OpenVisit(msgspec.Struct, frozen=True):
     task: str
     name: str
     selected: bool
-    """Whether a selector says what tells; else the whole first page does."""
+    """Whether a fingerprint selector is compared; else the whole first page is."""
 
 
 class Starts(msgspec.Struct):
-    """`apply` takes every fact in order."""
+    """Differences between the starts of each task; `apply` takes every event in order."""
 
     visits: dict[str, OpenVisit] = {}
     first: dict[str, FirstStart] = {}
-    """By the task's id."""
+    """First start of each task, by the task's id."""
     unlike: dict[str, int] = {}
-    """Task's name -> its episodes that began otherwise."""
+    """Task's name -> number of its episodes that began otherwise."""
 
     def apply(self, fact: object) -> str | None:
-        """Take in a fact; in words, the first start of a task that differs."""
+        """Apply an event; returns a message at a task's first differing start."""
         match fact:
             case EpisodeRequested(episode=episode, task=task):
                 if task.environment == ENVIRONMENT and task.goal.get("resets") == "per_episode":

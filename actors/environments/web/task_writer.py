@@ -1,4 +1,4 @@
-"""Adding a task to a task file, as a person would write it."""
+"""Appends a task to a task file, in the form that a person would write."""
 
 import json
 import re
@@ -11,7 +11,7 @@ from hindcast.core.text.toml import as_toml
 
 
 def name_for(instruction: str) -> str:
-    """A task's name from its first words.
+    """Make a task's name from its first words.
 
     >>> name_for("What is Grace Hopper's number?")
     'what-is-grace-hopper-s'
@@ -21,11 +21,10 @@ def name_for(instruction: str) -> str:
 
 
 def append_task(path: Path, task: WebTask) -> None:
-    """Write a task behind those of a file, which is made where there is none; what its defaults say is left out.
+    """Append a task to a file, without the values of the file's defaults; create the file if there is none.
 
     Raises:
-        SettingsError: the file does not hold, or has a task of this name.
-
+        SettingsError: the file is invalid, or has a task of this name.
     """
     before = path.read_text() if path.exists() else ""
     defaults = read_defaults(path) if before else {}

@@ -10,40 +10,40 @@ from hindcast.core.settings.schema import WebSettings
 
 ENVIRONMENT = "web"
 _BESIDE = ("instruction", "family", "max_steps")
-"""Keys of a definition that a task holds under names of its own."""
+"""Keys of a definition that a task holds as fields of its own."""
 _STRENGTH: dict[ResetSemantics, int] = {"per_episode": 2, "per_batch": 1, "none": 0}
 
 
 class WebTasks:
-    """TaskSource of the tasks in the settings. Tasks of a family are counted in the order of the file."""
+    """`TaskSource` of the tasks in the settings. Tasks of a family are numbered in the order of the file."""
 
     def __init__(self, settings: WebSettings) -> None:
-        """Raises SettingsError when a definition does not hold."""
+        """Raises SettingsError when a definition is invalid."""
         self._families: dict[str, list[WebTask]] = {}
         for task in tasks_of(settings.tasks):
             self._families.setdefault(task.family, []).append(task)
 
     @property
     def name(self) -> str:
-        """`web`."""
+        """Name of the environment: `web`."""
         return ENVIRONMENT
 
     @property
     def resets(self) -> ResetSemantics:
-        """The weakest that any task declares."""
+        """The weakest reset that any task declares."""
         declared = [task.resets for tasks in self._families.values() for task in tasks]
         return min(declared, key=_STRENGTH.__getitem__, default="none")
 
     def families(self) -> tuple[str, ...]:
-        """Those that the file names, in its order."""
+        """Families in the order of the file."""
         return tuple(self._families)
 
     def usual(self) -> tuple[str, ...]:
-        """All of them."""
+        """All families."""
         return self.families()
 
     def task(self, family: str, seed: int) -> Task:
-        """The task of this number in its family, from 0, again from the first after the last.
+        """The task of this number in its family, from 0, starting over after the last.
 
         Raises SettingsError for an unknown family.
         """
@@ -56,7 +56,7 @@ class WebTasks:
 
 
 def as_task(definition: WebTask, number: int) -> Task:
-    """A definition as a task: what evaluators, sites and forks need to know of it stands in the goal."""
+    """A definition as a task; the goal holds what evaluators, sites and forks need."""
     return Task(
         environment=ENVIRONMENT,
         family=definition.family,
@@ -68,6 +68,6 @@ def as_task(definition: WebTask, number: int) -> Task:
 
 
 def definition_of(task: Task) -> WebTask:
-    """The definition that a task was made from. Raises msgspec.ValidationError where its goal is none."""
+    """The definition of a task. Raises msgspec.ValidationError where its goal is none."""
     beside = {"instruction": task.instruction, "family": task.family, "max_steps": task.max_steps}
     return msgspec.convert(task.goal | beside, WebTask)
