@@ -1,1 +1,1 @@
-"""WebArena and WebArena-Lite: their task files as they were released, on sites that somebody hosts."""
+"""WebArena and WebArena-Lite: their released task files, on sites that the user hosts."""

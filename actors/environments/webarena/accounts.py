@@ -1,4 +1,4 @@
-"""Whom the sites know: names of environment variables in the settings, secrets in the environment alone."""
+"""Accounts on the sites: settings name environment variables, and only the environment holds the secrets."""
 
 import os
 from collections.abc import Iterable, Mapping
@@ -10,14 +10,14 @@ from hindcast.core.errors import EnvironmentFailed, SettingsError
 from hindcast.core.text.nearest import advice
 
 ADMIN_API = "shopping_site_admin"
-"""The account of the shop's own interface, which helper functions ask for orders and reviews."""
+"""The account for the shop's own interface, which helper functions ask for orders and reviews."""
 NAMES = (*SITES, ADMIN_API)
 VARIABLES = 2
-"""One with the user's name, one with the password."""
+"""Number of variables per account: one with the user's name, one with the password."""
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """Name and password of a user; shows neither."""
+    """Name and password of a user; its repr shows neither."""
 
     user: str
     password: str
@@ -27,11 +27,10 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_accounts(accounts: Mapping[str, tuple[str, ...]], tasks: Iterable[WebArenaTask]) -> None:
-    """Whether `sites.webarena_accounts` has an entry for every site that tasks log in to.
+    """Check that `sites.webarena_accounts` has an entry for every site that tasks log in to.
 
     Raises:
         SettingsError: it has not, or an entry does not name two variables.
-
     """
     for name, variables in accounts.items():
         if name not in NAMES:
@@ -57,11 +56,10 @@ def check_accounts(accounts: Mapping[str, tuple[str, ...]], tasks: Iterable[WebA
 def account_for(
     name: str, accounts: Mapping[str, tuple[str, ...]], environment: Mapping[str, str] = os.environ
 ) -> Account | None:
-    """The account of a site, from the environment; None: nobody logs in there.
+    """The account of a site, from the environment; None: episodes do not log in there.
 
     Raises:
-        EnvironmentFailed: a variable is not set; names it, never what another holds.
-
+        EnvironmentFailed: a variable is not set; names it, never the value of another.
     """
     variables = accounts.get(name, ())
     if not variables:

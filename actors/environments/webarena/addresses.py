@@ -1,4 +1,4 @@
-"""Where the benchmark's sites stand: placeholders of its task files and the addresses that stand in for them."""
+"""Addresses of the benchmark's sites: the placeholders in its task files and what replaces them."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,8 +23,7 @@ def checked_addresses(addresses: Mapping[str, str]) -> dict[str, str]:
     """The setting `sites.webarena_sites`, without slashes at the end.
 
     Raises:
-        SettingsError: a name is no site, or an address none of HTTP, or it holds a password.
-
+        SettingsError: a name is no site, or an address is not HTTP, or holds a password.
     """
     found = {}
     for name, address in addresses.items():
@@ -41,7 +40,7 @@ def checked_addresses(addresses: Mapping[str, str]) -> dict[str, str]:
 
 
 def checked_origins(origins: Iterable[str]) -> tuple[str, ...]:
-    """The setting `sites.webarena_origins`. Raises SettingsError: one is no origin."""
+    """The setting `sites.webarena_origins`. Raises SettingsError if one is no origin."""
     for origin in origins:
         parts = urlsplit(origin)
         if (
@@ -63,11 +62,10 @@ def origin_of(address: str) -> str:
 
 
 def needed(task: WebArenaTask) -> tuple[str, ...]:
-    """Sites that must have an address for the task to be played: its own, and those its texts speak of.
+    """Sites that must have an address for the task to be played: its own, and those that its texts mention.
 
     Raises:
         Malformed: a placeholder names no site.
-
     """
     found = dict.fromkeys((*task.sites, *task.login))
     for text in _texts(msgspec.to_builtins(task)):

@@ -1,4 +1,4 @@
-"""Calls of helper functions in task files, as `func:shopping_get_latest_order_url()`: read, never run as Python."""
+"""Parses calls of helper functions in task files, such as `func:shopping_get_latest_order_url()`; never runs them."""
 
 import ast
 from collections.abc import Mapping
@@ -7,9 +7,9 @@ import msgspec
 
 PREFIX = "func:"
 PAGE = "__page__"
-"""Argument that stands for the page as it is."""
+"""Argument that means the page itself."""
 LAST_URL = "__last_url__"
-"""In an argument, stands for the page's address."""
+"""Replaced in an argument by the page's address."""
 
 PARAMETERS: Mapping[str, int] = {
     "shopping_get_latest_order_url": 0,
@@ -18,7 +18,7 @@ PARAMETERS: Mapping[str, int] = {
     "reddit_get_post_url": 1,
     "gitlab_get_project_memeber_role": 2,
 }
-"""Helper functions of the task files and how many arguments each has; their names are spelt as there."""
+"""Helper functions of the task files and their numbers of arguments; names are spelt as there."""
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,10 +29,10 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_call(text: str) -> Call:
-    """The call that stands behind `func:`.
+    """Parse the call after `func:`.
 
     Raises:
-        ValueError: it is none, or of a function or with arguments that are not known; the text says which.
+        ValueError: it is no call, or its function or arguments are unknown; the message says which.
 
     >>> read_call("func:reddit_get_post_url('__last_url__')")
     Call(name='reddit_get_post_url', arguments=('__last_url__',))

@@ -1,8 +1,8 @@
 """The verdict on a WebArena episode from its evidence alone: every check of the task must hold.
 
-What a judge endpoint must be asked (`fuzzy_match`, why a task was impossible) is a `Question`; whoever can ask gives
-the answers, and without them such a check is open. One check that fails decides, whatever is open; else an open one
-leaves the episode undecided.
+What a judge endpoint must decide (`fuzzy_match`, why a task was impossible) is a `Question`. The caller supplies the
+answers; without one such a check is open. One failed check decides, whatever is open. Otherwise an open check leaves the
+episode undecided.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,17 +25,17 @@ NO_ANSWERS: Answers = {}
 
 
 class EvaluatorResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What one check came to."""
+    """The result of one check."""
 
     passed: bool | None
-    """None: it cannot be told."""
+    """None: undecided."""
     words: str
     question: Question | None = None
-    """What decides it, where nobody has been asked."""
+    """The question that decides it, if it has no answer yet."""
 
 
 def evaluate(task: Task, evidence: Evidence, answers: Answers = NO_ANSWERS) -> Judgment:
-    """Success with reward 1 where all checks hold. `answers`: what a judge endpoint said, as far as it was asked."""
+    """Success with reward 1 where all checks hold. `answers`: a judge endpoint's answers so far."""
     found = findings(task, evidence, answers)
     failed = next((one for one in found if one.passed is False), None)
     if failed is not None:
@@ -47,7 +47,7 @@ def evaluate(task: Task, evidence: Evidence, answers: Answers = NO_ANSWERS) -> J
 
 
 def questions(task: Task, evidence: Evidence) -> tuple[Question, ...]:
-    """What must be asked before the episode can be judged; nothing where a check has failed already."""
+    """Questions to ask before the episode can be judged; none where a check has failed already."""
     found = findings(task, evidence, NO_ANSWERS)
     if any(one.passed is False for one in found):
         return ()
@@ -55,7 +55,7 @@ def questions(task: Task, evidence: Evidence) -> tuple[Question, ...]:
 
 
 def findings(task: Task, evidence: Evidence, answers: Answers) -> list[EvaluatorResult]:
-    """Every check of the task, in its order."""
+    """The results of all checks of the task, in its order."""
     wanted = goal_of(task).evaluation
     found: list[EvaluatorResult] = []
     for check in wanted.checks:
@@ -78,7 +78,7 @@ def _answered(wanted: Evaluation, intent: str, answer: str, answers: Answers) ->
 
 
 def _impossible(wanted: Evaluation, intent: str, answer: str, answers: Answers) -> EvaluatorResult:
-    """`N/A` itself, or the reason why the task cannot be done in other words."""
+    """Accept `N/A` itself, or the reason why the task is impossible in other words."""
     if equals(NOT_APPLICABLE, answer, wanted.rules):
         return EvaluatorResult(passed=True, words=f"the answer is {NOT_APPLICABLE}")
     if not answer:

@@ -1,4 +1,4 @@
-"""The task file as it was released: a JSON list of tasks."""
+"""Reads a task file in its released form: a JSON list of tasks."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -17,14 +17,14 @@ class TaskFile(NamedTuple):
     """The tasks of a file, in its order."""
 
     tasks: tuple[WebArenaTask, ...]
-    """Those whose sites all have an address."""
+    """Tasks whose sites all have an address."""
     left_out: Mapping[str, int]
-    """Site without an address -> tasks that need it."""
+    """Site without an address -> number of tasks that need it."""
     missing: int
-    """Tasks left out."""
+    """Number of tasks left out."""
 
     def describe(self) -> str:
-        """How many tasks there are and how many were left out, and why, in words."""
+        """How many tasks there are, how many were left out, and why, in words."""
         whole = len(self.tasks) + self.missing
         if not self.missing:
             return f"all {whole} tasks"
@@ -40,7 +40,6 @@ def read_file(path: Path, addresses: Mapping[str, str]) -> TaskFile:
 
     Raises:
         SettingsError: the file cannot be read, or an entry is not in the format: names file, task, key and value.
-
     """
     try:
         entries = msgspec.json.decode(path.read_bytes())

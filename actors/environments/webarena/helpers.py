@@ -1,7 +1,7 @@
-"""The benchmark's helper functions: what task files call with `func:`, carried out in page and shop.
+"""The benchmark's helper functions: what task files call with `func:`, executed in page and shop.
 
-Written after `evaluation_harness/helper_functions.py`. Where those end in an exception because there is nothing (no
-order yet, no such member), the text is empty here, so that the check fails and the episode is not lost.
+They follow `evaluation_harness/helper_functions.py`. Where those raise because nothing exists (no order yet, no such
+member), the text is empty here, so that the check fails and the episode is not lost.
 """
 
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from hindcast.actors.http_calls import call
 from hindcast.core.errors import EnvironmentFailed
 
 TIMEOUT_S = 20.0
-"""One question to the shop's interface."""
+"""Time limit of one request to the shop's interface."""
 MAX_REPLY_BYTES = 8 * 2**20
 
 _MEMBER_ROLE = """name => {
@@ -29,18 +29,17 @@ _MEMBER_ROLE = """name => {
 
 
 class Helpers:
-    """Carries out calls. One object serves any number of episodes at once."""
+    """Executes calls. One object serves any number of concurrent episodes."""
 
     def __init__(self, addresses: Mapping[str, str], accounts: Mapping[str, tuple[str, ...]]) -> None:
         self._addresses = addresses
         self._accounts = accounts
 
     async def run(self, called: Call, page: BrowserPage) -> str:
-        """What the function gives, as text.
+        """The function's result as text.
 
         Raises:
-            EnvironmentFailed: the shop does not answer, or not as Magento does, or nobody may ask it.
-
+            EnvironmentFailed: the shop does not answer, or not as Magento does, or has no account for it.
         """
         try:
             return await self._run(called, page)
@@ -110,7 +109,7 @@ class Helpers:
         if answer.error:
             raise EnvironmentFailed(f"the shop at {self._shop} gave no answer to {where}: {answer.error}")
         if not 200 <= answer.status < 300:
-            # what it says may repeat what it was told, a password among it
+            # the response may repeat the request, a password included
             raise EnvironmentFailed(f"the shop at {self._shop} answered {answer.status} to {where}")
         try:
             return msgspec.json.decode(answer.body)
@@ -119,7 +118,7 @@ class Helpers:
 
 
 def post_url(url: str) -> str:
-    """The post that an address of the forum belongs to; any other address as it is.
+    """The post that an address of the forum belongs to; any other address unchanged.
 
     >>> post_url("http://localhost:9999/f/books/59421/title#comment")
     'http://localhost:9999/f/books/59421/'

@@ -1,7 +1,7 @@
-"""Logging in to the benchmark's sites: once, then by the cookies that came of it, as long as the site takes them.
+"""Logs in to the benchmark's sites: once, then by the resulting cookies, as long as the site accepts them.
 
-Cookies are kept in memory alone. Whether they still hold is seen at every entry, on a page that only who is logged in
-gets to see. Neither user nor password stands in an error.
+Cookies are kept in memory alone. Every entry checks them on a page that only users see. Errors contain neither user nor
+password.
 """
 
 import asyncio
@@ -18,19 +18,19 @@ from hindcast.actors.environments.webarena.accounts import Account, account_for
 from hindcast.core.errors import EnvironmentFailed
 
 FORM = "form:has(input[type=password]:visible)"
-"""The site's log-in form, by what every one has; a hidden one may be about, too."""
+"""The site's log-in form, by what all have in common; a page may have a hidden one too."""
 USER_FIELD = "input[type=text]:visible, input[type=email]:visible, input:not([type]):visible"
 PASSWORD_FIELD = "input[type=password]:visible"
 
 
 class LoginPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one logs in, and how it shows that one has. Paths follow the site's address."""
+    """The log-in page of a site, and how to check the login. Paths are relative to the site's address."""
 
     form: str
     inside: str
-    """A page for users alone; `{user}` stands for the user's name."""
+    """A page for users alone; `{user}` is replaced by the user's name."""
     word: str = ""
-    """Stands in that page; empty: its address stays what was asked for."""
+    """Text on that page; empty: the page is reached without a redirect."""
 
 
 DOORS: Mapping[str, LoginPage] = {
@@ -39,11 +39,11 @@ DOORS: Mapping[str, LoginPage] = {
     "reddit": LoginPage(form="/login", inside="/user/{user}/account", word="Delete"),
     "gitlab": LoginPage(form="/users/sign_in", inside="/-/profile"),
 }
-"""As the benchmark's own `auto_login.py` checks them. The other sites have no users."""
+"""Log-in pages by site, as the benchmark's own `auto_login.py` checks them. The other sites have no users."""
 
 
 class LoginSessions:
-    """Who is logged in. One object serves any number of episodes at once."""
+    """The logins in use. One object serves any number of concurrent episodes."""
 
     def __init__(self, addresses: Mapping[str, str], accounts: Mapping[str, tuple[str, ...]]) -> None:
         self._addresses = addresses
@@ -52,11 +52,10 @@ class LoginSessions:
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def enter(self, page: BrowserPage, site: str) -> None:
-        """See to it that the page's context is logged in to a site, if the settings name an account there.
+        """Log the page's context in to a site, if the settings name an account there.
 
         Raises:
-            EnvironmentFailed: the account's variables are not set, or the site does not take it.
-
+            EnvironmentFailed: the account's variables are not set, or the site rejects it.
         """
         account = account_for(site, self._accounts) if site in DOORS else None
         if account is None:
@@ -64,7 +63,7 @@ class LoginSessions:
         try:
             await self._enter(page, site, account)
         except PlaywrightError as error:
-            # its text may hold what was typed, and addresses the user's name; `from None` keeps tracebacks free of it, too
+            # its text may hold typed input, and addresses the user's name; `from None` keeps tracebacks free of it, too
             told = re.search(r"net::\w+|Timeout \d+ms", str(error))
             raise EnvironmentFailed(
                 f"logging in to {site} at {self._addresses[site]} did not work: "

@@ -1,7 +1,7 @@
-"""The two benchmarks' ways to compare a text or an address with what a task asks for.
+"""How the two benchmarks compare a text or an address with what a task asks for.
 
-WebArena's released evaluators and those that WebArena-Lite comes with (VisualAgentBench) differ; every function says
-where. Both are checked against `evaluation_harness/evaluators.py` of either release.
+WebArena's released evaluators and those of WebArena-Lite (VisualAgentBench) differ; every function says where. Both are
+checked against `evaluation_harness/evaluators.py` of either release.
 """
 
 import html
@@ -13,12 +13,12 @@ from urllib.parse import parse_qs, urlparse
 from hindcast.actors.environments.webarena.tokens import is_word, words
 
 Rules = Literal["webarena", "lite"]
-"""Whose evaluators decide: those of the release that a task file belongs to."""
+"""The release whose evaluators decide: that of the task file."""
 ALTERNATIVE = " |OR| "
 
 
 def cleaned(text: str, rules: Rules) -> str:
-    """Lower case, without one pair of quotes round the whole; WebArena drops white space round it first.
+    """Lower case, without one pair of quotes around the whole; WebArena strips white space around it first.
 
     >>> cleaned(' "Yes" ', "webarena")
     'yes'
@@ -32,7 +32,7 @@ def cleaned(text: str, rules: Rules) -> str:
 
 
 def shown(text: str, rules: Rules) -> str:
-    """What a page's text is compared as; WebArena decodes HTML entities, also in what a locator gave."""
+    """The form in which a page's text is compared; WebArena decodes HTML entities, also in a locator's result."""
     return text if rules == "lite" else html.unescape(text)
 
 
@@ -42,10 +42,10 @@ def equals(reference: str, found: str, rules: Rules) -> bool:
 
 
 def includes(reference: str, found: str, rules: Rules, *, alone: bool) -> bool:
-    """`must_include`: a part of the text, or one of its words where that could be found by chance.
+    """`must_include`: a part of the text, or one of its words where a part could match by chance.
 
-    Lite asks for a word wherever the reference is a single one, and counts the parts of a word between slashes, too.
-    WebArena asks only where the reference is a single character and, as `alone` says, the only one for an answer.
+    Lite requires a word wherever the reference is a single one, and counts the parts of a word between slashes too. WebArena
+    requires it only where the reference is a single character and, as `alone` says, the only one for an answer.
     """
     wanted, text = cleaned(reference, rules), cleaned(found, rules)
     # a word is a part of its text; most texts need not be split
@@ -58,21 +58,21 @@ def includes(reference: str, found: str, rules: Rules, *, alone: bool) -> bool:
 
 
 def includes_any(reference: str, found: str, rules: Rules, *, alone: bool, on_page: bool) -> bool:
-    """`must_include` with ` |OR| ` between alternatives: of a page, and in Lite of an answer, too.
+    """`must_include` with ` |OR| ` between alternatives: for a page, and in Lite for an answer too.
 
-    WebArena compares an answer with the reference as it stands, ` |OR| ` included.
+    WebArena compares an answer with the literal reference, ` |OR| ` included.
     """
     alternatives = reference.split(ALTERNATIVE) if on_page or rules == "lite" else [reference]
     return any(includes(one, found, rules, alone=alone) for one in alternatives)
 
 
 def at_address(reference: str, address: str, note: str, rules: Rules) -> bool:
-    """`url_match`: whether an episode ended at one of the addresses, which ` |OR| ` parts.
+    """`url_match`: whether an episode ended at one of the addresses, which ` |OR| ` separates.
 
-    `note` is the task's `url_note`: `EXACT`, `GOLD in PRED`, or empty for what each release takes then: WebArena the
-    latter, Lite the former. `GOLD in PRED` is a part of the address in Lite; in WebArena host and path must be a part of
-    host and path, and each parameter of the query must have one of the references' values. A slash that ends the path
-    before a query is part of the path there.
+    `note` is the task's `url_note`: `EXACT`, `GOLD in PRED`, or empty for the release's default: WebArena the latter, Lite
+    the former. In Lite, `GOLD in PRED` is a part of the address. In WebArena, host and path must be a part of host and path,
+    and each parameter of the query must have one of the references' values. There, a slash that ends the path before a query
+    is part of the path.
     """
     references = reference.split(ALTERNATIVE)
     note = note or ("GOLD in PRED" if rules == "webarena" else "EXACT")
@@ -85,7 +85,7 @@ def at_address(reference: str, address: str, note: str, rules: Rules) -> bool:
 
 
 def _plain(address: str) -> str:
-    """As Lite compares them: one spelling of this machine, no slash at the end."""
+    """The address as Lite compares it: one spelling of this machine, no slash at the end."""
     return address.replace("localhost", "127.0.0.1").removesuffix("/")
 
 

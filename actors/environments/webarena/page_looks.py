@@ -1,7 +1,7 @@
-"""Looks at what an episode left: every entry of `program_html`, in turn, in the tab that the episode ended in.
+"""Reads what an episode left: every entry of `program_html`, in turn, in the tab that the episode ended in.
 
-As in the released evaluators each look goes on from where the last one led, so that `last` and `__last_url__` mean the
-tab as it is then. Locators are run in the page and nowhere else.
+As in the released evaluators, each read continues where the last one led, so that `last` and `__last_url__` mean the
+tab's state at that moment. Locators run only inside the page.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ WHOLE_PAGE = (
     "(document.doctype ? new XMLSerializer().serializeToString(document.doctype) : '')"
     " + (document.documentElement?.outerHTML ?? '')"
 )
-"""As Playwright's `content()` gives it, which the released evaluators ask for."""
+"""The page's source as Playwright's `content()` gives it, which the released evaluators read."""
 
 
 async def look_at(
     targets: Sequence[PageCheck], page: BrowserPage, *, helpers: Helpers, settle_s: float
 ) -> list[ProbedPage]:
-    """One look per target; what cannot be looked at says why."""
+    """Read each target; a target that cannot be read says why."""
     if targets and page.is_closed():
         page = await page.context.new_page()
     return [await _look(target, page, helpers, settle_s) for target in targets]
@@ -50,17 +50,17 @@ async def _look(target: PageCheck, page: BrowserPage, helpers: Helpers, settle_s
 
 
 async def _read(target: PageCheck, page: BrowserPage, helpers: Helpers) -> str:
-    """The text that the locator finds; empty where it fails in the page, since then the page is another than wanted."""
+    """The text that the locator finds; empty where the locator fails in the page, because then it is not the wanted page."""
     if not target.locator:
         return str(await page.evaluate(_bounded(WHOLE_PAGE)))
     if target.locator.startswith(PREFIX):
         return await helpers.run(read_call(target.locator), page)
-    # as upstream: what could not be prepared shows in what is then found
+    # as upstream: a failed preparation shows in what is then found
     with suppress(PlaywrightError):
         for expression in target.prepare:
             await page.evaluate(f"() => {expression}")
     try:
-        # as Python spells it, as upstream: True, None, 1
+        # Python's spelling, as upstream: True, None, 1
         return str(await page.evaluate(_bounded(target.locator.rstrip("; "))))
     except PlaywrightError:
         if page.is_closed():
@@ -69,7 +69,7 @@ async def _read(target: PageCheck, page: BrowserPage, helpers: Helpers) -> str:
 
 
 def _bounded(expression: str) -> str:
-    """The expression as a function; of a text, no more than one character beyond what is read leaves the page."""
+    """The expression as a function; of a text, at most one character more than is read leaves the page."""
     return (
         f"() => {{ const found = (() => {expression})();"
         f" return typeof found === 'string' ? found.slice(0, {MAX_CHARACTERS + 1}) : found; }}"

@@ -1,4 +1,4 @@
-"""Passages of a page that decide a check as the whole page does, for pages too long to be stored."""
+"""Passages that decide a check as the whole page does, for pages too long to be stored."""
 
 from collections.abc import Iterator
 
@@ -6,14 +6,14 @@ from hindcast.actors.environments.webarena.matchers import Rules, includes_any, 
 from hindcast.actors.environments.webarena.schema import Requirement
 
 WINDOW_CHARACTERS = 2_000
-"""Of one passage, at least; a reference in it has its neighborhood with it."""
+"""Least length of a passage; a reference in it has its neighborhood with it."""
 BETWEEN = "\n…\n"
 
 
 def passages_of(text: str, required: Requirement, rules: Rules) -> str | None:
     """One passage for each reference that the text includes; None where they would decide otherwise than the text.
 
-    So every reference that a later reading finds in the passages is in the text, and the other way round.
+    So a later reading finds exactly the references in the passages that are in the text.
     """
     if required.approach != "must_include":
         return None
@@ -40,6 +40,6 @@ def _includes(reference: str, text: str, rules: Rules) -> bool:
 
 
 def _windows(text: str, size: int) -> Iterator[tuple[int, str]]:
-    """Overlapping parts of a text with their places; every stretch of half their size is whole in one."""
+    """Overlapping windows of a text with their positions; every stretch of half their size is whole in one."""
     for place in range(0, len(text), size // 2):
         yield place, text[place : place + size]

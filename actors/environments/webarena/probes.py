@@ -1,6 +1,6 @@
-"""What a probe writes into the evidence: one `ProbedPage` per entry of `program_html`, in the task's order.
+"""What a probe stores in the evidence: one `ProbedPage` per entry of `program_html`, in the task's order.
 
-Whole pages are read whole. Long texts are stored compressed; of those that are too long even then, passages are stored
+Whole pages are read whole. Long texts are stored compressed. Of texts that are too long even then, passages are stored
 that decide the task's check as the whole text does.
 """
 
@@ -18,44 +18,44 @@ from hindcast.core.domain.evidence import Evidence
 
 LOOKS = "looks"
 MAX_CHARACTERS = 4 * 2**20
-"""Read of one text."""
+"""Most characters read of one text."""
 MAX_PLAIN_BYTES = 20_000
 """Longer texts are stored compressed."""
 MAX_ALL_BYTES = 400_000
-"""Kept of all texts of an episode, as they are stored, so that its end fits into one event."""
+"""Most stored bytes of all texts of an episode, so that its end fits into one event."""
 KEPT_FREE_BYTES = 16_000
-"""For each look that is still to be stored."""
+"""Bytes kept free for each result that is still to be stored."""
 MAX_CHARACTER_BYTES = 4
 LEVEL = 12
-"""Of zstd: a page of a megabyte takes a tenth of a second."""
+"""Level of zstd: a page of a megabyte takes a tenth of a second."""
 
 
 class ProbedPage(msgspec.Struct, frozen=True, kw_only=True):
-    """What stood in one place at the end of an episode."""
+    """What one place showed at the end of an episode."""
 
     url: str
-    """Where was looked."""
+    """Address that was read."""
     found: str | None
-    """The text there, empty where the locator found nothing; None: nobody could look."""
+    """The text there, empty where the locator found nothing; None: it could not be read."""
     cut: bool = False
-    """Whether the text goes on."""
+    """Whether the text is cut."""
     problem: str = ""
-    """Why nobody could look."""
+    """Why it could not be read."""
     excerpt: bool = False
     """Whether `found` is passages of the text, which decided as the text did when it was stored."""
 
 
 class StoredLook(ProbedPage, frozen=True, kw_only=True, omit_defaults=True):
-    """A look as evidence holds it."""
+    """A result in the form that evidence stores."""
 
     packed: bytes = b""
     """The text, UTF-8 in one zstd frame, where it is long; `found` is then None."""
 
 
 def stored(looks: Sequence[ProbedPage], evaluation: Evaluation | None = None) -> dict[str, Any]:
-    """The probes of an evidence.
+    """Encode the results as the probes of an evidence.
 
-    `evaluation`: what the looks are for, an entry of `program_html` each; without it, texts that are too long to be stored
+    `evaluation`: what the results are for, an entry of `program_html` each. Without it, texts that are too long to be stored
     are cut.
     """
     left, kept = MAX_ALL_BYTES, []
@@ -71,7 +71,7 @@ def _stored(look: ProbedPage, most_bytes: int, evaluation: Evaluation | None, nu
     plain = StoredLook(url=look.url, found=look.found, cut=look.cut, problem=look.problem)
     if look.found is None:
         return plain
-    # a page may hold half a surrogate pair, which no event can
+    # a page may hold half a surrogate pair, which an event cannot encode
     content = look.found[:MAX_CHARACTERS].encode("utf-8", "replace")
     cut = look.cut or len(look.found) > MAX_CHARACTERS
     text = content.decode()
@@ -89,16 +89,15 @@ def _stored(look: ProbedPage, most_bytes: int, evaluation: Evaluation | None, nu
 
 
 def _base64_bytes(packed: bytes) -> int:
-    """What they take among plain values."""
+    """Length of bytes in base64, their form in plain values."""
     return -(-len(packed) // 3) * 4
 
 
 def looks_of(evidence: Evidence) -> list[ProbedPage]:
-    """The looks of an evidence; none where it holds none.
+    """Decode the results of an evidence; none where it holds none.
 
     Raises:
         zstandard.ZstdError, TooLarge, UnicodeDecodeError: a text does not decode.
-
     """
     kept = msgspec.convert(evidence.probes.get(LOOKS, []), list[StoredLook])
     return [

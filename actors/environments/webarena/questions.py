@@ -1,6 +1,6 @@
-"""What a judge endpoint is asked where words must be compared by their meaning; only a whole match counts.
+"""Questions for a judge endpoint where wordings must be compared by meaning; only a whole match counts.
 
-In place of `llm_fuzzy_match` and `llm_ua_match` of the released evaluators, which ask GPT-4.
+They replace `llm_fuzzy_match` and `llm_ua_match` of the released evaluators, which ask GPT-4.
 """
 
 from typing import Literal
@@ -12,15 +12,15 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """Whether an answer means what the reference says."""
 
     kind: Literal["same", "impossible"]
-    """`same`: is the answer right; `impossible`: is it why the task cannot be done."""
+    """`same`: is the answer right; `impossible`: is it the reason why the task cannot be done."""
     task: str
-    """The instruction."""
+    """The task's instruction."""
     reference: str
     answer: str
 
     @property
     def words(self) -> str:
-        """What the reference answers."""
+        """The question that the reference answers."""
         if self.kind == "impossible":
             return f"Why can this not be done: {self.task}"
         return self.task

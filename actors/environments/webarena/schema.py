@@ -1,4 +1,4 @@
-"""A task of WebArena's file format, checked: what an evaluator needs, and where the task takes place.
+"""A checked task of WebArena's file format: what an evaluator needs, and where the task takes place.
 
 Format: `config_files/test.raw.json` of WebArena and `test_webarena_lite.raw.json` of VisualAgentBench (Apache-2.0).
 """
@@ -17,7 +17,7 @@ Approach = Literal["exact_match", "must_include", "fuzzy_match"]
 SITES = ("shopping", "shopping_admin", "reddit", "gitlab", "wikipedia", "map")
 """Names in `sites`, in the order of the benchmark's own documentation."""
 LOCATORS = ("document.", "[...document.", PREFIX)
-"""What a locator begins with, if it is not empty."""
+"""Beginnings of a locator that is not empty."""
 NOTES = ("EXACT", "GOLD in PRED")
 NOT_APPLICABLE = "N/A"
 
@@ -27,7 +27,7 @@ class Requirement(msgspec.Struct, frozen=True, kw_only=True):
 
     approach: Approach
     references: tuple[str, ...]
-    """One for `exact_match`."""
+    """The texts to compare with; one for `exact_match`."""
     whole: bool = False
     """Whether `references` was a single text: `fuzzy_match: "N/A"` asks whether a task was found impossible."""
 
@@ -38,7 +38,7 @@ class PageCheck(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     """An address, `last`, or a call of a helper function."""
     locator: str
-    """An expression in JavaScript, a call of a helper function, or empty for the whole page."""
+    """A JavaScript expression, a call of a helper function, or empty for the whole page."""
     prepare: tuple[str, ...] = ()
     """Expressions to run before it (`prep_actions`)."""
     required: Requirement
@@ -49,10 +49,10 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
 
     rules: Rules
     checks: tuple[Check, ...]
-    """The score is the product of all."""
+    """The checks; the score is their product."""
     answers: tuple[Requirement, ...] = ()
     impossible: str = ""
-    """Why a task cannot be done, where it cannot (`string_note`)."""
+    """Why a task is impossible, if it is (`string_note`)."""
     address: str = ""
     note: str = ""
     """One of `NOTES`, or empty."""
@@ -63,18 +63,18 @@ class WebArenaTask(msgspec.Struct, frozen=True, kw_only=True):
     """A checked task."""
 
     number: int
-    """`task_id`."""
+    """`task_id` in the file."""
     sites: tuple[str, ...]
     start: tuple[str, ...]
     """Addresses to begin at, a tab each."""
     intent: str
     login: tuple[str, ...]
-    """Sites to be logged in to: those that `storage_state` is named after."""
+    """Sites to log in to: those that `storage_state` is named after."""
     evaluation: Evaluation
 
 
 class Malformed(Exception):
-    """A task that is not in the format; says which key, its value and what is wrong."""
+    """A task that is not in the format; names the key, its value and what is wrong."""
 
     def __init__(self, key: str, value: object, wrong: str) -> None:
         shown = repr(value)
@@ -82,11 +82,10 @@ class Malformed(Exception):
 
 
 def read_task(raw: object) -> WebArenaTask:
-    """A task of the file.
+    """Parse a task of the file.
 
     Raises:
-        Malformed: a key is missing, of the wrong kind, or holds what nobody can evaluate.
-
+        Malformed: a key is missing, of the wrong type, or has a value that cannot be evaluated.
     """
     if not isinstance(raw, dict):
         raise Malformed("the entry", raw, "a task is an object")
@@ -112,7 +111,7 @@ def read_task(raw: object) -> WebArenaTask:
 
 
 def _login(raw: Mapping[str, Any]) -> tuple[str, ...]:
-    """`./.auth/gitlab.reddit_state.json` is kept by who is logged in to both."""
+    """The sites in a storage state's name: `./.auth/gitlab.reddit_state.json` is for a login to both."""
     state = raw.get("storage_state")
     if state is None:
         return ()

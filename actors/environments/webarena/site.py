@@ -1,4 +1,4 @@
-"""WebArena's sites as one `Site`: a task begins logged in on its pages, and what it left is looked at in the end."""
+"""WebArena's sites as one `Site`: a task begins logged in on its pages, and is probed at the end."""
 
 import asyncio
 import shlex
@@ -30,18 +30,18 @@ logger = structlog.get_logger(__name__)
 
 WEB = ("http://", "https://")
 MARGIN_S = 5.0
-"""The world's limit lies this far behind the site's own, which knows what was waited for."""
+"""The world's time limit exceeds the site's own by this, because the site knows what it waited for."""
 
 
 class WebArenaSite:
-    """The `Site` of a WebArena task file. One object serves any number of episodes at once."""
+    """The `Site` of a WebArena task file. One object serves any number of concurrent episodes."""
 
     name = ENVIRONMENT
 
     def __init__(self, settings: SiteSettings, *, trusted: bool = True, places: Path | None = None) -> None:
-        """`trusted`: whether the settings are the user's own, so that accounts may be used and resets be done.
+        """`trusted`: whether the settings are the user's own, so that accounts may be used and resets may run.
 
-        `places`: where episodes on a site are counted; None: the folder that all actors of this machine share.
+        `places`: folder of the site slots; None: the folder that all actors of this machine share.
         """
         self.traits = SiteTraits(
             patience_s=settings.webarena_patience_s + MARGIN_S,
@@ -59,15 +59,14 @@ class WebArenaSite:
         self._held: dict[BrowserContext, HeldSlots] = {}
 
     def origins(self, task: Task) -> tuple[str, ...]:
-        """Those of the task's sites."""
+        """The origins of the task's sites."""
         return goal_of(task).origins
 
     async def enter(self, page: BrowserPage, task: Task) -> str:
-        """Get a place on every site, reset where that is asked for, log in, and load the first pages, a tab each.
+        """Take a slot on every site, reset it where asked, log in, and load the first pages, a tab each.
 
         Raises:
-            EnvironmentFailed: a site does not answer or does not take its account; says what was waited for.
-
+            EnvironmentFailed: a site does not answer or rejects its account; says what was waited for.
         """
         if not self._trusted:
             self._require_harmless()
@@ -84,7 +83,7 @@ class WebArenaSite:
         return task.instruction
 
     async def _steps_in(self, page: BrowserPage, goal: WebArenaGoal) -> AsyncIterator[str]:
-        """The way into a task; says what comes next each time."""
+        """Enter a task step by step; yields the description of each step before it."""
         held = self._hold(page.context)
         await self._places.take((self._addresses[site] for site in goal.sites), held)
         for site in goal.sites:
@@ -113,7 +112,7 @@ class WebArenaSite:
             )
 
     def _hold(self, context: BrowserContext) -> HeldSlots:
-        """What this context holds from now on, given back when it closes."""
+        """The slots that this context holds from now on; they are freed when it closes."""
         held = HeldSlots()
         self._held[context] = held
         context.on("close", self._give_back)
@@ -127,7 +126,7 @@ class WebArenaSite:
             held.free()
 
     async def probe(self, page: BrowserPage, task: Task) -> dict[str, Any]:
-        """What the task's `program_html` names, see `probes`."""
+        """What the task's `program_html` entries show, see `probes`."""
         evaluation = goal_of(task).evaluation
         looks = await look_at(
             evaluation.targets,
@@ -139,10 +138,10 @@ class WebArenaSite:
         return await asyncio.to_thread(stored, looks, evaluation)
 
     async def leave(self, task: Task) -> None:
-        """Places are given back as the context closes, whichever member of a group it belongs to."""
+        """Do nothing: slots are freed as the context closes, whichever member of a group it belongs to."""
 
     async def _reset(self, site: str) -> None:
-        """As `sites.webarena_resets` says: each time, or once for all episodes of this process."""
+        """Reset a site as `sites.webarena_resets` says: each time, or once for all episodes of this process."""
         how = self._settings.webarena_reset.get(site, "")
         if not how or self._settings.webarena_resets == "none":
             return

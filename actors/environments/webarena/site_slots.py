@@ -1,6 +1,6 @@
-"""Places on a site: how many episodes may be on it at the same time, over all processes of a machine.
+"""Slots on a site: how many episodes may use it at the same time, over all processes of a machine.
 
-A place is a file that is locked as long as an episode holds it; the system frees it when its process ends, however.
+A slot is a file that an episode locks; the operating system unlocks it when its process ends for any reason.
 """
 
 import asyncio
@@ -13,43 +13,43 @@ from pathlib import Path
 from hindcast.core.ids import digest_hex
 
 POLL_S = 0.1
-"""Between two looks for a free place."""
+"""Pause between two attempts to find a free slot."""
 
 
 def places_folder() -> Path:
-    """Where this user's places are, the same for all runs."""
+    """Folder of this user's slots, the same for all runs."""
     return Path(tempfile.gettempdir()) / f"hindcast-webarena-{os.getuid()}"
 
 
 class HeldSlots:
-    """Places that an episode holds; `free` gives them back."""
+    """Slots that an episode holds; `free` returns them."""
 
     def __init__(self) -> None:
         self._files: list[int] = []
 
     def add(self, file: int) -> None:
-        """Take a locked file into keeping."""
+        """Keep a locked file."""
         self._files.append(file)
 
     def free(self) -> None:
-        """Give all back; a second time does nothing."""
+        """Return all slots; a second call does nothing."""
         while self._files:
             os.close(self._files.pop())
 
 
 class SiteSlots:
-    """`limit` places on each address; 0: as many as are wanted."""
+    """`limit` slots on each address; 0: unlimited."""
 
     def __init__(self, limit: int, folder: Path) -> None:
         self._limit = limit
         self._folder = folder
 
     async def take(self, addresses: Iterable[str], held: HeldSlots) -> None:
-        """Wait for one place on each address and add it to `held`. The caller bounds the wait, and frees `held`."""
+        """Wait for one slot on each address and add it to `held`. The caller bounds the wait, and frees `held`."""
         if not self._limit:
             return
         self._folder.mkdir(mode=0o700, exist_ok=True)
-        for address in sorted(set(addresses)):  # in one order everywhere: nobody waits in a circle
+        for address in sorted(set(addresses)):  # one order everywhere prevents deadlocks
             held.add(await self._wait(digest_hex(address.encode())[:16]))
 
     async def _wait(self, name: str) -> int:

@@ -27,10 +27,10 @@ SEVERAL = "multi"
 
 
 class WebArenaGoal(msgspec.Struct, frozen=True, kw_only=True):
-    """A task's `goal`: what sites and evaluators read, addresses filled in."""
+    """A task's `goal`: what sites and evaluators read, with addresses filled in."""
 
     number: int
-    """`task_id` of the file."""
+    """`task_id` in the file."""
     sites: tuple[str, ...]
     origins: tuple[str, ...]
     start: tuple[str, ...]
@@ -46,7 +46,7 @@ def goal_of(task: Task) -> WebArenaGoal:
 def family_of(task: WebArenaTask) -> str:
     """The column that a task counts in.
 
-    Both releases call a task on several sites `multi`, but WebArena-Lite's results count tasks that need the map and
+    Both releases call a task on several sites `multi`. WebArena-Lite's results, however, count tasks on the map that also
     look something up in Wikipedia under the map.
     """
     sites = set(task.sites)
@@ -65,19 +65,19 @@ class WebArenaTasks:
 
     @property
     def resets(self) -> ResetSemantics:
-        """What `sites.webarena_resets` declares: the sites' data bases are shared by all episodes."""
+        """The reset that `sites.webarena_resets` declares: all episodes share the sites' databases."""
         return self._settings.webarena_resets
 
     def families(self) -> tuple[str, ...]:
-        """Sites that there are tasks for, then `multi`."""
+        """Sites with tasks, then `multi`."""
         return tuple(name for name in (*SITES, SEVERAL) if name in self._tasks)
 
     def usual(self) -> tuple[str, ...]:
-        """All of them."""
+        """All families."""
         return self.families()
 
     def task(self, family: str, seed: int) -> Task:
-        """The task with this number in its family, in the file's order; counting begins anew behind the last.
+        """The task with this number in its family, in the file's order, starting over after the last.
 
         Raises SettingsError for a family without tasks.
         """

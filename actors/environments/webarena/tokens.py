@@ -1,15 +1,15 @@
 """Words of an answer, as the benchmark's `must_include` counts them.
 
-The reference evaluators split with NLTK's `word_tokenize`: sentences first, then the Penn Treebank rules. These are the
-same rules for what answers and pages hold, in lower case. Where a sentence ends is decided without NLTK's trained model:
-at a period that ends a word and is followed by white space, unless the word is a known abbreviation, or a number or a
-single letter before a word or punctuation.
+The reference evaluators split with NLTK's `word_tokenize`: sentences first, then the Penn Treebank rules. This module
+applies the same rules to answers and pages, in lower case. It finds ends of sentences without NLTK's trained model: at a
+period that ends a word and is followed by white space, unless the word is a known abbreviation, or a number or a single
+letter before a word or punctuation.
 """
 
 import re
 
 LONGEST = 40
-"""Characters before a period that are looked at: more than any abbreviation or number has."""
+"""Characters before a period that are examined: more than any abbreviation or number has."""
 _ABBREVIATION = re.compile(
     r"mrs?|ms|messrs|dr|prof|gen|maj|col|sen|reps?|[js]r|st|ave|ft|yr|mg|co|corp|ltd|inc|bros|vs|"
     r"jan|feb|aug|sept?|oct|nov|dec|tues|wed|fri|[ap]\.m|u\.[skn]|d\.c|n\.[yj]|ph\.d"
@@ -17,7 +17,7 @@ _ABBREVIATION = re.compile(
 _NUMBER_OR_LETTER = re.compile(r"[.,]?\d[\d,.-]*|[^\W\d_]")
 _SENTENCE_END = re.compile(r"""(?<!\.)\.(?P<closing>["'”’)\]}>]*)(?=\s+(?P<next>\S+))""")
 _PART = re.compile(r"[)\";}\]*:@({\[]|(?=['!?])")
-"""What parts words where sentences are looked for."""
+"""Separators of words in the search for sentences."""
 _PUNCTUATION = (";", ":", ",", "!", "?")
 _APART = re.compile(r"[«»“”„‘’]|`+|\.{2,}|--|[;@#$%&?!*\[\](){}<>‒–—―]")
 _COMMA = re.compile(r"([:,])([^\d]|$)")
@@ -53,7 +53,7 @@ def is_word(text: str) -> bool:
 
 
 def _ended(text: str, found: re.Match[str]) -> str:
-    """The period of a word that ends a sentence stands apart."""
+    """Separate the period of a word that ends a sentence."""
     near = text[max(0, found.start() - LONGEST) : found.start()]
     before = near.split()
     word = _PART.split(before[-1].lower())[-1].lstrip("`#&-,") if before and not near[-1].isspace() else ""
