@@ -1,7 +1,6 @@
-"""Colour words by which options are compared, in the order in which they are tried.
+"""Colour words that reduce options for comparison, in the order in which they are tried.
 
-The list is part of WebShop's reward (`web_agent_site/engine/normalize.py`): another list, or another order, would give
-other rewards.
+The list is part of WebShop's reward (`web_agent_site/engine/normalize.py`): another list or order gives other rewards.
 """
 
 _IN_ORDER = """

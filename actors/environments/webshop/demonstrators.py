@@ -1,6 +1,6 @@
-"""Scripted shoppers. One knows the product that the goal was made from; the other, WebShop's rule agent, knows nothing.
+"""Scripted shoppers: one knows the product that the goal was made from; the other is WebShop's rule agent.
 
-The rule agent (arXiv 2207.01206, section 5) searches for the instruction as it stands and buys the first result.
+The rule agent (arXiv 2207.01206, section 5) searches for the instruction and buys the first result.
 """
 
 from collections.abc import Sequence
@@ -16,14 +16,14 @@ from hindcast.core.domain.observation import Node, Observation, Page
 from hindcast.core.domain.task import Task
 
 PAGES = 2
-"""Pages of results that are looked through before the title is searched for instead."""
+"""Pages of results that are examined before the title is searched for instead."""
 TITLE_WORDS = 12
 
 
 def demonstrate(task: Task, instruction: str, observation: Observation, earlier: Sequence[Action]) -> Action:
     """The next action of a shopper who finds the goal's product, chooses its options and buys it.
 
-    Where the goal is a server's secret it is the rule agent's.
+    Where only the server knows the goal, the next action of the rule agent.
     """
     if "wanted" not in task.goal:
         return buy_first(task, instruction, observation, earlier)

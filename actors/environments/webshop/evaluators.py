@@ -1,4 +1,4 @@
-"""What a visit to WebShop is worth. Reads evidence and the task alone, so that a re-score is a replay."""
+"""The verdict on a visit to WebShop. Reads evidence and the task alone, so that judging again is a replay."""
 
 import msgspec
 

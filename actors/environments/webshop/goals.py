@@ -1,8 +1,8 @@
-"""What shoppers are asked to buy: goals that people wrote, and goals made from a product's attributes and options.
+"""Shopping goals: written by people, and made from a product's attributes and options.
 
-Goals are known by the digest of their content. Upstream knows them by their number in a list whose price limits are
-drawn before the generator is seeded: there a number means different goals in different processes. Here the limit is
-drawn from the digest: by the same rule (the larger of two of the four next multiples of ten dollars), always the same.
+A goal is identified by the digest of its content. Upstream identifies it by its number in a list whose price limits are
+drawn before the generator is seeded, so that a number means different goals in different processes. Here the digest
+seeds the draw of the limit, by the same rule (the larger of two of the four next multiples of ten dollars).
 """
 
 from collections.abc import Iterable, Iterator
@@ -25,7 +25,7 @@ STEPS = tuple(10.0 * step for step in range(1, 100))
 """Price limits, in dollars."""
 DIGEST_CHARS = 16
 TEST, DEV = 500, 1500
-"""Where the parts of the full set of human goals end: test 0-499, dev 500-1499, train from 1500 on."""
+"""Ends of the parts of the full set of human goals: test 0-499, dev 500-1499, train from 1500 on."""
 
 Split = Literal["test", "dev", "train"]
 SPLITS: tuple[Split, ...] = ("test", "dev", "train")
@@ -35,19 +35,20 @@ class WebshopGoal(msgspec.Struct, frozen=True, kw_only=True):
     """What to buy."""
 
     digest: str
-    """16 hexadecimal characters of what the goal says, its price limit aside."""
+    """Digest of the goal without its price limit, 16 hexadecimal characters."""
     asin: str
-    """The product that it was made from; others may do as well."""
+    """The product that it was made from; others may satisfy it too."""
     instruction: str
-    """What the shopper reads."""
+    """The shopper's instruction."""
     attributes: tuple[str, ...]
     options: tuple[str, ...]
     """Values to choose."""
     option_names: tuple[str, ...] = ()
     """Names of `options`, in their order, where the reward compares (name, value) pairs as the released code does; empty
-    where it compares values alone."""
+    where it compares values alone.
+    """
     price_upper: float
-    """Dollars; `UNLIMITED` where the instruction names no limit."""
+    """Price limit in dollars; `UNLIMITED` where the instruction names none."""
     title: str
     query: str
     product_category: str
@@ -92,9 +93,9 @@ def synthetic_goals(products: Iterable[WebshopProduct], *, compare_pairs: bool) 
 def part_of(goals: tuple[WebshopGoal, ...], split: Split, *, by_product: bool) -> tuple[WebshopGoal, ...]:
     """The goals of one part.
 
-    By number where there are more than `DEV`; else the first fifth is the test's, the second dev's. `by_product` counts
-    products in the order of their digests, so that the goals of one product are all in one part; of these each product's
-    first goal comes first, then each one's second.
+    They are split by number where there are more than `DEV`; else the first fifth is test, the second dev. `by_product`
+    counts products in the order of their digests, so that all goals of one product are in one part. Then each product's
+    first goal comes first, followed by each one's second.
     """
     if not by_product:
         first, end = bounds_of(len(goals))[split]
@@ -109,7 +110,7 @@ def part_of(goals: tuple[WebshopGoal, ...], split: Split, *, by_product: bool) -
 
 
 def bounds_of(count: int, *, fixed: bool = True) -> dict[Split, tuple[int, int]]:
-    """First number of each part and the one after its last, of so many goals.
+    """First number of each part and the one after its last, for `count` goals.
 
     >>> bounds_of(12_000)
     {'test': (0, 500), 'dev': (500, 1500), 'train': (1500, 12000)}

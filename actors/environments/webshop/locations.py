@@ -1,7 +1,7 @@
-"""Where a shopper is. The address says all of it, as upstream's: goal, keywords, page, product, chosen options.
+"""The place of a shopper. As upstream, the address holds all of it: goal, keywords, page, product, chosen options.
 
-So the shop keeps no sessions: equal addresses show equal pages, visits cannot touch each other, and the address of the
-last page says what was bought. The path names goal and product; how one came there and what is chosen is the query.
+So the shop keeps no sessions: equal addresses show equal pages, visits are independent, and the address of the last page
+shows what was bought. The path names goal and product; the query holds the way there and the chosen options.
 """
 
 import json
@@ -16,29 +16,29 @@ Part = Literal["Description", "Features", "Reviews", "Attributes"]
 PARTS: tuple[Part, ...] = ("Description", "Features", "Reviews", "Attributes")
 """A product's sub-pages."""
 ROOT = "/webshop"
-"""Begins every path, so that the store's server can show both shops."""
+"""Prefix of every path, so that the store's server can show both shops."""
 MAX_ADDRESS_CHARS = 20_000
 
 
 class WebshopLocation(msgspec.Struct, frozen=True, kw_only=True):
-    """One page of one goal's shop. What a kind of page does not have is left at its default."""
+    """One page of one goal's shop. Fields that a kind of page does not have keep their defaults."""
 
     goal: str
     """The goal's digest."""
     kind: PlaceKind = "index"
     keywords: str = ""
     page: int = 1
-    """Of the results, from 1."""
+    """Page of the results, from 1."""
     asin: str = ""
     part: Part = "Description"
     options: dict[str, str] = {}
-    """What is chosen."""
+    """Chosen options: name -> value."""
 
 
 def path_of(place: WebshopLocation) -> str:
     """The path of a place, which its query completes.
 
-    >>> path_of(Place(goal="ab", kind="item", asin="B01", keywords="red mug"))
+    >>> path_of(WebshopLocation(goal="ab", kind="item", asin="B01", keywords="red mug"))
     '/webshop/item_page/ab/B01'
     """
     match place.kind:
@@ -56,7 +56,7 @@ def path_of(place: WebshopLocation) -> str:
 
 
 def query_of(place: WebshopLocation) -> dict[str, str]:
-    """What the query of a place's address says, in its order; what is at its default is left out."""
+    """The query of a place's address, in its order; defaults are left out."""
     found: dict[str, str] = {}
     if place.kind in ("results", "item", "part"):
         if place.keywords:
@@ -69,13 +69,13 @@ def query_of(place: WebshopLocation) -> dict[str, str]:
 
 
 def address_of(place: WebshopLocation) -> str:
-    """Path and query, as `place_at` reads them back."""
+    """Path and query, as `place_at` parses them."""
     query = urlencode(query_of(place), errors="replace")
     return f"{path_of(place)}?{query}" if query else path_of(place)
 
 
 def place_at(address: str) -> WebshopLocation | None:
-    """The place of an address, its host aside; None where the shop has no such page."""
+    """The place of an address, whatever its host; None where the shop has no such page."""
     if len(address) > MAX_ADDRESS_CHARS:
         return None
     try:

@@ -1,8 +1,8 @@
 """Nouns of product titles, by which rewards compare kinds of products.
 
-Upstream asks spaCy (`NOUN`, `PROPN`). Where spaCy and one of its English models are installed they are asked here, too;
-otherwise words stand in for nouns: a title is a string of names, and about nine of ten words with a letter in it are
-nouns to spaCy. Which rule it was is part of what it finds, so that evidence and verdicts can say it.
+Upstream uses spaCy (`NOUN`, `PROPN`). Where spaCy and one of its English models are installed, they are used here too.
+Otherwise words replace nouns: a title is a string of names, and spaCy takes about nine of ten words with a letter for
+nouns. The result names its rule, so that evidence and verdicts can state it.
 """
 
 import importlib
@@ -15,9 +15,9 @@ from typing import Any
 import msgspec
 
 SPACY_MODELS = ("en_core_web_lg", "en_core_web_md", "en_core_web_sm")
-"""The first one installed is used; the first is upstream's."""
+"""The first installed one is used; the first is upstream's."""
 WORDS = "words/1"
-"""Name of the rule without spaCy. A change of the rule is another name."""
+"""Name of the rule without spaCy. A changed rule needs another name."""
 
 _WORD = re.compile(r"[^\W_]+")
 _POSSESSIVE = re.compile(r"['’]s\b")
@@ -33,7 +33,7 @@ _NEVER = frozenset(_NEVER_NOUNS.split())
 
 
 class Nouns(msgspec.Struct, frozen=True, kw_only=True):
-    """Nouns of the titles that a reward compares, in lower case and in the titles' order, repeated as there."""
+    """Nouns of the titles that a reward compares, in lower case and in the titles' order, with repetitions."""
 
     rule: str
     """`words/1`, or spaCy's model and version."""
@@ -42,13 +42,13 @@ class Nouns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def nouns_of(*, bought: str, wanted: str) -> Nouns:
-    """The nouns of two titles, by the best rule that is installed."""
+    """The nouns of two titles, by the best installed rule."""
     rule, find = _rule()
     return Nouns(rule=rule, bought=find(bought), wanted=find(wanted))
 
 
 def words_for_nouns(title: str) -> tuple[str, ...]:
-    """Words with a letter in them, those that are hardly ever nouns left out.
+    """Words with a letter, without those that are hardly ever nouns.
 
     >>> words_for_nouns("Women's 2-Pack of Portable Lamps, 12 oz")
     ('women', 'pack', 'portable', 'lamps', 'oz')

@@ -1,6 +1,6 @@
-"""WebShop's product files, read as they are: `items_*.json` with products, `items_ins_*.json` with their attributes.
+"""Reads WebShop's original product files: `items_*.json` with products, `items_ins_*.json` with their attributes.
 
-Both may be compressed (`.json.gz`). What cannot be read is refused naming file, item and field.
+Both may be compressed (`.json.gz`). An invalid file is refused with file, item and field.
 """
 
 import json
@@ -19,9 +19,9 @@ from hindcast.core.seeds import derive_seed
 UNPRICED = 100.0
 """Price of a product without one, in dollars."""
 UNKNOWN_ATTRIBUTES = ("DUMMY_ATTR",)
-"""Attributes of a product that the attribute file does not know."""
+"""Attributes of a product that is missing from the attribute file."""
 MOST_FILE_BYTES = 16 * 1024**3
-"""Of a file, decompressed; the released one with all 1.18 million products is the largest there is."""
+"""Most decompressed bytes of a file; the released one with all 1.18 million products is the largest."""
 ASIN_CHARS = 10
 """Products with a longer number are left out, and those whose number is `nan`."""
 
@@ -35,24 +35,24 @@ class WebshopProduct(msgspec.Struct, frozen=True, kw_only=True):
     bullets: tuple[str, ...]
     """At least one, which may be empty."""
     price: float
-    """Dollars: what a limit is compared with. Of a range, one price that its number fixes."""
+    """Price in dollars that limits are compared with. Of a range, one price that its number determines."""
     price_tag: str
     """`$12.5`, or `$10.0 to $20.0`."""
     options: dict[str, tuple[str, ...]]
     """Name in lower case -> values in lower case, in the file's order, each once."""
     attributes: tuple[str, ...]
     query: str
-    """What the product was found with when the data were collected, in lower case."""
+    """The query that found the product when the data were collected, in lower case."""
     category: str
     product_category: str
     """Path of categories with `›` between them."""
     asked: str | None
     """The generated instruction about it, where there is one."""
     asked_attributes: tuple[str, ...]
-    """The attributes that it names."""
+    """The attributes in that instruction."""
 
     def offers(self, options: dict[str, str]) -> bool:
-        """Whether these can be chosen: an address may be typed, too, with whatever an instruction asks for."""
+        """Whether these options exist: an agent may type an address with any options."""
         return all(value in self.options.get(name, ()) for name, value in options.items())
 
 
@@ -79,7 +79,7 @@ def read_products(items: Path, attributes: Path) -> tuple[WebshopProduct, ...]:
 
 
 def read_json(path: Path) -> Any:
-    """What a JSON file holds, decompressed where its name ends in `.gz`. Raises SettingsError."""
+    """Parse a JSON file, decompressed where its name ends in `.gz`. Raises SettingsError."""
     try:
         return json.loads(read_file_bounded(path, most_bytes=MOST_FILE_BYTES))
     except (OSError, EOFError, TooLarge) as error:
@@ -92,7 +92,7 @@ def read_json(path: Path) -> Any:
 
 
 class ProductEntry:
-    """One entry of a file; what is asked of it in vain is refused naming file, entry and field."""
+    """One entry of a file; an invalid field is refused with file, entry and field."""
 
     def __init__(self, path: Path, name: str, raw: object) -> None:
         self._where = f"{path}: {name}"
@@ -105,7 +105,7 @@ class ProductEntry:
         return self._raw.get(field)
 
     def refuse(self, field: str, expected: str) -> SettingsError:
-        """The error for a field that is not as expected."""
+        """The error for an invalid field."""
         if field not in self._raw:
             return SettingsError(f"{self._where} has no field {field!r}; expected is {expected}")
         shown = repr(self._raw[field])
@@ -113,14 +113,14 @@ class ProductEntry:
         return SettingsError(f"{self._where}: {field!r} is {shown}; expected is {expected}")
 
     def text(self, field: str) -> str:
-        """A text that must be there."""
+        """A required text."""
         value = self.get(field)
         if not isinstance(value, str):
             raise self.refuse(field, "a text")
         return value
 
     def texts(self, field: str) -> tuple[str, ...]:
-        """A list of texts that must be there."""
+        """A required list of texts."""
         value = self.get(field)
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
             raise self.refuse(field, "a list of texts")
@@ -153,7 +153,7 @@ def _product(item: ProductEntry, asin: str, about: ProductEntry | None) -> Websh
 
 
 def _prices(item: ProductEntry) -> tuple[float, ...]:
-    """One price, or the lowest and the highest: a list of numbers, or `$10.00 to $20.00`."""
+    """One price, or the lowest and the highest: from a list of numbers, or `$10.00 to $20.00`."""
     given = item.get("pricing")
     if not given:
         return (UNPRICED,)

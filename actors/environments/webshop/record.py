@@ -1,4 +1,4 @@
-"""What a visit leaves for its evaluator: what was bought, and the nouns of both titles. All that a reward needs."""
+"""The record of a visit for its evaluator: what was bought, and the nouns of both titles. A reward needs no more."""
 
 import msgspec
 
@@ -17,13 +17,13 @@ class PurchaseRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Digest of the products; empty where the shop is another server's."""
     bought: Bought | None = None
     nouns: Nouns | None = None
-    """Found when the visit ended, so that a later judge needs no spaCy and finds the same."""
+    """Computed when the visit ended, so that a later judge needs no spaCy and gets the same."""
     score: float | None = None
-    """What another server's last page said."""
+    """The score on another server's last page."""
 
 
 def record_at(shop: WebshopShop, place: WebshopLocation | None, goal: WebshopGoal) -> PurchaseRecord:
-    """The record of a visit that ended at a place; nothing was bought anywhere but at the end of this goal's shop."""
+    """The record of a visit that ended at a place; a purchase is only a "done" page of this goal."""
     product = shop.get(place.asin) if place is not None else None
     if place is None or place.kind != "done" or place.goal != goal.digest:
         return PurchaseRecord(shop=shop.digest)

@@ -18,14 +18,14 @@ from hindcast.actors.environments.webshop.nouns import Nouns
 from hindcast.actors.environments.webshop.similarity import is_same
 
 ALIKE_TITLE = 0.2
-"""More of the wanted title's nouns say that the products are alike; also the share of a title without nouns."""
+"""Share of the wanted title's nouns above which products are alike; also the share of a title without nouns."""
 FAINT_TITLE = 0.1
 UNALIKE, FAINT = 0.5, 0.1
-"""r_type of products that nothing says are alike, and of titles with less than `FAINT_TITLE` in common."""
+"""r_type of products without a sign that they are alike, and of titles with less than `FAINT_TITLE` in common."""
 
 
 class Bought(msgspec.Struct, frozen=True, kw_only=True):
-    """What was bought, as rewards compare it: all that they need of the product."""
+    """The bought product and options, as rewards compare them."""
 
     asin: str
     title: str
@@ -43,7 +43,7 @@ class Reward(msgspec.Struct, frozen=True, kw_only=True):
     """A reward and its parts."""
 
     total: float
-    """In [0, 1]."""
+    """The reward, in [0, 1]."""
     r_type: float
     """1, 0.5, 0.1 or 0."""
     attributes_found: int
@@ -54,7 +54,7 @@ class Reward(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def reward_of(bought: Bought, goal: WebshopGoal, nouns: Nouns) -> Reward:
-    """The reward for buying one thing while another was asked for. A goal names at least one attribute."""
+    """The reward for buying one product when the goal asks for another. A goal names at least one attribute."""
     attributes = sum(_has(bought, attribute) for attribute in goal.attributes)
     chosen = [colour_or_text(value) for value in bought.chosen.values()]
     options = sum(any(is_same(value, wanted) for value in chosen) for wanted in _wanted_options(goal))
@@ -73,7 +73,7 @@ def reward_of(bought: Bought, goal: WebshopGoal, nouns: Nouns) -> Reward:
 
 
 def type_reward(bought: Bought, goal: WebshopGoal, nouns: Nouns) -> float:
-    """r_type: whether the product is of the kind that was asked for."""
+    """r_type: whether the product is of the wanted kind."""
     shared = title_overlap(nouns)
     if shared == 0:
         return 0.0
@@ -85,7 +85,7 @@ def type_reward(bought: Bought, goal: WebshopGoal, nouns: Nouns) -> float:
 
 
 def title_overlap(nouns: Nouns) -> float:
-    """Distinct nouns in both titles by nouns in the wanted one, repeated ones counted again."""
+    """Distinct nouns in both titles divided by the nouns of the wanted one, repetitions counted."""
     if not nouns.wanted:
         return ALIKE_TITLE
     return len(set(nouns.bought) & set(nouns.wanted)) / len(nouns.wanted)

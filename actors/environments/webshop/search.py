@@ -1,7 +1,7 @@
-"""Search over title, description, first bullet and options: BM25, as upstream, by SQLite's FTS5.
+"""Search over title, description, first bullet and options: BM25 as upstream, by SQLite's FTS5.
 
-Upstream asks Lucene (pyserini: k1 0.9, b 0.4, English stop words); FTS5 has k1 1.2 and b 0.75 and stems with Porter,
-too. docs/webshop.md says how their results compare.
+Upstream uses Lucene (pyserini: k1 0.9, b 0.4, English stop words). FTS5 has k1 1.2 and b 0.75, and also stems with
+Porter. docs/webshop.md compares their results.
 """
 
 import re
@@ -12,16 +12,16 @@ from threading import Lock
 from hindcast.actors.environments.webshop.products import WebshopProduct
 
 FOUND = 50
-"""Results of a search at most."""
+"""Most results of a search."""
 MAX_QUERY_CHARS = 1000
 MAX_WORDS = 100
-"""Words of a query beyond these are not looked at."""
+"""Further words of a query are ignored."""
 
 _WORD = re.compile(r"\w+")
 
 
 class WebshopSearchIndex:
-    """All products by their words."""
+    """Full-text index of all products."""
 
     def __init__(self, products: Sequence[WebshopProduct]) -> None:
         self._products = products
@@ -36,7 +36,7 @@ class WebshopSearchIndex:
         )
 
     def search(self, query: str) -> tuple[WebshopProduct, ...]:
-        """The products that fit best, at most `FOUND`, ties in the file's order; none for a query without words."""
+        """The best matches, at most `FOUND`, ties in the file's order; none for a query without words."""
         words = _WORD.findall(query[:MAX_QUERY_CHARS].lower())[:MAX_WORDS]
         if not words:
             return ()
@@ -50,6 +50,6 @@ class WebshopSearchIndex:
 
 
 def contents_of(product: WebshopProduct) -> str:
-    """The text by which a product is found."""
+    """The text that a product is indexed by."""
     options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in product.options.items())
     return " ".join((product.title, product.description, product.bullets[0], options)).lower()

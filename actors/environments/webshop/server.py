@@ -1,4 +1,4 @@
-"""WebShop's pages over HTTP, beside the store's. They keep nothing: an address says all that a page depends on."""
+"""WebShop's pages over HTTP, on the store's server. They keep no state: an address determines its page."""
 
 from itertools import groupby
 from pathlib import Path
@@ -16,7 +16,7 @@ from hindcast.actors.environments.webshop.views import WebshopElement, WebshopVi
 from hindcast.core.settings.schema import SiteSettings
 
 PART_CHARS = 190
-"""Longer texts are shown as several: what a policy sees of one text is capped at 200 characters."""
+"""Longer texts are split: an observation caps one text at 200 characters."""
 _HEADERS = {
     "cache-control": "no-store",
     "x-content-type-options": "nosniff",
@@ -25,7 +25,7 @@ _HEADERS = {
 
 
 class ElementGroup(NamedTuple):
-    """Neighbours on a page that are laid out together: the values of an option, the search field and its button."""
+    """Neighboring elements of a page with a common layout: the values of an option, the search field and its button."""
 
     number: int
     kind: str
@@ -33,7 +33,7 @@ class ElementGroup(NamedTuple):
 
 
 class WebshopPages:
-    """Places as HTML."""
+    """Renders places as HTML."""
 
     def __init__(self, shop: WebshopShop) -> None:
         self._shop = shop
@@ -60,20 +60,20 @@ class WebshopPages:
 
 
 def webshop_routes(settings: SiteSettings) -> list[Route]:
-    """Where the pages are, none where the settings name no data for them. Raises SettingsError."""
+    """Routes of the pages, none where the settings name no data for them. Raises SettingsError."""
     if not settings.webshop_items or settings.webshop_mode != "pages":
         return []
     return [Route(f"{ROOT}/{{rest:path}}", WebshopPages(shop_of(settings)).show, methods=["GET"])]
 
 
 def _address(request: Request) -> str:
-    """Path and query as they were sent: a slash in a name is not one between names."""
+    """Path and query as they were sent: an escaped slash in a name is not a separator."""
     raw: bytes = request.scope.get("raw_path") or request.url.path.encode()
     return f"{raw.decode('ascii', 'replace').partition('?')[0]}?{request.url.query}"
 
 
 def parts_of(text: str) -> list[str]:
-    """A text in pieces of at most `PART_CHARS`, cut between words where there are any."""
+    """Split a text into pieces of at most `PART_CHARS`, between words where possible."""
     return wrap(text, PART_CHARS, break_on_hyphens=False) or [""]
 
 

@@ -20,7 +20,7 @@ from hindcast.core.ids import digest_hex
 from hindcast.core.settings.schema import SiteSettings
 
 FAMILIES = (*SPLITS, *(f"synthetic_{split}" for split in SPLITS))
-"""Parts of the human goals, then of the synthetic ones. Which of them there are depends on the data."""
+"""Parts of the human goals, then of the synthetic ones. The data determine which exist."""
 
 
 class WebshopShop:
@@ -44,7 +44,7 @@ class WebshopShop:
 
     @cached_property
     def digest(self) -> str:
-        """16 hexadecimal characters of all products' content."""
+        """Digest of all products' content, 16 hexadecimal characters."""
         return digest_hex(msgspec.msgpack.encode(self.products, order="sorted"))[:16]
 
     @cached_property
@@ -54,7 +54,7 @@ class WebshopShop:
 
     @cached_property
     def families(self) -> Mapping[str, tuple[WebshopGoal, ...]]:
-        """Goals by family, those without any left out."""
+        """Goals by family; families without goals are left out."""
         synthetic = synthetic_goals(self.products, compare_pairs=self.option_match == "released")
         parts = [part_of(self._human, split, by_product=False) for split in SPLITS]
         parts += [part_of(synthetic, split, by_product=True) for split in SPLITS]

@@ -1,6 +1,6 @@
-"""`token_set_ratio` as thefuzz 0.19 computes it with python-Levenshtein, which is what WebShop's reward calls.
+"""`token_set_ratio` as thefuzz 0.19 computes it with python-Levenshtein, which WebShop's reward calls.
 
-RapidFuzz has the same ratio as a float, and leaves the preparation of texts to its caller; thefuzz drops the characters
+RapidFuzz has the same ratio as a float, and leaves the preparation of texts to its caller. Thefuzz drops the characters
 from U+0080 to U+00FF, keeps underscores, and rounds to a whole number: 85.2 counts as 85, which is not above 85.
 """
 
@@ -9,14 +9,14 @@ import re
 from rapidfuzz.fuzz import token_set_ratio
 
 MATCH_ABOVE = 85
-"""Texts whose ratio is larger count as the same."""
+"""Texts with a larger ratio count as the same."""
 
 _BLANK = re.compile(r"\W")
 _LATIN_1 = dict.fromkeys(range(0x80, 0x100))
 
 
 def similarity(one: str, other: str) -> int:
-    """How many of a hundred parts two texts share, whatever the order and number of their words; 0 for an empty one.
+    """Similarity of two texts in percent, independent of the order and number of their words; 0 for an empty one.
 
     >>> similarity("essential oils", "essential oil"), similarity("powder snow", "cool powder snow")
     (96, 100)

@@ -1,4 +1,4 @@
-"""WebShop as a site that browsers visit: our own pages, or a server of the original that runs already."""
+"""WebShop as a site that browsers visit: our own pages, or a running server of the original."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ _SCORE_JS = (
 
 
 class WebshopSite:
-    """Our own pages. The shop keeps no sessions, so that one object serves any number of episodes."""
+    """Our own pages. The shop keeps no sessions, so one object serves any number of episodes."""
 
     name = ENVIRONMENT
     traits = SiteTraits(reusable=True, ended=ENDED)
@@ -36,7 +36,7 @@ class WebshopSite:
         self._shop = shop
 
     def origins(self, task: Task) -> tuple[str, ...]:
-        """The shop's own alone."""
+        """The shop's own origin alone."""
         return (self._base,)
 
     async def enter(self, page: BrowserPage, task: Task) -> str:
@@ -53,17 +53,17 @@ class WebshopSite:
         return task.instruction
 
     async def probe(self, page: BrowserPage, task: Task) -> dict[str, Any]:
-        """What was bought, as the address of the last page says. See `record.Record`."""
+        """What was bought, from the address of the last page. See `record.PurchaseRecord`."""
         place = place_at(page.url) if page.url.startswith(f"{self._base}/") else None
         record: dict[str, Any] = msgspec.to_builtins(record_at(self._shop, place, _goal_of(task)))
         return record
 
     async def leave(self, task: Task) -> None:
-        """Nothing is held."""
+        """Do nothing: the site holds nothing."""
 
 
 class WebshopServerSite:
-    """A server of the original that runs already (`web_agent_site/app.py`). It keeps a session per goal for ever."""
+    """A running server of the original (`web_agent_site/app.py`). It keeps a session per goal forever."""
 
     name = ENVIRONMENT
     traits = SiteTraits(ended=ENDED)
@@ -72,11 +72,11 @@ class WebshopServerSite:
         self._base = base_url.rstrip("/")
 
     def origins(self, task: Task) -> tuple[str, ...]:
-        """The server's own alone: style sheets and pictures from elsewhere are not loaded."""
+        """The server's own origin alone: style sheets and pictures from elsewhere are not loaded."""
         return (self._base,)
 
     async def enter(self, page: BrowserPage, task: Task) -> str:
-        """Load the search page of the session and return the instruction that stands there."""
+        """Load the search page of the session and return the instruction on it."""
         shown = await _open(page, f"{self._base}/{task.goal['session']}", task)
         instruction = " ".join(shown.split()).removeprefix("Instruction:").strip()
         if not instruction:
@@ -94,7 +94,7 @@ class WebshopServerSite:
         return found
 
     async def leave(self, task: Task) -> None:
-        """Nothing is held."""
+        """Do nothing: the site holds nothing."""
 
 
 async def _open(page: BrowserPage, url: str, task: Task) -> str:
@@ -107,7 +107,7 @@ async def _open(page: BrowserPage, url: str, task: Task) -> str:
 
 
 def webshop_site(settings: SiteSettings, base_url: str) -> Site | Browserless | None:
-    """WebShop as the settings name it, its own pages beside those of the store at `base_url`; None where there is none."""
+    """WebShop as the settings name it, with its own pages on the store's server at `base_url`; None where there is none."""
     if settings.webshop_url:
         return WebshopServerSite(settings.webshop_url)
     if not settings.webshop_items:

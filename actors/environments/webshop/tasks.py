@@ -1,4 +1,4 @@
-"""WebShop's tasks: one goal each, from the data files, or by number from a server that runs already."""
+"""WebShop's tasks: one goal each, from the data files, or by number from a running server."""
 
 import msgspec
 
@@ -11,7 +11,7 @@ from hindcast.core.settings.schema import SiteSettings
 
 ENVIRONMENT = "webshop"
 MAX_STEPS = 15
-"""As in ReAct's and LASER's experiments; upstream itself has no limit."""
+"""Step limit of ReAct's and LASER's experiments; upstream itself has none."""
 
 
 def webshop_tasks(settings: SiteSettings) -> TaskSource | None:
@@ -22,7 +22,7 @@ def webshop_tasks(settings: SiteSettings) -> TaskSource | None:
 
 
 class WebshopTasks:
-    """TaskSource of the data files: a family per kind of goal and part of the set."""
+    """`TaskSource` of the data files: a family per kind of goal and part of the set."""
 
     name = ENVIRONMENT
     resets: ResetSemantics = "per_episode"
@@ -32,11 +32,11 @@ class WebshopTasks:
 
     @property
     def shop(self) -> WebshopShop:
-        """The shop that the tasks speak of; loaded on first use."""
+        """The shop that the tasks refer to; loaded on first use."""
         return shop_of(self._settings)
 
     def families(self) -> tuple[str, ...]:
-        """Those that the data have goals for."""
+        """Families that the data have goals for."""
         return tuple(self.shop.families)
 
     def usual(self) -> tuple[str, ...]:
@@ -45,7 +45,7 @@ class WebshopTasks:
         return tuple(found[:1]) or self.families()
 
     def task(self, family: str, seed: int) -> Task:
-        """The goal whose number in the family is the seed, counted round; so seeds in a row are different goals.
+        """The goal whose number in the family is the seed modulo the number of goals.
 
         Raises SettingsError for a family that the data do not have.
         """
@@ -67,7 +67,7 @@ class WebshopTasks:
 
 
 class ServerTasks:
-    """TaskSource of a server that runs already: goals by their number there; what they ask for is on its pages."""
+    """`TaskSource` of a running server: goals by their number there; only its pages show what they ask for."""
 
     name = ENVIRONMENT
     resets: ResetSemantics = "per_episode"

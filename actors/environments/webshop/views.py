@@ -1,4 +1,4 @@
-"""What a shopper sees at a place: upstream's words and buttons in upstream's order. Pure.
+"""The page at a place: upstream's words and buttons in upstream's order. Pure.
 
 One description serves the browser (`server`) and the text mode (`world`).
 """
@@ -20,35 +20,35 @@ PER_PAGE = 10
 UNRATED = "N.A."
 """Rating of every product: WebShop's released data have no reviews."""
 THANKS = "Thank you for shopping with us!"
-"""All of the last page. Upstream shows the score there, too: in a second tab it would tell what a purchase is worth."""
+"""The whole last page. Upstream also shows the score there, which an agent could read from a second tab."""
 
 ElementKind = Literal["heading", "text", "button", "link", "option", "search"]
 
 
 class WebshopElement(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing on a page."""
+    """One element of a page."""
 
     kind: ElementKind
     text: str
     to: WebshopLocation | None = None
-    """Where it leads; a search field leads to the results of what is typed."""
+    """The place it leads to; a search field leads to the results of the typed text."""
     name: str = ""
-    """The option that a value belongs to; what a text is known by on the page."""
+    """The option that a value belongs to; the name of a text on the page."""
     chosen: bool = False
     """Whether the option's value is the chosen one."""
 
 
 class WebshopView(msgspec.Struct, frozen=True, kw_only=True):
-    """A page."""
+    """The content of a page."""
 
     title: str
     elements: tuple[WebshopElement, ...]
     ended: bool = False
-    """Something was bought: the visit is over."""
+    """Whether something was bought, which ends the visit."""
 
 
 def view_of(shop: WebshopShop, place: WebshopLocation) -> WebshopView | None:
-    """The page at a place; None where there is none: goal, product or option do not exist."""
+    """The page at a place; None where goal, product or option do not exist."""
     goal = shop.goals.get(place.goal)
     if goal is None:
         return None

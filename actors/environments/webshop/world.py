@@ -1,6 +1,6 @@
-"""WebShop without a browser, for text agents: the same places, words and evidence, a page a step, no server.
+"""WebShop without a browser, for text agents: the same places, words and evidence, one page per step, no server.
 
-What needs a window or a mouse is not actionable here; text that was typed waits for the button or for Enter.
+Actions that need a window or a mouse are not actionable here. Typed text waits for the button or for Enter.
 """
 
 import time
@@ -40,12 +40,12 @@ class WebshopText:
         self._shop = shop
 
     def open_world(self) -> EpisodeWorld:
-        """A world for one episode at a time."""
+        """Open a world for one episode at a time."""
         return TextWorld(self._shop)
 
 
 class TextWorld:
-    """An `EpisodeWorld`: the place is all of its state, with what was typed and where the shopper has been."""
+    """An `EpisodeWorld` whose state is the place, the typed text and the history."""
 
     def __init__(self, shop: WebshopShop) -> None:
         self._shop = shop
@@ -57,7 +57,7 @@ class TextWorld:
         """Products whose pages were opened: upstream's text shows their links as clicked."""
 
     async def reset(self, task: Task) -> ResetResult:
-        """The search page of the task's goal. Raises EnvironmentFailed when the task is about other products."""
+        """Return the search page of the task's goal. Raises EnvironmentFailed when the task is about other products."""
         wanted = task.goal.get("wanted", {})
         goal = self._shop.goals.get(wanted.get("digest", ""))
         if goal is None or task.goal.get("shop") != self._shop.digest:
@@ -71,7 +71,7 @@ class TextWorld:
         return ResetResult(instruction=task.instruction, observation=self._observe())
 
     async def step(self, action: Action | ParseFailure) -> StepOutcome:
-        """Carry out an action. An action that this page does not offer is a result and changes nothing."""
+        """Execute an action. An action that this page does not offer is a result and changes nothing."""
         began = time.perf_counter()
         if isinstance(action, ParseFailure):
             result: Result = "parse_failure", action.reason
@@ -91,18 +91,18 @@ class TextWorld:
         )
 
     async def picture(self) -> WindowImage:
-        """There is none: a text."""
+        """Return no image: the page is a text."""
         return WindowImage(missing="a page of text has no picture")
 
     async def finish(self, answer: str | None) -> Evidence:
-        """What was bought."""
+        """Return what was bought as evidence."""
         place = self._place()
         assert self._goal is not None
         record = record_at(self._shop, place, self._goal)
         return Evidence(answer=answer, final_url=address_of(place), probes=msgspec.to_builtins(record))
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the world holds nothing."""
 
     # ---- acting -----------------------------------------------------------------------------------------------------
 
@@ -200,7 +200,7 @@ def _has_host(address: str) -> bool:
 def page_of(
     view: WebshopView, address: str, *, typed: str = "", looked_at: frozenset[str] = frozenset()
 ) -> Page:
-    """A view as the page that a policy sees, elements numbered from 1."""
+    """Render a view as the page that a policy reads, elements numbered from 1."""
     number = 0
     nodes = []
     for element in view.elements:
@@ -222,5 +222,5 @@ def _node(element: WebshopElement, number: int | None, typed: str) -> Node:
 
 
 def _offered(view: WebshopView) -> Iterator[tuple[int, WebshopElement]]:
-    """What can be acted upon, by its number."""
+    """Elements that can be acted upon, by their numbers."""
     return enumerate((element for element in view.elements if element.to is not None), start=1)
