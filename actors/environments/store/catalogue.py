@@ -11,7 +11,7 @@ from hindcast.core.seeds import derive_seed
 from hindcast.core.settings.schema import SiteSettings
 
 GROUP = 8
-"""Products per noun that a small catalogue aims at: enough similar ones to choose wrongly among."""
+"""Products per noun that a small catalogue aims at: enough similar ones for a wrong choice."""
 
 
 class Review(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +35,7 @@ class Product(msgspec.Struct, frozen=True, kw_only=True):
     rating_tenths: int
     review_count: int
     colours: tuple[str, ...]
-    """Colours to choose from; empty: no choice."""
+    """Colors to choose from; empty: no choice."""
     sizes: tuple[str, ...]
     """Sizes to choose from; empty: no choice."""
     description: str
@@ -44,27 +44,27 @@ class Product(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def title(self) -> str:
-        """`Norda slim oak lamp`."""
+        """The title, such as `Norda slim oak lamp`."""
         return f"{self.brand} {self.adjective} {self.material} {self.noun}"
 
     @property
     def price(self) -> str:
-        """`$24.50`."""
+        """The price, such as `$24.50`."""
         return money(self.price_cents)
 
     @property
     def rating(self) -> str:
-        """`4.3`."""
+        """The rating, such as `4.3`."""
         return f"{self.rating_tenths // 10}.{self.rating_tenths % 10}"
 
 
 def money(cents: int) -> str:
-    """`$24.50`."""
+    """An amount in dollars, such as `$24.50`."""
     return f"${cents // 100}.{cents % 100:02d}"
 
 
 def stars_text(stars: int) -> str:
-    """`1 star`, `4 stars`."""
+    """A number of stars, such as `1 star` or `4 stars`."""
     return f"{stars} star{'' if stars == 1 else 's'}"
 
 
@@ -114,7 +114,7 @@ class Catalogue:
 
 
 def _combinations(kind: vocabulary.Kind, count: int, random: Random) -> list[tuple[str, str, str]]:
-    """(brand, adjective, material) of `count` products: few different words, so that many share some of them."""
+    """(brand, adjective, material) of `count` products: few different words, so that many products share some."""
     materials = random.sample(vocabulary.CATEGORIES[kind.category], 6)
     brands = random.sample(vocabulary.BRANDS, len(vocabulary.BRANDS))
     adjectives = random.sample(vocabulary.ADJECTIVES, len(vocabulary.ADJECTIVES))
@@ -166,7 +166,7 @@ def _product(number: int, kind: vocabulary.Kind, words: tuple[str, str, str], ra
 def build_catalogue(products: int, seed: int) -> Catalogue:
     """The catalogue of this size and seed; built once per process.
 
-    Ids run from 1 and say nothing about kind or price.
+    Ids run from 1 and do not depend on kind or price.
     """
     random = Random(derive_seed(seed, "store", "catalogue"))
     kinds = vocabulary.KINDS[: max(2, min(len(vocabulary.KINDS), products // GROUP))]

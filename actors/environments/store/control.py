@@ -1,4 +1,4 @@
-"""The control API: opens, reads and ends sessions. Answers only to whoever holds the control token, never to a page."""
+"""The control API: opens, reads and ends sessions. It requires the control token, which no page contains."""
 
 from hmac import compare_digest
 from typing import Any
@@ -17,13 +17,13 @@ MAX_BODY_BYTES = 64 * 1024
 
 
 class Opening(msgspec.Struct, frozen=True, kw_only=True):
-    """What POST /_control/sessions takes."""
+    """Body of POST /_control/sessions."""
 
     task: Task
 
 
 class VisitRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What a visit left: everything that an evaluator of the store reads (`Evidence.probes`)."""
+    """The record of a visit: everything that an evaluator of the store reads (`Evidence.probes`)."""
 
     catalogue: str
     """Content digest of the catalogue."""
@@ -32,10 +32,10 @@ class VisitRecord(msgspec.Struct, frozen=True, kw_only=True):
     family: str
     seed: int
     opening: VisitorState
-    """On arrival."""
+    """State on arrival."""
     journal: tuple[AnyFact, ...]
     state: VisitorState
-    """At the end: `opening` with the journal applied."""
+    """Final state: `opening` with the journal applied."""
 
 
 def _answer(content: Any, status: int = 200) -> Response:
@@ -85,7 +85,7 @@ class Control:
         )
 
     async def read(self, request: Request) -> Response:
-        """GET -> Record."""
+        """GET -> VisitRecord."""
         if (refused := self._refused(request)) is not None:
             return refused
         session = self._sessions.get(request.path_params["token"])

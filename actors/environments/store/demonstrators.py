@@ -1,4 +1,4 @@
-"""Scripted demonstrators of the store: what somebody who knows the shop would do next."""
+"""Scripted demonstrators of the store: the next action of a person who knows the shop."""
 
 from collections.abc import Callable, Sequence
 

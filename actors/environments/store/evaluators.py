@@ -1,4 +1,4 @@
-"""What a visit to the store achieved. Reads evidence only, so that a re-score is a replay."""
+"""The verdict on a visit to the store. Reads evidence only, so that judging again is a replay."""
 
 from random import Random
 from typing import Any
@@ -15,17 +15,18 @@ from hindcast.core.seeds import derive_seed
 
 
 class StoreGoalAchieved(msgspec.Struct, frozen=True, kw_only=True):
-    """A goal that a visit did reach, whatever it was asked to do."""
+    """A goal that a visit did reach, whatever its task was."""
 
     family: str
     goal: dict[str, Any]
-    """As in a task of this family: `evaluate` finds it reached."""
+    """As in a task of this family: `evaluate` accepts the visit."""
     instruction: str
-    """A text that asks for it."""
+    """An instruction that asks for the goal."""
     ordinal: int
-    """Number of the fact (from 1) that first reached it: the step reached it whose observation has a smaller
-    `world_ordinal` and whose successor's has not. One past the journal's end when the answer reached it, which is
-    then the last step."""
+    """Number of the fact (from 1) that first reached it. The step that reached it is the one whose observation has a smaller
+    `world_ordinal` and whose successor's has not. One past the journal's end when the answer reached it, which is the last
+    step.
+    """
 
 
 def _record_of(evidence: Evidence) -> VisitRecord | str:
@@ -36,7 +37,7 @@ def _record_of(evidence: Evidence) -> VisitRecord | str:
 
 
 def ending_of(evidence: Evidence) -> VisitEnd | str:
-    """What is left of the visit; in words, why that cannot be told."""
+    """The end of the visit; a string: why it is unknown."""
     record = _record_of(evidence)
     return record if isinstance(record, str) else _ending(record, evidence.answer)
 

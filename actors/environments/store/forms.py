@@ -33,11 +33,11 @@ TODAY = "1 July"
 
 
 class BodyTooLarge(Exception):
-    """The form's content is above MAX_BODY_BYTES."""
+    """The form's content exceeds `MAX_BODY_BYTES`."""
 
 
 async def fields_of(request: Request) -> dict[str, str]:
-    """Fields of an urlencoded form, white space tidied; the last of equal names counts."""
+    """Fields of an urlencoded form, with normalized white space; the last of equal names counts."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
@@ -54,7 +54,7 @@ class Forms:
         self._shop = shop
 
     async def add(self, request: Request, session: Session) -> Response:
-        """Put a product into the cart; every option has to be chosen."""
+        """Put a product into the cart; every option must be chosen."""
         number = number_of(request.path_params["number"])
         product = None if number is None else self._shop.catalogue.get(number)
         if product is None:
@@ -88,7 +88,7 @@ class Forms:
         return next((line for line in cart if (line.product, line.colour, line.size) == key), None), given
 
     async def remove(self, request: Request, session: Session) -> Response:
-        """Take a line out of the cart."""
+        """Remove a line from the cart."""
         line, _ = await self._held(request, session)
         if line is None:
             return self._shop.refuse(session, "/cart", "not_in_cart")
@@ -96,7 +96,7 @@ class Forms:
         return go("/cart")
 
     async def requantify(self, request: Request, session: Session) -> Response:
-        """Change how many of a line."""
+        """Change the quantity of a line."""
         line, given = await self._held(request, session)
         if line is None:
             return self._shop.refuse(session, "/cart", "not_in_cart")
@@ -108,7 +108,7 @@ class Forms:
         return go("/cart")
 
     async def wish(self, request: Request, session: Session) -> Response:
-        """Put a product on the wish list."""
+        """Add a product to the wish list."""
         number = number_of(request.path_params["number"])
         if number is None or self._shop.catalogue.get(number) is None:
             return self._shop.missing(session, "product")
@@ -116,7 +116,7 @@ class Forms:
         return go("/wishes")
 
     async def unwish(self, request: Request, session: Session) -> Response:
-        """Take a product off the wish list."""
+        """Remove a product from the wish list."""
         number = number_of((await fields_of(request)).get("product", ""))
         if number in session.state.wishes and number is not None:
             session.record(Unwished(product=number))

@@ -1,8 +1,8 @@
-"""What an episode in the store achieved, whatever it was asked: goals, where each was reached first, what that took.
+"""What an episode in the store achieved, whatever its task: goals, the step that first reached each, and relevant steps.
 
-Rules only, over what is recorded. A goal is one of a task family's (`families`), found in the session's journal by the
-family itself. Goals that differ only in the words which point at the same thing count as one, said in the words that the
-episode searched with where it did. First achievement: the step whose facts are the first that the goal holds with.
+It uses only rules over recorded data. Each task family (`families`) finds its own goals in the session's journal. Goals
+that differ only in the words for the same thing count as one, worded as the episode's own search where possible. The
+first achievement is the step with the first facts for which the goal holds.
 """
 
 from collections.abc import Sequence
@@ -19,9 +19,9 @@ from hindcast.core.domain.task import Task
 from hindcast.core.seeds import derive_seed
 
 POINTING = ("phrase", "query", "sort", "title")
-"""What of a goal only says which product, order or line of the cart is meant."""
+"""Parts of a goal that only identify the product, order or line of the cart."""
 OWN_WORDS = {"compare": ("query",), "find_product": (), "impossible": (*POINTING, "size")}
-"""Families in which other parts, or fewer, are mere words."""
+"""Families in which other or fewer parts are mere words."""
 
 
 class Hindsight(NamedTuple):
@@ -32,16 +32,16 @@ class Hindsight(NamedTuple):
     """As in a task of the family: its evaluator accepts the episode up to `until_step`."""
     instruction: str
     until_step: int
-    """Exclusive end of the demonstration: the goal was first reached by the step before."""
+    """Exclusive end of the demonstration: the step before it first reached the goal."""
     relevance: tuple[float, ...]
     """1 or 0 per step up to `until_step`; see `relevance`."""
 
 
 def meaning(family: str, goal: Goal) -> bytes:
-    """What a goal asks for apart from how it says so: equal for goals that count as one."""
+    """A goal without its wording: equal for goals that count as one."""
     words = OWN_WORDS.get(family, POINTING)
     if goal.get("kind") == "product":
-        words = ()  # of what cannot be done: a product that does not exist is known by its words alone
+        words = ()  # among impossible goals, a product that does not exist is identified by its words alone
     stripped: dict[str, Any] = {
         key: value for key, value in goal.items() if key not in words and key != "catalogue"
     }
@@ -52,7 +52,7 @@ def meaning(family: str, goal: Goal) -> bytes:
 
 
 def hindsight_of(task: Task, evidence: Evidence, walk: Walk, *, most: int) -> list[Hindsight]:
-    """The goals that an episode achieved, at most so many: the one that it was asked for first, then families in turn.
+    """The goals that an episode achieved, at most `most`: the task's own first, then families in turn.
 
     Empty where the store left no usable record. Deterministic: draws follow from the seed of the session.
     """
@@ -64,7 +64,7 @@ def hindsight_of(task: Task, evidence: Evidence, walk: Walk, *, most: int) -> li
 
 
 def first_achieved(evidence: Evidence, walk: Walk) -> dict[tuple[str, bytes], int]:
-    """Every goal that an episode achieved, by family and meaning, and by how many steps it was achieved first."""
+    """Every goal that an episode achieved, by family and meaning, with the number of steps until its first achievement."""
     found: dict[tuple[str, bytes], int] = {}
     for goal in achieved_goals(evidence) if walk.pages else ():
         if goal.ordinal > walk.ordinals[0]:
@@ -95,7 +95,7 @@ def _as_asked(task: Task, ways: Sequence[StoreGoalAchieved]) -> StoreGoalAchieve
 
 
 def _as_searched(ways: Sequence[StoreGoalAchieved], ending: VisitEnd, random: Random) -> StoreGoalAchieved:
-    """The wording that names what the episode searched for, as it sorted; else one that needs no sorting."""
+    """The wording that names the episode's own search and order; else one that needs no sorting."""
     ways = [way for way in ways if way.ordinal == ways[0].ordinal]
     searched = {
         (fact.query.casefold(), fact.sort)

@@ -1,4 +1,4 @@
-"""What a visitor finds on arrival: address, earlier orders, wish list, sometimes a filled cart. Fixed by the task."""
+"""The visitor's state on arrival: address, earlier orders, wish list, sometimes a filled cart. Determined by the task."""
 
 from random import Random
 
@@ -14,13 +14,13 @@ MAX_QUANTITY = 5
 
 
 def random_address(random: Random, *, name: str) -> Address:
-    """An address of the store's little world."""
+    """A random address in the store's vocabulary."""
     street = f"{random.randint(1, 99)} {random.choice(vocabulary.STREETS)}"
     return Address(name=name, street=street, city=random.choice(vocabulary.CITIES))
 
 
 def random_line(product: Product, random: Random) -> CartLine:
-    """One or two of a product in some of its options."""
+    """One or two pieces of a product in random options."""
     return CartLine(
         product=product.id,
         colour=random.choice(product.colours) if product.colours else "",
@@ -51,7 +51,7 @@ def _orders(catalogue: Catalogue, address: Address, random: Random) -> tuple[Ord
 
 
 def _cart(catalogue: Catalogue, random: Random) -> tuple[CartLine, ...]:
-    """Three or four lines, two of them of the same noun: the right one has to be read."""
+    """Three or four lines, two of them of the same noun, so that the agent must read to find the right one."""
     first = random.choice(catalogue.products)
     similar = [p for p in catalogue.matching(noun=first.noun) if p.id != first.id]
     chosen = [first, *random.sample(similar, min(1, len(similar)))]

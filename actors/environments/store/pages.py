@@ -1,4 +1,4 @@
-"""The pages that only show: everything a link leads to. Each leaves one fact in the journal."""
+"""The read-only pages: everything a link leads to. Each appends one fact to the journal."""
 
 from urllib.parse import urlencode
 
@@ -34,7 +34,7 @@ SORT_LABELS: dict[Sort, str] = {
 
 
 class ListingFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """How a list of products is narrowed, sorted and paged."""
+    """How a list of products is filtered, sorted and paged."""
 
     query: str
     category: str
@@ -45,7 +45,7 @@ class ListingFilter(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, request: Request, *, category: str | None = None) -> "ListingFilter":
-        """Read from an address; whatever is not understood counts as not asked."""
+        """Parse an address; invalid values count as absent."""
         given = request.query_params
         sort = given.get("sort", "")
         band = given.get("price", "")
@@ -68,7 +68,7 @@ class ListingFilter(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def address(self, path: str, **changes: str | int) -> str:
-        """The address of this list with something changed; a change of filter or order leads to the first page."""
+        """The address of this list with changes; a changed filter or order leads to the first page."""
         parts: dict[str, str | int] = {
             "q": self.query,
             "noun": self.noun,
@@ -102,7 +102,7 @@ class StorePages:
         return self._list(session, choice, found.products, path="/search", title=title, exact=found.exact)
 
     async def category(self, request: Request, session: Session) -> Response:
-        """Products of a category, perhaps of one noun."""
+        """Products of a category, optionally of one noun."""
         name = request.path_params["name"].capitalize()
         if name not in self._shop.catalogue.categories:
             session.record(Visited(page="missing"))
@@ -203,14 +203,14 @@ class StorePages:
         )
 
     async def cart(self, request: Request, session: Session) -> Response:
-        """What is in the cart."""
+        """The content of the cart."""
         session.record(Visited(page="cart"))
         return self._shop.page(
             session, "cart.html", "Cart", total=self._total(session), note=note_of(request)
         )
 
     async def checkout(self, request: Request, session: Session) -> Response:
-        """Where the order would go, what it would cost."""
+        """The address and the price of the order to be placed."""
         session.record(Visited(page="checkout"))
         return self._shop.page(session, "checkout.html", "Checkout", total=self._total(session))
 

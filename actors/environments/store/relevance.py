@@ -1,15 +1,15 @@
 """Which steps of a visit a goal needed, from the session's facts and the recorded pages.
 
-A fact is needed when the goal no longer holds without it, tried from the earliest on, each time without those found
-needless before; so of two facts that show the same thing the later one counts. A step is relevant to a goal when
+A fact is needed when the goal no longer holds without it. Facts are removed one at a time from the earliest on, together
+with those found needless before, so of two facts that show the same thing the later one counts. A step is relevant to a
+goal when
 
 1. it recorded a needed fact, or gave the answer that reached the goal; or
-2. it brought about the page on which a relevant step found what it acted on: the first page with the same address that
-   showed it since the relevant fact before. Nothing is asked for what stands on every page, as all of the shop's header
-   does; or
-3. it filled in, last of its field, what a relevant step sent from the same page.
+2. it led to the page on which a relevant step found its target: the first page with the same address that showed the
+   target since the relevant fact before. This does not apply to targets on every page, such as the shop's header; or
+3. it was the last to fill in a field whose value a relevant step sent from the same page.
 
-All other steps are irrelevant: what failed, what was undone, the way back from where nothing was needed.
+All other steps are irrelevant: failures, undone changes, the way back from pages where nothing was needed.
 """
 
 import re
@@ -36,7 +36,7 @@ class Walk(NamedTuple):
     actions: Sequence[Action | None]
     """None: the answer was no action."""
     worked: Sequence[bool]
-    """Whether the action could be carried out."""
+    """Whether the action could be executed."""
 
     @property
     def ordinals(self) -> list[int]:
@@ -44,7 +44,7 @@ class Walk(NamedTuple):
         return [page.ordinal for page in self.pages]
 
     def step_of(self, ordinal: int) -> int:
-        """The step that recorded the fact of this number; -1: it stood there on arrival. The last one answers."""
+        """The step that recorded the fact of this number; -1: it was there on arrival. The last step answers."""
         return max(
             (step for step, before in enumerate(self.ordinals) if before < ordinal),
             default=-1,
@@ -75,7 +75,7 @@ def needed_facts(family: StoreFamily, reached: ReachedGoal, ending: VisitEnd) ->
 
 
 def relevant_steps(walk: Walk, roots: Iterable[int]) -> set[int]:
-    """The steps of rule 1, given, with those of rules 2 and 3."""
+    """The steps of rule 1, which `roots` gives, with those of rules 2 and 3."""
     found: set[int] = set()
     first = 0
     for root in sorted(roots):
@@ -89,16 +89,16 @@ def relevant_steps(walk: Walk, roots: Iterable[int]) -> set[int]:
 
 
 def _opener(walk: Walk, first: int, step: int) -> int | None:
-    """The step that brought about the page that this one acted on; None where none was needed since `first`."""
+    """The step that led to the page that this one acted on; None where none was needed since `first`."""
     action, page = walk.actions[step], walk.pages[step]
     if action is None or action.name in FREE:
         return None
     address = _address(page)
     if not _shows(page, action, page):
-        return None  # it asked for nothing on the page
+        return None  # its target is on every page
     elsewhere = address != _address(walk.pages[first])
     if elsewhere and action.name == "exit":
-        return None  # what is answered was seen by the needed facts
+        return None  # the needed facts showed what is answered
     if elsewhere and action.element is not None and all(_shows(other, action, page) for other in walk.pages):
         return None
     opened = next(
@@ -110,7 +110,7 @@ def _opener(walk: Walk, first: int, step: int) -> int | None:
 
 
 def _shows(page: Page, action: Action, acted_on: Page) -> bool:
-    """Whether a page shows what the action was about on the page that it was taken on."""
+    """Whether a page shows the action's target from the page that it was taken on."""
     if action.name == "exit":
         said = (action.argument or "").casefold()
         return any(said in node.text.casefold() for node in page.nodes)
@@ -126,7 +126,7 @@ def _shows(page: Page, action: Action, acted_on: Page) -> bool:
 
 
 def _label(node: Node) -> str:
-    """A node's text without a count behind it, such as that of the cart in the header."""
+    """A node's text without a count after it, such as that of the cart in the header."""
     return COUNT.sub("", node.text)
 
 

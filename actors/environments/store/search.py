@@ -1,6 +1,6 @@
 """Full-text search over the catalogue with SQLite's FTS5, in memory.
 
-Whatever a visitor types is a bag of quoted tokens, never query syntax; equal relevance is ordered by id.
+Input is a bag of quoted tokens, never query syntax; equal relevance is ordered by id.
 """
 
 import re
@@ -22,20 +22,20 @@ _TOKEN = re.compile(r"\w+")
 
 
 class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a search found, in the order asked for."""
+    """The results of a search, in the requested order."""
 
     products: tuple[Product, ...]
     exact: bool
-    """Every product has every word; otherwise these are the closest ones, which have some."""
+    """Whether every product has every word; otherwise they are the closest ones, with some of the words."""
 
 
 def tokens_of(query: str) -> tuple[str, ...]:
-    """Words of a query, lower case, at most MAX_TOKENS."""
+    """Words of a query, lower case, at most `MAX_TOKENS`."""
     return tuple(_TOKEN.findall(query[:MAX_QUERY_CHARS].lower())[:MAX_TOKENS])
 
 
 def sorted_by(products: tuple[Product, ...], sort: Sort) -> tuple[Product, ...]:
-    """Cheapest first, best rated first, or as they are; ties by id."""
+    """Cheapest first, best rated first, or unchanged; ties by id."""
     if sort == "price":
         return tuple(sorted(products, key=lambda product: (product.price_cents, product.id)))
     if sort == "rating":
@@ -72,7 +72,7 @@ class StoreSearchIndex:
         return tuple(self._catalogue[row[0]] for row in rows)
 
     def search(self, query: str, *, sort: Sort = "relevance") -> SearchResult:
-        """Products with every word of the query; failing that, the closest ones; nothing for a query of no words."""
+        """Products with every word of the query; failing that, the closest ones; nothing for a query without words."""
         quoted = [f'"{token}"' for token in tokens_of(query)]
         if not quoted:
             return SearchResult(products=(), exact=False)
@@ -82,5 +82,5 @@ class StoreSearchIndex:
         return SearchResult(products=sorted_by(self._match(" OR ".join(quoted), CLOSEST), sort), exact=False)
 
     def close(self) -> None:
-        """Let go of the table."""
+        """Close the table."""
         self._connection.close()

@@ -1,7 +1,7 @@
-"""The store's web server: routes, worded errors, start and stop.
+"""The store's web server: routes, message pages for errors, start and stop.
 
-Consumes HTTP requests on loopback; waits for nothing; produces pages, and through the control API the records that
-evaluators read. State lives in this process alone: restarting it ends all visits.
+It serves HTTP requests on loopback with pages and, through the control API, with the records that evaluators read. State
+is in this process alone: restarting it ends all visits.
 """
 
 import secrets

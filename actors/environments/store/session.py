@@ -1,7 +1,7 @@
-"""What a visitor has in the shop, as a fold of the facts that the visit left behind.
+"""What a visitor has in the shop, as a fold of the visit's facts.
 
-`apply` is pure: the state after any prefix of the journal can be recomputed, which is how a judge finds the fact
-that first reached a goal. A fact's ordinal is its place in the journal, counted from 1.
+`apply` is pure: the state after any prefix of the journal can be recomputed. Judges find in this way the fact that first
+reached a goal. A fact's ordinal is its place in the journal, counted from 1.
 """
 
 from typing import TypeAlias
@@ -10,7 +10,7 @@ import msgspec
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """Where orders go."""
+    """Destination of orders."""
 
     name: str
     street: str
@@ -22,7 +22,7 @@ class CartLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     product: int
     colour: str = ""
-    """Empty when the product has no choice of colours."""
+    """Empty when the product has no choice of colors."""
     size: str = ""
     """Empty when the product has no choice of sizes."""
     quantity: int = 1
@@ -33,7 +33,7 @@ class CartLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """An order and where it stands."""
+    """An order and its status."""
 
     number: int
     date: str
@@ -57,12 +57,12 @@ class VisitorState(msgspec.Struct, frozen=True, kw_only=True):
     cart: tuple[CartLine, ...] = ()
     wishes: tuple[int, ...] = ()
     orders: tuple[Order, ...] = ()
-    """Newest first."""
+    """Orders, newest first."""
     reviews: tuple[WrittenReview, ...] = ()
 
 
 class JournalFact(msgspec.Struct, frozen=True, kw_only=True, tag_field="fact", omit_defaults=True):
-    """Base of everything a journal holds."""
+    """Base of the facts in a journal."""
 
 
 class Visited(JournalFact, frozen=True, kw_only=True, tag="visited"):
@@ -111,13 +111,13 @@ class Requantified(JournalFact, frozen=True, kw_only=True, tag="requantified"):
 
 
 class Wished(JournalFact, frozen=True, kw_only=True, tag="wished"):
-    """A product went on the wish list."""
+    """A product was added to the wish list."""
 
     product: int
 
 
 class Unwished(JournalFact, frozen=True, kw_only=True, tag="unwished"):
-    """A product left the wish list."""
+    """A product was removed from the wish list."""
 
     product: int
 
@@ -153,10 +153,10 @@ class Reviewed(JournalFact, frozen=True, kw_only=True, tag="reviewed"):
 
 
 class RequestRefused(JournalFact, frozen=True, kw_only=True, tag="refused"):
-    """The shop did not do what was asked."""
+    """The shop refused a request."""
 
     note: str
-    """Which of the shop's notices was shown."""
+    """Name of the notice that was shown."""
 
 
 AnyFact: TypeAlias = (

@@ -8,7 +8,7 @@ from hindcast.actors.environments.store.initial_state import opening_state
 from hindcast.actors.environments.store.session import AnyFact, VisitorState, apply
 
 MAX_SESSIONS = 2048
-"""Beyond it the session unused for longest ends."""
+"""Most sessions; beyond it the least recently used one ends."""
 IDLE_S = 1800.0
 """A session unused for longer ends."""
 MAX_FACTS = 500
@@ -51,7 +51,7 @@ class Sessions:
         return len(self._held)
 
     def open(self, session: Session) -> str:
-        """Hold a session and return its token."""
+        """Add a session and return its token."""
         self._expire()
         while len(self._held) >= self._capacity:
             self._held.popitem(last=False)

@@ -1,4 +1,4 @@
-"""What every page of the store shares: catalogue, search, sessions, templates and the notices it may show."""
+"""What every page of the store shares: catalogue, search, sessions, templates and notices."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -30,7 +30,7 @@ NOTES = {
     "text": "Write a few words first.",
     "reviewed": "Thank you for the review.",
 }
-"""Notices by the name that an address may carry: a page never shows text taken from its address as a notice."""
+"""Notices by the name in an address: a page never shows text from its address as a notice."""
 
 _NO_STORE = {
     "cache-control": "no-store",
@@ -67,7 +67,7 @@ class StoreShop:
     def page(
         self, session: Session, template: str, title: str, *, status: int = 200, **context: Any
     ) -> Response:
-        """Render a page. Its `world-ordinal` counts the facts recorded up to and including this request's."""
+        """Render a page. Its `world-ordinal` counts the facts up to and including this request's."""
         body = self._templates.get_template(template).render(
             title=title,
             ordinal=len(session.journal),
@@ -78,23 +78,23 @@ class StoreShop:
         return HTMLResponse(body, status_code=status, headers=_NO_STORE)
 
     def plain(self, title: str, text: str, *, status: int) -> Response:
-        """A worded page for a visitor without a session."""
+        """A message page for a visitor without a session."""
         body = self._templates.get_template("plain.html").render(title=title, text=text)
         return HTMLResponse(body, status_code=status, headers=_NO_STORE)
 
     def refuse(self, session: Session, to: str, note: str) -> Response:
-        """Record that something was not done, and show `to` with the notice."""
+        """Record that a request was refused, and show `to` with the notice."""
         session.record(RequestRefused(note=note))
         return go(f"{to}{'&' if '?' in to else '?'}note={note}")
 
     def missing(self, session: Session, what: str) -> Response:
-        """A worded page for something that is not there."""
+        """A message page for something that does not exist."""
         return self.page(
             session, "message.html", "Not found", status=404, text=f"The store has no such {what}."
         )
 
     def visitor(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
-        """Give a handler the session that the request's cookie names, or answer in words that there is none."""
+        """Give a handler the session that the request's cookie names; without one, answer with a message page."""
 
         async def handle(request: Request) -> Response:
             session = self.sessions.get(request.cookies.get(COOKIE, ""))
@@ -119,12 +119,12 @@ def go(address: str) -> Response:
 
 
 def options_text(line: CartLine) -> str:
-    """`red, large`, or nothing."""
+    """The options of a line, such as `red, large`; may be empty."""
     return ", ".join(part for part in (line.colour, line.size) if part)
 
 
 def note_of(request: Request) -> str:
-    """The notice that an address asks for; empty when it names none."""
+    """The notice that an address names; empty when it names none."""
     return NOTES.get(request.query_params.get("note", ""), "")
 
 

@@ -12,26 +12,26 @@ from hindcast.core.domain.task import Task
 from hindcast.core.errors import EnvironmentFailed
 
 TIMEOUT_S = 10.0
-"""One call to the control API."""
+"""Time limit of one call to the control API."""
 RECORD_BYTES = 32 * 2**20
-"""More than any visit's journal has."""
+"""Largest record; more than any visit's journal has."""
 SAID = 500
-"""Characters of a refusal that are shown."""
+"""Characters of a refusal that a message shows."""
 PAGE_TIMEOUT_MS = 15_000.0
-"""Loading the first page."""
+"""Time limit for loading the first page."""
 
 
 class StoreVisit(msgspec.Struct, kw_only=True):
-    """One episode's session."""
+    """The session of one episode."""
 
     task_id: str
     token: str
     read: bool = False
-    """Whether its record was taken: nothing is lost when it ends."""
+    """Whether its record was read, so that ending it loses nothing."""
 
 
 class StoreSite:
-    """Site of the store. One object serves any number of episodes at once, each known by its browser context."""
+    """Site of the store. One object serves any number of concurrent episodes, each identified by its browser context."""
 
     name = "store"
     traits = SiteTraits(reusable=True)
@@ -42,21 +42,21 @@ class StoreSite:
         self._visits: dict[BrowserContext, StoreVisit] = {}
         self._watched: set[BrowserContext] = set()
         self._over: list[str] = []
-        """Tokens of visits that nobody can read any more."""
+        """Tokens of visits that can no longer be read."""
 
     @property
     def base_url(self) -> str:
-        """Where the store's server listens, without a slash at the end."""
+        """Address of the store's server, without a slash at the end."""
         return self._base
 
     def origins(self, task: Task) -> tuple[str, ...]:
-        """The store's own alone."""
+        """The store's own origin alone."""
         return (self._base,)
 
     async def enter(self, page: Page, task: Task) -> str:
         """Open a session for the task and load the shop's first page. Returns the instruction.
 
-        Raises EnvironmentFailed when the store does not answer or shows another catalogue than the task's.
+        Raises EnvironmentFailed when the store does not answer or has another catalogue than the task's.
         """
         answer = await self._control("POST", "/_control/sessions", msgspec.json.encode(Opening(task=task)))
         token = str(answer["token"])
@@ -75,7 +75,7 @@ class StoreSite:
         return task.instruction
 
     async def probe(self, page: Page, task: Task) -> dict[str, Any]:
-        """The visit's record: state on arrival, journal, state now. See `control.Record`."""
+        """The visit's record: state on arrival, journal, final state. See `control.VisitRecord`."""
         visit = self._visits.get(page.context)
         if visit is None or visit.task_id != task.id:
             raise EnvironmentFailed(f"no visit of {task.id} was opened in this browser context")
@@ -84,10 +84,10 @@ class StoreSite:
         return record
 
     async def leave(self, task: Task) -> None:
-        """End the visits of this task whose record was taken, and those whose browser context is gone or taken over.
+        """End the visits of this task whose record was read, and visits whose browser context is gone or reused.
 
-        Members of a group run the same task at once, so that the task alone does not say which visit is meant; an
-        episode that broke leaves its visit until its context goes, or until the store lets it expire.
+        Members of a group run the same task concurrently, so the task alone does not identify a visit. A broken episode leaves
+        its visit until its context goes, or until the store expires it.
         """
         done = [context for context, v in self._visits.items() if v.read and v.task_id == task.id]
         for context in done:

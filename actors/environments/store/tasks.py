@@ -18,24 +18,24 @@ ENVIRONMENT = "store"
 
 
 class StoreTasks:
-    """TaskSource of the store."""
+    """`TaskSource` of the store."""
 
     def __init__(self, settings: SiteSettings) -> None:
         self._settings = settings
 
     @property
     def name(self) -> str:
-        """`store`."""
+        """Name of the environment: `store`."""
         return ENVIRONMENT
 
     @property
     def resets(self) -> ResetSemantics:
-        """Every episode has a session of its own."""
+        """Every episode has its own session."""
         return "per_episode"
 
     @property
     def catalogue(self) -> Catalogue:
-        """The catalogue that the tasks speak of; built on first use."""
+        """The catalogue that the tasks refer to; built on first use."""
         return catalogue_of(self._settings)
 
     def families(self) -> tuple[str, ...]:
@@ -43,7 +43,7 @@ class StoreTasks:
         return tuple(FAMILIES)
 
     def usual(self) -> tuple[str, ...]:
-        """All of them."""
+        """All families."""
         return self.families()
 
     def task(self, family: str, seed: int) -> Task:

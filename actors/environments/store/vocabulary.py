@@ -1,4 +1,4 @@
-"""The closed vocabulary that everything in the store is named with: few words, each meaning one thing."""
+"""The closed vocabulary of the store: few words, each with one meaning."""
 
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ CATEGORIES: dict[str, tuple[str, ...]] = {
     "Clothing": ("wool", "cotton", "linen", "silk", "fleece", "denim"),
     "Office": ("leather", "paper", "oak", "steel", "cork", "bamboo"),
 }
-"""Category -> the materials its products are made of."""
+"""Category -> the materials of its products."""
 
 KINDS: tuple[Kind, ...] = (
     Kind("kettle", "Kitchen", 20, 90),
@@ -74,7 +74,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("vest", "Clothing", 25, 110),
     Kind("pencase", "Office", 6, 40),
 )
-"""Every kind of product; neighbours belong to different categories, so that a short prefix still covers them all."""
+"""Every kind of product; neighbors belong to different categories, so that a short prefix covers all categories."""
 
 BRANDS = (
     "Norda", "Velar", "Kestrel", "Amber", "Tolva", "Bruma", "Orsa", "Pelham",
@@ -93,7 +93,7 @@ FEATURES: dict[str, tuple[str, ...]] = {
     "Origin": ("Portugal", "Denmark", "Japan", "Italy", "Canada", "Poland", "Spain", "Norway"),
     "Care": ("hand wash", "machine wash", "wipe clean", "dry clean", "air dry"),
 }
-"""What a features page lists, in this order."""
+"""Lines of a features page, in this order."""
 
 DESCRIPTIONS = (
     "Made for daily use.", "Built to last for years.", "Designed in a family workshop.", "A good gift for a friend.",
@@ -126,4 +126,4 @@ STREETS = ("Harbour Street", "Mill Lane", "Station Road", "Castle Hill", "River 
 CITIES = ("Delft", "Bergen", "Porto", "Lyon", "Graz", "Turin", "Aarhus", "Gdansk", "Leeds", "Cork")
 MONTHS = ("January", "February", "March", "April", "May", "June")
 STATUSES = ("processing", "shipped", "delivered", "returned", "cancelled")
-"""What an order can be; only `processing` can still be cancelled."""
+"""States of an order; only `processing` can be cancelled."""

@@ -1,4 +1,4 @@
-"""Every word that the store's pages and instructions are made of: what a small policy's tokenizer should know whole."""
+"""Every word of the store's pages and instructions: a small policy's tokenizer should have them as single tokens."""
 
 import re
 from pathlib import Path
@@ -52,5 +52,5 @@ def _texts() -> list[str]:
 
 
 def vocabulary_words() -> tuple[str, ...]:
-    """All words, each once, in order of the alphabet; capitals as they stand on the pages."""
+    """All words, each once, in alphabetical order; with capitals as on the pages."""
     return tuple(sorted({word for text in _texts() for word in _WORD.findall(text)}))

@@ -1,4 +1,4 @@
-"""The task families of the store, one struct each: how goals are drawn, said, checked, demonstrated and recognised."""
+"""The task families of the store, one struct each: how goals are drawn, phrased, checked, demonstrated and recognized."""
 
 from hindcast.actors.environments.store.families.account import CANCEL_ORDER, CHANGE_ADDRESS, ORDER_STATUS
 from hindcast.actors.environments.store.families.base import (

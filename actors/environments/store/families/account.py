@@ -1,4 +1,4 @@
-"""Families about the visitor's own things: order_status, cancel_order, change_address."""
+"""Families about the visitor's own data: order_status, cancel_order, change_address."""
 
 from collections.abc import Iterator, Sequence
 from random import Random

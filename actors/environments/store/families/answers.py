@@ -1,4 +1,4 @@
-"""How answers are compared with the truth: by numbers or by words, never by likeness."""
+"""How answers are compared with the truth: by numbers or by words, never by similarity."""
 
 import re
 from collections.abc import Iterable
@@ -16,13 +16,13 @@ def _words(text: str) -> tuple[str, ...]:
 
 
 def mentions(text: str, phrase: str) -> bool:
-    """Whether the words of a phrase stand together in a text."""
+    """Whether the words of a phrase occur together in a text."""
     inside, sought = _words(text), _words(phrase)
     return any(inside[i : i + len(sought)] == sought for i in range(len(inside) - len(sought) + 1))
 
 
 def check_number(answer: str | None, expected: str) -> CheckResult:
-    """The answer holds the expected number and no other: `$24.50`, `24.5` and `It costs 24.50` are equal."""
+    """The answer contains the expected number and no other: `$24.50`, `24.5` and `It costs 24.50` are equal."""
     if answer is None:
         return CheckResult(False, f"no answer was given, expected {expected}")
     given = {Decimal(number) for number in _NUMBER.findall(answer[:200].replace(",", ""))}
@@ -45,5 +45,5 @@ def is_unable(answer: str | None) -> bool:
 
 
 def at_the_end(ending: VisitEnd) -> int:
-    """The ordinal of what an answer reaches: one past the last fact."""
+    """The ordinal of a goal that an answer reaches: one past the last fact."""
     return len(ending.journal) + 1

@@ -1,4 +1,4 @@
-"""What a family of tasks consists of, and what its judges and hindsight read."""
+"""Interface of a task family, and the data that judges and hindsight read."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -16,7 +16,7 @@ Goal: TypeAlias = dict[str, Any]
 
 
 class VisitEnd:
-    """What is left of a visit: the state on arrival, the journal, the answer."""
+    """The end of a visit: the state on arrival, the journal, the answer."""
 
     def __init__(
         self, catalogue: Catalogue, *, opening: VisitorState, journal: Sequence[AnyFact], answer: str | None
@@ -40,7 +40,7 @@ class VisitEnd:
         return self.states[-1]
 
     def until(self, ordinal: int) -> "VisitEnd":
-        """The visit as it stood after its first `ordinal` facts, with no answer given yet."""
+        """The visit after its first `ordinal` facts, without an answer."""
         return VisitEnd(self.catalogue, opening=self.opening, journal=self.journal[:ordinal], answer=None)
 
     def opened(self, part: str = "product") -> dict[int, None]:
@@ -48,7 +48,7 @@ class VisitEnd:
         return {fact.product: None for _, fact in self.facts("viewed") if fact.part == part}
 
     def shown(self) -> dict[int, None]:
-        """Products whose price and rating were on some page, in a list or on their own, in order."""
+        """Products whose price and rating a page showed, in a list or alone, in order."""
         found: dict[int, None] = {}
         for _, fact in self.facts("listed", "viewed"):
             if isinstance(fact, Listed):
@@ -65,11 +65,11 @@ class VisitEnd:
 
 
 class CheckResult(NamedTuple):
-    """What a check came to."""
+    """The result of a check."""
 
     success: bool
     reason: str
-    """One sentence naming what decided."""
+    """One sentence that names the deciding condition."""
 
 
 class ReachedGoal(NamedTuple):
@@ -86,13 +86,13 @@ class StoreFamily(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     max_steps: int
     draw: Callable[[Catalogue, VisitorState, Random], Goal]
-    """A goal that can be reached from this opening state."""
+    """Draw a goal that can be reached from this opening state."""
     say: Callable[[Goal, Random], str]
-    """An instruction for a goal, in one of several phrasings."""
+    """Phrase an instruction for a goal, in one of several ways."""
     check: Callable[[Goal, VisitEnd], CheckResult]
     """Whether a visit reached a goal."""
     act: Callable[[Goal, PageView, Sequence[Action]], Action]
-    """What the scripted demonstrator does next."""
+    """The next action of the scripted demonstrator."""
     reached: Callable[[VisitEnd], Iterator[ReachedGoal]]
     """Every goal of this family that a visit reached, in the order of ordinals."""
 
@@ -102,7 +102,7 @@ class NothingToAsk(ValueError):
 
 
 def first(attempts: Iterator[Goal | None], *, family: str) -> Goal:
-    """The first goal that an endless drawing yields, within a bound."""
+    """The first goal of an endless iterator, within a bound."""
     for _, goal in zip(range(500), attempts, strict=False):
         if goal is not None:
             return goal

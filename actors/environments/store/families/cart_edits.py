@@ -1,4 +1,4 @@
-"""Families that change what already lies in the cart: remove_from_cart, change_quantity."""
+"""Families that change the content of the cart: remove_from_cart, change_quantity."""
 
 from collections.abc import Iterator, Sequence
 from random import Random
@@ -35,7 +35,7 @@ def phrases_of(catalogue: Catalogue, cart: Sequence[CartLine], line: CartLine) -
 
 
 def line_goal(catalogue: Catalogue, line: CartLine, phrase: str) -> Goal:
-    """A goal that is about a line of the cart, pointing at it in these words."""
+    """A goal about a line of the cart, named in these words."""
     return {
         "product": line.product,
         "colour": line.colour,
@@ -126,7 +126,7 @@ def _act_quantity(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Acti
     quantity = None if line is None else view.field("Quantity", after=line)
     if quantity is None or quantity.value != str(goal["quantity"]):
         return fill(quantity, str(goal["quantity"]), name="Select Dropdown Option")
-    # The page looks alike before and after the update: what was done tells them apart.
+    # The page is the same before and after the update: the earlier actions distinguish them.
     if earlier and earlier[-1].name == "Click" and len(earlier) > 2:
         return DONE
     return click(view.press("Update", after=quantity))

@@ -22,7 +22,7 @@ from hindcast.core.domain.action import Action
 
 
 def pair_goal(one: Product, other: Product, *, query: str, sort: str) -> Goal | None:
-    """Which of two is cheaper or better rated; None when they are equal in that."""
+    """A goal to choose the cheaper or better rated of two; None when they are equal in that."""
     one, other = sorted((one, other), key=lambda product: product.id)
     winner = cheapest((one, other)) if sort == "price" else best_rated((one, other))
     if winner is None:
@@ -88,7 +88,7 @@ def _superlative(products: tuple[Product, ...], sort: str) -> Product | None:
 
 
 def best_goal(catalogue: Catalogue, *, words: str, category: str, sort: str) -> Goal | None:
-    """The cheapest or best rated of a group or a category; None when nothing stands out."""
+    """A goal to name the cheapest or best rated of a group or a category; None when there is a tie."""
     if category:
         alike = tuple(product for product in catalogue.products if product.category == category)
     else:
@@ -151,7 +151,7 @@ def _act_best(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action:
         action = search_for(view, goal["query"], goal["sort"])
         if action is not None:
             return action
-    # The first product below the order of the list; above it stand only the shop's own links.
+    # The first product below the sort order of the list; above it are only the shop's own links.
     shown = [node.text for node in view.nodes if node.kind == "link" and len(node.text.split()) == 4]
     return answer(shown[0]) if shown else Action(name="Scroll Down")
 

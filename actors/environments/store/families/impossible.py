@@ -1,4 +1,4 @@
-"""The family of what cannot be done: an absent product, an absent colour, an unknown order, one too late to cancel.
+"""The family of impossible tasks: an absent product, an absent color, an unknown order, an order too late to cancel.
 
 The right ending is the answer `N/A` with nothing changed.
 """
@@ -96,7 +96,7 @@ def _draw(catalogue: Catalogue, opening: VisitorState, random: Random) -> Goal:
 
 
 def _say(goal: Goal, random: Random) -> str:
-    """In the words of the family that would ask for it if it could be done."""
+    """Phrase the goal in the words of the family that would ask for it if it could be done."""
     match goal["kind"]:
         case "product":
             return random.choice((say_add, say_buy, say_price))(goal, random)
@@ -127,8 +127,9 @@ def _act(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action:
 
 
 def _reached(ending: VisitEnd) -> Iterator[ReachedGoal]:
-    """Goals that the visit looked into. Of unknown order numbers only those whose page was asked for could be told,
-    and there are none such in the journal: that kind is left out."""
+    """Impossible goals that the visit looked into. Unknown order numbers are left out: the journal does not record requests
+    for their pages.
+    """
     if not is_unable(ending.answer) or ending.state != ending.opening:
         return
     end = at_the_end(ending)

@@ -1,4 +1,4 @@
-"""Families that fill the cart or empty it into an order: add_to_cart, add_several, buy."""
+"""Families that fill the cart or order its content: add_to_cart, add_several, buy."""
 
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -21,7 +21,7 @@ from hindcast.actors.environments.store.session import CartLine, VisitorState
 from hindcast.core.domain.action import Action
 
 COUNTS = {1: "", 2: "two pieces of ", 3: "three pieces of "}
-"""How an instruction says a quantity."""
+"""A quantity in an instruction."""
 
 
 def _line_of(goal: Goal) -> CartLine:
@@ -31,12 +31,12 @@ def _line_of(goal: Goal) -> CartLine:
 
 
 def item_goal(target: ProductTarget, line: CartLine) -> Goal:
-    """A goal that asks for this line, pointing at its product in the target's words."""
+    """A goal that asks for this line and names its product in the target's words."""
     return {**target.goal(), "colour": line.colour, "size": line.size, "quantity": line.quantity}
 
 
 def drawn_line(product: Product, random: Random) -> CartLine:
-    """Some options of a product, mostly one piece."""
+    """A line of a product with random options, mostly one piece."""
     return CartLine(
         product=product.id,
         colour=random.choice(product.colours) if product.colours else "",
@@ -46,7 +46,7 @@ def drawn_line(product: Product, random: Random) -> CartLine:
 
 
 def item_text(goal: Goal) -> str:
-    """`two pieces of the cheapest oak lamp in red and size large`."""
+    """An item in words: `two pieces of the cheapest oak lamp in red and size large`."""
     options = [goal["colour"]] if goal["colour"] else []
     if goal["size"]:
         options.append(f"size {goal['size']}")

@@ -1,7 +1,7 @@
-"""How instructions point at a product, and how a demonstrator gets there.
+"""How instructions name a product, and how a demonstrator reaches it.
 
-A target is a phrase that is true of exactly one product of the catalogue: its title, a few words that only it has,
-or a superlative among similar ones.
+A target is a phrase that is true of exactly one product of the catalogue: its title, a few words that only it has, or a
+superlative among similar ones.
 """
 
 from collections.abc import Iterator
@@ -19,16 +19,16 @@ SEARCH_BOX = "Search the store"
 
 
 class ProductTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """A phrase and the way to what it means."""
+    """A phrase and the way to the product that it means."""
 
     product: Product
     phrase: str
-    """`the cheapest oak lamp`."""
+    """The phrase, such as `the cheapest oak lamp`."""
     query: str
     sort: str = "relevance"
 
     def goal(self) -> Goal:
-        """As plain values, to be merged into a task's goal."""
+        """Plain values to merge into a task's goal."""
         return {
             "product": self.product.id,
             "title": self.product.title,
@@ -90,7 +90,7 @@ def targets_of(catalogue: Catalogue, product: Product) -> tuple[ProductTarget, .
 
 
 def draw_target(catalogue: Catalogue, random: Random, *, superlatives: bool = True) -> ProductTarget:
-    """A target: by title, by a few words, or by a superlative, about a third each."""
+    """A target: by title, by a few words, or by a superlative."""
     wanted = random.choice(
         ("title", "words", "superlative", "superlative") if superlatives else ("title", "words")
     )
@@ -105,7 +105,7 @@ def draw_target(catalogue: Catalogue, random: Random, *, superlatives: bool = Tr
 
 
 def search_for(view: PageView, query: str, sort: str = "relevance") -> Action | None:
-    """The next action towards the results of a query in an order; None when they are on the page."""
+    """The next action towards the sorted results of a query; None when they are on the page."""
     if view.path != "/search" or view.asked("q") != query:
         return fill(view.field(SEARCH_BOX), query, name="Search")
     if (view.asked("sort") or "relevance") != sort:

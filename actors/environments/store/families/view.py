@@ -1,4 +1,4 @@
-"""How a scripted demonstrator reads a page: only what a person could see there, found by kind and text."""
+"""How a scripted demonstrator reads a page: only what a person can see there, found by kind and text."""
 
 import re
 from collections.abc import Iterator
@@ -31,14 +31,14 @@ class PageView:
             reached = reached or node is after
 
     def press(self, text: str, *, after: Node | None = None) -> Node | None:
-        """A link or button with this text; its accessible name may go on after it."""
+        """A link or button whose text is this or begins with it and a space."""
         for node in self._actionable(PRESSABLE, after):
             if node.text == text or node.text.startswith(f"{text} "):
                 return node
         return None
 
     def exactly(self, text: str) -> Node | None:
-        """A link or button with this very text."""
+        """A link or button with exactly this text."""
         return next((node for node in self._actionable(PRESSABLE) if node.text == text), None)
 
     def field(self, label: str, *, after: Node | None = None) -> Node | None:
@@ -66,19 +66,19 @@ class PageView:
 
     @property
     def cart_count(self) -> int:
-        """Pieces in the cart, as the header says."""
+        """Pieces in the cart, by the page's header."""
         return int(self.find(r"Cart \((\d+)\)") or 0)
 
 
 def click(node: Node | None) -> Action:
-    """Click it; scroll down when it is not in sight."""
+    """Click the node; scroll down when it is not visible."""
     if node is None:
         return Action(name="Scroll Down")
     return Action(name="Click", element=node.id)
 
 
 def fill(node: Node | None, text: str, *, name: str = "Type") -> Action:
-    """Type, search or select; scroll down when the element is not in sight."""
+    """Type, search or select; scroll down when the element is not visible."""
     if node is None:
         return Action(name="Scroll Down")
     return Action(name=name, element=node.id, argument=text)
@@ -90,6 +90,6 @@ def answer(text: str) -> Action:
 
 
 DONE = answer("done")
-"""How a demonstrator ends when nothing was asked."""
+"""How a demonstrator ends when no answer is asked."""
 UNABLE = "N/A"
-"""The answer to what cannot be done."""
+"""The answer to an impossible task."""

@@ -1,4 +1,4 @@
-"""Families that leave something at a product: wish_list, write_review."""
+"""Families that change something at a product: wish_list, write_review."""
 
 from collections.abc import Iterator, Sequence
 from random import Random
@@ -19,7 +19,7 @@ from hindcast.actors.environments.store.session import VisitorState
 from hindcast.core.domain.action import Action
 
 MAX_QUOTED = 80
-"""A longer review is not made into an instruction."""
+"""Longest review in an instruction."""
 
 
 def _draw_wish(catalogue: Catalogue, opening: VisitorState, random: Random) -> Goal:

@@ -1,1 +1,1 @@
-"""The store's goal space: which goals can be reached, and which lie near one."""
+"""The store's goal space: which goals can be reached, and which are close to one."""

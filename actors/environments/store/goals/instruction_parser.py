@@ -1,7 +1,7 @@
-"""Which goal a text asks for: the way back from an instruction, for goals that somebody wrote down in words.
+"""Parses an instruction into its goal, for goals that were written in words.
 
-A text is read by writing: goals of names that it mentions are said in every phrasing of their family, and the goal is the one
-whose words are the text. So nothing is guessed, and what no task of the store would say is no goal.
+It parses by generation: goals of names in the text are phrased in every way of their family, and the goal is the one
+whose phrasing equals the text. So nothing is guessed, and a text that no task of the store uses is no goal.
 """
 
 import re
@@ -24,28 +24,28 @@ from hindcast.actors.environments.store.search import tokens_of
 from hindcast.actors.environments.store.session import CartLine, Order
 
 MAX_TEXT = 400
-"""Longer texts ask for nothing that a task of the store would say."""
+"""Longest instruction; longer texts are no phrasing of a task."""
 _SLOTS = {"street": "\x00", "city": "\x01"}
 
 
 class ParsedInstruction(NamedTuple):
-    """What a text asks for."""
+    """The goal that a text asks for."""
 
     family: str
     goal: Goal
 
 
 class _Choices(Random):
-    """Takes the choices of a script, then the first of each; remembers how many there were."""
+    """Makes the choices of a script, then always the first; records how many options there were."""
 
     def __init__(self, script: Sequence[int]) -> None:
         super().__init__(0)
         self._script = script
         self.taken: list[tuple[int, int]] = []
-        """Choice and number of choices, in order."""
+        """Choice and number of options, in order."""
 
     def choice(self, seq: Any) -> Any:
-        """The one that the script names."""
+        """The option that the script names."""
         place = len(self.taken)
         picked = self._script[place] if place < len(self._script) else 0
         self.taken.append((picked, len(seq)))
@@ -69,7 +69,7 @@ def phrasings(family: str, goal: Goal) -> Iterator[str]:
 
 
 def goal_said(text: str, place: StartPage) -> ParsedInstruction | None:
-    """The goal that a text asks for in a visit that begins at `place`; None where no task of the store says that."""
+    """The goal that a text asks for in a visit that begins at `place`; None where no task of the store has this text."""
     text = text.strip()
     if not text or len(text) > MAX_TEXT:
         return None
@@ -119,7 +119,7 @@ def _about_product(text: str, target: ProductTarget) -> Iterator[ParsedInstructi
 
 
 def _lines(text: str, product: Product, *, offered: bool = True) -> Iterator[CartLine]:
-    """Lines of the product in options that the text names; not `offered`: in a colour that it does not come in."""
+    """Lines of the product in options that the text names; not `offered`: in a color that it does not have."""
     colours: Sequence[str] = product.colours or ("",)
     if not offered:
         colours = [one for one in vocabulary.COLOURS if one not in product.colours] if product.colours else []
@@ -157,7 +157,7 @@ def _best(catalogue: Catalogue, *, words: str, category: str) -> Iterator[Parsed
 
 
 def _about_opening(text: str, place: StartPage) -> Iterator[ParsedInstruction]:
-    """What the visitor found on arrival: lines of the cart, orders."""
+    """Goals about the visitor's state on arrival: lines of the cart, orders."""
     catalogue, opening = place
     for line in opening.cart:
         for phrase in cart_edits.phrases_of(catalogue, opening.cart, line):
@@ -182,7 +182,7 @@ def _about_order(order: Order, phrase: str) -> Iterator[ParsedInstruction]:
 
 
 def _moving(text: str, place: StartPage) -> Iterator[ParsedInstruction]:
-    """An address is in nobody's vocabulary: it stands where the phrasing has its slots."""
+    """Goals of a new address: it is not in the vocabulary, so it is read from the slots of the phrasing."""
     city = place.opening.address.city
     for within in (True, False):
         for template in phrasings("change_address", {**_SLOTS, "within": within}):
@@ -199,7 +199,7 @@ def _moving(text: str, place: StartPage) -> Iterator[ParsedInstruction]:
 
 
 def _out_of_reach(text: str, place: StartPage) -> Iterator[ParsedInstruction]:
-    """An order that is none, a product that does not exist."""
+    """Goals that cannot be done: an unknown order, a product that does not exist."""
     for number in map(int, re.findall(r"order (\d{4})\b", text)):
         if all(order.number != number for order in place.opening.orders):
             yield ParsedInstruction(
@@ -217,10 +217,10 @@ class _Words(NamedTuple):
     """What a catalogue's instructions can mention."""
 
     targets: dict[str, list[ProductTarget]]
-    """By phrase."""
+    """Targets by phrase."""
     titles: dict[str, Product]
     queries: tuple[str, ...]
-    """That stand for a group of similar products."""
+    """Queries that denote a group of similar products."""
 
 
 @lru_cache(maxsize=4)

@@ -1,8 +1,8 @@
-"""Whether a goal can be reached, by the store's own truth: what the curriculum's feasibility filter asks.
+"""Whether a goal can be reached, by the store's full knowledge; the curriculum's feasibility filter asks this.
 
-A goal can be reached when the visit that does what it asks can be made, the family's evaluator finds that visit
-successful, and hindsight finds that it reached this very goal. The last is what an answer that is not true, or a phrase
-that fits another product or several, fails at.
+A goal can be reached under three conditions: a visit that does what it asks exists, the family's evaluator accepts that
+visit, and hindsight finds that the visit reached this very goal. The last one fails for a false answer, or for a phrase
+that fits another product or several.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,11 +15,11 @@ from hindcast.actors.environments.store.initial_state import opening_state
 from hindcast.core.domain.task import Task
 
 UNNAMED = "order"
-"""Kind of impossible goal that hindsight never names: an order number that nobody has leaves no page to have looked at."""
+"""Kind of impossible goal that hindsight never finds: an unknown order number has no page to look at."""
 
 
 def why_unreachable(catalogue: Catalogue, task: Task) -> str:
-    """Why nobody could reach the task's goal; empty: the store's truth says how."""
+    """Why the task's goal cannot be reached; empty: it can."""
     if task.family not in FAMILIES:
         return f"the store has no family {task.family!r}"
     goal = {name: value for name, value in task.goal.items() if name != "catalogue"}
@@ -44,7 +44,7 @@ def why_unreachable(catalogue: Catalogue, task: Task) -> str:
 
 
 def ending_of(family: str, goal: Goal, place: StartPage) -> VisitEnd:
-    """How the visit that a goal or a sketch asks for ends. Raises NotOffered."""
+    """The end of the visit that a goal or a sketch asks for. Raises NotOffered."""
     journal, answer = visit(family, goal, place)
     return VisitEnd(place.catalogue, opening=place.opening, journal=journal, answer=answer)
 
@@ -56,7 +56,7 @@ def reached_by(family: str, ending: VisitEnd) -> Iterator[Goal]:
 
 
 def goals_like(family: str, sketch: Goal, place: StartPage) -> list[Goal]:
-    """Every goal of the family that asks for what a sketch says, in whatever words; empty when nothing does."""
+    """Every goal of the family with the effect of a sketch, in any wording; empty when there is none."""
     try:
         ending = ending_of(family, sketch, place)
     except NotOffered:
@@ -65,7 +65,7 @@ def goals_like(family: str, sketch: Goal, place: StartPage) -> list[Goal]:
 
 
 def holds(goal: Any, sketch: Any) -> bool:
-    """Whether a goal says everything that a sketch says."""
+    """Whether a goal contains everything that a sketch contains."""
     if isinstance(sketch, Mapping):
         return isinstance(goal, Mapping) and all(
             name in goal and holds(goal[name], value) for name, value in sketch.items()

@@ -1,8 +1,8 @@
-"""Goals near a goal: what the embedded generator of the curriculum makes of a failed task.
+"""Goals close to a goal: the embedded generator of the curriculum varies a failed task with them.
 
-Each change sketches what is to be asked for, in names that exist; which goals ask for just that, and in which words, is
-what hindsight says of the visit that does it (`reaching.goals_like`). So every variation can be reached, by construction.
-The session is the parent's (its seed), so that visits begin as they began for it.
+Each change sketches the new goal in existing names. Hindsight on the visit that does it (`reachability.goals_like`)
+gives the goals with exactly that effect, and their wordings. So every variation can be reached, by construction. The
+session is the parent's (its seed), so that visits begin in the same state.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -37,40 +37,40 @@ NEIGHBOURS: dict[str, tuple[str, ...]] = {
     "change_address": (),
     "impossible": (),
 }
-"""Families that begin alike: who can do the one has most of the other."""
+"""Families with a similar beginning: a policy that solves the one has most of the other."""
 CANDIDATES = 12
-"""Products tried for one change, at most."""
+"""Most products tried for one change."""
 
 
 class Variation(NamedTuple):
-    """A goal near another."""
+    """A goal close to another."""
 
     change: str
-    """What was changed: one of `CHANGES`."""
+    """The kind of change: one of `CHANGES`."""
     family: str
     goal: Goal
 
 
 class Parent(NamedTuple):
-    """The task that is varied, where its visits begin, and the families that may be asked for."""
+    """The varied task, the start of its visits, and the allowed families."""
 
     task: Task
     place: StartPage
     families: Collection[str]
 
     def at(self, family: str) -> StartPage:
-        """Where a visit of the same seed in this family begins."""
+        """Start of a visit with the same seed in this family."""
         catalogue = self.place.catalogue
         return StartPage(catalogue, opening_state(catalogue, family, self.task.seed))
 
     @property
     def products(self) -> list[Product]:
-        """What its goal is about, in the order it is named."""
+        """The products of its goal, in the order of naming."""
         return [product for product in products_of(self.task.goal, self.place.catalogue) if product]
 
 
 def vary(catalogue: Catalogue, task: Task, *, families: Collection[str], random: Random) -> Variation | None:
-    """A goal near the task's, in one of `families`; None where no change leads to one. Equal draws give equal goals."""
+    """A goal close to the task's, in one of `families`; None where no change leads to one. Equal draws give equal goals."""
     parent = Parent(task, StartPage(catalogue, opening_state(catalogue, task.family, task.seed)), families)
     changes = list(CHANGES)
     random.shuffle(changes)
@@ -104,11 +104,11 @@ def _same(parent: Parent, family: str, goal: Goal) -> bool:
 
 
 Found = Iterator[tuple[str, list[Goal]]]
-"""Family and goals in it, one group of them for each sketch."""
+"""Family and goals in it, one group of goals per sketch."""
 
 
 def _other_products(parent: Parent, random: Random) -> Found:
-    """The same, asked of other products of the same category."""
+    """The same goal with other products of the same category."""
     family = parent.task.family
     if not parent.products:
         return
@@ -125,7 +125,7 @@ def _other_products(parent: Parent, random: Random) -> Found:
 
 
 def _more(parent: Parent, random: Random) -> Found:
-    """More to mind: more pieces, a second product, or words that have to be looked up."""
+    """A harder goal: more pieces, a second product, or words that must be looked up."""
     task, place, goal = parent.task, parent.place, parent.task.goal
     if task.family == "add_to_cart":
         plain = [p for p in place.catalogue.products if not (p.colours or p.sizes)]
@@ -140,7 +140,7 @@ def _more(parent: Parent, random: Random) -> Found:
 
 
 def _less(parent: Parent, random: Random) -> Found:
-    """Less to mind: a single piece, one of two products, or the plain name."""
+    """An easier goal: a single piece, one of two products, or the plain name."""
     task, place, goal = parent.task, parent.place, parent.task.goal
     if task.family == "add_several":
         for item in goal["items"]:
@@ -161,7 +161,7 @@ def _reworded(parent: Parent) -> list[Goal]:
 
 
 def _looked_up(goal: Goal) -> int:
-    """How much has to be looked up to know what is meant: a title nothing, other words something, a superlative most."""
+    """How much must be looked up to know what is meant: a title nothing, other words something, a superlative most."""
     if goal.get("sort", "relevance") != "relevance":
         return 2
     named = goal.get("title") or str(goal.get("number"))
@@ -169,7 +169,7 @@ def _looked_up(goal: Goal) -> int:
 
 
 def _neighbours(parent: Parent, random: Random) -> Found:
-    """Another family that begins alike, asked of the same products; where it is about none, of the same session."""
+    """A goal of a family with a similar beginning, about the same products; without products, in the same session."""
     for family in random.sample(NEIGHBOURS[parent.task.family], len(NEIGHBOURS[parent.task.family])):
         place = parent.at(family)
         sketches = list(_sketches(family, parent.products, parent, random))
@@ -193,7 +193,7 @@ def _drawn(family: str, place: StartPage, random: Random) -> Found:
 
 
 def _sketches(family: str, products: Sequence[Product], parent: Parent, random: Random) -> Iterator[Goal]:
-    """What a family could ask about products; what carries over from the parent's goal is kept. Empty: nothing."""
+    """Sketches of a family about the products; parts of the parent's goal are kept where they apply. May be empty."""
     if not products or family in ("remove_from_cart", "change_quantity", "impossible"):
         return
     first, was = products[0], parent.task.goal
@@ -227,7 +227,7 @@ def _sketches(family: str, products: Sequence[Product], parent: Parent, random: 
 
 
 def _pairs(product: Product, parent: Parent, random: Random) -> Iterator[Goal]:
-    """Two similar products, of which either may be the answer."""
+    """Two similar products, either of which may be the answer."""
     alike = [
         other
         for other in parent.place.catalogue.matching(noun=product.noun)
@@ -262,4 +262,4 @@ CHANGES: dict[str, Callable[[Parent, Random], Found]] = {
     "neighbour": _neighbours,
     "sibling": _siblings,
 }
-"""Ways to change a goal, by the name that `task.proposed` gives them."""
+"""Ways to change a goal, by their name in `task.proposed`."""

@@ -1,7 +1,8 @@
-"""The shortest visit that does what a goal asks, made up from facts: no server, no browser.
+"""The shortest visit that does what a goal asks, built from facts: no server, no browser.
 
-Asked for a goal, it is the goal's proof (`reaching`); asked for a sketch, a goal that lacks its phrase, it leads to every
-goal that asks for just that (`space`). The rules that a page of the shop enforces by what it offers are kept here.
+For a goal, the visit proves that the goal can be reached (`reachability`). For a sketch, which is a goal without its
+phrase, it leads to every goal with the same effect (`variations`). This module enforces the rules that the shop's pages
+enforce by what they offer.
 """
 
 from collections.abc import Callable
@@ -37,7 +38,7 @@ MAX_STARS = 5
 
 
 class NotOffered(ValueError):
-    """The shop has nothing of what a goal names; the text says what."""
+    """The shop lacks something that a goal names; the text says what."""
 
 
 class ShortestVisit(NamedTuple):
@@ -48,7 +49,7 @@ class ShortestVisit(NamedTuple):
 
 
 class StartPage(NamedTuple):
-    """Where a visit begins."""
+    """The catalogue and state with which a visit begins."""
 
     catalogue: Catalogue
     opening: VisitorState
@@ -58,8 +59,7 @@ def visit(family: str, goal: Goal, place: StartPage) -> ShortestVisit:
     """The visit that a goal of this family, or a sketch of one, asks for.
 
     Raises:
-        NotOffered: it names a product, an option, a line or an order that is not there.
-
+        NotOffered: it names a product, an option, a line or an order that does not exist.
     """
     return VISITS[family](goal, place)
 
@@ -181,7 +181,7 @@ def _move(goal: Goal, place: StartPage) -> ShortestVisit:
 
 
 def _give_up(goal: Goal, place: StartPage) -> ShortestVisit:
-    """Look where what is asked for would be, and find that it is not there."""
+    """Look at the place of the wanted thing, and find that it is not there."""
     match goal["kind"]:
         case "product":
             return ShortestVisit((Listed(query=goal["query"], exact=False),), UNABLE)
@@ -209,4 +209,4 @@ VISITS: dict[str, Callable[[Goal, StartPage], ShortestVisit]] = {
     "change_address": _move,
     "impossible": _give_up,
 }
-"""By family."""
+"""Visits by family."""
