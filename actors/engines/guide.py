@@ -67,7 +67,7 @@ class FormGuide:
     """A `Guide` along answers of given forms."""
 
     def __init__(self, forms: Sequence[Form], vocabulary: Vocabulary, *, max_tokens: int) -> None:
-        """Raises EngineFailed when no answer of these forms has at most `max_tokens` tokens, the end token included."""
+        """Raises EngineFailed when no answer of the forms has at most `max_tokens` tokens, the end token included."""
         self._vocabulary = vocabulary
         self._left = max_tokens
         places = _tree(forms)

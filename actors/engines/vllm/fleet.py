@@ -77,7 +77,7 @@ class Fleet:
         """Close all connections."""
         for task in self._looks:
             task.cancel()
-        await self._looking.__aexit__(None, None, None)  # an error of the caller is the caller's, and belongs in no group
+        await self._looking.__aexit__(None, None, None)  # the caller's errors belong in no group
         for member in self._members.values():
             await member.server.close()
         self._members.clear()

@@ -39,7 +39,7 @@ class ServerChecks:
     ) -> None:
         for task in self._under_way.values():
             task.cancel()
-        await self._tasks.__aexit__(None, None, None)  # an error of the caller is the caller's, and belongs in no group
+        await self._tasks.__aexit__(None, None, None)  # the caller's errors belong in no group
 
     async def turn(self) -> dict[VllmServer, Shown]:
         """Start a check of every server without a running one; return each server's latest result."""
