@@ -297,7 +297,7 @@ def _on_element(act: RecordedAct, element: int) -> Action:
             return Action(name="Select Dropdown Option", element=element, argument=act.text)
         case "press":
             return Action(name="Press", element=element, argument=act.text)
-    raise EnvironmentFailed(f"a page told of {act.kind!r}, which nobody knows")
+    raise EnvironmentFailed(f"a page reported {act.kind!r}, which is no known act")
 
 
 class PersonWorld:

@@ -24,7 +24,7 @@ def between(instruction: str, before: str, after: str) -> str:
 
 
 def live(page: Page, *kinds: str) -> list[Node]:
-    """Elements that can be acted upon, of these kinds if any are named."""
+    """Elements that can be acted upon, of the named kinds if there are any."""
     return [node for node in page.nodes if node.id is not None and (not kinds or node.kind in kinds)]
 
 
