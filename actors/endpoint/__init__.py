@@ -1,1 +1,1 @@
-"""What speaks to an OpenAI-compatible server: the client, its prompts, and the checks of what comes back."""
+"""Client of an OpenAI-compatible server: requests, prompts, batches, and checks of the answers."""

@@ -1,8 +1,8 @@
-"""Answers kept by the digest of their question: an equal question is not asked, and not paid for, again.
+"""Cache of answers by the digest of their question: an equal question is not asked, and not paid for, again.
 
-A file is written whole and durably or not at all, since the batch that an answer came in is let go of then, and is
-checked when it is read: one that is damaged is as if it were not there. What a model said stands in the fact that rests
-on it, so that these files can be deleted at any time.
+A file is written whole and durably or not at all, because the batch that held its answer is dropped then. It is checked
+when it is read; a damaged file counts as missing. The events that rest on an answer contain it, so these files may be
+deleted at any time.
 """
 
 import secrets
@@ -21,11 +21,11 @@ class AnswerCache:
     """A folder of answers. Processes may share it."""
 
     def __init__(self, folder: Path | None) -> None:
-        """`folder` None: nothing is remembered."""
+        """`folder` None: nothing is cached."""
         self._folder = folder
 
     def find(self, digest: str) -> Completion | None:
-        """The answer to the question of this digest. One that is damaged is forgotten."""
+        """The answer to the question of this digest. A damaged file is removed."""
         if self._folder is None:
             return None
         try:
@@ -33,23 +33,23 @@ class AnswerCache:
         except (msgspec.DecodeError, UnicodeDecodeError):
             self.forget(digest)
         except OSError:
-            pass  # there is none, or none that can be read: the question is asked
+            pass  # there is no readable answer: the question is asked
         return None
 
     def keep(self, digest: str, completion: Completion) -> bool:
-        """Remember an answer. Whether nobody had before: of two who waited for one answer, the first alone has paid for it."""
+        """Store an answer. True if it was new: of two processes that waited for one answer, only the first paid for it."""
         if self._folder is None:
             return True
         place = self._place(self._folder, digest)
         try:
             place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             return Disk().create(place, msgspec.json.encode(completion), mine=secrets.token_hex(4))
-        except OSError as error:  # what was answered is worth more than that it is remembered
+        except OSError as error:  # the answer is worth more than its cache entry
             logger.warning("an answer is not remembered", reason=str(error))
             return True
 
     def forget(self, digest: str) -> None:
-        """The question is to be asked again."""
+        """Remove the answer, so that the question is asked again."""
         if self._folder is None:
             return
         try:

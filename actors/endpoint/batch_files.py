@@ -1,10 +1,10 @@
-"""Batches under way as files in the home, so that they outlive the process, and so that no two processes send one question.
+"""Batches in progress as files in the home. They outlive the process, and no two processes send one question.
 
-    DIR/KEY.json   its questions, kept before the batch is begun, and the server's name for it
-    DIR/KEY.lock   held while somebody begins it, or looks whether it was begun
+    DIR/KEY.json   its questions, stored before the batch begins, and the server's name for it
+    DIR/KEY.lock   held by a process that begins the batch, or checks whether it was begun
 
-Who would send questions claims them first, one process after the other: what another's batch holds, or what is remembered by
-then, is not sent again. A process that ends lets go of its locks, but its files stay.
+A process claims questions before it sends them, one process at a time. It does not send questions that another's batch
+holds, or that are cached by then. A process that ends releases its locks, but its files stay.
 """
 
 import fcntl
@@ -23,41 +23,41 @@ from hindcast.events.disk import PRIVATE_FILE, PRIVATE_FOLDER, Disk
 
 
 class StoredBatch(msgspec.Struct, kw_only=True):
-    """A batch as it is kept in a file."""
+    """A batch in the form that its file stores."""
 
     key: str
-    """Its name here, and in its metadata at the server; of this batch alone."""
+    """Its unique key here, and in its metadata at the server."""
     base_url: str
     questions: list[str]
-    """sha256 of each, whose answer is neither remembered nor known to be none."""
+    """sha256 of each unsettled question: its answer is not cached, nor known to be missing."""
     batch: str = ""
-    """The server's name for it; empty: it may not have come to be."""
+    """The server's name for it; empty: it may not have been created."""
 
 
 class ClaimResult(NamedTuple):
-    """What became of questions that were to be sent, beside those that are."""
+    """The claimed questions that are not to be sent."""
 
     elsewhere: dict[str, StoredBatch]
     """By question: the batch of another process that holds it."""
     remembered: dict[str, Completion]
-    """By question: what it was answered in the meantime."""
+    """By question: an answer that was cached in the meantime."""
 
 
 class BatchFiles:
-    """The folder. Processes may share it. All calls are synchronous."""
+    """The folder of batch files. Processes may share it. All calls are synchronous."""
 
     def __init__(self, folder: Path, *, base_url: str, memory: AnswerCache) -> None:
-        """Made when the first batch is kept; batches of other servers are left alone."""
+        """The folder is made with the first batch; batches of other servers are not touched."""
         self._folder = folder
         self._base_url = base_url
         self._memory = memory
 
     def new(self, questions: list[str]) -> StoredBatch:
-        """A batch of these questions, kept by nobody yet."""
+        """A batch of the questions, not stored yet."""
         return StoredBatch(key=secrets.token_hex(16), base_url=self._base_url, questions=questions)
 
     def left(self) -> list[StoredBatch]:
-        """What is kept of this server's batches, less what is remembered by now. Raises OSError."""
+        """The stored batches of this server, without questions cached by now. Raises OSError."""
         if not self._folder.is_dir():
             return []
         with self._alone():
@@ -77,8 +77,9 @@ class BatchFiles:
         return found
 
     def claim(self, kept: StoredBatch, *, own: Collection[str]) -> ClaimResult:
-        """Keep a batch of those of its questions that nobody else sends. `own`: keys of batches that need no look, since this
-        process knows what they hold. Raises OSError."""
+        """Store a batch of those of its questions that no other process sends. `own`: keys of batches whose content this process
+        already knows. Raises OSError.
+        """
         with self._alone():
             others = {
                 name: other for other in self._left() if other.key not in own for name in other.questions
@@ -92,25 +93,26 @@ class BatchFiles:
         return ClaimResult({name: others[name] for name in asked & others.keys()}, remembered)
 
     def read(self, key: str) -> StoredBatch | None:
-        """As it is kept now; None: it is let go of, or its file was damaged, and its questions are asked again."""
+        """The batch as stored now; None: it was dropped, or its file was damaged, and its questions are asked again."""
         try:
             return msgspec.json.decode(self._place(key).read_bytes(), type=StoredBatch)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
 
     def write(self, kept: StoredBatch) -> None:
-        """Keep it as it is, unless it was let go of meanwhile. Raises OSError."""
+        """Store the batch, unless it was dropped meanwhile. Raises OSError."""
         with self._alone():
             if self._place(kept.key).exists():
                 self._replace(kept)
 
     def settle(self, key: str, questions: Collection[str], *, last: bool) -> set[str]:
-        """Take questions out of a batch's file, and let go of it after the `last`. Those of them that stood in it: the others
-        were settled by another process. Raises OSError."""
+        """Remove questions from a batch's file, and the file with the `last`. Returns those that were in it; another process
+        settled the others. Raises OSError.
+        """
         with self._alone():
             standing = self.read(key)
             if standing is None:
-                whole = self._place(key).exists()  # damaged: whoever can still tell of it does
+                whole = self._place(key).exists()  # damaged: those who know its questions count them
                 self._place(key).unlink(missing_ok=True)
                 return set(questions) if whole else set()
             found = set(questions).intersection(standing.questions)
@@ -122,13 +124,13 @@ class BatchFiles:
             return found
 
     def drop(self, key: str) -> None:
-        """Let go of it. Raises OSError."""
+        """Remove a batch's file. Raises OSError."""
         with self._alone():
             self._place(key).unlink(missing_ok=True)
 
     @contextmanager
     def held(self, key: str) -> Iterator[bool]:
-        """Whether this process alone begins this batch, or looks for it, until the end of the block. Raises OSError."""
+        """Lock a batch for beginning or checking it until the end of the block; False if another process has it. Raises OSError."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER)
         place = self._folder / f"{key}.lock"
         lock = os.open(place, os.O_RDWR | os.O_CREAT, PRIVATE_FILE)
@@ -144,7 +146,7 @@ class BatchFiles:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """No other process changes the files meanwhile."""
+        """Lock the folder: no other process changes the files meanwhile."""
         self._folder.mkdir(parents=True, exist_ok=True, mode=PRIVATE_FOLDER)
         folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
@@ -172,7 +174,7 @@ def _taken(lock: int) -> bool:
 
 
 def _is_at(lock: int, place: Path) -> bool:
-    """Whether a lock is still the one of its name: whoever held it before takes it away."""
+    """Whether a lock file is still the one of its name: its last holder removes it."""
     try:
         return os.path.samestat(os.fstat(lock), place.stat())
     except FileNotFoundError:

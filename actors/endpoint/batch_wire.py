@@ -1,4 +1,4 @@
-"""What a server's Batch API sends and is sent, as far as it is read: batches, and a line for each question and answer."""
+"""Messages of a server's Batch API, as far as they are used: batches, and one line per question and answer."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,18 +9,18 @@ from hindcast.actors.endpoint.chat_wire import MalformedCompletion
 from hindcast.actors.endpoint.completion import Trouble
 
 COMPLETIONS = "/v1/chat/completions"
-"""What every question of a batch is for."""
+"""The endpoint of every question in a batch."""
 ENDED = frozenset({"completed", "expired", "cancelled"})
-"""States of a batch whose answers, as many as there are, lie in its files."""
+"""States of a batch whose answers, as many as exist, are in its files."""
 FAILED = "failed"
-"""State of a batch that was not begun: the server does not take its file."""
+"""State of a batch that was not begun: the server rejects its file."""
 
 
 class NotAnswered(Exception):
-    """There is no answer to the questions of a batch, or to one of them."""
+    """The questions of a batch, or one of them, have no answer."""
 
     def __init__(self, trouble: Trouble, reason: str, *, settled: bool) -> None:
-        """`settled`: there never will be one; else a batch may be under way, and paid for, that answers later."""
+        """`settled`: there will never be one; else a batch may be running, and paid for, that answers later."""
         super().__init__(reason)
         self.trouble: Trouble = trouble
         self.settled = settled
@@ -38,13 +38,13 @@ class BatchStatus(msgspec.Struct):
 
 
 class BatchList(msgspec.Struct):
-    """A page of them, the newest first."""
+    """One page of batches, the newest first."""
 
     data: list[BatchStatus]
 
 
 class UploadedFile(msgspec.Struct):
-    """Anything of which only the name is read, such as a file."""
+    """Any object of which only the id is used, such as a file."""
 
     id: str
 
@@ -64,7 +64,7 @@ class BatchReply(msgspec.Struct):
 
 
 class BatchLine(msgspec.Struct):
-    """What became of one question."""
+    """The result of one question."""
 
     custom_id: str
     response: BatchReply | None = None
@@ -80,17 +80,16 @@ class _Error(msgspec.Struct):
 
 
 def question_line(question: str, body: Mapping[str, Any]) -> bytes:
-    """A question, named `question`, as a line of the file that is sent."""
+    """Encode a question, named `question`, as a line of the input file."""
     line = {"custom_id": question, "method": "POST", "url": COMPLETIONS, "body": body}
     return msgspec.json.encode(line) + b"\n"
 
 
 def read_lines(content: bytes) -> dict[str, BatchLine]:
-    """The answers of a file by question; one that cannot be read is an error of its question alone.
+    """Parse the answers of a file by question; an unreadable line is an error of its question alone.
 
     Raises:
-        Unreadable: there is content, and no line of it names a question.
-
+        MalformedCompletion: there is content, and no line of it names a question.
     """
     found, unreadable = {}, ""
     for line in filter(bytes.strip, content.splitlines()):
@@ -108,7 +107,7 @@ def read_lines(content: bytes) -> dict[str, BatchLine]:
 
 
 def _question_of(line: bytes) -> str | None:
-    """Whose answer a line is that cannot be read as one; None: it does not say."""
+    """The question of a line that is otherwise unreadable; None: it names none."""
     try:
         return msgspec.json.decode(line, type=_Question).custom_id
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
@@ -116,7 +115,7 @@ def _question_of(line: bytes) -> str | None:
 
 
 def said_in(body: bytes) -> LineError:
-    """The error in a response's body; empty where it has none that can be read."""
+    """The error in a response's body; empty where it has no readable one."""
     try:
         return msgspec.json.decode(body, type=_Error).error
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):

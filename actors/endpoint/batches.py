@@ -1,17 +1,16 @@
-"""Questions asked together through a server's Batch API (`/v1/files`, `/v1/batches`): cheaper, and answered within a day.
+"""Questions asked together through a server's Batch API (`/v1/files`, `/v1/batches`): cheaper, answered within a day.
 
-    answer ── gathered ──> file ──> batch ──> polled ──> its answers, each to whoever waits for it
-       │        (kept in a file before the batch is begun, with its id as soon as there is one)
-       └── a kept batch holds the question ──> that batch is waited for
+    answer ── gathered ──> file ──> batch ──> polled ──> its answers, each to the call that waits for it
+       │        (stored in a file before the batch begins, with its id as soon as there is one)
+       └── a stored batch holds the question ──> that batch is waited for
 
-A question that a kept batch holds is not sent again, also by a process that starts later or works beside this one
-(`actors.endpoint.batch_files`): a batch whose id was not written down before the end is found again among the
-server's by the key in its metadata. A batch is let go of when each of its answers is remembered, or was handed out and
-is none.
+A question in a stored batch is not sent again, not even by a later or concurrent process (`actors.endpoint.batch_files`).
+A batch whose id was not stored before a crash is found among the server's batches by the key in its metadata. A batch is
+dropped when each of its answers is cached, or was handed out and is invalid.
 
-Waits for more questions (`endpoint.batch_gather_s`, or until there are `endpoint.batch_questions`), for another process that
-is about to begin a batch (`HELD_LOOK_S` between two looks), then for the batch (`endpoint.batch_wait_s`, looked at every
-`endpoint.batch_poll_s`), through outages of the server, too. One event loop.
+It waits for more questions (`endpoint.batch_gather_s`, or until there are `endpoint.batch_questions`), for another
+process that is about to begin a batch (checked every `HELD_LOOK_S`), then for the batch (`endpoint.batch_wait_s`, polled
+every `endpoint.batch_poll_s`), through outages of the server too. One event loop.
 """
 
 import asyncio
@@ -43,16 +42,18 @@ from hindcast.actors.endpoint.completion import Completion
 from hindcast.core.settings.endpoint import EndpointSettings
 
 KEY = "hindcast"
-"""Of a batch's metadata: the name that it is kept under here."""
+"""Metadata field that holds a batch's key."""
 LISTED = 100
-"""Batches of the server that are looked through for one whose id was not written down."""
+"""Batches of the server that are searched for one whose id was not stored."""
 HELD_LOOK_S = 1.0
 UNREADABLE_LOOKS = 4
-"""At a file of answers whose content is none: it may have come through badly. Pauses grow from `endpoint.batch_poll_s`."""
+"""Attempts to read a file of answers with unreadable content: the transfer may have failed. Pauses grow from
+`endpoint.batch_poll_s`.
+"""
 
 Read = TypeVar("Read")
 Call = Callable[[Callable[[], Awaitable[bytes]]], Awaitable[bytes]]
-"""Makes a request, tried again while that may help; raises NotAnswered."""
+"""Sends a request, with retries where they may help; raises NotAnswered."""
 
 logger = structlog.get_logger(__name__)
 
@@ -75,7 +76,7 @@ class Batches:
         call: Call,
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
-        """`client`: an AsyncOpenAI; `folder`: where batches are kept."""
+        """`client`: an AsyncOpenAI; `folder`: where batches are stored."""
         self._client = client
         self._settings = settings
         self._files = BatchFiles(folder, base_url=settings.base_url, memory=memory)
@@ -84,13 +85,13 @@ class Batches:
         self._tasks = asyncio.TaskGroup()
         self._running: set[asyncio.Task[None]] = set()
         self._kept: dict[str, StoredBatch] = {}
-        """By question."""
+        """Stored batches by question."""
         self._own: set[str] = set()
-        """Keys of all that this process has kept or waited for."""
+        """Keys of all batches that this process has stored or waited for."""
         self._settled: dict[str, set[str]] = {}
-        """By key: questions that are settled, and stand in its file."""
+        """By key: settled questions that are still in the batch's file."""
         self._first: set[str] = set()
-        """Questions that this process has settled before any other."""
+        """Questions that this process settled before any other."""
         self._waiting: dict[str, _Waiting] = {}
         self._gathered: dict[str, Mapping[str, Any]] = {}
         self._full = asyncio.Event()
@@ -100,7 +101,7 @@ class Batches:
         self._answers: dict[str, BatchLine] = {}
 
     async def __aenter__(self) -> Self:
-        """With what earlier processes left."""
+        """Load the batches of earlier processes."""
         for kept in await asyncio.to_thread(self._files.left):
             self._know(kept, kept.questions)
         await self._tasks.__aenter__()
@@ -109,13 +110,13 @@ class Batches:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop waiting; what was sent stays kept."""
+        """Stop waiting; sent batches stay stored."""
         for task in self._running:
             task.cancel()
-        await self._tasks.__aexit__(None, None, None)  # an error of whoever asked is theirs, and in no group
+        await self._tasks.__aexit__(None, None, None)  # the caller's errors belong in no group
 
     async def answer(self, question: str, body: Mapping[str, Any]) -> BatchLine | Completion:
-        """What came of a question, by its digest; a completion: another process has asked it meanwhile. Raises NotAnswered."""
+        """The result of a question, by its digest; a completion: another process has asked it meanwhile. Raises NotAnswered."""
         if question in self._answers:
             return self._answers[question]
         if question not in self._waiting:
@@ -129,7 +130,7 @@ class Batches:
         return await asyncio.shield(self._waiting[question].said)
 
     async def settle(self, question: str, *, remembered: bool) -> bool:
-        """Nobody will ask for this answer again: it is `remembered`, or is none. Whether the latter is said for the first time."""
+        """Finish a question whose answer is `remembered` in the cache, or is invalid. Returns whether an invalid one is new."""
         self._answers.pop(question, None)
         kept = self._kept.pop(question, None)
         if kept is None:
@@ -146,7 +147,7 @@ class Batches:
                         self._files.settle, kept.key, settled, last=not kept.questions
                     )
             except OSError as error:
-                # the answer is worth more: a later process looks at this batch once more
+                # the answer is worth more: a later process checks this batch once more
                 self._first |= settled
                 logger.warning("a batch's file is not up to date", batch=kept.batch, reason=str(error))
         first = question in self._first
@@ -163,7 +164,7 @@ class Batches:
             self._start(self._follow(kept))
 
     def _start(self, work: Any) -> None:
-        task = self._tasks.create_task(work, context=Context())  # whoever asks first has limits of its own
+        task = self._tasks.create_task(work, context=Context())  # the first caller has limits of its own
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
@@ -174,10 +175,10 @@ class Batches:
         self._gathered[question] = body
         if len(self._gathered) >= self._settings.batch_questions:
             self._full.set()
-            self._gathered = {}  # what is asked before the full one is on its way goes into the next
+            self._gathered = {}  # questions after this go into the next batch
 
     async def _send(self, asked: Mapping[str, Mapping[str, Any]], full: asyncio.Event) -> None:
-        """Wait for what else is asked, and begin a batch of it all."""
+        """Wait for further questions, and begin a batch of them all."""
         waiting = asyncio.ensure_future(full.wait())
         await asyncio.wait({waiting}, timeout=self._settings.batch_gather_s)
         waiting.cancel()
@@ -196,7 +197,7 @@ class Batches:
                 for question, said in claimed.remembered.items():
                     self._hand_out(question, said)
                 for other in {other.key: other for other in claimed.elsewhere.values()}.values():
-                    # all of it, also what nobody asks here so far: its file is not looked at again
+                    # all of it, also questions without a caller here so far: its file is not read again
                     self._know(other, [name for name in other.questions if name not in self._kept])
                     self._begin_following(other)
                 if kept.questions:
@@ -255,7 +256,7 @@ class Batches:
             waiting.said.set_result(said)
 
     async def _stands(self, kept: StoredBatch, until: float) -> bool:
-        """Whether a batch without a name was begun after all; it is let go of if not. Raises NotAnswered."""
+        """Whether a batch without an id was begun after all; it is dropped if not. Raises NotAnswered."""
         while True:
             with self._files.held(kept.key) as ours:
                 if ours:
@@ -268,7 +269,7 @@ class Batches:
             await self._sleep(HELD_LOOK_S)
 
     async def _was_begun(self, kept: StoredBatch, until: float) -> bool:
-        """While nobody else looks: its name is in its file by now, or the server has a batch of its key."""
+        """Called under the batch's lock: whether its id is in its file by now, or the server has a batch of its key."""
         standing = await asyncio.to_thread(self._files.read, kept.key)
         if standing is None:
             return False
@@ -314,13 +315,13 @@ class Batches:
         return found
 
     async def _lines_of(self, name: str) -> dict[str, BatchLine]:
-        """The lines of a file by question. Raises NotAnswered, Unreadable."""
+        """The lines of a file by question. Raises NotAnswered, MalformedCompletion."""
         files = self._client.files.with_raw_response
         content = await self._call(lambda: _content(files.content(name)))
         return read_lines(content)
 
     async def _read_lines(self, name: str, kept: StoredBatch, until: float) -> dict[str, BatchLine]:
-        """As `_lines_of`, through outages, and some more times where what comes is no answer. Raises NotAnswered."""
+        """As `_lines_of`, through outages, with further attempts at unreadable content. Raises NotAnswered."""
         for look in range(UNREADABLE_LOOKS):
             if look:
                 await self._sleep(self._settings.batch_poll_s * 2 ** (look - 1))
@@ -332,12 +333,12 @@ class Batches:
         raise NotAnswered(
             "outage",
             f"the answers of batch {kept.batch}, file {name}, were fetched {UNREADABLE_LOOKS} times and cannot be read: {reason}. "
-            "They are let go of, and its questions are sent anew when they are asked again",
+            "They are dropped, and its questions are sent anew when they are asked again",
             settled=True,
         )
 
     async def _patiently(self, look: Callable[[], Awaitable[Read]], until: float) -> Read:
-        """What a look at a batch shows. It is paid for, so that an outage ends no wait for it. Raises NotAnswered."""
+        """Poll a batch. It is paid for, so an outage does not end the wait. Raises NotAnswered."""
         outage = False
         while True:
             try:
@@ -367,8 +368,9 @@ class Batches:
             ) from None
 
     async def _give_up(self, kept: StoredBatch, error: Exception) -> None:
-        """Tell whoever waits. What the server does not take is let go of; after an outage, or a key that it does not
-        take, the batch is looked for again."""
+        """Report a failure to the waiting callers. A rejected batch is dropped. After an outage, or with a rejected key, it is
+        checked again.
+        """
         self._followed.discard(kept.key)
         failure = (
             error if isinstance(error, NotAnswered) else NotAnswered("outage", str(error), settled=False)
@@ -389,7 +391,7 @@ class Batches:
         try:
             await asyncio.to_thread(self._files.drop, kept.key)
         except OSError as error:
-            # whoever waits hears of it all the same; a later process looks at this batch once more
+            # the waiting callers get the failure all the same; a later process checks this batch once more
             logger.warning("a batch's file stays", batch=kept.batch, reason=str(error))
 
 

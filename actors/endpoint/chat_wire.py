@@ -1,7 +1,7 @@
-"""The chat completions of a server, as far as they are read: whatever else it sends is passed over.
+"""Parses chat completions of a server; fields that are not used are ignored.
 
-Servers differ: fields are missing, null or of another type, and proxies answer 200 with a page. What cannot be read is an
-outage of the server, not a word of the model.
+Servers differ: fields are missing, null or of another type, and proxies answer 200 with a page. An unreadable response
+counts as an outage of the server, not as a reply of the model.
 """
 
 import math
@@ -13,7 +13,7 @@ import msgspec
 from hindcast.actors.endpoint.completion import Completion
 
 REFUSING = "content_filter"
-"""Reason of an answer's end, and code of an error, where the provider would not let it through."""
+"""Finish reason of an answer, and code of an error, when the provider's filter held it back."""
 
 
 class _Message(msgspec.Struct):
@@ -38,11 +38,11 @@ class _Answer(msgspec.Struct):
 
 
 class MalformedCompletion(Exception):
-    """What the server sent is no chat completion."""
+    """The server's response is no chat completion."""
 
 
 class CompletionRefused(Exception):
-    """The model, or who offers it, would not answer. Carries what came."""
+    """The model or its provider refused to answer. Carries the completion."""
 
     def __init__(self, reason: str, completion: Completion) -> None:
         super().__init__(reason)
@@ -50,12 +50,11 @@ class CompletionRefused(Exception):
 
 
 def read_completion(content: bytes) -> Completion:
-    """The first choice of a response.
+    """Parse the first choice of a response.
 
     Raises:
-        Unreadable: it is none.
-        Refused: its text is a refusal, or was filtered.
-
+        MalformedCompletion: it is no chat completion.
+        CompletionRefused: its text is a refusal, or was filtered.
     """
     try:
         answer = msgspec.json.decode(content, type=_Answer)
@@ -80,7 +79,7 @@ def read_completion(content: bytes) -> Completion:
 
 
 def wait_asked_for(header: str | None, *, now: datetime) -> float | None:
-    """Seconds that a `Retry-After` header asks for; None: it asks for nothing that can be read.
+    """Seconds that a `Retry-After` header asks for; None: it is missing or unreadable.
 
     >>> wait_asked_for("2.5", now=datetime.now(UTC))
     2.5

@@ -1,12 +1,12 @@
-"""The client: one question to an OpenAI-compatible server, asked until it is answered or cannot be.
+"""The client: asks an OpenAI-compatible server one question, with retries, until it is answered or cannot be.
 
-    ask ── remembered? ──> answer
+    ask ── cached? ──> answer
      ├──> batch (`actors.endpoint.batches`, where `endpoint.batch`) ──> read ──> answer
      └──> turn (pace) ──> request ──> completion ──> read ──> answer
-              ^  later, where the server is out of reach      └──> once more, where it has not the form asked for
+              ^  later, while the server is unreachable       └──> once more, if the form of the answer is wrong
 
-Waits for a turn (`actors.endpoint.rate_limit`) and for the server (`endpoint.timeout_s` for each request, `endpoint.retries`
-further ones with growing pauses, or when the server says). Raises nothing for what a server or a model does: see
+It waits for a turn (`actors.endpoint.rate_limit`) and for the server (`endpoint.timeout_s` per request, `endpoint.retries`
+further ones with growing pauses, or when the server says). Failures of server and model raise nothing: see
 `actors.endpoint.completion`.
 """
 
@@ -52,18 +52,18 @@ from hindcast.core.errors import SettingsError
 from hindcast.core.settings.endpoint import EndpointSettings
 
 REPAIRS = 1
-"""Further requests where an answer has not the form that was asked for; the model is told what is wrong."""
+"""Further requests when an answer has the wrong form; the model gets the error message."""
 PASSING = frozenset({408, 409, 425, 429})
-"""Statuses below 500 that may pass."""
+"""Temporary statuses below 500."""
 OK = 200
 QUOTA = "insufficient_quota"
 """Code of a 429 that waiting does not change."""
 NO_KEY = "none"
-"""Sent where no key is set: the client wants one, and would take another provider's from the environment."""
+"""Sent where no key is set: the client requires one, and would take another provider's from the environment."""
 MOST_SHOWN = 300
 """Characters of a server's own words in a reason."""
 BATCHES = "batches"
-"""Folder of the memory that holds the batches under way."""
+"""Folder of the cache that holds the batches in progress."""
 
 logger = structlog.get_logger(__name__)
 
@@ -81,12 +81,11 @@ class Endpoint:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         random: Random | None = None,
     ) -> None:
-        """`memory`: folder of remembered answers. `content`: whether traces hold the words. `random` spreads the
-        retries of several processes.
+        """`memory`: folder of cached answers. `content`: whether traces contain texts. `random` spreads the retries of several
+        processes.
 
         Raises:
             SettingsError: `endpoint.base_url` or `endpoint.model` is empty.
-
         """
         for name in ("base_url", "model"):
             if not getattr(settings, name):
@@ -107,16 +106,15 @@ class Endpoint:
         self._pace: RateLimit | None = None
 
     async def __aenter__(self) -> Self:
-        """Ready to ask; loads the package `openai`.
+        """Open the client; loads the package `openai`.
 
         Raises:
             SettingsError: the key cannot be sent.
-
         """
         from openai import AsyncOpenAI
 
         settings = self.settings
-        # a line's end behind it, as files leave one, can be sent by nobody, and who refuses it shows the whole header
+        # a trailing newline, as in files, cannot be sent, and the error message would show the whole header
         self._key = self._environment.get(settings.key_variable, "").strip()
         if not (self._key.isascii() and self._key.isprintable()):
             raise SettingsError(
@@ -132,7 +130,7 @@ class Endpoint:
             base_url=settings.base_url,
             api_key=self._key or NO_KEY,
             timeout=settings.timeout_s,
-            max_retries=0,  # ours count the tries, keep the pace and stop everybody where the server asks for peace
+            max_retries=0,  # our own retries count the attempts, keep the pace and stop all requests where the server asks for it
         )
         if self._kept_in is not None:
             self._batches = await Batches(
@@ -163,9 +161,9 @@ class Endpoint:
         max_tokens: int | None = None,
         seed: int | None = None,
     ) -> Answered[Value] | Unanswered:
-        """Ask, and read the answer. `schema`: the form that `read` wants; the others default to the settings'.
+        """Ask, and parse the answer. `schema`: the form that `read` wants; the others default to the settings'.
 
-        An answer that `read` takes is remembered by its question's digest.
+        An answer that `read` accepts is cached by its question's digest.
         """
         body = self._body(messages, schema, temperature=temperature, max_tokens=max_tokens, seed=seed)
         digest = request_digest(self.settings.base_url, body)
@@ -175,11 +173,11 @@ class Endpoint:
         if remembered is not None:
             with suppress(
                 QuestionFailed
-            ):  # kept by another version that read it otherwise: it is asked again
+            ):  # stored by another version that read it otherwise: it is asked again
                 value = _read(remembered, read)
                 bill.add(remembered)
                 return Answered(value=value, consulted=bill.total())
-            await asyncio.to_thread(self._memory.forget, digest)  # or a batch would take it for answered
+            await asyncio.to_thread(self._memory.forget, digest)  # or a batch would count it as answered
         try:
             completion, value = await self._answer(body, read, bill)
         except QuestionFailed as failed:
@@ -192,8 +190,8 @@ class Endpoint:
         return Answered(value=value, consulted=bill.total())
 
     async def _settle(self, bill: QuestionCost, *, first: bool | None = None) -> None:
-        """What batches said of a question is used up. `first`: whether it is remembered by this process, by another one that
-        waited for it, too (False), or by none (None). One of them pays.
+        """Settle the batched requests of a question. `first`: whether this process cached the answer first (True), another that
+        waited for it too (False), or none did (None). One of them pays.
         """
         settled = []
         for request in bill.batched:
@@ -230,7 +228,7 @@ class Endpoint:
     async def _answer(
         self, body: Mapping[str, Any], read: Read[Value], bill: QuestionCost
     ) -> tuple[Completion, Value]:
-        """An answer in the form asked for. Raises Failed."""
+        """An answer in the requested form. Raises QuestionFailed."""
         asked = dict(body)
         for repair in range(REPAIRS + 1):
             completion = await self._completion(asked, bill)
@@ -248,7 +246,7 @@ class Endpoint:
         raise AssertionError("the last repair returns or raises")
 
     async def _completion(self, body: Mapping[str, Any], bill: QuestionCost) -> Completion:
-        """What the server says to one request, alone or in a batch. Raises Failed."""
+        """The server's completion of one request, alone or in a batch. Raises QuestionFailed, CompletionRefused."""
 
         async def asked() -> Completion:
             bill.tries += 1
@@ -266,22 +264,22 @@ class Endpoint:
         return completion
 
     async def _batched(self, batches: Batches, body: Mapping[str, Any], bill: QuestionCost) -> Completion:
-        """What a batch says to one request. Raises Failed, Refused."""
+        """A batch's completion of one request. Raises QuestionFailed, CompletionRefused."""
         question = request_digest(self.settings.base_url, body)
         bill.batched.append(question)
         bill.tries += 1
         try:
-            with uncounted():  # a day is no slowness of whoever asks
+            with uncounted():  # a day in a batch is no slowness of the caller
                 said = await batches.answer(question, body)
         except NotAnswered as error:
             raise QuestionFailed(error.trouble, str(error), settled=error.settled) from None
         if isinstance(said, Completion):
-            bill.tries -= 1  # of another process, which has paid
+            bill.tries -= 1  # another process has asked and paid
             return said
         return self._said_in_batch(said)
 
     def _said_in_batch(self, line: BatchLine) -> Completion:
-        """Raises Failed, Refused."""
+        """Parse a batch's result. Raises QuestionFailed, CompletionRefused."""
         if line.response is None:
             error = line.error
             why = "nothing" if error is None else f"{error.code or ''} {error.message or ''}".strip()
@@ -293,13 +291,13 @@ class Endpoint:
             said = said_in(content)
             failed = self._status_means(status, said.code, said.message or "", wait_s=None)
             if isinstance(failed, QuestionFailed):
-                failed.settled = True  # it is said of this question, by a batch that has ended
+                failed.settled = True  # a batch that has ended says it of this question
             raise failed
         except (MalformedCompletion, TransientFailure) as error:
             raise QuestionFailed("outage", f"in a batch: {error}") from None
 
     async def _called(self, request: Callable[[], Awaitable[bytes]]) -> bytes:
-        """A request of the Batch API. Raises NotAnswered."""
+        """Send a request of the Batch API. Raises NotAnswered."""
         import openai
 
         async def asked() -> bytes:
@@ -318,8 +316,9 @@ class Endpoint:
             raise NotAnswered(failed.trouble, str(failed), settled=settled) from None
 
     async def _tried(self, asked: Callable[[], Awaitable[Value]]) -> Value:
-        """What comes of a request, tried again while that may help. Raises Failed, and what else `asked` raises but
-        Passing."""
+        """Send a request, with retries where they may help. Raises QuestionFailed, and what else `asked` raises except
+        TransientFailure.
+        """
         assert self._pace is not None, "the endpoint is not open"
         settings = self.settings
         for further in range(settings.retries + 1):
@@ -332,14 +331,14 @@ class Endpoint:
                 break
             if wait_s:
                 self._pace.hold(wait_s)
-            else:  # also where the server says that it may be asked at once: it was, in vain
+            else:  # also where the server allows an immediate retry: that failed
                 await self._sleep(settings.backoff_s * 2**further * self._random.uniform(0.5, 1.0))
         raise QuestionFailed(
             "outage", f"{settings.base_url} was asked {further + 1} times in vain, at last: {reason}"
         )
 
     async def _request(self, body: Mapping[str, Any]) -> Completion:
-        """One request. Raises Passing, Refused, Failed."""
+        """Send one request. Raises TransientFailure, CompletionRefused, QuestionFailed."""
         import openai
 
         settings = self.settings
@@ -368,7 +367,7 @@ class Endpoint:
             raise self._said_no(error) from None
 
     def _said_no(self, error: Any) -> Exception:
-        """What a response other than success means."""
+        """The exception for a response other than success."""
         now = datetime.now(UTC)
         wait_s = wait_asked_for(error.response.headers.get("retry-after"), now=now)
         return self._status_means(int(error.status_code), error.code, str(error.message), wait_s=wait_s)
@@ -384,7 +383,7 @@ class Endpoint:
                 "rejected",
                 f"{self.settings.base_url} does not take the key in {self.settings.key_variable} (status {status}; "
                 "endpoint.key_variable)",
-                settled=False,  # with the right key a batch that is under way answers
+                settled=False,  # with the right key a running batch answers
             )
         if (status in PASSING and code != QUOTA) or status >= 500:
             return TransientFailure(words, wait_s=wait_s)
@@ -394,7 +393,7 @@ class Endpoint:
 
 
 def _read(completion: Completion, read: Read[Value]) -> Value:
-    """Raises Failed where the text means nothing."""
+    """Parse an answer. Raises QuestionFailed where the text is invalid."""
     try:
         return read(completion.text)
     except (ValueError, msgspec.DecodeError, RecursionError) as error:

@@ -1,7 +1,7 @@
-"""A question to an endpoint's model and what became of it: an answer, or why there is none. Never an exception.
+"""The result of a question to an endpoint's model: an answer, or why there is none. Never an exception.
 
-Invariant "Verdicts are facts about a judge": who could not be asked has said nothing, and that is not a failure of the
-agent; so outage and refusal are outcomes of their own, with what they cost.
+Invariant "Verdicts are facts about a judge": an unreachable model gives no verdict, which is no failure of the agent. So
+outage and refusal are results of their own, with their cost.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,8 +17,9 @@ Value = TypeVar("Value")
 
 Role = Literal["system", "user", "assistant"]
 Trouble = Literal["outage", "refusal", "rejected", "malformed"]
-"""`outage`: out of reach, overloaded or broken for all tries; a later try may succeed. `refusal`: the model would not say.
-`rejected`: the server takes no such request (key, model, length). `malformed`: what came is no answer to the question."""
+"""`outage`: unreachable, overloaded or broken in all attempts; a later one may succeed. `refusal`: the model refused.
+`rejected`: the server accepts no such request (key, model, length). `malformed`: the reply is no answer to the question.
+"""
 
 MILLION = 1_000_000
 
@@ -56,7 +57,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     model: str
     finish: str
-    """`stop`, `length`, …, as the server has it."""
+    """`stop`, `length`, …, in the server's words."""
     prompt_tokens: int
     answer_tokens: int
 
@@ -70,10 +71,10 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QuestionCost:
-    """What one question comes to while it is asked."""
+    """Counts the cost of one question while it is asked."""
 
     def __init__(self, settings: EndpointSettings, *, request: str, share: float = 1.0) -> None:
-        """`share`: of the settings' prices, as is to be paid."""
+        """`share`: part of the settings' prices that is to be paid."""
         self._settings = settings
         self._share = share
         self._request = request
@@ -85,14 +86,14 @@ class QuestionCost:
         """Digests of the requests that went through a batch."""
 
     def add(self, completion: Completion) -> None:
-        """One more answered request."""
+        """Count one more answered request."""
         self._model = completion.model or self._model
         self._answer = completion.text
         self._prompt_tokens += completion.prompt_tokens
         self._answer_tokens += completion.answer_tokens
 
     def total(self) -> Consulted:
-        """As a part of a fact."""
+        """The total in the form that events record."""
         prompt, answer = self._prompt_tokens, self._answer_tokens
         cost = prompt * self._settings.price_prompt + answer * self._settings.price_answer
         return Consulted(
@@ -107,9 +108,9 @@ class QuestionCost:
 
 
 def request_digest(base_url: str, body: Mapping[str, Any]) -> str:
-    """Names a request: sha256 of address and content, whatever the order of its fields."""
+    """Identifies a request: sha256 of address and content, independent of the order of its fields."""
     return digest_hex(msgspec.json.encode([base_url, body], order="sorted"))
 
 
 Read = Callable[[str], Value]
-"""What an answer's text means. Raises ValueError, in words for the model, where it means nothing."""
+"""Parses an answer's text. Raises ValueError for an invalid one, with a message for the model."""

@@ -1,22 +1,22 @@
-"""How a request or a question fails, until `actors.endpoint.client` says it in a result."""
+"""Exceptions of requests and questions, until `actors.endpoint.client` turns them into a result."""
 
 from hindcast.actors.endpoint.completion import Trouble
 
 
 class TransientFailure(Exception):
-    """A request came to nothing, and a later one may not."""
+    """A request failed, and a later one may succeed."""
 
     def __init__(self, reason: str, *, wait_s: float | None = None) -> None:
         super().__init__(reason)
         self.wait_s = wait_s
-        """As the server asked; None: it did not."""
+        """Pause that the server asked for; None: none."""
 
 
 class QuestionFailed(Exception):
-    """A question came to nothing."""
+    """A question failed."""
 
     def __init__(self, trouble: Trouble, reason: str, *, settled: bool = True) -> None:
         super().__init__(reason)
         self.trouble: Trouble = trouble
         self.settled = settled
-        """False: a batch is still under way that may answer after all."""
+        """False: a batch is still running that may answer after all."""

@@ -1,7 +1,7 @@
-"""Whether an answer means the same as a reference, by a model behind an endpoint.
+"""Asks a model behind an endpoint whether an answer means the same as a reference.
 
-For evaluators that compare answers in words (WebArena, arXiv 2307.13854, `fuzzy_match`). An answer in part is none there,
-but it is told apart here. Who could not be asked has said nothing: the evaluator's judgment is then undecided.
+It serves evaluators that compare answers in words (WebArena, arXiv 2307.13854, `fuzzy_match`). They accept no partial
+answer, but this module distinguishes it. Without a reply, the evaluator's judgment is undecided.
 """
 
 from typing import Literal
@@ -28,7 +28,7 @@ SCHEMA = schema_of(_Said, name="match")
 async def ask_fuzzy_match(
     endpoint: Endpoint, *, question: str, reference: str, answer: str
 ) -> Answered[Match] | Unanswered:
-    """Whether `answer` answers `question` as `reference` does."""
+    """Ask whether `answer` answers `question` as `reference` does."""
     messages = PROMPT.filled({"question": question, "reference": reference, "answer": answer})
     return await endpoint.ask(messages, _read, schema=SCHEMA)
 

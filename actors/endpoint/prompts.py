@@ -1,9 +1,8 @@
-"""Prompts as versioned text files, and the filling in of what a question is about.
+"""Prompts as versioned text files, and the insertion of a question's values.
 
-A file has a turn per `[system]` or `[user]` on a line of its own, and `$name` where something is filled in. What is filled
-in is data: whatever looks like one of the file's own marks (`<page>`, `</page>`) is taken out of it, so that no page can
-close its place and speak as the question. The digest of a file stands in every fact that rests on it; its version is raised
-with every change.
+A file has a turn per `[system]` or `[user]` on a line of its own, and `$name` where a value is inserted. Values are data:
+text in them that looks like one of the file's own marks (`<page>`, `</page>`) is removed, so that no page can close its
+place and speak as the question. Every event that rests on a file holds its digest; every change raises its version.
 """
 
 import re
@@ -26,18 +25,18 @@ _THOUGHT = "</think>"
 
 
 class PromptText(NamedTuple):
-    """One file."""
+    """One prompt file."""
 
     name: str
-    """`verdict-1`: what it is for, and its version."""
+    """Purpose and version, such as `verdict-1`."""
     version: str
     digest: str
     """sha256 of the file."""
     turns: tuple[Message, ...]
-    """With their places open."""
+    """Turns with their placeholders."""
 
     def filled(self, values: Mapping[str, str]) -> tuple[Message, ...]:
-        """The question about these values. Raises KeyError for a place without a value."""
+        """The question about these values. Raises KeyError for a placeholder without a value."""
         marks = {mark for turn in self.turns for mark in _MARK.findall(turn.content)}
         marked = re.compile("|".join(map(re.escape, sorted(marks))) or r"(?!)", re.IGNORECASE)
         clean = {name: marked.sub(" ", value) for name, value in values.items()}
@@ -48,7 +47,7 @@ class PromptText(NamedTuple):
 
 @cache
 def prompt_text(name: str) -> PromptText:
-    """A file of `texts` by its name, such as `verdict-1`."""
+    """Load a file of `texts` by its name, such as `verdict-1`."""
     content = (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
     roles = _TURN.split(content)[1:]
     turns = tuple(
@@ -59,7 +58,7 @@ def prompt_text(name: str) -> PromptText:
 
 
 def schema_of(kind: type, *, name: str) -> Schema:
-    """The JSON schema of a struct, its root in place, as servers want it."""
+    """The JSON schema of a struct, with its root inline, as servers require it."""
     whole = msgspec.json.schema(kind)
     definitions = dict(whole["$defs"])
     root = definitions.pop(whole["$ref"].rpartition("/")[2])
@@ -67,7 +66,7 @@ def schema_of(kind: type, *, name: str) -> Schema:
 
 
 def said_by(text: str) -> str:
-    """What a model says behind its thoughts, where it thinks aloud."""
+    """A model's text after its visible thinking, if it has any."""
     return text.rpartition(_THOUGHT)[2].strip()
 
 

@@ -1,7 +1,7 @@
-"""How fast one process asks: so many requests at once, so many a minute, and none while the server wants peace.
+"""Limits how fast one process asks: concurrent requests, requests per minute, and pauses that the server asks for.
 
-Waits are bounded: a turn comes after at most `endpoint.requests_per_minute`'s interval for each that waits before, and what
-the server asked for (`LONGEST_HOLD_S` at most).
+Waits are bounded: a turn comes after at most `endpoint.requests_per_minute`'s interval per earlier waiting request, and
+the server's pause (at most `LONGEST_HOLD_S`).
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from hindcast.actors.episodes.time_limit import uncounted
 
 LONGEST_HOLD_S = 60.0
-"""A server that wants more peace than this is out of service."""
+"""Longest pause: a server that asks for more is out of service."""
 SECONDS_A_MINUTE = 60.0
 
 
@@ -35,7 +35,7 @@ class RateLimit:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait for a slot and its time, which counts into nobody's limit, and hold the slot."""
+        """Wait for a slot and its time, not counted by time limits, and hold the slot."""
         with uncounted():
             await self._slots.acquire()
         try:
@@ -48,5 +48,5 @@ class RateLimit:
             self._slots.release()
 
     def hold(self, seconds: float) -> None:
-        """Nobody begins a request for so long."""
+        """Begin no request for this long."""
         self._next = max(self._next, self._clock() + min(seconds, LONGEST_HOLD_S))

@@ -1,7 +1,7 @@
-"""A request to an endpoint as a client span of the GenAI conventions: for judges, relabelers, generators and policies alike.
+"""Client spans of requests to an endpoint, by the GenAI conventions: for judges, relabelers, generators and policies.
 
-A question that is asked again has a span for each request, all within the span of whoever asks (`hindcast.judge`,
-`hindcast.relabel`, `chat policy`). What was asked and answered is content: only where `telemetry.content` says so.
+A repeated question has a span per request, all within the caller's span (`hindcast.judge`, `hindcast.relabel`,
+`chat policy`). Texts of question and answer are content: only where `telemetry.content` allows them.
 """
 
 import time
@@ -18,14 +18,14 @@ from hindcast.core import telemetry_names as names
 from hindcast.events.tracing import Attribute, span
 
 PROVIDER = "openai"
-"""Whose interface it is: the conventions' name where a server speaks another's language."""
+"""The interface's name in the conventions, also where another provider's server has it."""
 
 
 @contextmanager
 def request_span(
     base_url: str, body: Mapping[str, Any], *, limit: int, content: bool
 ) -> Iterator[Callable[[Completion], None]]:
-    """One request; call what it gives with the completion. `limit`: most tokens that were asked for."""
+    """Span of one request; call the yielded function with the completion. `limit`: largest number of requested tokens."""
     model = str(body["model"])
     address = urlsplit(base_url)
     call = chat_call(model, provider=PROVIDER)
