@@ -1,2 +1,1 @@
-"""The role `policy_server`: starts a vLLM server, or is told of some, and gives them the weights that the learner
-publishes."""
+"""The role `policy_server`: starts a vLLM server, or uses running ones, and gives them the published weights."""

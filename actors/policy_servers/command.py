@@ -1,4 +1,4 @@
-"""How a vLLM server is started here: its command line and its environment."""
+"""Command line and environment of a vLLM server that is started here."""
 
 import os
 from collections.abc import Mapping
@@ -24,19 +24,21 @@ OURS = (
     "--no-enable-lora",
     "--max-lora-rank",
 )
-"""Arguments that `vllm.arguments` may not give: settings of their own say them, or what is recorded depends on them."""
+"""Arguments that `vllm.arguments` may not contain: other settings determine them, or recorded data depend on them."""
 SERVED = "policy"
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""What vLLM 0.32 can be started for; a server takes adapters of this rank or less."""
+"""Ranks that vLLM 0.32 can be started for; a server accepts adapters of this rank or less."""
 LORAS_AT_ONCE = 2
-"""Adapters whose answers one batch holds: when a new one comes, answers under way have the one before. Those with a third
-wait until one of the two has none."""
+"""Adapters in one batch: when a new one is loaded, running answers have the previous one. Answers with a third adapter wait
+until one of the two has none.
+"""
 LORAS_IN_MEMORY = 4
-"""Adapters that a server keeps without reading them again."""
+"""Adapters that a server keeps in memory."""
 FOR_CPUS = ("--no-enable-chunked-prefill", "--no-enable-prefix-caching", "--enforce-eager")
-"""Arguments of the build for CPUs (`make vllm`). A prompt that is read in parts and has a seed ends vLLM 0.32 there ("CPU
-Generator does not use offset"), a cache of prompts makes it read some models' in parts, and compiling a model takes longer
-than a small one gains by it."""
+"""Arguments of the build for CPUs (`make vllm`). There, a seeded prompt that is read in parts ends vLLM 0.32 ("CPU
+Generator does not use offset"), a prompt cache makes it read some models' prompts in parts, and compiling a model takes
+longer than a small one gains by it.
+"""
 
 
 def server_command(python: Path, folder: Path, *, port: int, settings: Settings) -> list[str]:
@@ -50,14 +52,14 @@ def server_command(python: Path, folder: Path, *, port: int, settings: Settings)
         *("--served-model-name", SERVED),
         *("--host", HOST),
         *("--port", str(port)),
-        # of the distribution that tokens are drawn from: temperature and allowed tokens applied
+        # log-probabilities of the sampling distribution: temperature and allowed tokens applied
         *("--logprobs-mode", "processed_logprobs"),
-        # else a model's own generation settings change the distribution behind our back
+        # else a model's own generation settings change the sampling distribution
         *("--generation-config", "vllm"),
         # vLLM's own choice for a model in float32 is a shorter format
         *("--dtype", vllm.dtype or dtype_of(folder)),
         *("--max-num-seqs", str(policy.max_batch)),
-        "--enable-scale-out",  # the interface with token ids, log-probabilities and a version for each token
+        "--enable-scale-out",  # the interface with token ids, log-probabilities and a version per token
         "--disable-uvicorn-access-log",
         *(() if vllm.python else FOR_CPUS),
         *for_adapters(settings.learner.lora_rank),
@@ -66,7 +68,7 @@ def server_command(python: Path, folder: Path, *, port: int, settings: Settings)
 
 
 def for_adapters(rank: int) -> list[str]:
-    """Arguments of a server that takes adapters of a rank; 0: it takes none."""
+    """Arguments of a server that accepts adapters of a rank; 0: it accepts none."""
     if not rank:
         return []
     served = next(one for one in LORA_RANKS if one >= rank)
@@ -79,7 +81,7 @@ def for_adapters(rank: int) -> list[str]:
 
 
 def dtype_of(folder: Path) -> str:
-    """What a model's config.json says of its numbers; `auto`: nothing."""
+    """The number format in a model's config.json; `auto`: it names none."""
     try:
         config = parse_json((folder / "config.json").read_text(encoding="utf-8"))
         return str(config.get("dtype") or config.get("torch_dtype") or "auto")
@@ -88,7 +90,7 @@ def dtype_of(folder: Path) -> str:
 
 
 def server_environment(settings: Settings, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Variables of the server's process."""
+    """Environment variables of the server's process."""
     keep = {name: value for name, value in inherited.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     return keep | {
         "VLLM_SERVER_DEV_MODE": "1",  # pausing, new weights: on loopback alone

@@ -1,12 +1,12 @@
-"""The role `policy_server`: every policy server has the newest published weights, given to it once, however many actors ask.
+"""The role `policy_server`: gives every policy server the newest published weights once, however many actors ask.
 
-    weights.published ── follow ──> wanted ──> per server: give it, and look again ──> actors see the name of its weights
+    weights.published ── follow ──> wanted ──> per server: give it, and check again ──> actors see the name of its weights
     server ends / fails ──────────> policy_server.troubled
 
-Consumes weights.published; waits for the log, for the servers (`vllm.start_timeout_s`, `vllm.sync_timeout_s`) and between
-two looks at one (`LOOK_EVERY_S`); produces policy_server.troubled. Crash-only: what a server has is asked of it, not
-remembered, so that a server that was started again, by us or by somebody else, or was left half-way, comes to the newest
-weights like any other. Actors record `weights.adopted` when the servers say that they have them.
+It consumes weights.published. It waits for the log, for the servers (`vllm.start_timeout_s`, `vllm.sync_timeout_s`) and
+between two checks of one (`LOOK_EVERY_S`). It appends policy_server.troubled. Crash-only: it asks a server for its
+weights and remembers nothing. So a server that was restarted by anyone, or left half-way, gets the newest weights like
+any other. Actors record `weights.adopted` when the servers report them.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from hindcast.storage.blobs.store import BlobStore
 from hindcast.storage.snapshots import newest_standing
 
 LOOK_EVERY_S = 2.0
-"""How soon it is seen that a server has not the newest weights any more, as after a restart of its own."""
+"""How soon a server without the newest weights is noticed, for example after a restart of its own."""
 LONGEST_PAUSE_S = 10.0
 FAMILIES = frozenset({"learner"})
 
@@ -46,7 +46,7 @@ logger = structlog.get_logger(__name__)
 
 
 class TargetWeights:
-    """What the servers should have: the newest published version, or the policy as it came."""
+    """The weights that the servers should have: the newest published version, or the base policy."""
 
     def __init__(self) -> None:
         self.published: Recorded | None = None
@@ -54,18 +54,18 @@ class TargetWeights:
 
     @property
     def version(self) -> int:
-        """0: nothing was published yet."""
+        """Version of the wanted weights; 0: nothing was published yet."""
         return 0 if self.published is None else version_of(self.published)
 
     def take(self, events: Sequence[Recorded]) -> None:
-        """Look through events for a newer one."""
+        """Take the newest publication among events."""
         newest = newest_policy(events, than=self.published)
         if newest is not self.published:
             self.published = newest
             self._changed.set()
 
     async def changed(self, *, within_s: float) -> None:
-        """Return when there is a newer one, or the time is over."""
+        """Return when there is a newer version, or after `within_s` seconds."""
         try:
             async with asyncio.timeout(within_s):
                 await self._changed.wait()
@@ -75,7 +75,7 @@ class TargetWeights:
 
 
 class WeightSynchronizer:
-    """Keeps servers at what is wanted."""
+    """Keeps servers at the wanted weights."""
 
     def __init__(
         self,
@@ -93,12 +93,11 @@ class WeightSynchronizer:
         self._settings = settings
 
     async def bring_up_to_date(self, server: VllmServer, wanted: TargetWeights) -> None:
-        """Give one server what is wanted, if it has something else.
+        """Give one server the wanted weights, if it has others.
 
         Raises:
-            ServerTroubled, EngineFailed: it does not take it.
-            ModelFileError: there is no laying it out, as on a full disk.
-
+            ServerTroubled, EngineFailed: it rejects them.
+            ModelFileError: their folder cannot be written, for example on a full disk.
         """
         published = wanted.published
         version = wanted.version
@@ -123,12 +122,12 @@ class WeightSynchronizer:
             except ModelFileError:
                 if weights.exists():
                     raise
-                logger.warning("published weights were let go of while they were laid out", version=version)
+                logger.warning("published weights were deleted while they were laid out", version=version)
                 return
             await self._giving.give(server, version, folder)
 
     async def keep(self, server: VllmServer, wanted: TargetWeights) -> None:
-        """The same for ever; trouble is told once, and tried through."""
+        """Keep a server up to date forever; report a trouble once, and retry through it."""
         failures = 0
         while True:
             try:
@@ -152,7 +151,7 @@ class WeightSynchronizer:
 
 
 def trouble_of(error: ServerTroubled | EngineFailed | ModelFileError) -> Trouble:
-    """What a failure to give a server weights is called."""
+    """Name of a failure to give a server weights."""
     match error:
         case ServerTroubled():
             return error.trouble
@@ -163,7 +162,7 @@ def trouble_of(error: ServerTroubled | EngineFailed | ModelFileError) -> Trouble
 
 
 async def published_so_far(log: EventLog, blobs: BlobStore, settings: Settings, wanted: TargetWeights) -> int:
-    """Take in what was published up to now; returns the position read up to. Starts from the curriculum's newest snapshot."""
+    """Read the publications up to now, from the curriculum's newest snapshot on; returns the position read up to."""
     position = 0
     if (standing := await newest_standing(log, blobs, curriculum_kind(settings))) is not None:
         position = standing.state.position
@@ -178,17 +177,17 @@ async def published_so_far(log: EventLog, blobs: BlobStore, settings: Settings, 
 
 
 async def follow_published(log: EventLog, wanted: TargetWeights, *, after: int) -> None:
-    """Take in what is published from now on."""
+    """Follow the publications from now on."""
     async with aclosing(follow(log, after=after, families=FAMILIES)) as batches:
         async for followed in batches:
             wanted.take(followed.recorded)
 
 
 def folders_for(settings: Settings, base: Path, home: Path, *, run: str) -> VersionFolders:
-    """Where a run's versions lie for the servers: in `vllm.weights_folder`, or the home. Runs that share it stay apart.
+    """The folder of a run's versions for the servers: in `vllm.weights_folder`, or the home. Each run has its own.
 
-    Those of a home's other runs are removed there: one system works in a home at a time, so that no server asks for them any
-    more. In `vllm.weights_folder` they stay: it may be shared with homes that are at work.
+    In the home, folders of other runs are removed: one system works in a home at a time, so no server asks for them any more.
+    In `vllm.weights_folder` they stay, because other running homes may share it.
     """
     layout: VersionLayout = AdapterLayout() if settings.learner.lora_rank else WholeModelLayout()
     chosen = settings.vllm.weights_folder

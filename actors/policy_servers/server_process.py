@@ -1,7 +1,7 @@
-"""A vLLM server as a child of this process: started, waited for, ended with its own children.
+"""A vLLM server as a child process: started, waited for, ended with its own children.
 
-It stays in this process's group, so that whoever reaps that group after a crash of ours (`app.system.supervisor`) reaps the
-server and the engine that it starts, too.
+It stays in this process's group. So a process that kills that group after a crash of ours (`app.system.supervisor`) also
+ends the server and the engine that it starts.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from hindcast.core.errors import EngineFailed
 POLL_S = 0.25
 LOOK_S = 2.0
 STOP_S = 2.5
-"""Within the time that a worker has for its own end."""
+"""Time limit for stopping the server; shorter than a worker's own limit."""
 SHOWN_LINES = 15
 
 logger = structlog.get_logger(__name__)
 
 
 class ServerProcess:
-    """A server that runs."""
+    """A running server."""
 
     def __init__(self, process: asyncio.subprocess.Process, output: Path) -> None:
         self._process = process
@@ -33,11 +33,11 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """Of the HTTP server; the engine is its child."""
+        """Process id of the HTTP server; the engine is its child."""
         return self._process.pid
 
     async def wait_until_healthy(self, server: VllmServer, *, timeout_s: float) -> None:
-        """Return once it takes requests. Raises EngineFailed when it ended, or does not in time."""
+        """Return once it accepts requests. Raises EngineFailed when it ended, or does not in time."""
         try:
             async with asyncio.timeout(timeout_s):
                 while not await server.is_healthy(timeout_s=LOOK_S):
@@ -51,12 +51,12 @@ class ServerProcess:
             ) from None
 
     async def ended(self) -> EngineFailed:
-        """Wait for its end, and say what it was."""
+        """Wait for its end, and return the reason."""
         await self._process.wait()
         return self._ended()
 
     async def stop(self) -> None:
-        """End it; killed when it does not go."""
+        """End it; kill it when it does not end in time."""
         if self._process.returncode is None:
             with suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGTERM)
@@ -86,7 +86,7 @@ async def running(
     output: Path,
     before: Callable[[], None] | None = None,
 ) -> AsyncIterator[ServerProcess]:
-    """A server for the while; what it says goes into `output`. `before` is called in the child before the program begins."""
+    """Run a server within the context; its output goes into `output`. `before` is called in the child before the program."""
     output.parent.mkdir(parents=True, exist_ok=True)
     with output.open("wb") as words:
         process = await asyncio.create_subprocess_exec(

@@ -1,8 +1,8 @@
 """Folders that servers read versions from: whole models, or adapters.
 
-A server loads folders, and the learner publishes files. Each version has a folder of its own name, complete
-and durable from the moment that it can be seen, so that a server never reads half of one version and half of another, and what
-a power cut left is not taken for a version.
+A server loads folders, and the learner publishes files. Each version has a folder of its own name, complete and durable
+from the moment it becomes visible. So a server never reads parts of two versions, and the remains of a power cut are not
+mistaken for a version.
 """
 
 import os
@@ -23,26 +23,27 @@ WEIGHTS = "model.safetensors"
 
 _OURS = re.compile(r"\d{8,}-[0-9a-f]{12}")
 _PARTIAL = re.compile(rf"\.{_OURS.pattern}\.partial")
-"""Names of versions' folders, and of those that are not whole: nothing else is ever removed, for the folder round them
-may be a user's own."""
+"""Names of versions' folders, and of incomplete ones: nothing else is ever removed, because the parent folder may be the
+user's own.
+"""
 
 
 class VersionLayout(Protocol):
-    """What is in a version's folder."""
+    """The content of a version's folder."""
 
     kept: int
-    """Versions whose folders stay, beside those that are lent."""
+    """Versions whose folders stay, in addition to those in use."""
 
     def fill(self, folder: Path, weights: Path, *, base: Path) -> None:
-        """Lay a published file out in a new folder, for the policy in `base`. Raises OSError, ModelFileError."""
+        """Write a published file into a new folder, for the policy in `base`. Raises OSError, ModelFileError."""
         ...
 
 
 class WholeModelLayout:
-    """The policy's configuration and tokenizer beside the weights of a version."""
+    """The policy's configuration and tokenizer, with the weights of a version."""
 
     kept = 2
-    """The one that servers have, and the one that they are given."""
+    """The version that servers have, and the one that they are given."""
 
     def fill(self, folder: Path, weights: Path, *, base: Path) -> None:
         """See `VersionLayout.fill`."""
@@ -55,7 +56,7 @@ class AdapterLayout:
     """A version's adapter, as `peft` writes it."""
 
     kept = 8
-    """vLLM may read an adapter again that it was given before, for answers that began with it and wait for their turn."""
+    """vLLM may read an adapter again, for waiting answers that began with it."""
 
     def fill(self, folder: Path, weights: Path, *, base: Path) -> None:
         """See `VersionLayout.fill`."""
@@ -64,7 +65,7 @@ class AdapterLayout:
 
 
 class VersionFolders:
-    """Where servers read weights from."""
+    """The folders that servers read weights from."""
 
     def __init__(self, root: Path, base: Path, layout: VersionLayout) -> None:
         """`base`: the folder of the policy at version 0."""
@@ -72,11 +73,11 @@ class VersionFolders:
         self._base = base
         self._layout = layout
         self._laying_out = Lock()
-        """Each server is kept by a task of its own, and all want the same version at once."""
+        """Each server has a task of its own, and all want the same version at once."""
         self._lent: list[Path] = []
-        """Folders that servers are being given, each as often as that is so."""
+        """Folders in use by deliveries, each as often as it is in use."""
         self._lending = Lock()
-        """Over the list alone: the event loop gives folders back, and must not wait while a version is copied."""
+        """Guards the list alone: the event loop releases folders, and must not wait while a version is copied."""
 
     def base(self) -> Path:
         """The policy's own folder, with its first weights."""
@@ -84,14 +85,13 @@ class VersionFolders:
 
     @contextmanager
     def lent(self, version: int, digest: str, weights: Path) -> Iterator[Path]:
-        """The folder of a version with the weights of a file, made if need be; older ones go.
+        """Reserve the folder of a version with the weights of a file, made if needed; older ones are removed.
 
-        It stays for the length of the context, however many newer ones come meanwhile: a server may take longer to read a
-        version than the learner to publish the next two.
+        It stays until the context ends, however many newer ones follow: a server may take longer to read a version than the
+        learner to publish the next two.
 
         Raises:
-            ModelFileError: the weights are not there, or there is no room.
-
+            ModelFileError: the weights do not exist, or there is no room.
         """
         with self._laying_out:
             folder = self._put(version, digest, weights)
@@ -107,7 +107,7 @@ class VersionFolders:
         folder = self._root / f"{version:08d}-{digest[:12]}"
         if not folder.is_dir():
             partial = folder.with_name(f".{folder.name}.partial")
-            for left in self._named(_PARTIAL):  # by one that was killed
+            for left in self._named(_PARTIAL):  # left by a process that was killed
                 shutil.rmtree(left, ignore_errors=True)
             try:
                 partial.mkdir(parents=True)
@@ -133,14 +133,14 @@ class VersionFolders:
         return folder
 
     def drop(self) -> None:
-        """Remove every version, and the folder itself where nothing of anybody else's is in it. No server may ask for them."""
+        """Remove every version, and the folder itself if nothing else is in it. No server may ask for them."""
         for each in (*self._named(_OURS), *self._named(_PARTIAL)):
             shutil.rmtree(each, ignore_errors=True)
         with suppress(OSError):
             self._root.rmdir()
 
     def _named(self, names: re.Pattern[str]) -> list[Path]:
-        """Oldest version first."""
+        """Folders of this pattern, oldest version first."""
         if not self._root.is_dir():
             return []
         return sorted(each for each in self._root.iterdir() if names.fullmatch(each.name))
@@ -153,7 +153,7 @@ def _all_but_weights(base: Path) -> Iterable[Path]:
 
 
 def _link_or_copy(source: Path, target: Path) -> None:
-    """A link keeps the weights there though the blob is let go of; between file systems there is none."""
+    """Link the weights, which keeps them when the blob is deleted; copy them between file systems."""
     try:
         os.link(source, target)
     except FileNotFoundError:

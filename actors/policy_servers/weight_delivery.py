@@ -1,4 +1,4 @@
-"""How a server is given a version: whole weights by reloading them, an adapter by loading it beside those there are."""
+"""Gives a server a version: whole weights by reloading them, an adapter by loading it next to the others."""
 
 from pathlib import Path
 from typing import Protocol
@@ -18,24 +18,23 @@ class WeightDelivery(Protocol):
     """Gives versions to servers."""
 
     async def give(self, server: VllmServer, version: int, folder: Path) -> None:
-        """Make a server have a version, which lies in `folder` (version 0: the policy as it came), if it has it not.
+        """Give a server a version, whose folder is `folder` (version 0: the base policy), unless it has it.
 
         Raises:
-            ServerTroubled, EngineFailed: it does not take it.
-
+            ServerTroubled, EngineFailed: it rejects the version.
         """
         ...
 
 
 def giving_for(settings: Settings, base: Path, *, run: str) -> WeightDelivery:
-    """What a run's servers are given. `base`: the policy as it came."""
+    """The kind of delivery of a run. `base`: folder of the base policy."""
     if settings.learner.lora_rank:
         return AdapterDelivery(run, base, settings.vllm)
     return WholeWeightDelivery(run, settings.vllm)
 
 
 class WholeWeightDelivery:
-    """Weights in the place of those before."""
+    """Replaces the server's weights."""
 
     def __init__(self, run: str, settings: VllmSettings) -> None:
         self._run = run
@@ -47,13 +46,13 @@ class WholeWeightDelivery:
 
 
 class AdapterDelivery:
-    """Adapters on the policy as it came, each under a name that stands for one version for ever.
+    """Loads adapters on the base policy, each under a name that denotes one version forever.
 
         base reloaded and named log:0, once ──> log:5 loaded ──> log:3 and older unloaded
 
-    A server samples all the while: it shows a name when it has the adapter, and answers under way go on with theirs. The
-    newest older one stays, for whoever asks has not yet seen the newest. A crash anywhere leaves a server that has an
-    adapter or has it not, and is asked which.
+    A server samples all the while. It shows a name when it has the adapter, and running answers keep theirs. The newest older
+    one stays, because callers may not have seen the newest. A crash at any point leaves a server with or without the adapter,
+    and the server is asked which.
     """
 
     def __init__(self, run: str, base: Path, settings: VllmSettings) -> None:

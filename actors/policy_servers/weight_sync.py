@@ -1,9 +1,9 @@
-"""Giving a vLLM server the weights of a version while answers are under way.
+"""Gives a vLLM server the weights of a version while answers are running.
 
     paused ──> "changing" ──> weights ──> prompts forgotten ──> named ──> resumed
 
-Invariant 6 through every crash: the name is taken from the weights before they change and given back after, and nothing
-is sampled in between. Whoever finds a server half-way, by its name or by its pause, begins again or resumes it.
+Invariant 6 through every crash: the name is removed from the weights before they change and restored afterwards, and
+nothing is sampled in between. A process that finds a server half-way, by its name or its pause, restarts or resumes it.
 """
 
 import structlog
@@ -12,17 +12,16 @@ from hindcast.actors.engines.vllm.server import VllmServer
 from hindcast.core.settings.vllm import VllmSettings
 
 CHANGING = "changing"
-"""What weights are called while they change: no run's, no version."""
+"""Label of weights while they change: it names no run and no version."""
 
 logger = structlog.get_logger(__name__)
 
 
 async def synchronise(server: VllmServer, folder: str, label: str, settings: VllmSettings) -> bool:
-    """Make `server` sample from the model in `folder`, on its machine, under this label; whether that changed anything.
+    """Make `server` sample from the model in `folder`, on its machine, under this label; returns whether that changed anything.
 
     Raises:
-        ServerTroubled, EngineFailed: a step failed; the server samples nothing, or what it did before.
-
+        ServerTroubled, EngineFailed: a step failed; the server is paused, or samples from its previous weights.
     """
     timeout_s = settings.sync_timeout_s
     if await server.label(timeout_s=timeout_s) == label:
