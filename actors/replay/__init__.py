@@ -1,1 +1,1 @@
-"""Recorded episodes played, sampled and judged again. Invariant 9: nothing here appends to a log."""
+"""Replays, resamples and rejudges recorded episodes. Invariant 9: nothing here appends to a log."""

@@ -1,4 +1,4 @@
-"""A stream of items worked on by a few at a time, in bounded memory."""
+"""Maps a stream of items with a few concurrent workers, in bounded memory."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -12,7 +12,7 @@ Result = TypeVar("Result")
 async def each(
     items: AsyncGenerator[Item, None], work: Callable[[Item], Awaitable[Result]], *, at_once: int
 ) -> list[Result]:
-    """The results in the items' order. The stream is read only as fast as the work goes on.
+    """Return the results in the items' order. The stream is read only as fast as the workers take items.
 
     Raises: what stream or work raise, in an exception group.
     """

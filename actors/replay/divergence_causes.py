@@ -1,6 +1,6 @@
-"""Why an episode may have come out otherwise the second time. Pure: what is known about both times in, words out.
+"""Why an episode may have come out differently in a replay. Pure: facts about both times in, words out.
 
-The first of these that holds is named; none of them is a proof, but each says what to look at next.
+The first cause that holds is named. None is a proof, but each says what to check next.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What pages are made from, beside seed and actions."""
+    """What pages depend on, in addition to seed and actions."""
 
     code_rev: str
     packages: dict[str, str]
@@ -30,13 +30,13 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 MATTER = ("miniwob", "playwright")
-"""Packages that pages hang on."""
+"""Packages that pages depend on."""
 
 
 def explain(
     task: Task, difference: Difference, again: Difference | None, *, then: Surroundings, now: Surroundings
 ) -> Cause:
-    """The likely cause of a difference. `again`: what came of replaying the episode once more; None: as recorded."""
+    """The likely cause of a difference. `again`: result of a second replay; None: as recorded."""
     if difference.altered:
         return Cause(
             kind="altered",

@@ -1,7 +1,7 @@
-"""What tells two pages apart, in words, and the same page under another address. Pure.
+"""Differences between two pages, in words, and a page under another address. Pure.
 
-The store listens on another port each time and MiniWoB++ lies in another folder on another machine: addresses are
-compared without what stands before `plain_address`, as fingerprints are.
+The store's port changes with each start, and MiniWoB++'s folder with each machine. So addresses are compared without
+what precedes `plain_address`, as fingerprints are.
 """
 
 import difflib
@@ -16,7 +16,7 @@ from hindcast.core.prompts.rendering.lines import render_line
 from hindcast.events.envelope import BlobRef
 
 GONE = (
-    "the recorded page itself is gone: its blob was let go of (storage.keep_page_episodes) or removed; only its fingerprint "
+    "the recorded page itself is gone: its blob was deleted (storage.keep_page_episodes) or removed; only its fingerprint "
     "is left"
 )
 CONTEXT_LINES = 1
@@ -24,7 +24,7 @@ CONTEXT_LINES = 1
 
 
 class Bases(msgspec.Struct, frozen=True):
-    """Where the site was, and where it is now: what stands before the plain address."""
+    """The part of the site's addresses before the plain address, then and now."""
 
     recorded: str
     now: str
@@ -35,16 +35,16 @@ class Bases(msgspec.Struct, frozen=True):
         return cls(base_of(recorded_url), base_of(now_url))
 
     def as_now(self, address: str) -> str:
-        """An address that an agent gave, led to where the site is now; any other address unchanged."""
+        """An address that an agent gave, mapped to the site now; any other address unchanged."""
         return _moved(address, self.recorded, self.now)
 
     def as_recorded(self, address: str) -> str:
-        """An address of the site now, as it was then."""
+        """An address of the site now, mapped to the recorded site."""
         return _moved(address, self.now, self.recorded)
 
 
 def base_of(url: str) -> str:
-    """What stands before the plain address: scheme, host and port, or a folder; empty for `about:blank`.
+    """The part before the plain address: scheme, host and port, or a folder; empty for `about:blank`.
 
     >>> base_of("http://127.0.0.1:4711/cart?id=3")
     'http://127.0.0.1:4711'
@@ -64,16 +64,16 @@ def _moved(address: str, old: str, new: str) -> str:
 
 
 def is_same_blob(page: Page, ref: BlobRef, bases: Bases) -> bool:
-    """Whether a page now is the one stored under this name then: its bytes are made anew, with the address of then."""
+    """Whether a page equals the one stored under this digest: it is encoded again, with the recorded address."""
     again = msgspec.structs.replace(page, url=bases.as_recorded(page.url))
     return digest_hex(msgspec.msgpack.encode(again)) == ref.sha256
 
 
 def tell_apart(recorded: Page, now: Page) -> tuple[str, ...]:
-    """The differences of two pages as lines, `-` as recorded and `+` as it is now; empty for equal fingerprints."""
+    """The differences of two pages as lines, `-` as recorded and `+` as now; empty for equal fingerprints."""
     if page_digest(recorded) == page_digest(now):
         return ()
-    # what reads alike, such as an empty value and none, still differs in its fields
+    # pages with equal text, such as an empty value and none, still differ in their fields
     return (
         _changes(_lines(recorded), _lines(now))
         or _changes([repr(node) for node in recorded.nodes], [repr(node) for node in now.nodes])
@@ -104,13 +104,13 @@ def _lines(page: Page) -> list[str]:
 
 
 def _line(node: Node) -> str:
-    """The node as a policy would read it, then what a rendering leaves out."""
+    """The node as a policy reads it, then what a rendering leaves out."""
     rest = " ".join(f"{name}={value!r}" for name, value in sorted(node.attributes.items()))
     return f"{render_line(node)}  <{node.tag}{f' {rest}' if rest else ''}> depth {node.depth}"
 
 
 def tell_values_apart(recorded: Any, now: Any, *, path: str = "") -> tuple[str, ...]:
-    """Where two plain values differ, each place on a line: `state.cart[0].quantity: recorded 2, now 3`."""
+    """Where two plain values differ, one line per place: `state.cart[0].quantity: recorded 2, now 3`."""
     if isinstance(recorded, dict) and isinstance(now, dict):
         return tuple(
             line
@@ -135,7 +135,7 @@ class _Absent:
 
 _ABSENT = _Absent()
 SHOWN_CHARS = 160
-"""Of a value in a difference."""
+"""Most characters of a value in a difference."""
 
 
 def _show(value: Any) -> str:

@@ -1,7 +1,7 @@
-"""Episodes as the log tells them, put together from their facts; all of them, some by name, or a seeded sample.
+"""Episodes assembled from their events in the log: all of them, some by name, or a seeded sample.
 
-The sample is the episodes whose names rank lowest under the seed, so that it is the same for everybody who has the log,
-needs one reading, and holds no more episodes than were asked for.
+The sample is the episodes whose names rank lowest under the seed. So it is the same for every reader of the log, needs
+one pass, and never holds more episodes than requested.
 """
 
 import heapq
@@ -32,24 +32,24 @@ End = EpisodeEnded | EpisodeAbandoned | EpisodeCancelled
 
 
 class NoSuchEpisode(HindcastError):
-    """An episode was asked for that the log does not hold, or that was never begun."""
+    """A requested episode is not in the log, or was never begun."""
 
 
 class EpisodeSelection(msgspec.Struct, frozen=True, kw_only=True):
-    """Which of a run's episodes are asked for; every condition narrows."""
+    """Which of a run's episodes are selected; every condition narrows."""
 
     episodes: frozenset[str] = frozenset()
-    """By name; empty: any."""
+    """Episodes by name; empty: any."""
     families: frozenset[str] = frozenset()
     """`find_price` or `store/find_price`; empty: any."""
     origin: str | None = None
     """`online`, `demonstration` or `evaluation`; None: any."""
     sample: int | None = None
-    """At most so many, drawn by `seed`; None: all."""
+    """Largest number of episodes, drawn by `seed`; None: all."""
     seed: int = 1
 
     def takes(self, request: EpisodeRequested) -> bool:
-        """Whether an episode meets the conditions; the sample apart."""
+        """Whether an episode meets the conditions, apart from the sample."""
         task = request.task
         return (
             (not self.episodes or request.episode in self.episodes)
@@ -59,7 +59,7 @@ class EpisodeSelection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecordedStep(msgspec.Struct, frozen=True):
-    """A step and where it stands in the log."""
+    """A step and its position in the log."""
 
     position: int
     fact: StepTaken
@@ -67,21 +67,21 @@ class RecordedStep(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class RecordedEpisode:
-    """An episode that was begun, as far as the log tells."""
+    """An episode that was begun, as far as the log goes."""
 
     request: EpisodeRequested
     started: EpisodeStarted
     code_rev: str
-    """Code of the actor that played it."""
+    """Code revision of the actor that played it."""
     packages: dict[str, str]
-    """Versions that the run, or the fork of it, was started with."""
+    """Package versions at the start of the run, or of its fork."""
     steps: list[RecordedStep] = field(default_factory=list)
     end: End | None = None
-    """None while it is under way, or when nobody has recorded its end yet."""
+    """Its end; None while the log has none."""
     end_id: str = ""
-    """Of the end's event."""
+    """Id of the end's event."""
     ended: int = 0
-    """Its position."""
+    """Position of the end."""
 
     @property
     def name(self) -> str:
@@ -90,27 +90,26 @@ class RecordedEpisode:
 
     @property
     def family(self) -> str:
-        """As `store/find_price`."""
+        """Environment and family, such as `store/find_price`."""
         return family_of(self.request.task)
 
 
 def family_of(task: Task) -> str:
-    """Environment and family, as `store/find_price`."""
+    """Environment and family, such as `store/find_price`."""
     return f"{task.environment}/{task.family}"
 
 
 async def recorded_episodes(
     log: EventLog, wanted: EpisodeSelection, *, steps: bool = True
 ) -> AsyncGenerator[RecordedEpisode, None]:
-    """The episodes asked for that were begun: each once its end was read, those of a sample after all of the log.
+    """Yield the selected episodes that were begun: each once its end is read, those of a sample after the whole log.
 
-    Without `steps` none are kept. Late steps of an episode that has its end are left out: an actor may go on for a while
-    with what was taken from it.
+    Without `steps`, no steps are kept. Late steps of an ended episode are left out: an actor may continue for a while with an
+    episode that it has lost.
 
     Raises:
-        NoSuchEpisode: one was asked for by name and is not there.
+        NoSuchEpisode: an episode requested by name is not there.
         CorruptEvent, UnknownVersion, ForeignLog: see `events.log.reader.read`.
-
     """
     gathering = _Gathering(wanted, steps=steps)
     seen: set[str] = set()
@@ -133,20 +132,20 @@ async def recorded_episodes(
 
 
 class _Gathering:
-    """Episodes under construction."""
+    """Assembles episodes from their events."""
 
     def __init__(self, wanted: EpisodeSelection, *, steps: bool) -> None:
         self._wanted = wanted
         self._steps = steps
         self._requests: dict[str, EpisodeRequested] = {}
-        """Not begun yet."""
+        """Requests that are not begun yet."""
         self._ranks: list[tuple[int, str]] = []
         """A heap of the sample, the highest rank first."""
         self._packages: dict[str, str] = {}
         self.held: dict[str, RecordedEpisode] = {}
 
     def take(self, recorded: Recorded) -> RecordedEpisode | None:
-        """Take in one fact; returns the episode that it completes."""
+        """Apply one event; returns the episode that it completes."""
         match recorded.fact:
             case RunStarted(packages=packages) | RunForked(start=RunStarted(packages=packages)):
                 self._packages = packages

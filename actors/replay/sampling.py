@@ -1,4 +1,4 @@
-"""What a run's sampled answers are when they are computed again: pure sums over steps, no model in here."""
+"""Comparison of a run's sampled answers with recomputed ones: pure sums over steps, no model here."""
 
 from collections.abc import Mapping
 
@@ -12,18 +12,18 @@ from hindcast.events.log.port import EventLog
 from hindcast.events.log.reader import read
 
 TOLERANCE = 1e-4
-"""Of log-probabilities, and of a draw's distance from its token's share: what another order of summation may come to."""
+"""Largest difference of log-probabilities, and of a draw's distance from its token's share, by another order of summation."""
 
 
 class Origins(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run's answers come from, beside what each step says."""
+    """What a run's answers derive from, in addition to the data in each step."""
 
     run_seeds: frozenset[int]
-    """The run's, and of a fork those of the runs it comes from."""
+    """The seeds of the run and, for a fork, of its ancestors."""
     refs: Mapping[int, BlobRef]
     """Weights by policy version."""
     released: frozenset[str]
-    """Digests of blobs that a retention rule let go of."""
+    """Digests of blobs that a retention rule deleted."""
 
 
 async def read_origins(log: EventLog) -> Origins:
@@ -46,13 +46,13 @@ async def read_origins(log: EventLog) -> Origins:
 
 
 def version_of(step: RecordedStep) -> int | None:
-    """The policy version that sampled a step's answer: -1 for a demonstrator, None where it was more than one."""
+    """The policy version that sampled a step's answer: -1 for a demonstrator, None where there were several."""
     versions = set(unpack_ids(step.fact.versions).tolist())
     return versions.pop() if len(versions) == 1 else None
 
 
 class AnswerReplay(msgspec.Struct, frozen=True, kw_only=True):
-    """One sampled answer, computed again."""
+    """One sampled answer, recomputed."""
 
     episode: str
     step: int
@@ -60,31 +60,31 @@ class AnswerReplay(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     tokens: int
     largest_difference: float
-    """Of a token's log-probability from the recorded one."""
+    """Largest difference of a token's log-probability from the recorded one."""
     beyond: int
-    """Tokens whose log-probability is further off than the tolerance."""
+    """Tokens whose log-probability differs by more than the tolerance."""
     not_drawn: int
     """Tokens that the recorded seed does not draw, by more than the tolerance."""
     rounded: int
-    """Tokens that the seed misses by less: another order of summation decided."""
+    """Tokens that the seed misses by less: the order of summation decided."""
     differing_tokens: int
-    """Of the answer generated anew with the recorded seed, in tokens that stand at another place or not at all."""
+    """Tokens of the regenerated answer (same seed) that differ in place or are missing."""
     seed_derived: bool
-    """Whether the recorded seed is the one that follows from the run's seed, the episode and the step."""
+    """Whether the recorded seed follows from the run's seed, the episode and the step."""
 
     @property
     def differs(self) -> bool:
-        """Whether weights, prompt and seed do not give what was recorded."""
+        """Whether weights, prompt and seed do not reproduce the recording."""
         return bool(self.beyond or self.not_drawn)
 
 
 def differing_tokens(recorded: list[int], again: list[int]) -> int:
-    """Places at which two answers do not hold the same token, the longer one's rest included."""
+    """Places at which two answers have different tokens, the longer one's rest included."""
     same = sum(1 for one, other in zip(recorded, again, strict=False) if one == other)
     return max(len(recorded), len(again)) - same
 
 
 def recorded_logprobs(step: RecordedStep) -> list[float]:
-    """Per token; empty where none were recorded."""
+    """Log-probability of each token; empty where none were recorded."""
     values: list[float] = unpack_floats(step.fact.logprobs).tolist()
     return values

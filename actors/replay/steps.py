@@ -1,10 +1,10 @@
-"""One recorded episode driven through its site again: the recorded actions, every page compared with the recorded one.
+"""Replays one recorded episode through its site: the recorded actions, every page compared with the recorded one.
 
-Consumes an episode of the log; waits for the browser, bounded as in a run; produces the first difference, or none.
-Invariant 9: nothing is appended or published; the blobs are only read.
+It consumes an episode of the log, waits for the browser, bounded as in a run, and returns the first difference, or none.
+Invariant 9: nothing is appended or published; blobs are only read.
 
-What a page shows may hang on the time that passes between two actions. Where a family is known for it
-(`hangs_on_time`), the replay waits before each action as long as the policy once thought.
+Pages may depend on the time between two actions. For families known for it (`hangs_on_time`), the replay waits before
+each action as long as the policy took.
 """
 
 import asyncio
@@ -34,23 +34,23 @@ What = Literal["instruction", "page", "result", "end", "evidence"]
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """The first thing about an episode that is not as recorded."""
+    """The first difference of a replayed episode from its recording."""
 
     step: int
-    """Index of the step; as many as there are steps: what the last one led to."""
+    """Index of the step; the number of steps: after the last one."""
     position: int | None
-    """Of the step in the log."""
+    """Position of the step in the log."""
     what: What
     recorded: str
     now: str
     lines: tuple[str, ...] = ()
-    """Of two pages or two pieces of evidence, what tells them apart."""
+    """The differences of two pages or two pieces of evidence."""
     altered: bool = False
-    """The recorded page does not have the recorded fingerprint: one of the two was altered afterwards."""
+    """Whether the recorded page does not have the recorded fingerprint: one of the two was altered afterwards."""
 
 
 def hangs_on_time(task: Task) -> bool:
-    """Whether what the pages of a task show depends on the time that passes; see docs/miniwob.md."""
+    """Whether the pages of a task depend on elapsed time; see docs/miniwob.md."""
     return task.environment == "miniwob" and task.family in FAMILIES and FAMILIES[task.family].clock
 
 
@@ -58,8 +58,7 @@ async def drive(world: EpisodeWorld, episode: RecordedEpisode, blobs: BlobStore)
     """Play an episode again as far as it was recorded.
 
     Raises:
-        EnvironmentFailed, BrowserUnavailable: the world broke; nothing can be said.
-
+        EnvironmentFailed, BrowserUnavailable: the world broke; there is no result.
     """
     task = episode.request.task
     start = await world.reset(task)
@@ -111,7 +110,7 @@ class _Drive:
         return await self._compare_end(page, end) if isinstance(end, EpisodeEnded) else None
 
     def _ended_by_page(self, number: int) -> bool | None:
-        """Whether the page ended the episode with this step; None where nobody knows, since it was abandoned there."""
+        """Whether the page ended the episode with this step; None where the episode was abandoned there."""
         if number < len(self._episode.steps) - 1:
             return False
         end = self._episode.end
