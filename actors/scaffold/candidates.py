@@ -11,16 +11,16 @@ _WORD = re.compile(r"\w+")
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A page that was looked at."""
+    """A candidate's page that the episode opened."""
 
     address: str
     """Path of its page."""
     text: str
-    """What was read there."""
+    """Text read on that page."""
 
 
 Memory = tuple[Candidate, ...]
-"""Each once, the one looked at last at the end."""
+"""Each candidate once, the latest one last."""
 
 
 def remember(memory: Memory, page: Page, rule: CandidateRule) -> Memory:

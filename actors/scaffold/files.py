@@ -1,4 +1,4 @@
-"""State files: read, checked to the last rule, and refused in words before anything starts."""
+"""State files: read, checked completely, and rejected with a message before anything starts."""
 
 import re
 from collections.abc import Iterator
@@ -15,15 +15,14 @@ from hindcast.core.errors import SettingsError
 from hindcast.core.text.plain_values import parse_toml
 
 SHIPPED = "laser"
-"""Value of `scaffold.states` that means the files here, one per environment that has one."""
+"""Value of `scaffold.states` for the files here, one per environment that has one."""
 
 
 def site_states(states: str, environment: str) -> SiteStates | None:
     """The states of an environment under `scaffold.states`; None where it has none.
 
     Raises:
-        SettingsError: the file cannot be read, or a rule in it cannot be kept.
-
+        SettingsError: the file cannot be read, or a rule in it is invalid.
     """
     if not states:
         return None
@@ -43,7 +42,7 @@ def check_states(states: str) -> None:
 
 @lru_cache(maxsize=16)
 def read_states(path: Path) -> SiteStates:
-    """The states in a file of the user's. Raises SettingsError."""
+    """The states in a user's file. Raises SettingsError."""
     try:
         return parse_states(path.read_text(encoding="utf-8"), source=str(path))
     except (OSError, UnicodeDecodeError) as error:
@@ -60,7 +59,7 @@ def _shipped(environment: str) -> SiteStates | None:
 
 
 def parse_states(text: str, *, source: str) -> SiteStates:
-    """States from TOML. Raises SettingsError naming the file, the state and the rule."""
+    """Parse states from TOML. Raises SettingsError naming the file, the state and the rule."""
     try:
         found = msgspec.convert(parse_toml(text), SiteStates)
     except msgspec.ValidationError as error:

@@ -1,7 +1,7 @@
-"""The scaffold round one episode: which state a page is in, what the policy reads about it, what it may answer.
+"""The scaffold of one episode: the state of a page, what the policy reads about it, and its allowed answers.
 
-Everything it asks for it asks by the forms an answer may have, the backup's choice too: that answer is sampled like any
-other, from what is left of the vocabulary, and trained on as it was sampled (invariant 4).
+It acts only through the allowed forms of an answer, for the backup's choice too. That answer is sampled like any other,
+from the remaining vocabulary, and trained on as sampled (invariant 4).
 """
 
 import msgspec
@@ -19,10 +19,10 @@ from hindcast.core.settings.schema import ScaffoldSettings
 
 
 class ScaffoldedPage(msgspec.Struct, frozen=True, kw_only=True):
-    """What the scaffold makes of one page."""
+    """The scaffold's view of one page."""
 
     heading: str
-    """Shown before the page; empty: nothing."""
+    """Text above the page; empty: none."""
     forms: tuple[Form, ...] | None
     """An answer has one of these; None: any answer goes."""
     record: Scaffolded
@@ -42,7 +42,7 @@ class Scaffold:
         self._chosen = ""
 
     def frame(self, page: Page, *, step: int, instruction: str) -> ScaffoldedPage:
-        """What the policy reads beside a page, and what it may answer; `step` counts from 0."""
+        """What the policy reads in addition to a page, and its allowed answers; `step` counts from 0."""
         settings, state = self._settings, self._site.recognise(page)
         choices: tuple[ActionChoice, ...] = ()
         if state is not None:
@@ -105,7 +105,7 @@ def scaffold_of(
 ) -> Scaffold | None:
     """The scaffold of a task's episode; None where its site has no states. Raises SettingsError.
 
-    Its choices are written in `dialect`. One that is not `binding` only says what it sees: a demonstrator knows what to do.
+    Its choices are written in `dialect`. One that is not `binding` restricts nothing: a demonstrator knows what to do.
     """
     site = site_states(settings.states, task.environment)
     if site is None:

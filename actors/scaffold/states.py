@@ -1,6 +1,6 @@
-"""A site as states: how each is recognised and what may be done in it, as its file says. Rules over pages, no model.
+"""A site as states, from its file: how each is recognized and which actions it allows. Rules over pages, no model.
 
-Pure: a page in, the state and its choices out. A page in no state is one that nothing is known about: any answer goes.
+Pure: a page in, the state and its choices out. A page outside all states allows any answer.
 """
 
 import re
@@ -18,15 +18,15 @@ Kinds = str | tuple[str, ...]
 
 
 class ElementRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which things on a page are meant; what is left out does not matter."""
+    """Which elements of a page match; a field that is left out does not matter."""
 
     kind: Kinds = ()
     """`link`, `button`, … (`core.domain.observation.Node`), or several."""
     text: str = ""
-    """Regular expression that the whole text has to match, white space folded."""
+    """Regular expression for the whole text, with white space folded."""
 
     def match(self, node: Node) -> re.Match[str] | None:
-        """How a thing on the page fits; None when it does not."""
+        """How an element of the page matches; None when it does not."""
         kinds = (self.kind,) if isinstance(self.kind, str) else self.kind
         if kinds and node.kind not in kinds:
             return None
@@ -34,7 +34,7 @@ class ElementRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ActionRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Actions that are allowed: one by name, on every element that fits where it takes one."""
+    """Allowed actions: one by name, on every matching element if it takes one."""
 
     action: str
     """A name of `core.domain.action.ACTIONS`."""
@@ -42,25 +42,25 @@ class ActionRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: str = ""
     """Regular expression for the element's text."""
     arguments: tuple[str, ...] = ()
-    """The only arguments allowed; with `quotes` also empty any text is, or for a dropdown any of its options."""
+    """The only allowed arguments. If `quotes` is empty too: any text, or any option of a dropdown."""
     quotes: tuple[ElementRule, ...] = ()
-    """Arguments from the page: of each thing that fits, the first group of `text`, or the whole."""
+    """Arguments from the page: of each matching element, the first group of `text`, or the whole."""
     closing: bool = False
-    """Whether it is still allowed once the backup has chosen a candidate, where there are such."""
+    """Whether it stays allowed once the backup has chosen a candidate, if any action does."""
 
     @property
     def is_fixed(self) -> bool:
-        """Whether its arguments are given."""
+        """Whether its arguments are fixed."""
         return bool(self.arguments or self.quotes) or self.action == "Select Dropdown Option"
 
     @property
     def needs_element(self) -> bool:
-        """Whether it is about elements of the page."""
+        """Whether it applies to elements of the page."""
         takes = ACTIONS[self.action].element
         return takes == "required" or (takes == "optional" and bool(self.kind or self.text))
 
     def choices(self, page: Page) -> Iterator[ActionChoice]:
-        """What it allows on a page, in the page's order."""
+        """The choices that it allows on a page, in the page's order."""
         if not self.needs_element:
             yield from self._with_arguments(None, page)
             return
@@ -94,7 +94,7 @@ class CandidateRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How a page that shows a candidate is remembered."""
 
     reads: tuple[ElementRule, ...]
-    """What on the page describes it."""
+    """Elements of the page that describe it."""
 
 
 class SiteState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -102,21 +102,21 @@ class SiteState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: str
     instruction: str
-    """What there is to do here; shown in the prompt."""
+    """What to do here; shown in the prompt."""
     layout: str = ""
     """What a page in this state looks like; shown in the prompt on request."""
     path: str = ""
-    """Regular expression that the whole path of the address has to match; empty: any."""
+    """Regular expression for the whole path of the address; empty: any."""
     shows: tuple[ElementRule, ...] = ()
-    """What has to be on the page, all of it."""
+    """Elements that must all be on the page."""
     uses: tuple[str, ...] = ()
     """Groups of allowed actions, by name."""
     actions: tuple[ActionRule, ...] = ()
-    """Actions allowed here beside those groups."""
+    """Allowed actions in addition to those groups."""
     candidate: CandidateRule | None = None
-    """Whether its page shows a candidate, and how to read it."""
+    """How to read a candidate on its page; None: its page shows none."""
     searching: bool = False
-    """Whether a candidate is still looked for here, so that the backup may choose one."""
+    """Whether a candidate is still searched for here, so that the backup may choose one."""
 
     def covers(self, page: Page) -> bool:
         """Whether a page is in this state."""
@@ -126,25 +126,25 @@ class SiteState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Backup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What choosing a remembered candidate is: one action, its argument taken from the candidate."""
+    """How a remembered candidate is chosen: one action, with its argument from the candidate."""
 
     action: str
     """An action without an element, such as `Goto` or `exit`."""
     argument: Literal["address", "text"]
-    """Path of the candidate's page, or what was read there."""
+    """Path of the candidate's page, or the text read there."""
 
 
 class SiteStates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The states of one environment, as its file has them."""
+    """The states of one environment, as in its file."""
 
     environment: str
     state: tuple[SiteState, ...]
-    """The first that covers a page is the page's."""
+    """States in order; the first that covers a page is the page's."""
     groups: dict[str, tuple[ActionRule, ...]] = {}
     """Actions that several states allow."""
     backup: Backup | None = None
     rules: str = ""
-    """Name and digest of the file; filled in by whoever reads it."""
+    """Name and digest of the file; set by the code that reads it."""
 
     def recognise(self, page: Page) -> SiteState | None:
         """The state of a page; None when it has none."""
@@ -155,7 +155,7 @@ class SiteStates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return (*(rule for name in state.uses for rule in self.groups[name]), *state.actions)
 
     def choices(self, state: SiteState, page: Page, *, closing: bool = False) -> tuple[ActionChoice, ...]:
-        """What may be done on a page of a state, never nothing; with `closing` no more than that, where there is any."""
+        """The allowed choices on a page of a state, never empty. With `closing`, only closing ones if there are any."""
         rules = self.rules_of(state)
         if closing:
             rest = _distinct(choice for rule in rules if rule.closing for choice in rule.choices(page))
