@@ -1,1 +1,1 @@
-"""Spans and metrics of what actors, judges, relabelers and the curriculum do."""
+"""Spans and metrics of actors, judges, relabelers and the curriculum."""

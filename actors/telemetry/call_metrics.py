@@ -1,4 +1,4 @@
-"""What every call of a model adds to the metrics, whoever makes it: tokens and seconds, as the GenAI conventions have them."""
+"""Metrics of every model call: tokens and seconds, by the GenAI conventions."""
 
 import json
 
@@ -8,7 +8,7 @@ from hindcast.core import telemetry_names as names
 from hindcast.events.tracing import SCOPE, Attribute
 
 Call = dict[str, Attribute]
-"""Attributes that every measurement of a call bears."""
+"""Attributes of every measurement of a call."""
 
 _meter = metrics.get_meter(SCOPE)
 _tokens = _meter.create_histogram(names.TOKEN_USAGE, "{token}", "Tokens of a model's call")
@@ -16,23 +16,23 @@ _seconds = _meter.create_histogram(names.OPERATION_DURATION, "s", "Duration of a
 
 
 def chat_call(model: str, *, provider: str) -> Call:
-    """A chat with a model."""
+    """Attributes of a chat with a model."""
     return {names.OPERATION: names.CHAT, names.REQUEST_MODEL: model, names.PROVIDER: provider}
 
 
 def count_tokens(call: Call, *, prompt: int, answer: int) -> None:
-    """What one call read and wrote."""
+    """Count the tokens that one call read and wrote."""
     _tokens.record(prompt, {**call, names.TOKEN_TYPE: "input"})
     _tokens.record(answer, {**call, names.TOKEN_TYPE: "output"})
 
 
 def count_seconds(call: Call, seconds: float) -> None:
-    """How long one call took."""
+    """Record the duration of one call."""
     _seconds.record(seconds, call)
 
 
 def message(role: str, text: str) -> dict[str, object]:
-    """One message in the form that the conventions give to messages."""
+    """One message in the form of the conventions."""
     return {"role": role, "parts": [{"type": "text", "content": text}]}
 
 

@@ -1,11 +1,11 @@
-"""What actors, judge, relabeler and curriculum tell of their work as spans and metrics.
+"""Spans and metrics of actor, judge, relabeler and curriculum.
 
     hindcast.request_episode (curriculum) -> invoke_agent (actor) -> chat, execute_tool
                                                                   -> hindcast.judge (judge) -> chat
                                                                   -> hindcast.relabel (relabeler) -> chat
 
-Arrows are parents; between processes they go through the log, in the header of the event that is worked on. Prompts,
-answers and words of pages are content: only where `telemetry.content` says so.
+Arrows point from parent to child. Between processes the parent is in the header of the event being processed. Prompts,
+answers and texts of pages are content: only where `telemetry.content` allows them.
 """
 
 import json
@@ -36,7 +36,7 @@ _steps = _meter.create_counter(names.STEPS, "{step}", "Browser actions, by resul
 
 
 def requesting(request: EpisodeRequested) -> AbstractContextManager[Span]:
-    """The request of an episode: the root of its trace."""
+    """Span of an episode's request: the root of its trace."""
     return span(
         names.REQUEST_EPISODE,
         _of_request(request) if is_tracing() else None,
@@ -46,7 +46,7 @@ def requesting(request: EpisodeRequested) -> AbstractContextManager[Span]:
 
 
 def playing(request: EpisodeRequested, delivery: Delivery, *, run: str) -> AbstractContextManager[Span]:
-    """An episode, from its request on."""
+    """Span of an episode, with its request as parent."""
     if not is_tracing():
         return span(names.INVOKE_AGENT)
     attributes: dict[str, Attribute] = {
@@ -71,7 +71,7 @@ def _of_request(request: EpisodeRequested) -> dict[str, Attribute]:
 
 
 def played(begun: Span, outcome: Ended | Abandoned | None) -> None:
-    """How the episode came out; None: somebody else had it."""
+    """Record the episode's outcome; None: another actor had it."""
     if outcome is None:
         return
     _episodes.add(1, {names.OUTCOME: outcome.reason})
@@ -86,7 +86,7 @@ def played(begun: Span, outcome: Ended | Abandoned | None) -> None:
 
 
 class PolicyCall:
-    """A policy call under way."""
+    """A running policy call."""
 
     def __init__(self, begun: Span, *, content: bool) -> None:
         self._begun = begun
@@ -94,11 +94,11 @@ class PolicyCall:
 
     @property
     def wants_content(self) -> bool:
-        """Whether the words themselves are recorded."""
+        """Whether the texts themselves are recorded."""
         return self._content
 
     def answered(self, *, prompt_tokens: int, answer_tokens: int, version: int) -> None:
-        """The policy has answered."""
+        """Record the policy's answer."""
         count_tokens(chat_call(_MODEL, provider=names.OURS), prompt=prompt_tokens, answer=answer_tokens)
         if self._begun.is_recording():
             self._begun.set_attribute(names.INPUT_TOKENS, prompt_tokens)
@@ -107,14 +107,14 @@ class PolicyCall:
             self._begun.set_attribute(names.POLICY_VERSION, version)
 
     def said(self, *, prompt: str, answer: str) -> None:
-        """The words, where they are wanted."""
+        """Record the texts, where they are wanted."""
         self._begun.set_attribute(names.INPUT_MESSAGES, as_json([message("user", prompt)]))
         self._begun.set_attribute(names.OUTPUT_MESSAGES, as_json([message("assistant", answer)]))
 
 
 @contextmanager
 def policy_call(step: int, sampling: Sampling, *, content: bool) -> Iterator[PolicyCall]:
-    """One call of the policy."""
+    """Span of one call of the policy."""
     attributes: dict[str, Attribute] = {
         **chat_call(_MODEL, provider=names.OURS),
         names.REQUEST_TEMPERATURE: sampling.temperature,
@@ -130,7 +130,7 @@ def policy_call(step: int, sampling: Sampling, *, content: bool) -> Iterator[Pol
 def browser_action(
     step: int, action: Action | ParseFailure, *, content: bool
 ) -> AbstractContextManager[Span]:
-    """One action in the browser; what cannot be parsed is one that does nothing."""
+    """Span of one action in the browser; an unparsable one does nothing."""
     if not is_tracing():
         return span(names.EXECUTE_TOOL)
     name = action.name if isinstance(action, Action) else "unparsable"
@@ -147,7 +147,7 @@ def browser_action(
 
 
 def acted(begun: Span, result: str, detail: str, *, content: bool) -> None:
-    """What came of the action."""
+    """Record the action's result."""
     _steps.add(1, {names.RESULT: result})
     if not begun.is_recording():
         return
@@ -159,13 +159,13 @@ def acted(begun: Span, result: str, detail: str, *, content: bool) -> None:
 
 
 def judging(episode: str, judge: JudgeIdentity, delivery: Delivery) -> AbstractContextManager[Span]:
-    """One judge's look at an episode that ended."""
+    """Span of one judge's work on an ended episode."""
     attributes: dict[str, Attribute] = {names.EVALUATION_NAME: judge.name, names.CONVERSATION: episode}
     return span(f"{names.JUDGE} {judge.name}", attributes, parent=delivery.traceparent)
 
 
 def judged(begun: Span, judge: JudgeIdentity, judgment: Judgment, *, content: bool) -> None:
-    """The verdict, as the conventions' event and on the span."""
+    """Record the verdict, as the conventions' event and on the span."""
     if not begun.is_recording():
         return
     verdict: dict[str, Attribute] = {
@@ -181,13 +181,13 @@ def judged(begun: Span, judge: JudgeIdentity, judgment: Judgment, *, content: bo
 
 
 def relabeling(episode: str, relabeler: JudgeIdentity, delivery: Delivery) -> AbstractContextManager[Span]:
-    """The relabeler's look at an episode that ended."""
+    """Span of the relabeler's work on an ended episode."""
     attributes: dict[str, Attribute] = {names.CONVERSATION: episode}
     return span(f"{names.RELABEL} {relabeler.name}", attributes, parent=delivery.traceparent)
 
 
 def relabeled(begun: Span, *, goals: int, failed: bool) -> None:
-    """How many goals it found; a failure by its kind alone, since its words may be a page's."""
+    """Record the number of found goals; a failure by its kind alone, because its words may be a page's."""
     if not begun.is_recording():
         return
     begun.set_attribute(names.GOALS, goals)
