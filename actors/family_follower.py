@@ -1,9 +1,8 @@
-"""Following a few families of the log from a position on, in order, without decoding the others.
+"""Follows some families of the log from a position on, in order, without decoding the others.
 
-Roles that fold a small part of the log (an actor its weights, a judge the tasks, the curriculum everything but
-pages) read through here. Every batch carries the position read up to, also when nothing in it was of interest, so
-that a reader knows how far its own view goes. Positions are checked to be contiguous; hash chains are the business
-of those who read everything.
+Roles that fold a small part of the log use it: an actor for its weights, a judge for the tasks, the curriculum for
+everything but pages. Every batch carries the position read up to, also when it contains no event, so that a reader knows
+how far its view goes. Positions are checked to be contiguous; hash chains are left to readers of the whole log.
 """
 
 from collections.abc import AsyncGenerator, Collection
@@ -18,15 +17,15 @@ from hindcast.events.log.port import EventLog
 from hindcast.events.subjects import family_of
 
 LOOK_BACK_EVENTS = 500
-"""Events that are looked through at once, backwards."""
+"""Events read at once, backwards."""
 
 
 class FollowedEvents(msgspec.Struct, frozen=True):
-    """Some events of the families asked for, and how far the log has been read."""
+    """Some events of the requested families, and the position read up to."""
 
     recorded: list[Recorded]
     position: int
-    """Everything up to here has been seen."""
+    """Position of the last event read, of any family."""
 
 
 def _select(batch: list[Stored], *, after: int, families: Collection[str]) -> FollowedEvents:
@@ -49,12 +48,11 @@ def _select(batch: list[Stored], *, after: int, families: Collection[str]) -> Fo
 async def follow(
     log: EventLog, *, after: int, families: Collection[str]
 ) -> AsyncGenerator[FollowedEvents, None]:
-    """Events of `families` following `after`, then new ones as they come, for ever.
+    """Events of `families` after `after`, then new ones as they arrive, forever.
 
     Raises:
         ForeignLog: positions are not contiguous.
-        CorruptEvent: an event of these families does not decode.
-
+        CorruptEvent: an event of one of the families does not decode.
     """
     position = after
     async with aclosing(log.tail(after=after)) as batches:
@@ -67,7 +65,7 @@ async def follow(
 async def read_families(
     log: EventLog, *, after: int, families: Collection[str]
 ) -> AsyncGenerator[FollowedEvents, None]:
-    """The same up to where the log ends now."""
+    """The same up to the current end of the log."""
     end = (await log.identity()).last
     if end <= after:
         return
@@ -81,7 +79,7 @@ async def read_families(
 async def look_back(log: EventLog, *, until: int, families: Collection[str]) -> tuple[list[Recorded], int]:
     """Events of `families` in the last stretch of the log up to `until`, oldest first; and where that stretch begins.
 
-    The latter is the position to go on looking back from; 0: there is nothing before, be it that the log begins later.
+    The second value is the position to continue from; 0: there is nothing before, also where the log begins later.
     """
     first = position = max(0, until - LOOK_BACK_EVENTS)
     found: list[Recorded] = []

@@ -1,7 +1,7 @@
 """Plain HTTP calls outside of the browser: to a site's back end, for resets, checks and control.
 
-Past any proxy of the environment, after no redirect (headers with secrets stay where they were sent, and the login page
-that a stranger is led to is no success), and bounded as a whole: a server that trickles holds nobody up.
+They bypass proxies of the environment and follow no redirects: headers with secrets stay where they were sent, and a
+redirect to a login page is no success. Each is bounded as a whole: a slow server delays nothing else.
 """
 
 import asyncio
@@ -13,22 +13,22 @@ import httpx2
 import msgspec
 
 CALL_S = 10.0
-"""One call, from the first byte sent to the last one read."""
+"""Time limit of one call, from the first byte sent to the last one read."""
 MAX_ANSWER_BYTES = 1_000_000
 """Longer answers are cut."""
 
 
 class HttpResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """What came back."""
+    """The response to a call."""
 
     status: int = 0
     body: bytes = b""
     error: str = ""
-    """Why nothing did."""
+    """Why there is none."""
 
     @property
     def text(self) -> str:
-        """The body as UTF-8; what is none is replaced."""
+        """The body as UTF-8; invalid bytes are replaced."""
         return self.body.decode("utf-8", "replace")
 
 
@@ -41,7 +41,7 @@ async def call(
     timeout_s: float = CALL_S,
     max_bytes: int = MAX_ANSWER_BYTES,
 ) -> HttpResponse:
-    """Call an address; every status is an answer. Never raises for what happens there, or for an address that is none."""
+    """Call an address; every status is an answer. Never raises for failures of the server, or for an invalid address."""
     try:
         async with (
             asyncio.timeout(timeout_s),
@@ -62,5 +62,5 @@ async def call(
 
 @cache
 def _certificates() -> ssl.SSLContext:
-    """Whom to trust; reading it takes longer than a call."""
+    """Trusted certificates; reading them takes longer than a call."""
     return ssl.create_default_context()

@@ -1,7 +1,7 @@
-"""What a role remembers of the log by following a few families of it, and waiting until it goes far enough.
+"""A role's memory of some families of the log, which waits until it covers a position.
 
-Consumes those families from where the log ends at the start; what stands before is looked for backwards by who needs it.
-Waits for the log to be read up to a position (`stalled_s` without progress).
+It follows those families from the end of the log at start; subclasses read earlier events backwards. It waits for the log
+to be read up to a position (`stalled_s` without progress).
 """
 
 import asyncio
@@ -16,23 +16,23 @@ from hindcast.events.log.port import EventLog
 
 
 class LogFollower(ABC):
-    """What stands in a stretch of the log that grows at its end."""
+    """State folded from a stretch of the log that grows at its end."""
 
     def __init__(self, log: EventLog, families: Collection[str]) -> None:
         self.position = 0
-        """The log is known up to here …"""
+        """Position of the last event read."""
         self._after = 0
-        """… from after here on."""
+        """Position before the first event read."""
         self._log = log
         self._families = families
         self._grown = asyncio.Condition()
 
     @abstractmethod
     def _take(self, recorded: Recorded) -> None:
-        """Remember an event of the families, or let go of what it ends."""
+        """Apply an event of the families."""
 
     async def follow(self) -> None:
-        """Follow the log from its end now, for ever."""
+        """Follow the log from its current end, forever."""
         self._after = (await self._log.identity()).last
         await self._reach(self._after)
         async with aclosing(follow(self._log, after=self._after, families=self._families)) as batches:
@@ -49,11 +49,10 @@ class LogFollower(ABC):
     async def _known_before(
         self, position: int, *, stalled_s: float, enough: Callable[[], bool] = lambda: False
     ) -> None:
-        """Wait until everything before a position is known, or what is known is enough.
+        """Wait until everything before a position is read, or what is known is enough.
 
         Raises:
-            BrokerUnreachable: the log was read no further for `stalled_s`, so nobody can tell.
-
+            BrokerUnreachable: no event was read for `stalled_s`, so the state is unknown.
         """
         while self.position < position - 1 and not enough():
             reached = self.position
@@ -63,5 +62,5 @@ class LogFollower(ABC):
             except TimeoutError:
                 raise BrokerUnreachable(
                     f"the log is known up to position {self.position}, and nothing came for {stalled_s:g} s "
-                    f"(log.append_timeout_s), though it goes on to {position}. Run: hindcast doctor"
+                    f"(log.append_timeout_s), although the log reaches {position}. Run: hindcast doctor"
                 ) from None

@@ -1,6 +1,6 @@
-"""What a run itself trains and publishes for those who judge or relabel: the newest version of a model, and every newer one.
+"""The published versions of a model that the run trains for judging or relabelling: the newest one, and every newer one.
 
-Free of torch: who speaks from weights is made by the caller.
+This module does not import torch: the caller makes the judge or relabeler of a version.
 """
 
 import asyncio
@@ -24,20 +24,20 @@ logger = structlog.get_logger(__name__)
 
 
 class PublishedVersions(Generic[Speaker]):
-    """The published versions of one model, each as somebody who speaks from it."""
+    """The published versions of one model, each as a judge or relabeler (`Speaker`)."""
 
     def __init__(self, model: str, make: Callable[[WeightsPublished | None], Speaker]) -> None:
-        """`make`: who speaks from a version, None: before the first. Blocks; raises BlobMissing where it was let go of."""
+        """`make`: makes the speaker of a version, None: before the first. Blocks; raises BlobMissing where it was deleted."""
         self._model = model
         self._make = make
         self._position = 0
-        """Publications are known up to here."""
+        """Position up to which publications are known."""
 
     async def begin(self, log: EventLog) -> Speaker:
-        """Who speaks from the newest version that the log knows now.
+        """The speaker of the newest version in the log now.
 
-        One whose weights were let go of is passed over as if none were published: as in a fork from a place that the
-        parent keeps no weights of. What is read then is what the next version learns from.
+        A version whose weights were deleted counts as none: for example in a fork from a place whose weights the parent did not
+        keep. What is read then is what the next version learns from.
 
         Raises whatever `make` raises.
         """
@@ -54,7 +54,7 @@ class PublishedVersions(Generic[Speaker]):
             return await asyncio.to_thread(self._make, None)
 
     async def follow(self, log: EventLog, replace: Callable[[Speaker], None]) -> None:
-        """Hand over every newer one as it is published, for ever; one that is gone already is passed over.
+        """Pass every newer version to `replace` as it is published, forever; versions already deleted are skipped.
 
         Called once, after `begin`. Raises whatever `make` raises.
         """
@@ -67,14 +67,14 @@ class PublishedVersions(Generic[Speaker]):
                     replace(await asyncio.to_thread(self._make, published))
                 except BlobMissing:
                     logger.warning(
-                        "a version was let go of: a newer one must follow",
+                        "a version was deleted: a newer one must follow",
                         model=self._model,
                         version=published.version,
                     )
 
 
 def newest(events: Iterable[Recorded], model: str) -> WeightsPublished | None:
-    """The last publication of a model among these events, oldest first."""
+    """The last publication of a model among events, which are oldest first."""
     found = None
     for recorded in events:
         if isinstance(recorded.fact, WeightsPublished) and recorded.fact.model == model:
@@ -83,9 +83,9 @@ def newest(events: Iterable[Recorded], model: str) -> WeightsPublished | None:
 
 
 async def find_newest(log: EventLog, model: str, *, until: int) -> WeightsPublished | None:
-    """The last publication of a model up to position `until`, looked for from there back.
+    """The last publication of a model up to position `until`, searched backwards from there.
 
-    A run that trains one publishes it again and again, so that the look is short.
+    A run that trains a model publishes it often, so the search is short.
     """
     found, end = None, until
     while found is None and end > 0:

@@ -1,8 +1,8 @@
-"""What the roles that work off a queue have in common: judge and relabeler.
+"""The worker loop shared by the roles that process a queue: judge and relabeler.
 
-    queue ──> workers ──> handle(delivery)            beside them: what has to follow the log meanwhile
+    queue ──> workers ──> handle(delivery)            concurrently: `following`, coroutines that follow the log
 
-Waits for a delivery (`FETCH_S`). Whoever handles one acknowledges it once its result is durable.
+It waits for a delivery (`FETCH_S`). The handler acknowledges a delivery once its result is durable.
 """
 
 import asyncio
@@ -17,16 +17,17 @@ from hindcast.events.log.work_queue import ACK_WAIT_S, MAX_TRIES, Delivery, Work
 from hindcast.events.subjects import subject_of
 
 FETCH_S = 2.0
-"""How long one look at the work queue waits; also how long `stop` waits for an idle worker."""
+"""How long one fetch from the work queue waits; also how long `stop` waits for an idle worker."""
 WORKERS = 4
-"""Deliveries in work at the same time: one that hangs does not hold up the others."""
+"""Concurrent deliveries: one that hangs does not block the others."""
 LAST_ASKED = MAX_TRIES - 1
-"""The try at which what could not be asked about is recorded as such, with why; the one after it is not looked at."""
+"""The delivery at which a failure to ask is recorded, with its reason; the last one is not processed."""
 OUTAGE_PAUSES_S = (15.0, 30.0, 60.0)
-"""Until an end is handed out again whose judge or relabeler is out of reach: a server that is started again, or a provider's
-short outage, takes a minute or two."""
+"""Pauses before redelivery while a judge's or relabeler's model is unreachable: a server restart, or a provider's short
+outage, takes a minute or two.
+"""
 KEEP_S = ACK_WAIT_S / 3
-"""How often the queue hears that a delivery is still worked on."""
+"""How often a slow delivery is reported as in progress."""
 
 
 async def run_queue_worker(
@@ -38,13 +39,12 @@ async def run_queue_worker(
     name: str,
     slow: bool = False,
 ) -> None:
-    """One delivery after the other until `stop`; `following` runs as long as that.
+    """Process one delivery after another in each worker until `stop`; `following` runs as long.
 
-    `slow`: one may take longer than the queue waits before it hands it to somebody else; it is told meanwhile.
+    `slow`: a delivery may take longer than the queue's redelivery time; it is reported as in progress meanwhile.
 
     Raises:
-        HindcastError: the log cannot be used any more; wrapped in an exception group.
-
+        HindcastError: the log is unusable; wrapped in an exception group.
     """
 
     async def work(background: asyncio.TaskGroup) -> None:
@@ -67,26 +67,26 @@ async def run_queue_worker(
 
 
 async def _keep(delivery: Delivery) -> None:
-    """Say for ever that a delivery is being worked on, so that nobody else gets it meanwhile."""
+    """Report a delivery as in progress forever, so that the queue does not redeliver it."""
     while True:
         await asyncio.sleep(KEEP_S)
         await delivery.in_progress()
 
 
 def outage_pause_s(tries: int) -> float:
-    """Seconds until the next try, after so many."""
+    """Pause in seconds before the next delivery, after `tries` deliveries."""
     return OUTAGE_PAUSES_S[min(tries, len(OUTAGE_PAUSES_S)) - 1]
 
 
 async def exists(log: EventLog, kind: type[Fact], *, entity: str) -> bool:
-    """Whether a fact that is created if absent stands in the log."""
+    """Whether the log has an event that is created if absent."""
     return await log.last_under(subject_of(log.run, kind, key=entity)) is not None
 
 
 async def append_once(
     publisher: Publisher, fact: Fact, *, entity: str, delivery: Delivery, episode: str
 ) -> bool:
-    """Append a fact that is created if absent; False when it stood there already."""
+    """Append an event that is created if absent; False when it exists already."""
     try:
         await publisher.decide(
             fact, entity=entity, causation=delivery.recorded.envelope.id, correlation=episode

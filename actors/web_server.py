@@ -1,4 +1,4 @@
-"""A web application on a socket of its own: says where it listens, and ends within its grace when it is told to."""
+"""Serves a web application on its own socket: reports its address, and stops within a grace period."""
 
 import asyncio
 import socket
@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from hindcast.core.errors import EnvironmentFailed
 
 GRACE_S = 1
-"""How long requests in flight may take once the server is told to stop."""
+"""How long running requests may take after the stop signal, in seconds."""
 
 
 async def serve_app(
@@ -44,7 +44,7 @@ async def serve_app(
 
 
 def _bind(who: str, host: str, port: int) -> socket.socket:
-    # The protocol is named because asyncio switches Nagle's delay off only where it is: 40 ms a page otherwise.
+    # The protocol is named because asyncio disables Nagle's delay only then: 40 ms per page otherwise.
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -60,9 +60,9 @@ def _bind(who: str, host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """Tells when it takes connections, and leaves signals to the process that it is a part of.
+    """Reports when it accepts connections, and leaves signals to its process.
 
-    By itself it would take SIGINT for its own end, under the episodes that are played on it, and pass it on afterwards.
+    Otherwise it would end itself on SIGINT, while episodes are played on it, and only then pass the signal on.
     """
 
     def __init__(self, config: uvicorn.Config, *, on_started: Callable[[], None]) -> None:
