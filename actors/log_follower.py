@@ -61,6 +61,6 @@ class LogFollower(ABC):
                     await self._grown.wait_for(lambda reached=reached: self.position > reached)  # type: ignore[misc]
             except TimeoutError:
                 raise BrokerUnreachable(
-                    f"the log is known up to position {self.position}, and nothing came for {stalled_s:g} s "
+                    f"the log is known up to position {self.position}, and no event arrived for {stalled_s:g} s "
                     f"(log.append_timeout_s), although the log reaches {position}. Run: hindcast doctor"
                 ) from None

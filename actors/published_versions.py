@@ -47,7 +47,7 @@ class PublishedVersions(Generic[Speaker]):
             return await asyncio.to_thread(self._make, published)
         except BlobMissing as error:
             logger.warning(
-                "nobody speaks before the next version: the weights are gone",
+                "the newest version cannot be used before the next one: its weights are gone",
                 model=self._model,
                 reason=str(error),
             )

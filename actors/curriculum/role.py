@@ -379,7 +379,7 @@ class _Curriculum:
         while self._state.position < position and not self._stopped:
             if not await self._change(self._changes, within_s=bound_s):
                 raise BrokerUnreachable(
-                    f"the curriculum knows the log up to position {self._state.position} and nothing came for "
+                    f"the curriculum knows the log up to position {self._state.position} and no event arrived for "
                     f"{bound_s:g} s (log.append_timeout_s), although the log reaches {position}: the broker accepts "
                     "events but delivers none. Run: hindcast doctor"
                 )

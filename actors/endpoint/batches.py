@@ -139,7 +139,7 @@ class Batches:
         if not remembered:
             self._settled.setdefault(kept.key, set()).add(question)
         async with self._settling:
-            # also what others have brought meanwhile: one write for many
+            # also the questions of concurrent callers: one write for many
             settled = self._settled.pop(kept.key, set())
             try:
                 if settled or not kept.questions:
@@ -298,9 +298,7 @@ class Batches:
                 break
             if batch.status == FAILED:
                 why = msgspec.json.encode(batch.errors).decode()[:300]
-                raise NotAnswered(
-                    "rejected", f"the server does not take batch {kept.batch}: {why}", settled=True
-                )
+                raise NotAnswered("rejected", f"the server rejects batch {kept.batch}: {why}", settled=True)
             if clock() > until:
                 raise NotAnswered(
                     "outage",
@@ -375,7 +373,7 @@ class Batches:
         failure = (
             error if isinstance(error, NotAnswered) else NotAnswered("outage", str(error), settled=False)
         )
-        logger.warning("a batch came to nothing", batch=kept.batch, reason=str(failure))
+        logger.warning("a batch failed", batch=kept.batch, reason=str(failure))
         asked = list(kept.questions)
         if failure.settled:
             await self._forget(kept)

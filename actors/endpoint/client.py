@@ -381,7 +381,7 @@ class Endpoint:
         if status in (401, 403):
             return QuestionFailed(
                 "rejected",
-                f"{self.settings.base_url} does not take the key in {self.settings.key_variable} (status {status}; "
+                f"{self.settings.base_url} rejects the key in {self.settings.key_variable} (status {status}; "
                 "endpoint.key_variable)",
                 settled=False,  # with the right key a running batch answers
             )

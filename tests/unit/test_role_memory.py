@@ -12,7 +12,7 @@ def test_a_log_that_is_read_no_further_is_said_with_where_it_stands_and_how_far_
     async def ask() -> float:
         began = clock_s()
         memory = TaskMemory(MemoryLog("r", clock=clock_s))
-        expected = "known up to position 0, and nothing came for 5 s .* reaches 3"
+        expected = "known up to position 0, and no event arrived for 5 s .* reaches 3"
         with pytest.raises(BrokerUnreachable, match=expected):
             await memory.find("task", known_before=3, stalled_s=5)
         return clock_s() - began

@@ -82,7 +82,7 @@ def test_what_a_task_says_stands_in_its_goal_alone(tmp_path: Path) -> None:
         ({"start": "http://me:word@shop.test/"}, "start: holds a user name or password"),
         ({"origins": ["http://other.test"]}, "origins: lacks http://shop.test:81"),
         ({"origins": ["http://shop.test:81/cart"]}, "an origin ends with its host and port"),
-        ({"checks": []}, "checks: there is none, and no judge"),
+        ({"checks": []}, "checks: there are none, and no judge"),
         ({"judge": "orm"}, "judge: 'orm' and checks are given"),
         ({"checks": [{"of": "smell", "exact": "x"}]}, "checks[0].of: invalid enum value 'smell'"),
         ({"checks": [{"of": "text", "exact": "x"}]}, "checks[0].selector: is missing"),

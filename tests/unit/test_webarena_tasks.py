@@ -129,7 +129,7 @@ def test_tasks_on_sites_without_an_address_are_left_out_and_counted() -> None:
     source = small(webarena_sites={name: SITES[name] for name in ("shopping", "shopping_admin", "gitlab")})
     assert source.families() == ("shopping", "shopping_admin", "gitlab")
     assert source.describe() == (
-        "11 of 14 tasks; 3 are left out for want of an address in sites.webarena_sites: 2 need reddit, 1 need map"
+        "11 of 14 tasks; 3 are left out without an address in sites.webarena_sites: 2 need reddit, 1 need map"
     )
     with pytest.raises(SettingsError, match="no tasks of the family 'reddit'"):
         source.task("reddit", 0)

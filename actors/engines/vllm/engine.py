@@ -249,7 +249,7 @@ class VllmEngine:
         """The version that a server shows. Raises ServerTroubled."""
         try:
             version = await self._weights.shown_by(server, timeout_s=LOOK_S)
-        except EngineFailed as error:  # a check that fails for any server: this server has no weights of ours
+        except EngineFailed as error:  # every vLLM answers such a check: this server is none
             raise ServerTroubled("refused", str(error)) from None
         return -1 if version is None else version
 

@@ -25,7 +25,7 @@ from hindcast.events.catalogue import PolicyServerTroubled
 LONGEST_BACKOFF_S = 10.0
 
 Look = Callable[[VllmServer], Awaitable[None]]
-"""Returns if a server has weights that may be sampled from; raises ServerTroubled."""
+"""Returns only if a server has weights that may be sampled from; raises ServerTroubled."""
 Tell = Callable[[PolicyServerTroubled], Awaitable[None]]
 
 logger = structlog.get_logger(__name__)
@@ -132,7 +132,7 @@ class Fleet:
         """Note a failure: set the server aside, longer each time in a row, until it shows its weights."""
         member = self._member(server.address)
         if member.alone:
-            return  # asked before it was left alone: the same failure
+            return  # asked before it was set aside: the same failure
         member.alone = True
         self._put_off(member)
         task = self._looking.create_task(self._win_back(member), context=Context())

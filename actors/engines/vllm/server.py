@@ -173,9 +173,7 @@ class VllmServer:
             return bytes(response.content)
         said = response.text[:MOST_SHOWN]
         if response.status_code in (400, 413, 422):
-            raise EngineFailed(
-                f"{self.address}{path} does not take the request ({response.status_code}): {said}"
-            )
+            raise EngineFailed(f"{self.address}{path} rejects the request ({response.status_code}): {said}")
         words = f"{self.address}{path} says {response.status_code}: {said}"
         raise (UnknownModel(words) if _is_about_the_model(response) else ServerTroubled("refused", words))
 

@@ -236,7 +236,7 @@ def _check_task(task: WebTask) -> None:
         )
     if not task.judge and not task.checks:
         raise DefinitionError(
-            "checks", "there is none, and no judge: nobody could say whether an episode succeeded"
+            "checks", "there are none, and no judge: nothing decides whether an episode succeeded"
         )
     if task.judge == "rules":
         raise DefinitionError("judge", "'rules' is the judge that reads checks: give checks instead")

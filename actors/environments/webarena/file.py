@@ -30,7 +30,7 @@ class TaskFile(NamedTuple):
             return f"all {whole} tasks"
         lacking = ", ".join(f"{count} need {site}" for site, count in self.left_out.items())
         return (
-            f"{len(self.tasks)} of {whole} tasks; {self.missing} are left out for want of an address in "
+            f"{len(self.tasks)} of {whole} tasks; {self.missing} are left out without an address in "
             f"sites.webarena_sites: {lacking}"
         )
 
