@@ -1,6 +1,6 @@
 // What an action needs from the page, by the number that the last snapshot gave to an element.
-// Returns {state: "ready", x, y} or the reason why not: unknown, gone, disabled, hidden, covered, and what `way` asks.
-// With it comes `box`: where the element could be seen in the window when it was asked about, null where nowhere.
+// Returns {state: "ready", x, y} or the reason why not: unknown, gone, disabled, hidden, covered, and others by `way`.
+// `box` is the visible box of the element at that moment; null where it is not visible.
 ({ id, way, option }) => {
   const notes = window[Symbol.for("hindcast.notes")];
   const element = notes && notes.elements[id];
@@ -22,7 +22,7 @@
   }
 
   if (way === "field") {
-    // Focus the field and select what it holds, so that typing replaces it.
+    // Focus the field and select its text, so that typing replaces it.
     const control = element.tagName === "LABEL" && element.control ? element.control : element;
     const editable = control.isContentEditable || control.tagName === "TEXTAREA"
       || (control.tagName === "INPUT" && !["checkbox", "radio", "button", "submit", "reset", "image", "file", "range",
@@ -48,7 +48,7 @@
 
   // way === "option"
   if (element.tagName !== "SELECT") return say("no dropdown");
-  // Prompts show a number in square brackets, which means an element there, in round ones.
+  // Prompts show a number in square brackets, which mark an element there, in round ones.
   const fold = (text) => (text || "").replace(/\s+/g, " ").trim().toLowerCase().replace(/\[(\s*\d+\s*)\]/g, "($1)");
   const options = Array.from(element.options).filter((one) => !one.disabled);
   const label = (one) => fold(one.label || one.textContent);

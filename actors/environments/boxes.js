@@ -1,5 +1,5 @@
-// Where each numbered element of the last snapshot can be seen now, as JSON: [{element, box}], whole CSS pixels of the
-// window. Those that are gone or cannot be seen are left out.
+// The visible box of each numbered element of the last snapshot, as JSON: [{element, box}], whole CSS pixels of the window.
+// Elements that are gone or not visible are left out.
 () => {
   const notes = window[Symbol.for("hindcast.notes")];
   const marks = [];

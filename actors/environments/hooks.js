@@ -1,5 +1,5 @@
-// Runs in every document before the page's own scripts. Leaves the page's behaviour alone and takes notes that
-// snapshot.js and act.js read: which elements listen to clicks, whether a navigation or a new tab is on its way.
+// Runs in every document before the page's own scripts. Does not change the page's behaviour; takes notes for snapshot.js
+// and act.js: which elements listen to clicks, whether a navigation or a new tab is under way.
 (() => {
   const NOTES = Symbol.for("hindcast.notes");
   if (window[NOTES]) return;
@@ -11,7 +11,7 @@
   const clips = (style) => style.overflowX !== "visible" || style.overflowY !== "visible";
   const parentOf = (node) => node.assignedSlot || node.parentNode || node.host;
 
-  // The part of the window through which an element can be seen, given the scrolling boxes around it.
+  // The part of the window in which an element is visible, given the scrolling boxes around it.
   const clipOf = (element) => {
     let box = view();
     for (let node = parentOf(element); node && node !== document.body; node = parentOf(node)) {
@@ -22,8 +22,8 @@
     }
     return box;
   };
-  // Where to click an element: the centre of the first part of it that can be seen or, where something else lies on
-  // top there, a point near a corner. `onTop` says whether a click hits the element itself.
+  // Where to click an element: the centre of its first visible part or, where another element covers that, a point near a
+  // corner. `onTop` says whether a click hits the element itself.
   const SHARES = [[0.5, 0.5], [0.15, 0.15], [0.85, 0.85], [0.85, 0.15], [0.15, 0.85]];
   const hits = (element, x, y) => {
     let hit = document.elementFromPoint(x, y);
@@ -48,7 +48,7 @@
     return null;
   };
 
-  // The part of an element that can be seen, in whole pixels of the window; null where there is none.
+  // The visible part of an element, in whole pixels of the window; null where there is none.
   const boxOf = (element) => {
     const seen = meet(element.getBoundingClientRect(), clipOf(element));
     if (empty(seen)) return null;

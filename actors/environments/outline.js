@@ -1,18 +1,18 @@
 // The page as WebRL's published code reads it (THUDM/VisualAgentBench, VAB-WebArena-Lite, html_tools: prepare.js,
 // clickable_checker.js, label.js, html_parser.py): its elements in document order, as core.domain.observation.Element.
-// Kept: what touches the window and says something, can be clicked, or holds more than one thing that says something.
-// Labelled: the innermost of what can be clicked. What is labelled gets the number of the node that it is, or lies in, or
-// holds; where there is none, `describe` makes one. `nodes` and `elements` are changed in place.
+// Kept: elements in the window that have text, can be clicked, or contain several elements with text. Labelled: the
+// innermost clickable ones. A labelled element gets the number of its own node, of an enclosing or of a contained node;
+// without one, `describe` makes a node. `nodes` and `elements` are changed in place.
 ({ limits, nodes, elements, describe, tagOf, cut }) => {
   const ATTRIBUTES = ["title", "value", "type", "placeholder", "selected", "data-value", "data-text", "data-testid",
     "data-label", "data-bbox", "data-status"];
   const TAGS = new Set(["INPUT", "TEXTAREA", "SELECT", "BUTTON", "A", "IFRAME", "VIDEO", "OBJECT", "EMBED", "DETAILS"]);
   const ROLES = new Set(["button", "tab", "link", "checkbox", "menuitem", "menuitemcheckbox", "menuitemradio", "radio"]);
-  // The published code parses the page anew by HTML 4, which does not know these to be empty: what follows one among its
-  // siblings lies in it.
+  // The published code parses the page again by HTML 4, which does not know these to be empty: their following siblings
+  // become their children.
   const UNCLOSED = new Set(["SOURCE", "TRACK", "WBR"]);
 
-  // White space of any kind but no-break spaces, which that code meets as entities.
+  // White space of any kind but no-break spaces, which are entities in that code.
   const BREAKS = /[\t-\r\x1c-\x20\x85\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+/g;
   const plain = (text) => {
     const folded = (text || "").slice(0, limits.part).replace(BREAKS, " ").trim();
@@ -78,7 +78,7 @@
 
   // ---- which elements are kept --------------------------------------------------------------------------------------
   const labels = new Set(labelled);
-  // An element's own texts, up to its first child or all: together no more of them than of one text.
+  // An element's own texts, up to its first child or all: together limited like one text.
   const ownTexts = (nodes, from, upToChild) => {
     const texts = [];
     let room = limits.part;
@@ -129,7 +129,7 @@
     const [x, y, width, height] = attributes["data-bbox"].split(",").map(Number);
     return x + width >= 0 && x <= innerWidth && y + height >= 0 && y <= innerHeight;
   };
-  // `content` from an index on is what lies in an element after parsing: its children, or for an unclosed one its later
+  // `content` from an index on is the content of an element after parsing: its children, or for an unclosed one its later
   // siblings.
   let looked = 0;
   const read = (element, content, from, inSelect, level) => {

@@ -1,6 +1,6 @@
-// Scrolls the window, or else the largest scrolling box in it, by a share of its height. Returns whether anything moved,
-// once the page has heard of it: a browser tells of a scroll only with its next frame, and a page that answers to one
-// would else be read before or after its answer, by chance.
+// Scrolls the window, or else its largest scrolling box, by a share of its height. Returns whether anything moved, once
+// the page has got the scroll event. A browser sends it only with its next frame; without the wait, chance would decide
+// whether the page is read before or after its reaction.
 async ({ share, heard_s }) => {
   const move = (box) => {
     const before = box.scrollTop;

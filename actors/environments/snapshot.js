@@ -1,8 +1,7 @@
-// One round trip: {"page": core.domain.observation.Page or null while a navigation is under way, "opened": new tabs on their
-// way, "ended": whether the page has ended the episode} as JSON.
-// Kept: what a person sees in the window, in document order. Numbered: what can be acted upon, leaf-most, enabled and
-// on top where it would be clicked. The numbered elements are remembered in the document, so that an action finds its
-// own.
+// One round trip: {"page": core.domain.observation.Page or null during a navigation, "opened": new tabs to come, "ended":
+// whether the page has ended the episode} as JSON.
+// Kept: what a person sees in the window, in document order. Numbered: innermost elements that can be acted upon, enabled
+// and on top at their click point. The document remembers the numbered elements, so that an action finds its own.
 async (limits) => {
   const notes = window[Symbol.for("hindcast.notes")];
   const { meet, empty, pointOf } = notes;
@@ -27,9 +26,9 @@ async (limits) => {
 
   const clean = (text) => (text || "").replace(/\s+/g, " ").trim();
   const cap = (text, length) => (text.length > length ? text.slice(0, length - 1) + "…" : text);
-  // `<li<a href=…>` is an element of that name: in a tag, what could not stand in markup is a line.
+  // `<li<a href=…>` is an element of that name: replace characters of a tag name that markup cannot contain.
   const ODD = /[\s\x1c-\x1f\x85<>&"']/g;
-  // A form's field may be called tagName, and a form title: asked by name, they would answer.
+  // A form's field may be called tagName, and a form title: access by name would return it.
   const getter = (prototype, name) => Object.getOwnPropertyDescriptor(prototype, name).get;
   const tagName = getter(Element.prototype, "tagName");
   const titleOf = getter(Document.prototype, "title");
@@ -37,7 +36,7 @@ async (limits) => {
     const tag = tagName.call(element).toLowerCase();
     return tag.search(ODD) < 0 && tag.length <= 200 ? tag : tag.replace(ODD, "_").slice(0, 200);
   };
-  // What a page holds beyond the limits costs no more than what is within them: it is not even looked at.
+  // Content beyond the limits is not read, so it costs nothing.
   const part = (node) => node.data.slice(0, limits.part);
   const short = (element, length) => {
     const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
@@ -78,7 +77,7 @@ async (limits) => {
     const listens = notes.clickable.has(element) || typeof element.onclick === "function"
       || (element.hasAttribute("tabindex") && element.tabIndex >= 0);
     if (!listens) return false;
-    // A container that listens for its children is not itself a thing to click.
+    // A container that listens for its children is not itself a click target.
     const box = element.getBoundingClientRect();
     return box.width * box.height < windowArea / 4 && short(element, limits.text);
   };
@@ -190,14 +189,14 @@ async (limits) => {
       default: return role || (element.isContentEditable ? "textarea" : "clickable");
     }
   };
-  // Of a text field that was scrolled down, about what its box shows; no ellipsis at the end says that it is the end.
+  // Of a scrolled text field, about what its box shows; no ellipsis at the end means that it is the end.
   const scrolledPart = ({ value, scrollTop, clientHeight, scrollHeight }) => {
     const letters = value.length / scrollHeight;
     const rest = value.slice(Math.round(letters * scrollTop));
     if (scrollTop + clientHeight >= scrollHeight - 1) return "…" + rest.slice(1 - limits.text);
     return "…" + cap(rest.slice(0, Math.round(letters * clientHeight)) + "…", limits.text - 1);
   };
-  // `shown` is what is seen and clicked; `control` is what it stands for (a label may stand for a hidden checkbox).
+  // `shown` is seen and clicked; `control` is what it represents (a label may represent a hidden checkbox).
   const unit = (shown, control, clip) => {
     const kind = kindOf(control);
     const field = kind === "input" || kind === "textarea" || kind === "select";
@@ -213,7 +212,7 @@ async (limits) => {
     else text = textOf(control, false) || given(control) || graphic(control);
     if (!text) text = clean(control.getAttribute("title"));
     if (!text && field && line.trim() && clean(line).length <= 60) {
-      // Text straight before an unlabelled field, on the same line, is its label to a reader.
+      // Text directly before an unlabelled field, on the same line, serves as its label.
       text = clean(line);
       line = "";
     }
@@ -368,7 +367,7 @@ async (limits) => {
     truncated,
     outline,
   };
-  // Half a letter, as a cut or a script may leave it, is none that can be written down.
+  // Half a surrogate pair, from a cut or a script, cannot be encoded.
   const whole = (_, value) => (typeof value === "string" ? value.toWellFormed() : value);
   return JSON.stringify({ opened, ended: notes.ended(), page }, whole);
 }

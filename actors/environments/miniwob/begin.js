@@ -1,16 +1,16 @@
-// Starts the problem of a seed and returns what it asks for.
+// Starts the problem of a seed and returns its instruction.
 async (seed) => {
   if (!document.getElementById("hindcast-style")) {
-    // The cover, the score and the mouse trail are the harness's; what the task asks for is given as the instruction. The
-    // terminal's cursor blinks, so that it would be read or not by chance.
+    // The cover, the score and the mouse trail belong to the harness, and the instruction is returned. The terminal's
+    // cursor blinks, so chance would decide whether it is read.
     const style = document.createElement("style");
     style.id = "hindcast-style";
     style.textContent = "#sync-task-cover, #reward-display, #click-canvas, #input-flicker { display: none !important }"
       + " #query { visibility: hidden }";
     document.head.append(style);
   }
-  // A picture that takes an element's place under the pointer must be there in time, or the element shrinks away from
-  // the click.
+  // A picture that replaces an element under the pointer must be loaded in time, or the element shrinks away from the
+  // click.
   const pictures = Symbol.for("hindcast.pictures");
   if (!document[pictures]) {
     const rules = Array.from(document.querySelectorAll("style")).flatMap((style) => Array.from(style.sheet?.cssRules || []));
@@ -24,7 +24,7 @@ async (seed) => {
   Math.seedrandom(seed);
   core.startEpisodeReal();
   for (let turn = 0; turn < 200 && !WOB_TASK_READY; turn += 1) await new Promise((resolve) => setTimeout(resolve, 20));
-  // Those of the problem itself take up no room until they are there: what is in view would depend on when it is read.
+  // The problem's own pictures take no room until they are loaded: the view would depend on when it is read.
   await Promise.all(Array.from(document.images).map((picture) => picture.decode().catch(() => null)));
   if (location.hash) history.replaceState(null, "", location.pathname);
   const asked = core.getUtterance();

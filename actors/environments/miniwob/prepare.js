@@ -1,4 +1,4 @@
-// Before the page's own scripts: the same day in every run. The clock still ticks, since animations need it.
+// Runs before the page's own scripts: the same day in every run. The clock still ticks, because animations need it.
 (() => {
   const Real = Date;
   const shift = Real.UTC(2018, 5, 15, 12) - Real.now();

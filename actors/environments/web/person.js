@@ -1,6 +1,6 @@
-// Hears what a person does in a page and tells it instead of letting it happen: what was told is then carried out as an
-// action of the grammar, so that the record holds what an agent would have done. While `open` nothing is held back: then it
-// is the action itself that arrives. Only typing shows at once, in the field alone; the page hears of it with the action.
+// Intercepts and reports what a person does in a page. Each report is then executed as an action of the grammar, so that
+// the record holds what an agent would have done. While `open`, nothing is intercepted: then the action itself arrives.
+// Only typing shows at once, in the field alone; the page gets it with the action.
 (() => {
   const NAME = Symbol.for("hindcast.person");
   if (window[NAME]) return;
@@ -11,7 +11,7 @@
 
   const remember = (element) => person.targets.push(element) - 1;
   const parentOf = (node) => node.assignedSlot || node.parentNode || node.host;
-  // The number that the last snapshot gave to a remembered element or to what it lies in; 0: none, -1: it is gone.
+  // The number that the last snapshot gave to a remembered element or its container; 0: none, -1: it is gone.
   person.idOf = (place) => {
     const element = person.targets[place];
     const notes = window[Symbol.for("hindcast.notes")];
@@ -69,18 +69,18 @@
     dirty.delete(field);
     const text = valueOf(field);
     if (!field.isConnected || text === before.get(field)) return false;
-    // back to what the page knows of: the action types it, and what is seen in between is what an agent would see
+    // back to the page's last text: the action types the new one, so that an agent sees the same states in between
     if (!field.isContentEditable) field.value = before.get(field);
     tell({ kind: field.type === "password" ? "password" : "type", place: remember(field), text, enter });
     return true;
   };
-  // What was typed is told before whatever else is done: until then the person goes from field to field undisturbed.
+  // Typed text is reported before any other act: until then the person moves between fields undisturbed.
   person.flush = () => {
     clearTimeout(pause);
     return Array.from(dirty).filter((field) => flush(field, false)).length;
   };
   person.close = () => {
-    // what was typed is known now, and the page may have made something else of it
+    // the typed text is known now, and the page may have changed it
     for (const field of known) if (!dirty.has(field)) before.set(field, valueOf(field));
     person.open = false;
   };
