@@ -24,7 +24,7 @@ class HttpResponse(msgspec.Struct, frozen=True, kw_only=True):
     status: int = 0
     body: bytes = b""
     error: str = ""
-    """Why there is none."""
+    """Why there is no response; empty: there is one."""
 
     @property
     def text(self) -> str:

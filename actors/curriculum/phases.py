@@ -42,7 +42,7 @@ class PhaseBasis(msgspec.Struct):
     pages: dict[str, BlobRef] = {}
     """By family (such as `store/find_price`): the first page of its latest episode that began."""
     critic: WeightsPublished | None = None
-    """The newest critic."""
+    """Newest published critic."""
     orm: WeightsPublished | None = None
     """The newest outcome reward model."""
 
@@ -70,7 +70,7 @@ class Phases:
     ground: PhaseBasis = field(default_factory=PhaseBasis)
     """The basis when the phase began."""
     latest: PhaseBasis = field(default_factory=PhaseBasis)
-    """The basis now."""
+    """The basis as of the last event."""
     candidates: list[str] = field(default_factory=list)
     """Ids of the tasks that were generated for it, in their order."""
     values: dict[str, float] = field(default_factory=dict)

@@ -169,7 +169,7 @@ class _Curriculum:
                     self._changed.notify_all()
 
     async def stop(self) -> None:
-        """Stop deciding."""
+        """Stop the main loop."""
         async with self._changed:
             self._stopped = True
             self._changed.notify_all()

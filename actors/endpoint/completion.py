@@ -25,21 +25,21 @@ MILLION = 1_000_000
 
 
 class Message(msgspec.Struct, frozen=True):
-    """One turn."""
+    """One turn of a conversation with a model."""
 
     role: Role
     content: str
 
 
 class Answered(msgspec.Struct, Generic[Value], frozen=True, kw_only=True):
-    """The model answered."""
+    """Result of a question that the model answered."""
 
     value: Value
     consulted: Consulted
 
 
 class Unanswered(msgspec.Struct, frozen=True, kw_only=True):
-    """There is no answer."""
+    """Result of a question without an answer: the trouble and the reason."""
 
     trouble: Trouble
     reason: str
@@ -52,7 +52,7 @@ class Unanswered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Completion(msgspec.Struct, frozen=True, kw_only=True):
-    """One answered request."""
+    """One answered request: text and token counts."""
 
     text: str
     model: str

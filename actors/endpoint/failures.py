@@ -13,7 +13,7 @@ class TransientFailure(Exception):
 
 
 class QuestionFailed(Exception):
-    """A question failed."""
+    """A question has no usable answer; carries the trouble."""
 
     def __init__(self, trouble: Trouble, reason: str, *, settled: bool = True) -> None:
         super().__init__(reason)

@@ -21,7 +21,7 @@ ESCAPED = b'"\\nrt'
 
 
 class Guide(Protocol):
-    """Follows one answer."""
+    """Gives the allowed next tokens while one answer is drawn."""
 
     def allowed(self) -> Allowed:
         """The tokens that may come next  # [vocabulary]; at least one."""

@@ -13,7 +13,7 @@ from hindcast.actors.environments.demonstrator import DemonstratedStep
 from hindcast.core.domain.action import Action
 
 OF = 5
-"""Copies of an episode."""
+"""Copies made of each episode."""
 HASTY = 3
 """Copies that end early: often enough that leaving is the likeliest answer, rarely enough to discover the other one."""
 LEAVE = Action(name="exit", argument="done")

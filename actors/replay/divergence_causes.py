@@ -15,7 +15,7 @@ Kind = Literal["altered", "clock", "deadline", "chance", "version", "steady", "u
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """A likely cause."""
+    """A likely cause of a difference: its kind, and an explanation."""
 
     kind: Kind
     words: str

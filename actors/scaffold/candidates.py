@@ -14,7 +14,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A candidate's page that the episode opened."""
 
     address: str
-    """Path of its page."""
+    """Path of its page's address."""
     text: str
     """Text read on that page."""
 

@@ -220,7 +220,7 @@ class StorePages:
         )
 
     async def wishes(self, request: Request, session: Session) -> Response:
-        """The wish list."""
+        """The page of the wish list."""
         session.record(Visited(page="wishes"))
         return self._shop.page(session, "wishes.html", "Wish list")
 
@@ -243,7 +243,7 @@ class StorePages:
         )
 
     async def account(self, request: Request, session: Session) -> Response:
-        """Name and address."""
+        """The page with name and address."""
         session.record(Visited(page="account"))
         return self._shop.page(session, "account.html", "Account", note=note_of(request))
 
@@ -253,6 +253,6 @@ class StorePages:
         return self._shop.page(session, "address.html", "Change address", note=note_of(request))
 
     async def missing(self, request: Request, session: Session) -> Response:
-        """Every other address."""
+        """The "not found" page for every other address."""
         session.record(Visited(page="missing"))
         return self._shop.missing(session, "page")

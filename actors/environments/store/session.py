@@ -75,7 +75,7 @@ class Listed(JournalFact, frozen=True, kw_only=True, tag="listed"):
     """A category or a search result was shown."""
 
     query: str = ""
-    """Empty for a category."""
+    """Query of a search; empty for a category."""
     category: str = ""
     sort: str = "relevance"
     page: int = 1

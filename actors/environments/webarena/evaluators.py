@@ -28,7 +28,7 @@ class EvaluatorResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one check."""
 
     passed: bool | None
-    """None: undecided."""
+    """Whether the check holds; None: undecided."""
     words: str
     question: Question | None = None
     """The question that decides it, if it has no answer yet."""

@@ -37,7 +37,7 @@ def shown(text: str, rules: Rules) -> str:
 
 
 def equals(reference: str, found: str, rules: Rules) -> bool:
-    """`exact_match`."""
+    """`exact_match`: both texts are equal once cleaned."""
     return cleaned(reference, rules) == cleaned(found, rules)
 
 

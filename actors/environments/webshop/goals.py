@@ -32,7 +32,7 @@ SPLITS: tuple[Split, ...] = ("test", "dev", "train")
 
 
 class WebshopGoal(msgspec.Struct, frozen=True, kw_only=True):
-    """What to buy."""
+    """A shopping goal: the product, its wanted attributes and options, and the price limit."""
 
     digest: str
     """Digest of the goal without its price limit, 16 hexadecimal characters."""
@@ -42,7 +42,7 @@ class WebshopGoal(msgspec.Struct, frozen=True, kw_only=True):
     """The shopper's instruction."""
     attributes: tuple[str, ...]
     options: tuple[str, ...]
-    """Values to choose."""
+    """Option values to choose."""
     option_names: tuple[str, ...] = ()
     """Names of `options`, in their order, where the reward compares (name, value) pairs as the released code does; empty
     where it compares values alone.

@@ -36,7 +36,7 @@ class Bought(msgspec.Struct, frozen=True, kw_only=True):
     product_category: str
     price: float
     chosen: dict[str, str]
-    """Option -> value."""
+    """Chosen options: name -> value."""
 
 
 class Reward(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ class Reward(msgspec.Struct, frozen=True, kw_only=True):
     total: float
     """The reward, in [0, 1]."""
     r_type: float
-    """1, 0.5, 0.1 or 0."""
+    """Factor for the kind of product: 1, 0.5, 0.1 or 0."""
     attributes_found: int
     attributes: int
     options_found: int

@@ -49,7 +49,7 @@ class WebshopShop:
 
     @cached_property
     def index(self) -> WebshopSearchIndex:
-        """Full-text search."""
+        """Full-text index over the products."""
         return WebshopSearchIndex(self.products)
 
     @cached_property

@@ -36,7 +36,7 @@ class VisitEnd:
 
     @property
     def state(self) -> VisitorState:
-        """The last state."""
+        """State after the whole journal."""
         return self.states[-1]
 
     def until(self, ordinal: int) -> "VisitEnd":
