@@ -1,1 +1,1 @@
-"""The words and pure rules of Hindcast: no event loop, no broker, no browser, no database."""
+"""Domain types and pure rules of Hindcast, without event loop, broker, browser or database."""

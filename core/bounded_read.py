@@ -1,7 +1,6 @@
-"""Reads what others wrote up to a bound: the one place that takes compressed data, and files of unknown size, into memory.
+"""Bounded reads of untrusted data: the one place that reads compressed data and files of unknown size into memory.
 
-A size that the data itself declares is never believed, and a file is measured by reading it: the memory that a read takes
-is its bound at most, whatever the content claims.
+A read never trusts a size that the data declares: it counts what it reads, so its memory never exceeds the bound.
 """
 
 import gzip
@@ -13,22 +12,22 @@ CHUNK_BYTES = 1024 * 1024
 
 
 class TooLarge(ValueError):
-    """The content is longer than what is read of its kind. Says what, the bound, and that nothing more was read."""
+    """The content is longer than the bound for its kind. The message names the content and the bound."""
 
 
 class ByteStream(Protocol):
-    """What bytes can be read from: a file, a decompressor."""
+    """A source of bytes, such as a file or a decompressor."""
 
     def read(self, size: int, /) -> bytes:
-        """Up to `size` bytes; empty at the end."""
+        """Read up to `size` bytes; empty at the end."""
         ...
 
 
 def read_bounded(stream: ByteStream, *, most_bytes: int, what: str) -> bytes:
-    """Everything from the stream.
+    """Read the whole stream into memory.
 
     Raises:
-        TooLarge: it holds more than `most_bytes`. `what` names the content in the message.
+        TooLarge: the stream holds more than `most_bytes`. `what` names the content in the message.
 
     """
     content = bytearray()
@@ -40,11 +39,11 @@ def read_bounded(stream: ByteStream, *, most_bytes: int, what: str) -> bytes:
 
 
 def read_file_bounded(path: Path, *, most_bytes: int) -> bytes:
-    """A file's content, decompressed where its name ends in `.gz`.
+    """Read a file, decompressed if its name ends in `.gz`.
 
     Raises:
-        TooLarge: it holds more than `most_bytes`; of a compressed file, decompressed.
-        OSError, EOFError: it cannot be read, or its compressed data is damaged.
+        TooLarge: the decompressed content is longer than `most_bytes`.
+        OSError, EOFError: the file cannot be read, or its compressed data is damaged.
 
     """
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:

@@ -1,8 +1,8 @@
-"""Every error that Hindcast raises for its users. Each message says what, where, the value and what to do next."""
+"""All errors that Hindcast raises for its users. Each message says what failed, where, the value and what to do next."""
 
 
 class HindcastError(Exception):
-    """Base of all errors meant for a user. The command line prints the text alone and exits with `exit_code`."""
+    """Base of all errors for users. The command line prints the message alone and exits with `exit_code`."""
 
     exit_code = 1
 
@@ -22,49 +22,49 @@ class BrokerUnreachable(HindcastError):
 
 
 class BrokerDenied(HindcastError):
-    """The broker refused a publish or a subscription: this process acts outside its role."""
+    """The broker refused a publish or a subscription, because this process acts outside its role."""
 
 
 class ForeignLog(HindcastError):
-    """The stream under this name belongs to another run, was swapped, or lost events it once had."""
+    """The stream of this name belongs to another run, was replaced, or has lost events."""
 
 
 class LogFull(HindcastError):
-    """The stream reached its size limit; nothing was lost, and nothing more can be appended."""
+    """The stream has reached its size limit: it takes no more events, and has lost none."""
 
 
 class DiskFull(HindcastError):
-    """A disk has no room. What was stored before is untouched, and nothing half-written counts as stored."""
+    """A disk is full. Stored data is intact, and nothing half-written counts as stored."""
 
 
 class BlobsUnreachable(DiskFull):
-    """The server of the blobs does not do what is asked. To whoever stores one it is what a full disk is: wait, try again."""
+    """The blob server fails requests. Callers handle it like a full disk: they wait and try again."""
 
 
 class ExpectationFailed(HindcastError):
-    """Another writer appended first: the fact this process wanted to record has been decided already."""
+    """Another writer appended first: the fact that this process wanted to record is already decided."""
 
 
 class NoSuchPlace(HindcastError):
-    """A place in a log was named that is not there, or in words that name none."""
+    """A place in a log does not exist, or the text does not name one."""
 
     exit_code = 2
 
 
 class CorruptEvent(HindcastError):
-    """Stored bytes do not decode, or break a hash chain. Names the position."""
+    """Stored bytes do not decode or break a hash chain. The message names the position."""
 
 
 class UnknownVersion(HindcastError):
-    """An event was written by a newer Hindcast than this one."""
+    """A newer Hindcast than this one wrote an event."""
 
 
 class BlobMissing(HindcastError):
-    """A blob named by an event is not in the blob store."""
+    """A blob that an event names is not in the blob store."""
 
 
 class BlobCorrupt(HindcastError):
-    """A blob's bytes do not have the digest they are stored under."""
+    """A blob's bytes do not match the digest under which they are stored."""
 
 
 class ModelFileError(HindcastError):
@@ -72,23 +72,23 @@ class ModelFileError(HindcastError):
 
 
 class PictureUnreadable(HindcastError):
-    """An image is damaged, or comes out otherwise than it was shown to the policy."""
+    """An image is damaged, or decodes differently from what the policy saw."""
 
 
 class CheckpointCorrupt(HindcastError):
-    """A checkpoint's tensors do not match the digest its event recorded."""
+    """A checkpoint's tensors do not match the digest in its event."""
 
 
 class BrowserUnavailable(HindcastError):
-    """No usable Chromium was found or it did not start."""
+    """No usable Chromium was found, or it did not start."""
 
 
 class EnvironmentFailed(HindcastError):
-    """A site did not answer or a page did not load in its time."""
+    """A site did not answer, or a page did not load, within its time limit."""
 
 
 class EngineFailed(HindcastError):
-    """The policy engine did not answer in its time or with the version expected of it."""
+    """The policy engine did not answer within its time limit, or answered with an unexpected version."""
 
 
 class ReplayDiverged(HindcastError):
@@ -104,10 +104,10 @@ class JudgeUnavailable(HindcastError):
 
 
 class RelabelerUnavailable(HindcastError):
-    """Whoever tells what an episode achieved cannot be asked now; a later try may succeed."""
+    """The relabeler cannot answer now; a later attempt may succeed."""
 
     exit_code = 4
 
 
 class RelabelerFailed(HindcastError):
-    """A relabeler cannot tell what an episode achieved: it is left without relabels, and the reason stands in the log."""
+    """A relabeler cannot determine what an episode achieved: the episode stays without relabels, and the log records why."""

@@ -1,10 +1,10 @@
-"""Identifiers and digests. Clock and randomness are arguments, so that nothing here has an effect."""
+"""Identifiers and digests: pure functions, with clock and randomness as arguments."""
 
 from hashlib import sha256
 
 
 def uuid7(unix_ms: int, randomness: bytes) -> str:
-    """A UUIDv7 (RFC 9562) as 36 characters: sorts by time. `randomness` is 10 bytes."""
+    """Make a UUIDv7 (RFC 9562): 36 characters that sort by time. `randomness` is 10 bytes."""
     time = f"{unix_ms & ((1 << 48) - 1):012x}"
     drawn = randomness[:10].hex()
     variant = "89ab"[int(drawn[4], 16) & 3]
@@ -12,5 +12,5 @@ def uuid7(unix_ms: int, randomness: bytes) -> str:
 
 
 def digest_hex(content: bytes) -> str:
-    """sha256 as 64 hexadecimal characters: the name of a blob, a page, a file."""
+    """Compute the sha256 as 64 hexadecimal characters: the name of a blob, page or file."""
     return sha256(content).hexdigest()

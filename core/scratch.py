@@ -1,7 +1,7 @@
-"""Temporary folders that do not outlive their processes for long: each new one removes what killed processes have left.
+"""Temporary folders that a killed process does not leave for long: each new one removes abandoned ones.
 
-A folder lies in the system's temporary folder and is readable by its owner alone. Its process holds a lock on it, which the
-kernel releases however the process ends.
+A folder lies in the system's temporary folder, readable by its owner only. Its process holds a lock on it, which the kernel
+releases however the process ends.
 """
 
 import fcntl
@@ -13,14 +13,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PREFIX = "hindcast-tmp-"
-"""Short: Chromium makes a socket below, and the path of a socket has at most 107 bytes."""
+"""Short, because Chromium makes a socket inside, and a socket's path has at most 107 bytes."""
 MOST_REMOVED = 32
-"""Abandoned folders that one call removes; a browser's holds a few hundred files."""
+"""Most abandoned folders that one call removes; a browser's folder holds a few hundred files."""
 
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A temporary folder of this process, removed at the end of the block."""
+    """Make a temporary folder of this process and remove it at the end of the block."""
     remove_abandoned()
     held, folder = _make()
     try:
@@ -31,12 +31,12 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def remove_abandoned() -> int:
-    """Remove folders whose processes have ended, at most `MOST_REMOVED`; returns how many."""
+    """Remove at most `MOST_REMOVED` folders whose processes have ended; return how many."""
     removed = 0
     for folder in sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*")):
         held = _lock(folder)
         if held is not None:
-            shutil.rmtree(folder, ignore_errors=True)  # what a dying browser still writes goes the next time
+            shutil.rmtree(folder, ignore_errors=True)  # the next call removes late writes of a dying browser
             os.close(held)
             removed += 1
         if removed == MOST_REMOVED:
@@ -52,11 +52,11 @@ def _make() -> tuple[int, Path]:
             with suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(held), folder.stat()):
                     return held, folder
-            os.close(held)  # another process took it for an abandoned one before it was locked
+            os.close(held)  # another process removed it as abandoned before it was locked
 
 
 def _lock(folder: Path) -> int | None:
-    """A descriptor that holds the folder's lock; None: its process lives, it is not ours, or it is gone."""
+    """Lock the folder and return the descriptor; None if its process lives, it is not ours, or it is gone."""
     try:
         file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

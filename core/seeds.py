@@ -1,4 +1,4 @@
-"""One way to derive seeds and stable identifiers from a run's seed and names. Never `hash()`, never a global generator."""
+"""The one way to derive seeds and stable identifiers from a run's seed and names: no `hash()`, no global generator."""
 
 from hashlib import blake2b
 
@@ -15,10 +15,10 @@ def _digest(run_seed: int, names: tuple[Name, ...], size: int) -> bytes:
 
 
 def derive_seed(run_seed: int, *names: Name) -> int:
-    """A 63-bit seed that depends on every name and their order: `derive_seed(7, "episode", "ep_1", "step", 3)`."""
+    """Derive a 63-bit seed from every name and their order: `derive_seed(7, "episode", "ep_1", "step", 3)`."""
     return int.from_bytes(_digest(run_seed, names, 8), "little") >> 1
 
 
 def derive_id(prefix: str, run_seed: int, *names: Name) -> str:
-    """A stable identifier such as `ep_9f2c41d07ab3`: the same names give the same id in every process."""
+    """Derive an identifier such as `ep_9f2c41d07ab3`: the same names give the same id in every process."""
     return f"{prefix}_{_digest(run_seed, names, 6).hex()}"

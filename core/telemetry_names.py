@@ -1,16 +1,16 @@
-"""Names that spans and metrics bear: those of the OpenTelemetry GenAI conventions, and our own beside them.
+"""Names of spans, metrics and attributes: those of the OpenTelemetry GenAI conventions, and our own.
 
-The GenAI conventions are still in development; this is the one place that follows them. Pinned to `REVISION`, read from
-its `docs/gen-ai/` (agent spans, spans, events, metrics). Whoever moves the pin compares every name here.
+The GenAI conventions are still in development; only this module follows them. Names are taken from `docs/gen-ai/` at
+`REVISION` (agent spans, spans, events, metrics): to move the pin, compare every name here.
 """
 
 REVISION = "open-telemetry/semantic-conventions-genai@002c8a6ea1c8a42b14a4527db83b3cabcded610a"
-"""What these names were taken from."""
+"""Source of the GenAI names."""
 
 INVOKE_AGENT = "invoke_agent"
 """An episode."""
 CHAT = "chat"
-"""A call of a model: the policy, or one behind an endpoint."""
+"""A model call, of the policy or of an endpoint."""
 EXECUTE_TOOL = "execute_tool"
 """A browser action."""
 EVALUATION_RESULT = "gen_ai.evaluation.result"
@@ -43,7 +43,7 @@ OUTPUT_MESSAGES = "gen_ai.output.messages"
 TOOL_ARGUMENTS = "gen_ai.tool.call.arguments"
 TOOL_RESULT = "gen_ai.tool.call.result"
 EVALUATION_EXPLANATION = "gen_ai.evaluation.explanation"
-"""The last five are content: only with `telemetry.content`."""
+"""The last five hold content: only with `telemetry.content`."""
 
 TOKEN_USAGE = "gen_ai.client.token.usage"
 """Metric: histogram of tokens per call, by `TOKEN_TYPE` (`input`, `output`)."""
@@ -51,7 +51,7 @@ OPERATION_DURATION = "gen_ai.client.operation.duration"
 """Metric: histogram of seconds per call."""
 
 OURS = "hindcast"
-"""Provider of the policies and name of the agent; prefix of what the conventions have no name for."""
+"""Provider of the policies and name of the agent; prefix of names that the conventions lack."""
 REQUEST_EPISODE = "hindcast.request_episode"
 JUDGE = "hindcast.judge"
 RELABEL = "hindcast.relabel"

@@ -1,16 +1,17 @@
-"""Actions: a table of names and their arguments, shared by parser, executor and prompts."""
+"""The action space: names and arguments of all actions, shared by parser, executor and prompts."""
 
 import msgspec
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One parsed action. `name` is a key of `ACTIONS`."""
+    """One parsed action."""
 
     name: str
+    """A key of `ACTIONS`."""
     element: int | None = None
-    """The number an observation gave to the element."""
+    """The element's number in the observation."""
     argument: str | None = None
-    """Text to type, option to select, key to press, address, exit message."""
+    """Text to type, option to select, key to press, address or exit message."""
 
 
 class Arguments(msgspec.Struct, frozen=True):
@@ -43,7 +44,7 @@ ACTIONS: dict[str, Arguments] = {
 
 
 class ParseFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an answer is not an action: a step result, never an exception."""
+    """Why an answer is not an action. A parse failure is the result of a step, never an exception."""
 
     reason: str
-    """What was expected, what stood there."""
+    """What the parser expected and what it found."""

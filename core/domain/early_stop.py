@@ -1,7 +1,7 @@
-"""Early stop: when an episode ends since its agent repeats itself or answers what is no action.
+"""Early stop: ends an episode whose agent repeats itself or gives unparsable answers.
 
-The rules are `early_stop` of the released runners. THUDM/VisualAgentBench (VAB-WebArena-Lite, which WebRL and WebAgent-R1 use)
-compares whole answers; web-arena-x/webarena compares actions (`is_equivalent`). Their thresholds stand in docs/webarena.md.
+The rules are `early_stop` of the released runners. THUDM/VisualAgentBench (VAB-WebArena-Lite, used by WebRL and WebAgent-R1)
+compares whole answers; web-arena-x/webarena compares actions (`is_equivalent`). docs/webarena.md lists their thresholds.
 """
 
 from collections.abc import Sequence
@@ -10,29 +10,34 @@ from typing import Literal, NamedTuple
 from hindcast.core.domain.action import Action
 
 Compared = Literal["answer", "action"]
-"""What of two steps is compared."""
+"""Which part of two steps is compared."""
 StopReason = Literal["unparsable", "repeated"]
 
 _ON_AN_ELEMENT = {"Click": "Click", "Hover": "Hover", "Type": "Type", "Search": "Type"}
-"""Actions that are equal where their kind and element are, whatever they type. `Search` types and presses Enter, which is
-WebArena's action `type`, too."""
+"""Actions that are equal if their kind and element are equal, whatever they type. `Search` types and presses Enter, which
+in WebArena is the action `type`, too."""
 
 
 class Given(NamedTuple):
-    """What one step was given."""
+    """One step's answer and the action parsed from it."""
 
     answer: str
     action: Action | None
-    """None: the answer is no action."""
+    """None if the answer is unparsable."""
 
 
 def stop_reason(
     steps: Sequence[Given], *, unparsable: int, repeated: int, compared: Compared
 ) -> StopReason | None:
-    """Why an episode of these steps ends; None: it goes on.
+    """Return why an episode with these steps stops early; None if it continues.
 
-    `unparsable`: so many answers in a row are no action; `repeated`: so many steps are equal to the last one, in a row, but in
-    the whole episode where actions are compared and the last one types. 0 switches a rule off.
+    Args:
+        steps: the episode so far.
+        unparsable: number of consecutive unparsable answers that stop it; 0 disables the rule.
+        repeated: number of steps equal to the last one that stop it; 0 disables the rule. Only consecutive steps count,
+            unless actions are compared and the last one types: then all steps of the episode count.
+        compared: what makes two steps equal.
+
     """
     if unparsable and len(steps) >= unparsable and all(one.action is None for one in steps[-unparsable:]):
         return "unparsable"
@@ -48,7 +53,7 @@ def stop_reason(
 
 
 def is_equivalent(one: Action | None, other: Action | None) -> bool:
-    """Whether WebArena takes two actions for the same; None is an answer that is no action."""
+    """Whether WebArena treats two actions as equal. None is an unparsable answer."""
     if one is None or other is None:
         return one is other
     kind = _ON_AN_ELEMENT.get(one.name)

@@ -1,4 +1,4 @@
-"""What an episode leaves for its judges, and what a judge says. A re-score is a replay: evaluators read only this."""
+"""Evidence, which an episode leaves for its judges, and judgment. Evaluators read evidence only, so any episode can be re-scored."""
 
 from typing import Any, Literal
 
@@ -6,14 +6,14 @@ import msgspec
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """Evaluator inputs, stored in `episode.ended`."""
+    """Evaluator inputs, recorded in `episode.ended`."""
 
     answer: str | None
-    """The message given to `exit`, or None when the agent never exited."""
+    """The message given to `exit`; None if the agent never exited."""
     final_url: str
-    """Address of the page the episode ended on."""
+    """Address of the page on which the episode ended."""
     probes: dict[str, Any]
-    """What the site said about itself at the end, in plain values: session state, raw reward, journal."""
+    """The site's state at the end, in plain values: session state, raw reward, journal."""
 
 
 Outcome = Literal["success", "failure", "undecided"]
@@ -23,8 +23,8 @@ class Judgment(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one judge on one episode."""
 
     outcome: Outcome
-    """`undecided` when the judge could not tell (outage, missing evidence): never counted as failure."""
+    """`undecided` after an outage or without evidence; it never counts as failure."""
     reward: float
-    """In [0, 1]; 0 when undecided."""
+    """In [0, 1]; 0 if undecided."""
     reason: str
-    """One sentence naming the check that decided."""
+    """One sentence that names the deciding check."""

@@ -1,7 +1,7 @@
-"""A page as a policy may see it: an ordered list of visible things, some of which can be acted upon.
+"""Observations: a page as an ordered list of visible nodes, some of which can be acted upon.
 
-The snapshot script fills it in one round trip; renderers (`core.prompts.rendering`) turn it into text. Page text is data,
-never instructions.
+The snapshot script makes a page in one round trip; renderers (`core.prompts.rendering`) turn it into text. Page text is
+data, never instructions.
 """
 
 import msgspec
@@ -19,20 +19,20 @@ KINDS = (
     "image",
     "clickable",
 )
-"""What a page's nodes are called. In this order the base policy's tokenizer numbers them: new ones belong at the end."""
+"""Kinds of nodes, in the order of their tokens in the base policy's tokenizer: append new ones at the end."""
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One visible thing on a page, in document order."""
+    """One visible part of a page."""
 
     kind: str
     """One of `KINDS`."""
     tag: str
     """HTML tag in lower case."""
     text: str = ""
-    """Own visible text or accessible name, capped."""
+    """Own visible text or accessible name, capped in length."""
     id: int | None = None
-    """Number by which an action refers to it; None when it cannot be acted upon."""
+    """Number by which an action refers to the node; None if no action can."""
     value: str | None = None
     """Current value of an input, textarea or select."""
     checked: bool | None = None
@@ -40,11 +40,11 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     options: tuple[str, ...] = ()
     """Labels of a select's options."""
     disabled: bool = False
-    """Whether the page refuses input on it."""
+    """Whether the page refuses input."""
     attributes: dict[str, str] = {}
-    """Further attributes worth showing (placeholder, aria-label, alt, type, role), capped."""
+    """Further attributes to show (placeholder, aria-label, alt, type, role), capped in length."""
     depth: int = 0
-    """Depth among the kept nodes, for renderers that nest."""
+    """Nesting depth among the kept nodes, for renderers that indent."""
 
 
 class Element(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -53,36 +53,38 @@ class Element(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tag: str
     """HTML tag in lower case."""
     depth: int = 0
-    """How many elements of the outline it lies in."""
+    """Number of outline elements that enclose it."""
     id: int | None = None
-    """Number of the node that it is, if an action can refer to it."""
+    """Number of its node, if an action can refer to it."""
     text: str = ""
-    """Own text before its first child."""
+    """Own text before the first child."""
     attributes: dict[str, str] = {}
-    """Those that the published code shows and that are not empty, `data-bbox` (x, y, width, height) among them."""
+    """Non-empty attributes that the published code shows, including `data-bbox` (x, y, width, height)."""
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """A simplified page."""
+    """A page reduced to its visible nodes."""
 
     url: str
     title: str
     nodes: tuple[Node, ...]
+    """In document order."""
     ordinal: int = 0
-    """How many facts the site has recorded in this episode's session so far (`<meta name="world-ordinal">`); 0 if unknown."""
+    """Number of facts that the site has recorded in the episode's session (`<meta name="world-ordinal">`); 0 if unknown."""
     truncated: bool = False
-    """Whether nodes were dropped at the snapshot's cap."""
+    """Whether the snapshot's cap dropped nodes."""
     outline: tuple[Element, ...] | msgspec.UnsetType = msgspec.UNSET
-    """Its elements in document order, for renderers that show them (`core.prompts.rendering.OUTLINED`); unset, and then in no encoding
-    of the page, where it was taken for another."""
+    """Elements in document order, for renderers that show them (`core.prompts.rendering.OUTLINED`). For other renderers it
+    is unset, and absent from the page's encoding."""
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):
-    """What one step starts from."""
+    """What the policy sees at one step: the page and the open tabs."""
 
     page: Page
     digest: str
-    """sha256 of the page's canonical encoding without its host and port: equal pages, equal digests, on every machine."""
+    """sha256 of the page's canonical encoding without host and port: equal pages have equal digests on every machine."""
     tabs: tuple[str, ...] = ()
     """Titles of the open tabs."""
     active_tab: int = 0
+    """Index of the active tab in `tabs`."""

@@ -1,4 +1,4 @@
-"""How tokens are drawn from a policy. Recorded with every step, since it defines the behaviour distribution."""
+"""Sampling settings, recorded with every step because they define the behaviour distribution."""
 
 import msgspec
 
@@ -7,8 +7,8 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
     """Sampling settings of one policy call."""
 
     temperature: float
-    """Divides the logits; 0 is greedy, and recorded log-probabilities are then those at temperature 1."""
+    """Divides the logits. 0 is greedy decoding, whose recorded log-probabilities are those at temperature 1."""
     max_tokens: int
-    """Answer length at which generation is cut (finish `length`)."""
+    """Answer length at which generation stops (finish `length`)."""
     seed: int
-    """Seed of this call's own generator: a call does not depend on who shares its forward pass."""
+    """Seed of this call's own generator: the other requests of its forward pass do not matter."""

@@ -1,4 +1,4 @@
-"""What a scaffold (LASER, arXiv 2309.08172) made of one step: which state it saw, what it left to choose from."""
+"""What a scaffold (LASER, arXiv 2309.08172) did at one step: the state it recognized and the choices it allowed."""
 
 import msgspec
 
@@ -9,10 +9,10 @@ class Scaffolded(msgspec.Struct, frozen=True, kw_only=True):
     rules: str
     """Name and digest of the state file, as `store@1f0c2a9b`."""
     state: str
-    """The recognised state; empty: none, and the answer was free."""
+    """The recognized state; empty if there is none, and the answer is then unconstrained."""
     choices: int
-    """Actions to choose from, one with a free argument counted once; 0: any action at all."""
+    """Number of allowed actions; an action with a free argument counts once. 0: any action."""
     remembered: int
-    """Candidates in memory, one on this page included."""
+    """Number of candidates in memory, including one on this page."""
     chosen: str
-    """Address of the remembered candidate that the backup chose in this step or before; empty: none."""
+    """Address of the remembered candidate that the backup chose at this step or before; empty: none."""

@@ -1,4 +1,4 @@
-"""Where things are in a browser window: whole CSS pixels from its upper left corner."""
+"""Positions in a browser window, in whole CSS pixels from its upper left corner."""
 
 import msgspec
 
@@ -13,9 +13,9 @@ class Box(msgspec.Struct, frozen=True):
 
 
 class Mark(msgspec.Struct, frozen=True):
-    """Where an element is that can be acted upon."""
+    """The position of an element that can be acted upon."""
 
     element: int
-    """Its number on the page that was shown (`core.domain.observation.Node.id`)."""
+    """Its number on the page (`core.domain.observation.Node.id`)."""
     box: Box
-    """The part of it that can be seen."""
+    """Its visible part."""

@@ -1,1 +1,1 @@
-"""The action grammar: answers of a policy parsed into actions, in every dialect, and constraints on answers."""
+"""The action grammar: parsing answers into actions, in every dialect, and constraints on answers."""

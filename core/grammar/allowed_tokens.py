@@ -1,7 +1,7 @@
-"""Which tokens an answer's tokens were drawn from, as compact bytes: what a constraint left of the vocabulary, per token.
+"""Packing of allowed token sets: the part of the vocabulary that a constraint left for each token of an answer.
 
-Invariant 4: a constrained answer's log-probabilities are those of the distribution renormalised over these sets. They
-are recorded as they were used, so that scoring, verifying and replaying need neither the constraint nor its code.
+Invariant 4: a constrained answer's log-probabilities are those of the distribution renormalized over these sets. The sets
+are recorded, so that scoring, verifying and replaying need neither the constraint nor its code.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ Allowed = NDArray[np.bool_]
 
 
 class _TokenSet(msgspec.Struct, frozen=True, array_like=True):
-    """The ids listed, or all others: whichever list is shorter."""
+    """The listed ids or, if `others`, all other ids: the shorter list is stored."""
 
     others: bool
     ids: bytes
@@ -27,13 +27,13 @@ class _TokenSet(msgspec.Struct, frozen=True, array_like=True):
 class _Record(msgspec.Struct, frozen=True, array_like=True):
     vocabulary: int
     sets: tuple[_TokenSet, ...]
-    """Each once, in the order of their first use."""
+    """Distinct sets, in the order of first use."""
     used: bytes
     """int32 per token: index of its set."""
 
 
 def pack_allowed(sets: Sequence[Allowed]) -> bytes:
-    """One set per token, equal ones stored once; b"" for no tokens."""
+    """Pack one set per token, equal ones once; b"" for no tokens."""
     if not sets:
         return b""
     known: dict[bytes, int] = {}
@@ -44,10 +44,10 @@ def pack_allowed(sets: Sequence[Allowed]) -> bytes:
 
 
 def unpack_allowed(packed: bytes) -> Allowed:
-    """Inverse of `pack_allowed`  # [tokens, vocabulary].
+    """Unpack what `pack_allowed` packed  # [tokens, vocabulary].
 
     Raises:
-        CorruptEvent: the bytes are none that `pack_allowed` gives.
+        CorruptEvent: `pack_allowed` cannot have made these bytes.
 
     """
     try:

@@ -1,6 +1,6 @@
-"""Forms of answers: what a constrained answer may look like, as plain data that an engine compiles for its vocabulary.
+"""Constraints on answers: the forms of allowed answers, as plain data that an engine compiles for its vocabulary.
 
-A form is a sequence of pieces: fixed text, or a place for free text that the following piece's first character ends.
+A form is a sequence of pieces: fixed text, or free text that ends at the first character of the following piece.
 """
 
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from hindcast.core.domain.observation import Page
 from hindcast.core.grammar.answer_parser import Dialect, format_answer
 
 _PLACE = "\ue000"
-"""Stands for free text while a call is formatted: a character of Unicode's private use."""
+"""Placeholder for free text while a call is formatted: a character of Unicode's private use area."""
 
 
 class FreeText(Enum):
-    """A place for free text, of any length; no control characters in it."""
+    """A piece of free text of any length, without control characters."""
 
     QUOTED = "quoted"
-    """Inside double quotes: quotes and backslashes only escaped."""
+    """Inside double quotes, with quotes and backslashes escaped."""
     LINE = "line"
     """The rest of a line."""
 
@@ -29,20 +29,21 @@ Form = tuple[str | FreeText, ...]
 
 
 class ActionChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """An action that may be chosen; with `free`, whatever its argument."""
+    """An action that may be chosen."""
 
     action: Action
     free: bool = False
+    """Whether any argument is allowed."""
 
 
 def forms_of(
     choices: Sequence[ActionChoice], page: Page, *, rationale: bool, dialect: Dialect = "webrl"
 ) -> tuple[Form, ...]:
-    """The answers that choose one of these.
+    """Build the forms of the answers that choose one of the actions.
 
-    Without `rationale` an answer is what demonstrations give (`grammar.format_answer`): the element named in a comment,
-    then the call; before a message a line of the page may be quoted. With it the comment is free text, and the action
-    is chosen from it: the two stages of LASER (arXiv 2309.08172) in one answer.
+    Without `rationale` an answer is that of a demonstration (`format_answer`): a comment with the element, then the call; a
+    comment may quote a line of the page before a message. With it the comment is free text, and the action follows from it:
+    the two stages of LASER (arXiv 2309.08172) in one answer.
     """
     found: dict[Form, None] = {}
     for choice in choices:

@@ -1,4 +1,4 @@
-"""In which form a policy answers: the action alone, or a thought before it.
+"""The form of an answer: the action alone, or a thought before it.
 
     plain      # Element: Brass lamp [7]
                do(action="Click", element="7")
@@ -7,8 +7,7 @@
                <answer># Element: Brass lamp [7]
                do(action="Click", element="7")</answer>
 
-The thinking form is that of WebAgent-R1 (arXiv 2505.16421). An answer in another form than the one asked for is a
-`ParseFailure` like any other.
+The thinking form is that of WebAgent-R1 (arXiv 2505.16421). An answer in the wrong form is a `ParseFailure`.
 """
 
 import re
@@ -27,17 +26,17 @@ _TAG = re.compile(r"</?(?:think|answer)>")
 
 
 def parse_form(text: str, form: AnswerForm, page: Page | None = None) -> Action | ParseFailure:
-    """The action that an answer in this form asks for on a page, or why it asks for none."""
+    """Parse an answer in this form, given for a page."""
     if form == "plain":
         return parse_answer(text, page)
     found = _THINKING.fullmatch(text)
     if found is None:
-        return ParseFailure(reason="expected <think>…</think><answer>…</answer> and nothing beside")
+        return ParseFailure(reason="expected <think>…</think><answer>…</answer> and nothing else")
     return parse_answer(found["answer"], page)
 
 
 def put_in_form(answer: str, form: AnswerForm, *, thought: str = "") -> str:
-    """An answer as a demonstration gives it in this form; `thought` goes before it where the form has room for one.
+    """Put a demonstration's answer into this form, with its thought if the form has one.
 
     >>> put_in_form("exit()", "thinking", thought="All is done.")
     '<think>All is done.</think>\\n<answer>exit()</answer>'
@@ -48,7 +47,7 @@ def put_in_form(answer: str, form: AnswerForm, *, thought: str = "") -> str:
 
 
 def split_form(text: str) -> tuple[str, str]:
-    """Thought and answer of a text in the thinking form; any other text is all answer.
+    """Split a text in the thinking form into thought and answer; any other text is all answer.
 
     >>> split_form("<think>All is done.</think>\\n<answer>exit()</answer>")
     ('All is done.', 'exit()')
@@ -58,9 +57,9 @@ def split_form(text: str) -> tuple[str, str]:
 
 
 def first_answer_token(tokenizer: Any, token_ids: Sequence[int]) -> int:
-    """Where the answer begins among sampled tokens: after the one that closes the thought; 0 where none is closed.
+    """Find the index of the first token after the closed thought; 0 without one  # token_ids: [tokens].
 
-    Found by bisection over prefixes, so that it takes a logarithmic number of decodings  # token_ids: [tokens].
+    Bisects over prefixes, so that it decodes only a logarithmic number of times.
     """
     if _END_OF_THOUGHT not in tokenizer.decode(token_ids, skip_special_tokens=True):
         return 0

@@ -1,15 +1,14 @@
-"""Answers of a policy to actions and back. A small grammar of our own: nothing in an answer is ever evaluated.
+"""The answer parser: a policy's answer to an action, and back. A small grammar: nothing in an answer is ever evaluated.
 
-Read are WebRL's dialect (`do(action="Click", element="7")`, `exit(message="…")`), BrowserGym's (`click('12')`,
-`core.grammar.browsergym_dialect`) and WebShop's (`click[buy now]`, `core.grammar.webshop_dialect`), after any number of comment lines
-(`# Element: …`, `# Note: …`). All of them always: `do` and `exit` are no functions of BrowserGym's, what is one of its
-functions is read as nothing else, and only WebShop's has brackets, so that no answer has two readings. One that fits
-none is a `ParseFailure`, a value like any other: parsing never raises.
+It reads three dialects, after any number of comment lines (`# Element: …`, `# Note: …`): WebRL's (`do(action="Click",
+element="7")`, `exit(message="…")`), BrowserGym's (`click('12')`, `core.grammar.browsergym_dialect`) and WebShop's
+(`click[buy now]`, `core.grammar.webshop_dialect`). No answer has two readings: BrowserGym has no functions `do` and `exit`,
+and only WebShop uses brackets. An answer that fits none is a `ParseFailure`; parsing never raises.
 
-An answer that is more than one call is read as WebRL's released parser reads it (THUDM/VisualAgentBench,
-VAB-WebArena-Lite, `create_webrl_id_based_action`): text may stand before the call, in a comment's line too; of several
-calls the last one counts, `exit` before `do`; nothing but comments may follow it. What a call quotes is never a call.
-docs/planners/webrl.md counts where the two parsers still differ.
+It reads an answer that is more than one call as WebRL's released parser does (THUDM/VisualAgentBench, VAB-WebArena-Lite,
+`create_webrl_id_based_action`): text may precede the call, also in a comment line; of several calls the last one counts,
+`exit` before `do`; only comments may follow. Quoted text is never a call. docs/planners/webrl.md counts the remaining
+differences of the two parsers.
 """
 
 import re
@@ -24,17 +23,17 @@ from hindcast.core.grammar.webshop_dialect import read_bracketed
 Dialect = Literal["webrl", "browsergym"]
 
 ELEMENT_TEXT_CHARS = 40
-"""Length of the element's text in the comment that precedes a formatted action."""
+"""Most characters of the element's text in the comment before a formatted action."""
 NOTE_CHARS = 80
-"""Longer lines of a page are not quoted before a message."""
+"""Most characters of a page's line that is quoted before a message."""
 MAX_ANSWER_CHARS = 20_000
-"""Longer answers are not read at all."""
+"""Longer answers are parse failures."""
 
 _CALL_KEY = re.compile(r"exit\(|do\(")
 
 
 def parse_answer(text: str, page: Page | None = None) -> Action | ParseFailure:
-    """The action an answer asks for, or why it asks for none. `page` is what it was given for: WebShop's dialect needs it."""
+    """Parse an answer. `page` is the page that it answers, which WebShop's dialect needs."""
     if len(text) > MAX_ANSWER_CHARS:
         return ParseFailure(reason=f"answer has {len(text)} characters, at most {MAX_ANSWER_CHARS} are read")
     if skip_space(text) == len(text) and _CALL_KEY.search(text) is None:
@@ -55,7 +54,7 @@ def parse_answer(text: str, page: Page | None = None) -> Action | ParseFailure:
 
 
 def _only_call(text: str, call: Call) -> Action:
-    """The action of a call that nothing but comments follows. Raises Unreadable."""
+    """Read the action of a call. Raises MalformedCall if more than comments follows it."""
     rest = text[skip_space(text, call.end) :].strip()
     if rest:
         raise MalformedCall(f"expected one call, found {shown(rest)} after it")
@@ -73,9 +72,9 @@ def _only_call(text: str, call: Call) -> Action:
 
 
 def _last_call(text: str) -> Call | None:
-    """The last `exit(…)` anywhere in a text, else its last `do(…)`; None: it has neither.
+    """Find the last `exit(…)` in a text, else its last `do(…)`; None if it has neither.
 
-    A call within the quotes of another is none. One that cannot be read ends with its line at the latest.
+    Quoted calls do not count. A malformed call ends with its line at the latest.
     """
     found: dict[str, Call] = {}
     at = 0
@@ -92,10 +91,10 @@ def _last_call(text: str) -> Call | None:
 
 
 def format_answer(action: Action, page: Page, dialect: Dialect = "webrl") -> str:
-    """The answer that demonstrations give: what is looked at, then the call that `parse_answer` reads back.
+    """Format an action as demonstrations answer it: a comment, then the call that `parse_answer` reads back.
 
-    Looked at is the element, or the line of the page that a message is taken from. Quoting it first turns finding an
-    id or a value into copying on from the place that was found, which a small model learns far sooner.
+    The comment quotes the element, or the page's line that contains the message. A small model learns far sooner to find
+    the place first and then to copy the id or value from it.
 
     >>> from hindcast.core.domain.observation import Page
     >>> print(format_answer(Action(name="Click", element=7), Page(url="", title="", nodes=())))
@@ -130,7 +129,7 @@ def _comment(node: Node | None) -> str:
 
 
 def _note(page: Page, message: str) -> str:
-    """A comment with the first line of the page that holds the message; with the line before where it is nothing else."""
+    """Quote the page's first line that contains the message; also the line before if it is nothing but the message."""
     whole = re.compile(rf"(?<!\w){re.escape(message)}(?!\w)")
     before = ""
     for node in page.nodes:
@@ -143,7 +142,7 @@ def _note(page: Page, message: str) -> str:
 
 
 def _without_comments(text: str) -> str:
-    """The answer without its lines that are comments or Markdown's code fences."""
+    """Remove lines that are comments or Markdown code fences."""
     return "\n".join(line for line in text.split("\n") if not line.lstrip().startswith(("#", "```"))).strip()
 
 
@@ -152,7 +151,7 @@ def _fold(name: str) -> str:
 
 
 _NAMES = {_fold(name): name for name in ACTIONS} | {"switch tab": "Tab_focus"}
-"""By folded name; `Switch Tab` is what the prompt of WebRL's and WebArena-Lite's released code calls it."""
+"""Action by folded name. `Switch Tab` is its name in the prompt of WebRL's and WebArena-Lite's released code."""
 
 
 def _webrl(positional: list[str], named: dict[str, str]) -> Action:
@@ -173,7 +172,7 @@ def _webrl(positional: list[str], named: dict[str, str]) -> Action:
 
 
 def _only(positional: list[str], name: str) -> str | None:
-    """The one value that may be given without its name."""
+    """Return the only positional value, if any. Raises MalformedCall for several."""
     if len(positional) > 1:
         raise MalformedCall(f"expected at most {name}=…, found {len(positional)} values")
     return positional[0] if positional else None

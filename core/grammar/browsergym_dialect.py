@@ -1,10 +1,9 @@
-"""BrowserGym's dialect: its functions by name (`click('12')`, `fill('5', 'text')`), read as our actions and written.
+"""BrowserGym's dialect: reads its functions (`click('12')`, `fill('5', 'text')`) as actions, and writes them.
 
-Names and parameters are those of its `highlevel` action set (BrowserGym 0.14, `browsergym.core.action.functions`).
-What it has and we have not is refused with the reason, never done by halves: a double click, modifiers, dragging,
-uploads, several options at once. Two of ours have no function there and keep their own names in its style:
-`search('13', 'mug')`, which types and presses Enter, and `new_tab('/cart')` with an address. `scroll` goes by its
-direction alone, since ours moves most of a window.
+Names and parameters are those of its `highlevel` action set (BrowserGym 0.14, `browsergym.core.action.functions`). What
+our actions lack is refused with the reason, never half done: double clicks, modifiers, dragging, uploads, several options
+at once. Two of our actions have no function there and get one in its style: `search('13', 'mug')`, which types and presses
+Enter, and `new_tab('/cart')` with an address. Of `scroll` only the direction counts, because ours moves by most of a window.
 """
 
 import re
@@ -14,15 +13,15 @@ from hindcast.core.domain.action import Action
 from hindcast.core.grammar.calls import Arguments, MalformedCall, checked, quoted, shown
 
 INFEASIBLE = "N/A"
-"""The message of an agent that reports its task as infeasible, as in WebArena."""
+"""Message of an agent that reports its task as infeasible, as in WebArena."""
 SCROLL_PIXELS = 500
-"""What a scroll is written with."""
+"""Pixels with which a scroll is written."""
 
 Read = Callable[[Arguments], Action]
 
 
 def read_browsergym(name: str, arguments: Arguments) -> Action | None:
-    """The action of a function of BrowserGym's; None: it has none of this name. Raises Unreadable."""
+    """Read a call of a BrowserGym function; None if there is no function of this name. Raises MalformedCall."""
     if name in _REFUSED:
         raise MalformedCall(f"{name}(…) is not offered: {_REFUSED[name]}")
     read = _FUNCTIONS.get(name)
@@ -30,7 +29,7 @@ def read_browsergym(name: str, arguments: Arguments) -> Action | None:
 
 
 def write_browsergym(action: Action, *, bid: str | None = None) -> str:
-    """The call that `read_browsergym` reads as this action; with `bid` for BrowserGym itself, the element by its own id.
+    """Write an action as a call that `read_browsergym` reads back; with `bid`, BrowserGym's element id, for BrowserGym itself.
 
     >>> write_browsergym(Action(name="Type", element=5, argument="brass lamp"))
     'fill("5", "brass lamp")'
@@ -69,11 +68,11 @@ _WRITTEN = {
     "Go_forward": "go_forward",
     "exit": "send_msg_to_user",
 }
-"""Action -> function, where its arguments follow in our order: element, then text."""
+"""Action -> function, for functions that take element and text in this order."""
 
 
 def _values(arguments: Arguments, *parameters: str) -> dict[str, str]:
-    """What each parameter was given. Raises Unreadable for more values, or names that the function does not have."""
+    """Match arguments to parameters. Raises MalformedCall for too many values or unknown names."""
     positional, named = arguments
     if len(positional) > len(parameters):
         raise MalformedCall(f"expected at most {len(parameters)} values, found {len(positional)}")
@@ -88,7 +87,7 @@ def _values(arguments: Arguments, *parameters: str) -> dict[str, str]:
 
 
 def _call_of(action: str, *parameters: str, element: str = "", argument: str = "") -> Read:
-    """A reader of one function: its parameters in order, which of them are element and argument."""
+    """Make the reader of one function from its parameters in order; `element` and `argument` name two of them."""
 
     def read(arguments: Arguments) -> Action:
         values = _values(arguments, *parameters)
@@ -157,4 +156,4 @@ _REFUSED = {
     "uncheck": "a click unchecks",
     "upload_file": "nothing is uploaded here",
 }
-"""Functions of BrowserGym's that no action of ours does, and what to do instead."""
+"""BrowserGym's functions that have no action here, and what to do instead."""

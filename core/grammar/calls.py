@@ -1,8 +1,8 @@
-"""Calls as text: `name(value, …, key=value, …)`, read and written. A small grammar of our own: nothing is ever evaluated.
+"""Parser of calls in text: `name(value, …, key=value, …)`. A small grammar: nothing is ever evaluated.
 
-Strings are those of Python, since models write them so: both quotes, tripled too, the prefixes `r` and `u`, all escapes,
-adjacent strings joined. An escape that Python refuses stays as it is written, and a line break needs no triple quotes.
-Between two values stand white space, comments (`# …`) and lines of Markdown's code fences.
+Strings are those of Python, because models write them so: both quotes, also tripled, the prefixes `r` and `u`, all
+escapes, adjacent strings joined. An escape that Python refuses is kept as text, and a line break needs no triple quotes.
+White space, comments (`# …`) and Markdown code fences may separate values.
 """
 
 import re
@@ -34,14 +34,14 @@ _WORD = re.compile(r"(?:True|False|None|true|false|null)\b")
 _ELEMENT = re.compile(r"\[?\s*(\d{1,6})\s*\]?")
 _CLOSED_BY = {"(": ")", "[": "]"}
 _MAX_NESTING = 8
-"""Brackets and parentheses around one value."""
+"""Most brackets and parentheses around one value."""
 
 Arguments = tuple[list[str], dict[str, str]]
-"""Values without a name in their order, and those with one."""
+"""Positional values in order, and named values."""
 
 
 class Call(NamedTuple):
-    """A call and where in its text it ends."""
+    """A call and its end in the text."""
 
     name: str
     arguments: Arguments
@@ -50,16 +50,16 @@ class Call(NamedTuple):
 
 
 class MalformedCall(Exception):
-    """Why a text is no call that can be carried out; becomes a ParseFailure."""
+    """A text is not a valid call; becomes a `ParseFailure` with this reason."""
 
     def __init__(self, reason: str, at: int = 0) -> None:
-        """`at`: position up to which the text was understood."""
+        """`at`: position up to which the text was parsed."""
         super().__init__(reason)
         self.at = at
 
 
 def quoted(text: str) -> str:
-    """The text as a value that `read_call` reads back."""
+    """Quote a text as a value that `read_call` reads back."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     for letter, character in (("n", "\n"), ("t", "\t"), ("r", "\r")):
         escaped = escaped.replace(character, f"\\{letter}")
@@ -67,21 +67,20 @@ def quoted(text: str) -> str:
 
 
 def shown(text: str) -> str:
-    """The text, cut where it is long, for a message."""
+    """Quote a text for a message, cut to 60 characters."""
     return repr(text if len(text) <= 60 else text[:59] + "…")
 
 
 def skip_space(text: str, at: int = 0) -> int:
-    """Position of the next character that is no white space, comment or code fence."""
+    """Find the next character that is not white space, comment or code fence."""
     found = _SPACE.match(text, at)
     return found.end() if found else at
 
 
 def read_call(text: str, at: int = 0) -> Call:
-    """The call that begins at a position: string, number or word values. Raises Unreadable.
+    """Read the call that begins at a position; its values are strings, numbers or words. Raises MalformedCall.
 
-    A list of one value is that value, an empty one an empty text. Of a name that is given twice the last value counts, as in
-    Python's own parser.
+    A list of one value is that value, an empty list an empty text. If a name is given twice, the last value counts.
     """
     at = skip_space(text, at)
     match = _CALL.match(text, at)
@@ -127,7 +126,7 @@ def _read_value(text: str, at: int, *, depth: int = 0) -> tuple[str, int]:
 
 
 def _read_enclosed(text: str, at: int, opening: str, *, depth: int) -> tuple[str, int]:
-    """A list of at most one value, or a value in parentheses."""
+    """Read a list of at most one value, or a value in parentheses."""
     closing = _CLOSED_BY[opening]
     at = skip_space(text, at)
     if opening == "[" and text.startswith("]", at):
@@ -143,7 +142,7 @@ def _read_enclosed(text: str, at: int, opening: str, *, depth: int) -> tuple[str
 
 
 def _read_strings(text: str, at: int) -> tuple[str, int]:
-    """Strings that follow each other, as one."""
+    """Read adjacent strings as one."""
     value = ""
     while (opening := _QUOTE.match(text, at)) is not None:
         part, end = _read_string(text, opening.end(), opening[2], raw=opening[1] in ("r", "R"))
@@ -168,7 +167,7 @@ def _read_string(text: str, at: int, quote: str, *, raw: bool) -> tuple[str, int
 
 
 def _read_escape(text: str, at: int) -> tuple[str, int]:
-    """What a backslash before this position means, and where it ends."""
+    """Read the escape after a backslash; return its text and end."""
     if line_break := _LINE_BREAK.match(text, at):
         return "", line_break.end()
     code = _CODE.match(text, at)
@@ -178,7 +177,7 @@ def _read_escape(text: str, at: int) -> tuple[str, int]:
 
 
 def _coded(escape: str) -> str | None:
-    """The character of an escape by number or name; None: there is no such character, or it is half of one."""
+    """Find the character of an escape by number or name; None if there is none, or it is a surrogate."""
     if escape.startswith("N"):
         try:
             found = unicodedata.lookup(escape[2:-1])
@@ -198,7 +197,10 @@ def _element_number(value: str) -> int:
 
 
 def checked(name: str, element: str | None, argument: str | None) -> Action:
-    """Checks the arguments against the table; what an action does not take is dropped, as WebRL's answers need."""
+    """Make an action and check its arguments against `ACTIONS`. Arguments that it does not take are dropped, as WebRL does.
+
+    Raises MalformedCall.
+    """
     takes = ACTIONS[name]
     if takes.element == "none" or (
         takes.element == "optional" and element is not None and not element.strip()

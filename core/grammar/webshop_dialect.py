@@ -1,6 +1,6 @@
-"""WebShop's dialect, in which text agents answer: `search[keywords]`, `click[words of a button]`, ReAct's `think[…]`.
+"""WebShop's dialect for text agents: `search[keywords]`, `click[text of a button]`, ReAct's `think[…]`.
 
-It names what is clicked by its words, so that reading it takes the page.
+It names elements by their text, so that parsing needs the page.
 """
 
 import re
@@ -14,7 +14,7 @@ _SHOWN_CHARS = 60
 
 
 def read_bracketed(call: str, page: Page | None) -> Action | ParseFailure | None:
-    """The action on this page; None where the text is of another dialect. Thinking waits.
+    """Parse a call on a page; None if the text is of another dialect. `think[…]` becomes the action `Wait`.
 
     >>> read_bracketed("think[lamps first]", None)
     Action(name='Wait')

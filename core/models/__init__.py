@@ -1,1 +1,1 @@
-"""Models: load, tokenise, forward and score; shared by actors, judge and learner."""
+"""Models with torch: load, tokenize, forward and score; shared by actors, judges and learner."""

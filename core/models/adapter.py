@@ -1,8 +1,8 @@
-"""Low-rank adapters (LoRA, Hu et al. 2021, arXiv 2106.09685) in the layout of `peft`: trained beside frozen weights.
+"""Low-rank adapters (LoRA, Hu et al. 2021, arXiv 2106.09685) in the layout of `peft`, trained while the weights are frozen.
 
     W = W0 + alpha / rank * B A,   B zero before the first update
 
-What trains has the adapter's layers in its model; what only samples has it merged into its weights. Its file:
+A model that trains has the adapter as layers; a model that only samples has it merged into its weights. File format:
 `core.models.adapter_file`.
 """
 
@@ -22,20 +22,20 @@ from hindcast.core.models.sharded_tensors import fill, whole
 from hindcast.core.models.vision import TOWER, reads_pictures
 
 PREFIX = "base_model.model."
-"""Before every name in peft's files."""
+"""Prefix of every name in peft's files."""
 NAME = "default"
-"""What peft calls an adapter in a model, and leaves out in files."""
+"""peft's name of an adapter in a model, which its files leave out."""
 ALL_LINEAR = "all-linear"
-"""Of the layers to adapt: every linear one but the head."""
+"""Target of every linear layer except the head."""
 
 
 def add_adapter(model: Any, *, rank: int, alpha: int, targets: Sequence[str], seed: int) -> None:
-    """Give a model an adapter, and freeze everything else.
+    """Add an adapter to a model and freeze everything else.
 
-    `targets`: names of its linear layers, such as `q_proj`, or `ALL_LINEAR`; `seed`: of A's first values.
+    `targets`: names of linear layers, such as `q_proj`, or `ALL_LINEAR`; `seed`: seed of A's initial values.
 
     Raises:
-        ModelFileError: it has no layers of these names.
+        ModelFileError: the model has no layers with such names.
 
     """
     from peft import LoraConfig, inject_adapter_in_model  # takes seconds to load
@@ -80,7 +80,7 @@ def add_adapter(model: Any, *, rank: int, alpha: int, targets: Sequence[str], se
 
 
 def adapter_of(model: Any) -> dict[str, torch.Tensor]:
-    """The adapter's tensors by their names in the model, sorted; empty where it has none."""
+    """Return the adapter's tensors by name in the model, sorted; empty if it has none."""
     return {name: value.detach() for name, value in sorted(model.named_parameters()) if _is_adapter(name)}
 
 
@@ -89,7 +89,7 @@ def _is_adapter(name: str) -> bool:
 
 
 def encode_adapter(model: Any) -> bytes:
-    """A model's adapter as a file in memory: the same adapter gives the same bytes."""
+    """Encode a model's adapter as the bytes of its file; the same adapter gives the same bytes."""
     tensors = {
         PREFIX + name.replace(f".{NAME}.", "."): whole(value).contiguous()
         for name, value in adapter_of(model).items()
@@ -101,10 +101,10 @@ def encode_adapter(model: Any) -> bytes:
 def load_adapter(
     model: Any, tensors: Mapping[str, torch.Tensor], config: Mapping[str, Any], path: Path
 ) -> None:
-    """Take an adapter over: into its layers where the model has some, else merged into the weights it adapts.
+    """Load an adapter: into the model's adapter layers if it has some, else merged into the weights.
 
     Raises:
-        ModelFileError: it is another model's.
+        ModelFileError: the adapter belongs to another model.
 
     """
     if own := adapter_of(model):
@@ -137,7 +137,7 @@ def load_adapter(
 def _misfits(
     tensors: Mapping[str, torch.Tensor], weights: Mapping[str, torch.Tensor], rank: int
 ) -> list[str]:
-    """What an adapter's tensors are not: of each layer a factor A  # [rank, columns] and a factor B  # [rows, rank]."""
+    """List what is wrong with an adapter's tensors: each layer has A  # [rank, columns] and B  # [rows, rank]."""
     wanted = {
         f"{PREFIX}{layer}.lora_{factor}.weight": shape
         for layer, weight in weights.items()
@@ -153,7 +153,7 @@ def _misfits(
 
 
 def unmerge(model: Any) -> None:
-    """Undo a merge exactly, from the weights that it kept beside the model."""
+    """Undo a merge exactly, from the original weights that `load_adapter` kept."""
     weights = dict(model.named_parameters())
     with torch.no_grad():
         for layer, value in getattr(model, "unmerged", {}).items():
@@ -163,11 +163,11 @@ def unmerge(model: Any) -> None:
 
 @contextmanager
 def adapter_off(model: Any) -> Iterator[None]:
-    """The model without its adapter, for the time being."""
+    """Disable the model's adapter within the block."""
     from peft.tuners.lora import LoraLayer
 
     layers = [module for module in model.modules() if isinstance(module, LoraLayer)]
-    for layer in layers:  # by its factor, so that nothing is told apart from before when it is on again
+    for layer in layers:  # by its scale, so that the state afterwards equals that before
         layer.set_scale(NAME, 0)
     try:
         yield

@@ -1,6 +1,6 @@
-"""An adapter's file: what `peft` writes as `adapter_model.safetensors`, with its `adapter_config.json` in the file's metadata.
+"""Adapter files: peft's `adapter_model.safetensors` with its `adapter_config.json` in the file's metadata.
 
-So one blob is enough to know an adapter by. Read here without torch.
+So one blob holds a whole adapter. This module reads it without torch.
 """
 
 import json
@@ -17,11 +17,11 @@ CONFIG = "adapter_config"
 """The one key of an adapter file's metadata."""
 WEIGHTS_NAME = "adapter_model.safetensors"
 CONFIG_NAME = "adapter_config.json"
-"""Files of the folder that `peft` and vLLM load."""
+"""The two files of the folder that `peft` and vLLM load."""
 
 
 def adapter_config(path: Path) -> dict[str, Any] | None:
-    """peft's configuration of an adapter file; None: the file holds weights. Raises ModelFileError."""
+    """Read peft's configuration of an adapter file; None if the file holds whole weights. Raises ModelFileError."""
     try:
         with safe_open(path, framework="np") as file:
             written = (file.metadata() or {}).get(CONFIG)
@@ -39,7 +39,7 @@ def adapter_config(path: Path) -> dict[str, Any] | None:
 
 
 def config_text(path: Path) -> str:
-    """The `adapter_config.json` of an adapter file. Raises ModelFileError: the file is none."""
+    """Return the `adapter_config.json` of an adapter file. Raises ModelFileError for any other file."""
     config = adapter_config(path)
     if config is None:
         raise ModelFileError(f"{path} holds whole weights, not an adapter: learner.lora_rank was 0")
@@ -47,10 +47,10 @@ def config_text(path: Path) -> str:
 
 
 def write_adapter_folder(path: Path, folder: Path) -> None:
-    """An adapter file as the folder that `peft` and vLLM load.
+    """Write an adapter file as the folder that `peft` and vLLM load.
 
     Raises:
-        ModelFileError: the file is none.
+        ModelFileError: the file is not an adapter file.
 
     """
     config = config_text(path)

@@ -1,7 +1,7 @@
-"""A bound on the time and the memory that a library may take over files which anyone may have written.
+"""Bounds of time and memory for a library that works on untrusted files.
 
-A chat template is a program: a loop in it can run without end, and a repeated string can take all memory. Both are stopped
-here and become one worded error. In a thread that is not the main one there is no alarm, and the time is not bounded.
+A chat template is a program: it may loop forever, or take all memory by a repeated string. Both are stopped here and become
+a ModelFileError. Outside the main thread there is no alarm, and time is not bounded.
 """
 
 import resource
@@ -19,7 +19,7 @@ from hindcast.core.errors import ModelFileError
 
 @contextmanager
 def bounded_use(*, what: str, seconds: float, most_bytes: int | None = None) -> Iterator[None]:
-    """Raise ModelFileError where the block takes longer than `seconds`, or more than `most_bytes` of memory beyond what there is."""
+    """Raise ModelFileError if the block takes longer than `seconds`, or more than `most_bytes` of additional memory."""
 
     def stop(_number: int, _frame: FrameType | None) -> NoReturn:
         raise ModelFileError(
@@ -47,14 +47,14 @@ def bounded_use(*, what: str, seconds: float, most_bytes: int | None = None) -> 
     finally:
         if alarmed:
             signal.signal(signal.SIGALRM, before)
-            # an alarm that was set outside goes on
+            # restore an outer alarm
             left_s = max(0.001, outer_s - (time.monotonic() - began)) if outer_s else 0.0
             signal.setitimer(signal.ITIMER_REAL, left_s)
         resource.setrlimit(resource.RLIMIT_AS, limits)
 
 
 def _address_space() -> int:
-    """Bytes of address space that this process has now; 0 where the system does not say."""
+    """Return the bytes of this process's address space; 0 if unknown."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[0])
     except OSError:

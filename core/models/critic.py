@@ -1,6 +1,6 @@
-"""The critic: the policy's architecture, begun from the base policy, with a head that says how likely success is.
+"""The critic: the policy's architecture, initialized from the base policy, with a head that estimates P(success).
 
-The value of a state is read at the last token of its prompt: what the policy reads before it answers. Two forms:
+The value of a state is read at the last token of its prompt, which the policy reads before it answers. Two forms:
 
 - `scalar`: one logit, V = sigmoid(logit).
 - `double`: two heads of two classes each, V = the lower of their probabilities of success (WebRL and DigiRL as
@@ -23,14 +23,14 @@ from hindcast.core.models.policy import load_policy, load_weights
 
 CriticForm = Literal["scalar", "double"]
 HEAD_DEVIATION = 0.02
-"""Of the two heads' first weights: equal ones would stay equal, and the lower of two equals says nothing."""
+"""Standard deviation of the two heads' initial weights. Equal heads would stay equal, and their minimum would be useless."""
 
 
 class Critic(nn.Module):
-    """States in, log-probabilities of failure and success out."""
+    """Maps states to log-probabilities of failure and success."""
 
     def __init__(self, policy: Any, form: CriticForm, *, seed: int = 0) -> None:
-        """`policy`: a causal model of transformers, taken over without its own head. `seed`: of the two heads."""
+        """`policy`: a causal model of transformers, whose head is replaced; `seed`: seed of the heads' initial weights."""
         super().__init__()
         self.config = policy.config
         self.backbone = policy.base_model
@@ -39,13 +39,16 @@ class Critic(nn.Module):
         with torch.no_grad():
             self.head.bias.zero_()
             if form == "scalar":
-                self.head.weight.zero_()  # every state is worth one half before the first update
+                self.head.weight.zero_()  # every value is 1/2 before the first update
             else:
                 drawn = np.random.default_rng(seed).normal(scale=HEAD_DEVIATION, size=(4, width))
                 self.head.weight.copy_(torch.from_numpy(drawn.astype(np.float32)))
 
     def forward(self, prompts: Sequence[Sequence[int]]) -> torch.Tensor:
-        """Log-probabilities of (failure, success) by each head, for prompts that fit one pass  # [states, heads, 2], on the CPU."""
+        """Compute log-probabilities of (failure, success) by each head  # [states, heads, 2], on the CPU.
+
+        The prompts must fit one forward pass.
+        """
         ids = torch.zeros((len(prompts), max(map(len, prompts))), dtype=torch.long)
         for row, prompt in enumerate(prompts):
             ids[row, : len(prompt)] = torch.tensor(prompt)
@@ -58,25 +61,25 @@ class Critic(nn.Module):
 
 
 def load_critic(folder: Path, form: CriticForm, *, weights: Path) -> Critic:
-    """A critic as published: `folder` of the policy that the run began with. Raises ModelFileError."""
+    """Load a published critic. `folder` is that of the run's base policy. Raises ModelFileError."""
     critic = Critic(load_policy(folder).model, form).eval()
     load_weights(critic, weights)
     return critic
 
 
 def values_of(log_probs: torch.Tensor) -> list[float]:
-    """V per state: the lowest probability of success over the heads; of `Critic.forward`'s  # [states, heads, 2]."""
+    """Compute V of each state, the least P(success) over the heads, from `Critic.forward`'s output  # [states, heads, 2]."""
     found: list[float] = torch.exp(log_probs[..., 1]).amin(dim=1).tolist()
     return found
 
 
 def value_packs(prompts: Sequence[Sequence[int]], *, tokens_per_forward: int) -> list[list[int]]:
-    """Indices of prompts that share a forward pass, by the rule that packs samples for the policy."""
+    """Group indices of prompts that share a forward pass, by the same rule as the policy's samples."""
     return packs([SampleToScore(prompt, ()) for prompt in prompts], tokens_per_forward=tokens_per_forward)
 
 
 def value_states(critic: Critic, prompts: Sequence[Sequence[int]], *, tokens_per_forward: int) -> list[float]:
-    """V of each state, in the order given; no gradient."""
+    """Compute V of each state, in the given order, without gradient."""
     found = [0.0] * len(prompts)
     with torch.no_grad():
         for pack in value_packs(prompts, tokens_per_forward=tokens_per_forward):
@@ -86,9 +89,9 @@ def value_states(critic: Critic, prompts: Sequence[Sequence[int]], *, tokens_per
 
 
 def outcome_losses(log_probs: torch.Tensor, outcomes: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy of each state's value against R in [0, 1]  # [states, heads, 2], [states] -> [states].
+    """Compute the critic's loss: cross-entropy of each state against R in [0, 1]  # [states, heads, 2], [states] -> [states].
 
-    Summed over the heads, as the released code does.
+    Summed over the heads, as in the released code.
     """
     failed, succeeded = log_probs[..., 0], log_probs[..., 1]
     return -((1 - outcomes)[:, None] * failed + outcomes[:, None] * succeeded).sum(dim=1)

@@ -1,7 +1,7 @@
-"""What a model's folder is, before anybody works with it: each thing that a run needs of it, and what to do about it.
+"""Check of a model folder before use: every requirement of a run, and what to do if it is not met.
 
-Pure reading: configuration, tokenizer and the headers of the weights, no weight itself. What computing with it shows is
-`actors.engines.round_trip`.
+Reads configuration, tokenizer and the headers of the weights, never a weight. `actors.engines.round_trip` checks by
+computing.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -31,43 +31,43 @@ from hindcast.core.text.printable import one_line
 Verdict = Literal["ok", "note", "failed"]
 FLOAT32 = 4
 ADAM = 16
-"""Bytes per trained weight: itself, its gradient, AdamW's two moments, float32 each."""
+"""Bytes per trained weight: the weight, its gradient and AdamW's two moments, float32 each."""
 MIB = 2**20
 GROUNDS = ("files", "model", "tokenizer", "template")
-"""Parts that all later ones rest on."""
+"""Parts on which all later ones depend."""
 LOOK_S = (60.0, 5.0)
-"""Seconds that one part may take: the slowest, a large tokenizer, takes a few; and a chat template, which takes milliseconds."""
+"""Time limits in seconds: of one part (the slowest, a large tokenizer, takes a few), and of a chat template (milliseconds)."""
 TEMPLATE_BYTES = 1024**3
-"""Memory that a chat template may take beyond what there is."""
+"""Additional memory that a chat template may take."""
 LONGEST_SAID = 400
-"""Characters of a library's message that are passed on."""
+"""Most characters of a library's message that are shown."""
 
 
 class FolderFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing about a model."""
+    """The result of checking one part of a model folder."""
 
     part: str
     verdict: Verdict
-    """`note`: a run works, and something is worth knowing."""
+    """`note`: a run works, but the result needs attention."""
     result: str
     fix: str = ""
-    """What to do; empty when nothing is wrong."""
+    """What to do; empty if nothing is wrong."""
 
 
 class ModelFolder(msgspec.Struct, kw_only=True):
-    """A model's folder as far as it could be read."""
+    """What the checks have read of a model folder so far."""
 
     path: Path
     config: Any = None
     tokenizer: Any = None
     shapes: dict[str, list[int]] = {}
-    """Of the stored tensors."""
+    """Shapes of the stored tensors by name."""
     bytes: int = 0
-    """Of the stored tensors together."""
+    """Bytes of all weight files."""
 
 
 def check_folder(path: Path, settings: Settings) -> list[FolderFinding]:
-    """Everything about a folder that shows without computing, in order; after a failure only what does not rest on it."""
+    """Check a folder without computing, part by part; a failed part skips all that depend on it."""
     folder = ModelFolder(path=path)
     found: list[FolderFinding] = []
     shown = settings.actors.screenshot_observation != "off"
@@ -100,7 +100,7 @@ def check_folder(path: Path, settings: Settings) -> list[FolderFinding]:
             raise
         except (
             BaseException
-        ) as error:  # transformers and tokenizers on what anyone wrote; a panic of Rust is no Exception
+        ) as error:  # transformers and tokenizers on untrusted files; a panic of Rust is not an Exception
             found.append(_fault(folder.path, part, error))
             if part in GROUNDS:
                 return found
@@ -108,7 +108,7 @@ def check_folder(path: Path, settings: Settings) -> list[FolderFinding]:
 
 
 def _fault(path: Path, part: str, error: BaseException) -> FolderFinding:
-    """What a library said of a folder that it cannot work with, on one line."""
+    """Turn a library's exception into a finding, on one line."""
     said = one_line(f"{type(error).__name__}: {error}")
     return FolderFinding(
         part=part,
@@ -125,7 +125,10 @@ def _files(folder: ModelFolder, settings: Settings) -> FolderFinding:
 
 
 def stored(path: Path) -> tuple[dict[str, list[int]], int]:
-    """Shapes of a folder's tensors by name, from the headers alone, and bytes of their files. Raises ModelFileError."""
+    """Read the shapes of a folder's tensors by name, from the headers only, and the bytes of their files.
+
+    Raises ModelFileError.
+    """
     shapes: dict[str, list[int]] = {}
     files = weight_files(path)
     for file in files:
@@ -135,7 +138,7 @@ def stored(path: Path) -> tuple[dict[str, list[int]], int]:
             )
         try:
             with safe_open(file, "pt") as opened:
-                for name in opened.keys():  # noqa: SIM118  # it is no mapping
+                for name in opened.keys():  # noqa: SIM118  # it is not a mapping
                     shapes[name] = list(opened.get_slice(name).get_shape())
         except FileNotFoundError:
             raise ModelFileError(f"there are no weights at {file}; only safetensors files are read") from None
@@ -147,7 +150,7 @@ def stored(path: Path) -> tuple[dict[str, list[int]], int]:
 
 
 def loading_bytes(path: Path) -> int:
-    """Memory that loading a folder takes at its height: what is stored, and the float32 model beside it."""
+    """Compute the peak memory in bytes of loading a folder: the stored weights plus the float32 model."""
     shapes, size = stored(path)
     return size + _count(shapes) * FLOAT32
 
@@ -158,7 +161,7 @@ def _model(folder: ModelFolder, settings: Settings) -> FolderFinding:
     sees = kind in KINDS
     if "vision_config" in content and not sees:
         raise ModelFileError(
-            f"{folder.path / CONFIG}: {kind} reads pictures beside text in a way that is not known here ({', '.join(KINDS)} is). "
+            f"{folder.path / CONFIG}: {kind} reads pictures in a way that Hindcast does not support; it supports {', '.join(KINDS)}. "
             "Use such a model, or the language model of the same family."
         )
     if sees and settings.policy.engine != "in_process":
@@ -212,14 +215,14 @@ def _tokenizer(folder: ModelFolder, settings: Settings) -> FolderFinding:
 
 
 def _template(folder: ModelFolder, settings: Settings) -> FolderFinding:
-    """That turns come out of the framing as the template itself would have them."""
+    """Check that a framed prompt equals what the chat template itself renders."""
     tokenizer, actors = folder.tokenizer, settings.actors
     thinking = actors.answer_format == "thinking"
     frame = chat_frame(tokenizer, thinking=thinking)
     reads_chat = "orm" in settings.judge.judges or settings.relabeler.kind == "learned"
     if actors.framing != "chat/1":
         turns_of(tokenizer, actors.framing)
-    if actors.framing != "chat/1" and not reads_chat:  # those are asked by the chat template in any case
+    if actors.framing != "chat/1" and not reads_chat:  # their prompts use the chat template in any case
         return _ok("template", f"{actors.framing}; the folder's own, {frame.name}, is not used")
     if not frame.to_answer or not frame.to_user:
         raise ModelFileError(
@@ -298,7 +301,7 @@ def _context(folder: ModelFolder, settings: Settings) -> FolderFinding:
 
 
 def _pages(folder: ModelFolder, settings: Settings) -> FolderFinding:
-    """How much of a page each renderer gets into a prompt."""
+    """Report how many tokens each renderer takes for a sample page."""
     actors = settings.actors
     turns = turns_of(folder.tokenizer, actors.framing)
     fixed = len(turns.head(EXAMPLE, [EXAMPLE] * 3, [None] * 3)) + len(turns.closing)
@@ -345,7 +348,7 @@ def _memory(folder: ModelFolder, settings: Settings) -> FolderFinding:
 
 
 def cache_bytes(config: Any, tokens: int) -> int:
-    """Keys and values of so many positions, float32: 2 x layers x key-value heads x head width each."""
+    """Compute the bytes of a float32 KV cache: 2 x layers x key-value heads x head width per position."""
     text = text_config(config)
     heads = int(text.num_attention_heads)
     groups = int(getattr(text, "num_key_value_heads", None) or heads)

@@ -1,4 +1,4 @@
-"""Where model folders lie. Apart from `policy`, for those who need no torch."""
+"""Paths of model folders, without importing torch."""
 
 import re
 from pathlib import Path
@@ -6,28 +6,28 @@ from pathlib import Path
 from hindcast.core.errors import ModelFileError
 
 SHIPPED = "base"
-"""Value of `policy.base` that means the small policy that ships with Hindcast."""
+"""Value of `policy.base` for the small policy that ships with Hindcast."""
 
 
 def base_policy_folder() -> Path:
-    """Where the policy that ships with Hindcast lies."""
+    """Return the folder of the policy that ships with Hindcast."""
     return Path(__file__).parent / "base"
 
 
 def policy_folder(name: str) -> Path:
-    """The folder that `policy.base` names: `base`, or a path."""
+    """Return the folder that `policy.base` names: `base`, or a path."""
     return base_policy_folder() if name == SHIPPED else Path(name)
 
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-"""Owner and name of a model on the Hugging Face Hub; also a relative path of two parts."""
+"""Owner and name of a model on the Hugging Face Hub; a relative path of two parts looks the same."""
 
 
 def require_folder(folder: Path) -> None:
-    """Assert that there is such a folder. Models are never downloaded in passing: a run would depend on what a hub has.
+    """Require that a folder exists. Models are never downloaded automatically: a run would depend on the state of a hub.
 
     Raises:
-        ModelFileError: saying how to download the model, if the path may be the id of one on the Hugging Face Hub.
+        ModelFileError: says how to download the model, if the path may be its id on the Hugging Face Hub.
 
     """
     if not folder.is_dir():
@@ -35,7 +35,7 @@ def require_folder(folder: Path) -> None:
 
 
 def folder_advice(folder: Path) -> str:
-    """What to do where a model's folder is missing, as the end of a sentence."""
+    """Say what to do about a missing model folder, as the end of a sentence."""
     name = str(folder)
     if not _HUB_ID.fullmatch(name):
         return "give the path of a Hugging Face causal model's folder, or `base`"

@@ -1,4 +1,4 @@
-"""What a model's folder says of generation: which tokens end an answer, and how long prompt and answer may be together."""
+"""Generation settings of a model folder: the tokens that end an answer, and the context length."""
 
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,10 @@ GENERATION = "generation_config.json"
 
 
 def stop_tokens(folder: Path, config: Any, tokenizer: Any) -> tuple[int, ...]:
-    """Ids that end an answer, ascending: those of generation_config.json, else of the configuration, and always the
-    tokenizer's own end and what its chat template closes an answer with.
+    """Return the ids of tokens that end an answer, ascending.
 
-    Raises ModelFileError when generation_config.json cannot be read.
+    They are those of generation_config.json, else of the configuration, and always the end token of the tokenizer and of
+    its chat template. Raises ModelFileError if generation_config.json cannot be read.
     """
     try:
         named = _ids(_read(folder / GENERATION).get("eos_token_id"))
@@ -27,13 +27,13 @@ def stop_tokens(folder: Path, config: Any, tokenizer: Any) -> tuple[int, ...]:
 
 
 def context_length(config: Any) -> int | None:
-    """Positions that the model was made for; None where its configuration does not say."""
+    """Return the number of positions of the model; None if its configuration does not say."""
     found = getattr(text_config(config), "max_position_embeddings", None)
     return int(found) if found else None
 
 
 def text_config(config: Any) -> Any:
-    """Of the language model, where a configuration has several parts."""
+    """Return the language model's part of a configuration."""
     return config.get_text_config(decoder=True)
 
 

@@ -1,8 +1,8 @@
-"""Log-probabilities of given answers: what the learner differentiates, and what engines must agree with.
+"""Log-probabilities of recorded answers, which the learner differentiates and with which engines must agree.
 
 Samples are packed into forward passes by padded tokens in a fixed order, so that the same samples give the same bits.
-Padding is on the right, where a causal model cannot see it; what counts is chosen by position, never by a mask that
-also serves attention. The model computes wherever its weights are; results are on the CPU.
+Padding is on the right, where a causal model cannot see it; action tokens are selected by position, never by the attention
+mask. The model computes on the device of its weights; results are on the CPU.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,25 +18,25 @@ from hindcast.core.models.vision import ProcessedImage, picture_inputs
 
 
 class SampleToScore(NamedTuple):
-    """One sample to score."""
+    """One sample to score: a prompt and its recorded answer."""
 
     prompt_ids: Sequence[int]
-    """What the policy read."""
+    """Tokens that the policy read."""
     action_ids: Sequence[int]
-    """What it answered, the end token included if sampled."""
+    """Tokens that it sampled, including the end token if sampled."""
     allowed: bytes = b""
-    """The sets that its tokens were drawn from, as `core.grammar.allowed_tokens` packs them; empty: the whole vocabulary each time."""
+    """Allowed token sets, packed by `core.grammar.allowed_tokens`; empty: the whole vocabulary for each token."""
     pictures: Sequence[ProcessedImage] = ()
-    """Those that stand in its prompt, in order."""
+    """Pictures in the prompt, in order."""
 
 
 def score(
     model: Any, samples: Sequence[SampleToScore], *, temperature: float, tokens_per_forward: int
 ) -> list[torch.Tensor]:
-    """Log-probabilities of the action tokens of each sample  # [action tokens] float32 each, in the order given.
+    """Compute the log-probabilities of each sample's action tokens  # [action tokens] float32 each, in the given order.
 
-    The logits are divided by `temperature`, that of the sampling; 0 counts as 1, as in `Sampling`. What a sample's sets
-    leave out has probability 0 and no gradient. Differentiable.
+    The logits are divided by the sampling `temperature`; 0 counts as 1, as in `Sampling`. Tokens outside the allowed sets
+    have probability 0 and no gradient. Differentiable.
     """
     scores: list[torch.Tensor] = [torch.empty(0)] * len(samples)
     for pack in packs(samples, tokens_per_forward=tokens_per_forward):
@@ -49,9 +49,9 @@ def score(
 def packs(
     samples: Sequence[SampleToScore], *, tokens_per_forward: int, joined: bool = False
 ) -> list[list[int]]:
-    """Indices of samples that share a forward pass: sorted by length, then by index; at most so many tokens.
+    """Group indices of samples that share a forward pass, sorted by length, then by index, up to a number of tokens.
 
-    Padding counts, where they are not `joined` in one row. A sample that is longer than the budget gets a pass of its own.
+    Padding counts, unless samples are `joined` in one row. A sample longer than the budget gets a pass of its own.
     """
     order = sorted(range(len(samples)), key=lambda index: (_length(samples[index]), index))
     result: list[list[int]] = []
@@ -70,7 +70,7 @@ def packs(
 def score_pack(
     model: Any, samples: Sequence[SampleToScore], *, temperature: float, joined: bool = False
 ) -> list[torch.Tensor]:
-    """`score` for samples that fit one forward pass; `joined`: in one row (see `core.models.sequence_packing.keeps_apart`)."""
+    """Score samples that fit one forward pass; `joined`: in one row (see `core.models.sequence_packing.keeps_apart`)."""
     found = _distributions(model, samples, temperature, joined=joined)
     targets = torch.tensor([token for sample in samples for token in sample.action_ids], device=found.device)
     logprobs = found.gather(-1, targets[:, None])[:, 0].cpu()
@@ -78,9 +78,9 @@ def score_pack(
 
 
 def distributions(model: Any, samples: Sequence[SampleToScore], *, temperature: float) -> list[torch.Tensor]:
-    """What each action token was drawn from, for samples that fit one forward pass  # [action tokens, vocabulary] each.
+    """Compute the distribution of each action token, as log-probabilities  # [action tokens, vocabulary] for each sample.
 
-    Log-probabilities; `score_pack` picks those of the tokens that were drawn.
+    The samples must fit one forward pass. `score_pack` selects the sampled tokens from the same distributions.
     """
     found = _distributions(model, samples, temperature).cpu()
     return list(torch.split(found, [len(sample.action_ids) for sample in samples]))
@@ -113,22 +113,22 @@ def read_out(
     ids: torch.Tensor,
     rows: torch.Tensor,
     columns: torch.Tensor,
-    beside: Callable[[], Mapping[str, torch.Tensor | None]],
+    extra_inputs: Callable[[], Mapping[str, torch.Tensor | None]],
 ) -> torch.Tensor:
-    """Logits after these columns of a batch of prompts  # ids [rows, length] -> [columns, vocabulary].
+    """Compute the logits at the given positions of a batch  # ids [rows, length] -> [columns, vocabulary].
 
-    `beside`: places of the tokens in their own sequences, where several stand in a row: transformers tells them apart by
-    these; or what is read in place of the tokens, where there are pictures (`picture_inputs`), which is asked for here.
-    A model that several processes share has this as a method of its own, which gathers what it needs (`learner.distributed.ranks`).
+    `extra_inputs` makes further inputs of the model: the position of each token in its own sequence if several share a row,
+    by which transformers separates them, or the embeddings of pictures (`picture_inputs`). A model sharded over processes has
+    its own `read_out`, which gathers the parameters that it needs (`learner.distributed.ranks`).
     """
-    given = {"input_ids": ids, **beside()}
+    given = {"input_ids": ids, **extra_inputs()}
     hidden = model.base_model(use_cache=False, **given).last_hidden_state[rows, columns]
     logits: torch.Tensor = model.get_output_embeddings()(hidden)
     return logits
 
 
 def restrict(logits: torch.Tensor, allowed: Sequence[Allowed | None]) -> torch.Tensor:
-    """Logits with -inf for the tokens that a row's set leaves out; None leaves out none  # [rows, vocabulary]."""
+    """Set the logits of tokens outside a row's allowed set to -inf; None allows all  # [rows, vocabulary]."""
     rows = [row for row, each in enumerate(allowed) if each is not None]
     if not rows:
         return logits
@@ -138,7 +138,7 @@ def restrict(logits: torch.Tensor, allowed: Sequence[Allowed | None]) -> torch.T
 
 
 def _allowed(samples: Sequence[SampleToScore]) -> list[Allowed | None]:
-    """Per action token of all samples."""
+    """Return the allowed set of each action token of all samples."""
     found: list[Allowed | None] = []
     for sample in samples:
         found.extend(unpack_allowed(sample.allowed) if sample.allowed else [None] * len(sample.action_ids))
@@ -148,7 +148,7 @@ def _allowed(samples: Sequence[SampleToScore]) -> list[Allowed | None]:
 def _before_actions(
     samples: Sequence[SampleToScore], *, joined: bool = False
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows and columns of the positions whose logits predict action tokens."""
+    """Return rows and columns of the positions whose logits predict action tokens."""
     rows: list[int] = []
     columns: list[int] = []
     begin = 0

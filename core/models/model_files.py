@@ -1,7 +1,7 @@
-"""What a model's folder must hold before anything of it is loaded, and what to do about each thing that it lacks.
+"""Required files of a model folder, checked before anything is loaded, with advice for each that is missing.
 
-Read are a configuration, a fast tokenizer and safetensors. Pickled weights and code in the folder are never executed:
-either could do anything that this process can.
+Only configuration, fast tokenizer and safetensors are read. Pickled weights and code in the folder are never executed: they
+could do anything that this process can.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,21 +16,21 @@ from hindcast.core.models.folders import require_folder
 from hindcast.core.text.plain_values import parse_json
 
 MOST_JSON_BYTES = 64 * 1024 * 1024
-"""Of a configuration or an index of weight files."""
+"""Size limit of a configuration or an index of weight files."""
 CONFIG = "config.json"
 TOKENIZER = "tokenizer.json"
 WEIGHTS = "model.safetensors"
 INDEX = f"{WEIGHTS}.index.json"
 REQUIRED = (CONFIG, TOKENIZER, "tokenizer_config.json")
 SLOW = ("tokenizer.model", "vocab.json", "spiece.model", "vocab.txt", "*.tiktoken")
-"""Files of tokenizers that have no fast form beside them."""
+"""Files of slow tokenizers."""
 DERIVED = ("lm_head.weight", "rotary_emb.inv_freq")
-"""Ends of names that a file may have beyond the model: a tied head, and buffers of old checkpoints that are computed now."""
+"""Name suffixes of tensors that a file may have in excess of the model: a tied head, and buffers of old checkpoints."""
 PICKLED = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
 def require_files(folder: Path) -> None:
-    """Raise ModelFileError naming the first file that is missing, or of a form that is not read."""
+    """Raise ModelFileError for the first file that is missing or has an unsupported form."""
     require_folder(folder)
     _require_regular_files(folder)
     for name in REQUIRED:
@@ -59,7 +59,10 @@ def require_files(folder: Path) -> None:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """One file, or the shards that the index names. Raises ModelFileError for an index that is none, or leads elsewhere."""
+    """List the weight files: one, or the shards of the index.
+
+    Raises ModelFileError for an index that is malformed or names a file outside the folder.
+    """
     index = folder / INDEX
     if not index.is_file():
         return [folder / WEIGHTS]
@@ -74,7 +77,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def misfits(model: Mapping[str, Sequence[int]], stored: Mapping[str, Sequence[int]]) -> list[str]:
-    """Where stored tensors are not those of a model, in words; both by name, as shapes."""
+    """List the differences between a model's tensors and stored ones; both are shapes by name."""
     found = [f"{name} is missing" for name in model if name not in stored]
     found += [
         f"{name} has shape {list(stored[name])}, the model {list(shape)}"
@@ -86,7 +89,7 @@ def misfits(model: Mapping[str, Sequence[int]], stored: Mapping[str, Sequence[in
 
 
 def read_config_file(folder: Path) -> dict[str, Any]:
-    """config.json as it stands. Raises ModelFileError."""
+    """Read config.json. Raises ModelFileError."""
     path = folder / CONFIG
     try:
         content = parse_json(_text_of(path))
@@ -115,7 +118,7 @@ def _require_known_kind(folder: Path) -> None:
 
 
 def _require_regular_files(folder: Path) -> None:
-    """Raise ModelFileError for a pipe or a device, which a reader could wait for without end."""
+    """Raise ModelFileError for a pipe or a device, on which a reader could block forever."""
     try:
         odd = [path for path in folder.iterdir() if path.exists() and not (path.is_file() or path.is_dir())]
     except OSError as error:
@@ -128,10 +131,10 @@ def _require_regular_files(folder: Path) -> None:
 
 
 def _text_of(path: Path) -> str:
-    """A JSON file's text. Raises OSError, and ValueError where it is too long or not UTF-8."""
+    """Read a JSON file's text. Raises OSError, and ValueError if it is too long or not UTF-8."""
     return read_file_bounded(path, most_bytes=MOST_JSON_BYTES).decode()
 
 
 def _first(folder: Path, patterns: tuple[str, ...]) -> str:
-    """Name of a file that one of the patterns matches; empty: there is none."""
+    """Return the name of the first file that matches a pattern; empty if there is none."""
     return next((path.name for pattern in patterns for path in sorted(folder.glob(pattern))), "")

@@ -1,4 +1,4 @@
-"""The outcome reward model (WebRL, arXiv 2411.02337): the policy's architecture, read where it answers YES or NO.
+"""The outcome reward model, ORM (WebRL, arXiv 2411.02337): the policy's architecture, read at the answer YES or NO.
 
 Judge and learner compute P(YES) here, by the same forward pass.
 """
@@ -15,7 +15,7 @@ from hindcast.core.prompts.verdict_prompt import AnswerIds, answer_ids
 
 
 def log_odds(model: Any, prompts: Sequence[Sequence[int]], answers: AnswerIds) -> torch.Tensor:
-    """log P(YES) - log P(NO) after each prompt  # [prompts] float32. Differentiable; one forward pass for all.
+    """Compute log P(YES) - log P(NO) after each prompt, in one forward pass  # [prompts] float32. Differentiable.
 
     Its logistic function is P(YES) over {YES, NO}.
     """
@@ -25,21 +25,20 @@ def log_odds(model: Any, prompts: Sequence[Sequence[int]], answers: AnswerIds) -
 
 
 class OutcomeModel:
-    """An outcome reward model to ask. Raises ModelFileError when its folder or its weights cannot be loaded."""
+    """A loaded outcome reward model. Raises ModelFileError if its folder or weights cannot be loaded."""
 
     def __init__(self, folder: Path, weights: Path | None, *, threads: int) -> None:
-        """`folder`: of the policy that has its architecture; `weights`: a published version of the model, None: the folder's
-        own."""
+        """`folder`: folder of the policy with its architecture; `weights`: a published version, None: the folder's own."""
         torch.set_num_threads(threads)
         policy = load_policy(folder)
         if weights is not None:
             load_weights(policy.model, weights)
         self._model = policy.model
         self.tokenizer: Any = policy.tokenizer
-        """What its prompts are to be written with."""
+        """Tokenizer for its prompts."""
         self._answers = answer_ids(policy.tokenizer)
 
     @torch.inference_mode()
     def probability(self, prompt_ids: Sequence[int]) -> float:
-        """P(YES) over {YES, NO}, in [0, 1]."""
+        """Compute P(YES) over {YES, NO}, in [0, 1]."""
         return float(torch.sigmoid(log_odds(self._model, [prompt_ids], self._answers))[0])

@@ -1,7 +1,7 @@
-"""Policies as folders of Hugging Face models: safetensors only, float32, evaluation mode, worded errors.
+"""Loading and saving of policies: folders of Hugging Face models, safetensors only, float32, evaluation mode.
 
-A weights file holds the tensors alone, without the head when it is tied to the embedding: that is what the learner
-publishes and what engines adopt.
+A weights file, which the learner publishes and engines adopt, holds only tensors, without a head that is tied to the
+embedding.
 """
 
 from pathlib import Path
@@ -24,11 +24,11 @@ from hindcast.core.models.sharded_tensors import whole
 from hindcast.core.models.tokenizer import load_tokenizer
 from hindcast.core.models.vision import KINDS, name_in_model
 
-transformers_logging.set_verbosity_error()  # what it warns of (kernels for GPUs) nobody here can act on
+transformers_logging.set_verbosity_error()  # its warnings (GPU kernels) are of no use here
 
 
 class LoadedPolicy(NamedTuple):
-    """A policy ready to act or to be trained."""
+    """A policy ready to act or to train."""
 
     model: Any
     """A causal language model of transformers: float32, evaluation mode, on the CPU."""
@@ -40,10 +40,10 @@ class LoadedPolicy(NamedTuple):
 
 
 class _NothingDrawn(TorchFunctionMode):
-    """Within it, in this thread alone, tensors that are to be filled at random stay as they are.
+    """Skips random initialization of tensors within the block, in this thread only.
 
-    A model is made of its configuration with weights that the next step replaces, every one: drawing them took longer than
-    reading them. What is computed, such as the frequencies of positions, is computed all the same.
+    A model made from its configuration gets random weights that the stored ones replace at once; drawing them took longer
+    than reading. Computed buffers, such as position frequencies, are still computed.
     """
 
     def __torch_function__(
@@ -56,12 +56,12 @@ class _NothingDrawn(TorchFunctionMode):
 
 
 _DRAWING = {"normal_", "uniform_", "kaiming_uniform_"}
-"""Names of what fills at random, tensors' own and those of `torch.nn.init` that ask before they do; the others end in
-these."""
+"""Names of functions that fill at random: methods of tensors, and those of `torch.nn.init` that a function mode can override;
+its other functions call them."""
 
 
 def load_policy(folder: Path) -> LoadedPolicy:
-    """Load model and tokenizer. Raises ModelFileError naming the file that is missing, damaged or of another kind."""
+    """Load model and tokenizer. Raises ModelFileError, which names the missing, damaged or unsupported file."""
     require_files(folder)
     make_deterministic()
     tokenizer = load_tokenizer(folder)
@@ -79,14 +79,14 @@ def load_policy(folder: Path) -> LoadedPolicy:
 
 
 def model_class(config: Any) -> Any:
-    """Of transformers' classes the one that makes a policy of such a configuration."""
+    """Choose transformers' class for a policy with this configuration."""
     return AutoModelForImageTextToText if config.model_type in KINDS else AutoModelForCausalLM
 
 
 def load_weights(model: Any, path: Path) -> None:
-    """Replace the model's weights by those of a file, or its adapter: see `core.models.adapter.load_adapter`.
+    """Load a file of weights, or of an adapter (`core.models.adapter.load_adapter`), into the model.
 
-    Raises ModelFileError when they do not fit; then none changed.
+    Raises ModelFileError if they do not fit; then no weight has changed.
     """
     tensors = _read_file(path)
     config = adapter_config(path)
@@ -98,9 +98,9 @@ def load_weights(model: Any, path: Path) -> None:
 
 
 def weights_of(model: Any) -> dict[str, torch.Tensor]:
-    """Every tensor that defines the model, by name, sorted; a tied head is left out.
+    """Return every tensor that defines the model, by name, sorted, without a tied head.
 
-    Of a model with an adapter, the adapter alone: the rest is frozen.
+    For a model with an adapter, only the adapter: the rest is frozen.
     """
     if adapter := adapter_of(model):
         return adapter
@@ -113,7 +113,7 @@ def weights_of(model: Any) -> dict[str, torch.Tensor]:
 
 
 def encode_weights(model: Any) -> bytes:
-    """The weights, or the adapter, as a safetensors file in memory: the same weights give the same bytes."""
+    """Encode the weights, or the adapter, as the bytes of a safetensors file; the same weights give the same bytes."""
     if adapter_of(model):
         return encode_adapter(model)
     content: bytes = save(
@@ -123,16 +123,16 @@ def encode_weights(model: Any) -> bytes:
 
 
 def save_weights(model: Any, path: Path) -> None:
-    """Write the weights; a reader sees the whole file or none of it."""
+    """Write the weights to a file; a reader sees the whole file or none."""
     partial = path.with_name(f"{path.name}.partial")
     partial.write_bytes(encode_weights(model))
     partial.replace(path)
 
 
 def make_deterministic() -> None:
-    """Ask torch for algorithms that give the same bits each time with the same threads.
+    """Make torch use deterministic algorithms: the same bits each time with the same number of threads.
 
-    Fresh memory is not filled: nothing reads it, and filling took a quarter of each decoding step.
+    Uninitialized memory is not filled: nothing reads it, and filling took a quarter of each decoding step.
     """
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
@@ -158,7 +158,7 @@ def _read_file(path: Path) -> dict[str, torch.Tensor]:
 
 
 def _fill(model: Any, weights: dict[str, torch.Tensor], *, where: Path) -> None:
-    """Copy in place, so that optimisers and caches keep their tensors."""
+    """Copy weights in place, so that optimizers and caches keep their tensors."""
     own = weights_of(model)
     problems = misfits(
         {name: list(value.shape) for name, value in own.items()},

@@ -1,4 +1,4 @@
-"""A page of a common size and a usual answer, to say what renderers need of a tokenizer."""
+"""A sample page and answer of common size, to measure how many tokens they take."""
 
 from hindcast.core.domain.observation import Element, Node, Page
 
@@ -14,7 +14,7 @@ _ROW = (
 
 
 def _outline(rows: int) -> tuple[Element, ...]:
-    """The same elements with their boxes, each row in an item of a list."""
+    """Return the page's elements with their boxes, each row in a list item."""
     width, height = 246, 20
     found = [
         Element(tag="html", attributes={"data-bbox": "0,0,1280,720"}),

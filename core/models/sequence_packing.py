@@ -1,8 +1,8 @@
-"""Whether a model can read several sequences in one row without one seeing another.
+"""Test whether a model can read several packed sequences in one row without one attending to another.
 
-Models of attention alone can: transformers masks by the positions, which begin anew with each sequence. Layers that carry
-something along a row, such as convolutions, need kernels that know where a sequence begins, which are not there
-everywhere. So the model is asked.
+Models with attention only can: transformers masks by positions, which restart with each sequence. Layers that carry state
+along a row, such as convolutions, need kernels that know where a sequence begins, which are not always installed. So the
+model itself is tested.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ APART = 1e-3
 
 @torch.no_grad()
 def keeps_apart(model: Any) -> bool:
-    """Whether two short sequences in one row are read as each one is read alone."""
+    """Whether the model computes the same for a short sequence packed after another one as for it alone."""
     device = device_of(model)
     first, second = torch.arange(2, 9, device=device)[None], torch.arange(9, 20, device=device)[None]
     places = torch.cat([torch.arange(one.shape[1], device=device) for one in (first, second)])[None]

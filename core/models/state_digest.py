@@ -1,4 +1,4 @@
-"""The digest that says whether two learners are in the same state: weights and optimiser, bit by bit."""
+"""Digest of a learner's state: equal digests mean bit-equal weights and optimizer."""
 
 from hashlib import sha256
 from typing import Any
@@ -10,9 +10,9 @@ from hindcast.core.models.sharded_tensors import whole
 
 
 def state_digest(model: Any, optimizer: torch.optim.Optimizer | None = None) -> str:
-    """sha256 over names and raw bytes of all weights and optimiser tensors, in sorted order; 64 hexadecimal characters.
+    """Compute the sha256 over names and bytes of all weights and optimizer tensors, sorted; 64 hexadecimal characters.
 
-    Optimiser state is named by the parameter's name, so that the order of parameter groups does not matter.
+    Optimizer state is named by parameter, so that the order of parameter groups does not matter.
     """
     state = sha256()
     for name, value in weights_of(model).items():
@@ -24,7 +24,7 @@ def state_digest(model: Any, optimizer: torch.optim.Optimizer | None = None) -> 
 
 
 def optimizer_tensors(model: Any, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """Tensors of the optimiser's state as `<parameter>/<key>`, sorted: what a checkpoint stores."""
+    """Return the optimizer's tensors by `<parameter>/<key>`, sorted, as a checkpoint stores them."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     tensors = {
         f"{names[id(parameter)]}/{key}": value.detach()

@@ -1,4 +1,4 @@
-"""A causal model that writes a short text by itself: the learned relabeler's. Greedy, so that equal weights write equally."""
+"""Greedy text generation by a causal model, for the learned relabeler: equal weights write equal texts."""
 
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -10,10 +10,10 @@ from hindcast.core.models.policy import load_policy, load_weights
 
 
 class TextGenerator:
-    """A model to ask for a text. Raises ModelFileError when its folder or its weights cannot be loaded."""
+    """A loaded model that writes texts. Raises ModelFileError if its folder or weights cannot be loaded."""
 
     def __init__(self, folder: Path, weights: Path, *, threads: int) -> None:
-        """`folder`: of the policy that has its architecture; `weights`: a published version of the model."""
+        """`folder`: folder of the policy with its architecture; `weights`: a published version of the model."""
         torch.set_num_threads(threads)
         policy = load_policy(folder)
         load_weights(policy.model, weights)
@@ -23,9 +23,9 @@ class TextGenerator:
     def write(
         self, prompt_ids: Sequence[int], *, most: int, given_up: Callable[[], bool] = lambda: False
     ) -> list[int]:
-        """The likeliest token after the other, up to one that ends an answer, which is included, or `most` of them.
+        """Write the most likely tokens one by one, up to and including an end token, at most `most`.
 
-        `given_up`: asked before each token; from then on nobody wants the text.
+        `given_up` is called before each token; if true, writing stops.
         """
         return write_greedily(self._model, prompt_ids, ends=self._ends, most=most, given_up=given_up)
 
@@ -39,7 +39,7 @@ def write_greedily(
     most: int,
     given_up: Callable[[], bool] = lambda: False,
 ) -> list[int]:
-    """See `TextGenerator.write`."""
+    """Write tokens greedily with a model: see `TextGenerator.write`."""
     written: list[int] = []
     ids, cache = torch.tensor([list(prompt_ids)], dtype=torch.long), None
     while len(written) < most and not given_up():

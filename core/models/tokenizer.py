@@ -1,4 +1,4 @@
-"""The tokenizer of a policy's folder, for those who compute no model, too: that of the shipped policy loads without torch."""
+"""Loading of a policy's tokenizer. That of the shipped policy loads without torch."""
 
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from hindcast.core.models.folders import base_policy_folder, require_folder
 
 
 def load_tokenizer(folder: Path) -> Any:
-    """A policy's tokenizer alone. Raises ModelFileError."""
+    """Load the tokenizer of a policy's folder. Raises ModelFileError."""
     require_folder(folder)
     try:
         tokenizer = _class_for(folder).from_pretrained(folder, trust_remote_code=False, local_files_only=True)
@@ -28,7 +28,7 @@ def load_tokenizer(folder: Path) -> Any:
 def _class_for(folder: Path) -> Any:
     if folder == base_policy_folder():
         return PreTrainedTokenizerFast
-    # it loads torch, four seconds of a core, to tell which class a folder asks for
+    # it loads torch, which takes four seconds of a core, to find the class that a folder names
     from transformers import AutoTokenizer
 
     return AutoTokenizer

@@ -1,9 +1,9 @@
-"""Pictures as models of the Qwen2.5-VL family read them: patches for the vision tower, and the tokens that stand for them.
+"""Pictures for models of the Qwen2.5-VL family: patches for the vision tower, and placeholder tokens in the prompt.
 
-In a prompt a picture is `<|vision_start|>`, one `<|image_pad|>` for each vector that the tower makes of it, and
-`<|vision_end|>`. Text never becomes one of these: they are special tokens (`core.prompts.chat_frame.encode_text`). Images are cut into
-patches by transformers' processor over Pillow, whose arithmetic is the same everywhere; what came of one has a digest, so
-that whoever processes it again knows whether it is the same.
+In a prompt a picture is `<|vision_start|>`, one `<|image_pad|>` for each vector of the tower, and `<|vision_end|>`. Text
+never becomes such a token, because they are special tokens (`core.prompts.chat_frame.encode_text`). transformers' processor
+over Pillow cuts images into patches, with the same arithmetic everywhere. Each processed image has a digest, by which a
+later processing is compared.
 """
 
 import re
@@ -21,30 +21,30 @@ from hindcast.core.errors import ModelFileError, PictureUnreadable
 from hindcast.core.models.folders import require_folder
 
 KINDS = ("qwen2_5_vl",)
-"""`model_type` of those that are known here."""
+"""`model_type` of the supported models."""
 TOWER = "visual"
-"""The part of the model that pictures pass through first; it is never trained."""
+"""Name of the vision tower, the part of the model that encodes pictures; it is never trained."""
 PROCESSOR = "preprocessor_config.json"
 
 
 class ProcessedImage(NamedTuple):
-    """A picture as a model reads it."""
+    """A picture processed for a model."""
 
     patches: torch.Tensor
-    """[patches, values] float32."""
+    """Pixel values  # [patches, values] float32."""
     grid: tuple[int, int, int]
-    """Patches in time (1), height and width."""
+    """Number of patches in time (1), height and width."""
     ids: list[int]
-    """The tokens that stand for it in a prompt."""
+    """Placeholder tokens in the prompt."""
     digest: str
     """sha256 of grid and patches, hexadecimal."""
 
 
 class ImageProcessor:
-    """How one model's folder has pictures processed."""
+    """The image processor of a model folder."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises ModelFileError where its model reads no pictures, or does not say how."""
+        """Load it. Raises ModelFileError if the model reads no pictures or has no valid processor configuration."""
         require_folder(folder)
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         if config.model_type not in KINDS:
@@ -52,7 +52,7 @@ class ImageProcessor:
                 f"the model in {folder} ({config.model_type}) reads no pictures. Those that do and are known here: "
                 f"{', '.join(KINDS)}. Use one of them, or set actors.screenshot_observation = 'off'."
             )
-        # what only these models need is loaded with them alone
+        # only vision models need this import
         from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
         try:
@@ -65,11 +65,11 @@ class ImageProcessor:
 
     @property
     def marks(self) -> tuple[int, int, int]:
-        """The tokens before a picture, for each of its vectors, and after it."""
+        """Tokens before a picture, for each of its vectors, and after it."""
         return self._start, self._pad, self._end
 
     def look(self, image: bytes) -> ProcessedImage:
-        """Process an image file. Raises PictureUnreadable."""
+        """Process the bytes of an image file. Raises PictureUnreadable."""
         try:
             with Image.open(BytesIO(image)) as opened:
                 found = self._processor(images=[opened.convert("RGB")], return_tensors="pt")
@@ -85,12 +85,12 @@ class ImageProcessor:
 
 
 def reads_pictures(model: Any) -> bool:
-    """Whether a model is one of those that are known here to."""
+    """Whether a model is a supported vision-language model."""
     return getattr(model.config, "model_type", "") in KINDS
 
 
 def freeze_tower(model: Any) -> None:
-    """Leave what pictures pass through as it is: the language part alone is trained. Nothing changes in other models."""
+    """Freeze the vision tower, so that only the language model is trained. Other models stay unchanged."""
     if not reads_pictures(model):
         return
     for name, value in model.named_parameters():
@@ -111,14 +111,22 @@ def picture_inputs(
     *,
     prompts: Sequence[int] | None = None,
 ) -> Mapping[str, torch.Tensor | None]:
-    """What a forward pass over prompts with pictures reads in place of their tokens  # ids [rows, length], padded on the right.
+    """Compute the embeddings and positions of prompts with pictures, which replace their tokens in a forward pass.
 
-    `pictures`: of all rows, in the order in which they stand in them; `lengths`: of the rows without padding; `prompts`: of
-    what was asked in each row, None: all of it. Positions are the model's own in three dimensions (M-RoPE, Qwen2-VL, arXiv
-    2409.12191, section 2.1): text counts on, the vectors of a picture have the place that they have in it.
+    A policy may sample a placeholder token in its answer: there it is text. The model's own forward pass would look for
+    another picture, so it gets embeddings instead of tokens.
 
-    A policy may answer the very token that stands for a vector: there it is text, as it was when it was sampled. The model's
-    own forward pass would look for another picture, so it is given vectors instead of tokens.
+    Args:
+        model: a supported vision-language model.
+        ids: token ids  # [rows, length], padded on the right.
+        pictures: pictures of all rows, in their order in the prompts.
+        lengths: lengths of the rows without padding.
+        prompts: lengths of the prompts in the rows; None: the whole row is prompt.
+
+    Returns:
+        Keyword arguments of the forward pass. Positions are three-dimensional (M-RoPE, Qwen2-VL, arXiv 2409.12191,
+        section 2.1): text counts on, and the vectors of a picture have their place in it.
+
     """
     device = ids.device
     grids = torch.tensor([picture.grid for picture in pictures], device=device)
@@ -140,7 +148,7 @@ def picture_inputs(
 
 
 def name_in_model(stored: str, kind: str) -> str:
-    """What a tensor of a published file is called in the model: files of this family have names of an earlier layout."""
+    """Translate a tensor's name in a published file to its name in the model: files of this family use an earlier layout."""
     if kind not in KINDS:
         return stored
     named = re.sub(rf"^{TOWER}\.", f"model.{TOWER}.", stored)

@@ -1,4 +1,4 @@
-"""Whether a model can be shown screenshots, and what one of a page takes of a prompt."""
+"""Check that a model can read screenshots, and how many prompt tokens one takes."""
 
 from io import BytesIO
 from pathlib import Path
@@ -11,13 +11,13 @@ from hindcast.core.models.vision import ImageProcessor, ProcessedImage
 from hindcast.core.settings.schema import Settings
 
 ASPECT = 0.8
-"""Height of a window for its width, about."""
+"""Approximate ratio of a window's height to its width."""
 
 
 def sample_pictures(folder: Path, settings: Settings) -> tuple[ProcessedImage, ...]:
-    """A picture of the size of a screenshot, as the folder's model reads it; none where the policy is shown none.
+    """Process a picture of a screenshot's size with the folder's model; none if the settings show the policy none.
 
-    Raises ModelFileError where the model reads no pictures.
+    Raises ModelFileError if the model reads no pictures.
     """
     if settings.actors.screenshot_observation == "off":
         return ()
@@ -30,9 +30,9 @@ def sample_pictures(folder: Path, settings: Settings) -> tuple[ProcessedImage, .
 
 
 def check_pictures(folder: Path, tokenizer: object, settings: Settings) -> str:
-    """What a screenshot takes, in words, where the policy is shown some.
+    """Describe how many tokens a screenshot takes.
 
-    Raises ModelFileError where the model, its tokenizer or the prompt's length does not do for one.
+    Raises ModelFileError if the model, its tokenizer or the prompt length cannot take one.
     """
     (picture,) = sample_pictures(folder, settings)
     known = getattr(tokenizer, "added_tokens_decoder", {})

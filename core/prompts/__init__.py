@@ -1,1 +1,1 @@
-"""What a model reads: prompt of the policy, chat frames, page renderers, prompts of judges and relabelers."""
+"""Prompts: that of the policy, chat frames, page renderers, and prompts of judges and relabelers."""

@@ -1,12 +1,12 @@
-"""What a learned relabeler reads and writes (HSL): an episode's answers and the page it ended on; the goals that it achieved.
+"""Prompt and output format of the learned relabeler (HSL): from an episode's answers and final page to the goals achieved.
 
-Read are the turns that the policy itself reads (`core.prompts.prompt`), with a request in the place of the instruction, which is what
-is to be found out, and each answer behind its number, so that steps are named by copying rather than by counting, also
-where early answers were left out. Written is a line per goal, by step and then as written, or one word where nothing was achieved:
+The prompt has the turns of the policy's own (`core.prompts.prompt`), with a request in place of the instruction. Each answer
+has its number, so that the model names steps by copying rather than counting, even if early answers are left out. The output
+has a line per goal, sorted by step, or one word if nothing was achieved:
 
     by 3 of 1 3: Add the oak lamp to my cart.
 
-says that step 3, counted from 1, achieved it first and that steps 1 and 3 were needed for it.
+means that step 3, counted from 1, achieved the goal first, and that it needed steps 1 and 3.
 """
 
 import re
@@ -22,25 +22,25 @@ from hindcast.core.prompts.prompt import Prompt, build_prompt
 from hindcast.core.prompts.rendering import RENDERERS
 
 FORMAT = "achieved/2"
-"""Named and versioned: whatever changes what is read or written gives it another number."""
+"""Name and version: any change of prompt or output needs a new version."""
 RENDERER = "lines/2"
 REQUEST = "Tell what these steps achieved."
 NOTHING = "nothing"
 
 PROMPT_DIGEST = digest_hex(msgspec.json.encode([FORMAT, RENDERER, REQUEST, NOTHING]))
-"""Of the format, as the identity of the relabeler carries it."""
+"""Digest of the format, part of the relabeler's identity."""
 
 _LINE = re.compile(r"by (\d{1,4}) of (\d{1,4}(?: \d{1,4})*): (\S.*)")
 
 
 class Achievement(NamedTuple):
-    """One goal as it is written."""
+    """One achieved goal."""
 
     instruction: str
     until_step: int
-    """Number of steps up to the one that achieved it first, that one included."""
+    """Number of the step that achieved it first, counted from 1."""
     relevant: tuple[int, ...]
-    """Numbers of the steps that it took, from 1, rising; the last is `until_step`."""
+    """Numbers of the steps that it needed, ascending from 1; the last is `until_step`."""
 
     @property
     def relevance(self) -> tuple[float, ...]:
@@ -49,19 +49,19 @@ class Achievement(NamedTuple):
 
 
 class WrittenAchievements(NamedTuple):
-    """What a text says."""
+    """The goals parsed from the model's output."""
 
     achievements: tuple[Achievement, ...]
     unreadable: int
-    """Lines that say nothing of the kind."""
+    """Number of lines that do not parse."""
 
 
 def build_achievement_prompt(
     tokenizer: Any, *, answers: Sequence[str], page: Page, max_tokens: int
 ) -> Prompt:
-    """The prompt about an episode that gave `answers` (oldest first) and ended on `page`, at most `max_tokens` long.
+    """Build the prompt of an episode with `answers` (oldest first) that ended on `page`, at most `max_tokens` long.
 
-    Raises SettingsError when the last answers leave no room for the page.
+    Raises SettingsError if the last answers leave no room for the page.
     """
     return build_prompt(
         tokenizer,
@@ -73,7 +73,7 @@ def build_achievement_prompt(
 
 
 def write_achievements(achievements: Iterable[Achievement]) -> str:
-    """The text that says so."""
+    """Write achievements as the text that the model is trained to produce."""
     lines = [
         f"by {one.until_step} of {' '.join(map(str, one.relevant))}: {' '.join(one.instruction.split())}"
         for one in sorted(achievements, key=lambda one: one.until_step)
@@ -82,7 +82,7 @@ def write_achievements(achievements: Iterable[Achievement]) -> str:
 
 
 def read_achievements(text: str, *, steps: int) -> WrittenAchievements:
-    """What a text says of an episode of so many steps; a line that does not fit the episode is unreadable."""
+    """Parse the output for an episode of `steps` steps; a line that does not fit the episode is unreadable."""
     found: list[Achievement] = []
     unreadable = 0
     for line in text.strip().splitlines():

@@ -1,13 +1,13 @@
-"""How turns stand in a prompt: the token ids round instruction, pages and answers. Named, versioned, recorded.
+"""Framing of turns in a prompt: the token ids around instruction, pages and answers. Framings are named, versioned, recorded.
 
-- `chat/1`: by the model's own chat template, rendered once round marks and cut at the marks, so that its special tokens
-  come in exactly once and contents never pass through it: some templates trim them or take thoughts out of them.
-- `webrl/1`: as WebRL's published checkpoints (Llama-3.1-8B, GLM-4-9B) read them (THUDM/WebRL, `scripts/process_data.py`
-  and the template `llama3_web` of its LLaMA-Factory): one text with role marks in it, after what the tokenizer itself
-  puts before a text. The instruction stands in for the page of round 0.
-- `webrl/2`: the same, with a long page cut by characters, as that code cuts it before anything is cut by tokens.
+- `chat/1`: the model's own chat template, rendered once around marks and cut at them. So its special tokens occur exactly
+  once, and contents never pass through the template: some templates trim contents or remove thoughts.
+- `webrl/1`: the format of WebRL's published checkpoints (Llama-3.1-8B, GLM-4-9B; THUDM/WebRL, `scripts/process_data.py`
+  and the template `llama3_web` of its LLaMA-Factory): one text with role marks, after the tokenizer's own prefix. In round
+  0 the instruction replaces the page of a past round.
+- `webrl/2`: the same, but a long page is first cut by characters, as in that code, then by tokens.
 
-Contents are data: `encode_text` gives no token in them that could open or close a turn.
+Contents are data: `encode_text` produces no token that could open or close a turn.
 """
 
 import re
@@ -24,17 +24,17 @@ from hindcast.core.errors import ModelFileError
 FramingName = Literal["chat/1", "webrl/1", "webrl/2"]
 
 STAND_IN = "** Simplified html **"
-"""What remains of the page of a past round."""
+"""Placeholder for the page of a past round."""
 
 WEBRL_END = "<|eot_id|>"
 WEBRL_ROLE = "<|start_header_id|>{}<|end_header_id|>"
 WEBRL_CHARS = 16384 - 512
-"""Characters of past rounds and page together (`format_prompt`)."""
+"""Most characters of past rounds and page together (`format_prompt`)."""
 _WEBRL_MARKS = (WEBRL_END, *WEBRL_ROLE.split("{}"))
 
 _MARKS = ("first-user-mark", "answer-mark", "second-user-mark")
 _TODAY = datetime(2024, 7, 26)
-"""What templates that show a date are told: prompts must not depend on the day they are made on."""
+"""Date for templates that show one: prompts must not depend on the current day."""
 _FAMILIES = {
     "<|im_start|>": "chatml",
     "<|start_header_id|>": "llama3",
@@ -42,49 +42,49 @@ _FAMILIES = {
     "[INST]": "mistral",
     "<start_of_turn>": "gemma",
 }
-"""A mark of a family's template, and what its turns are called in the log."""
+"""Mark of a template family -> the family's name in the log."""
 
 
 class ChatFrame(msgspec.Struct, frozen=True):
-    """What a chat template puts round contents."""
+    """Token ids that a chat template puts around contents."""
 
     opening: tuple[int, ...]
     """Before the first user turn."""
     to_answer: tuple[int, ...]
-    """After the last user turn: what the prompt ends with."""
+    """After the last user turn; the prompt ends with them."""
     to_past_answer: tuple[int, ...]
-    """Between a user turn and an answer that was given."""
+    """Between a user turn and a past answer."""
     to_user: tuple[int, ...]
     """Between an answer and the next user turn."""
     lead: str
-    """Text that an answer begins with in its turn, beyond `to_answer`: GLM-4's line break."""
+    """Text before an answer in its turn, after `to_answer`: GLM-4's line break."""
     name: str
-    """Family and digest, such as `chatml@1f0c9a52`: equal names, equal frames."""
+    """Family and digest, such as `chatml@1f0c9a52`: equal names mean equal frames."""
 
 
 class Turns(Protocol):
-    """Contents in their frame; all ids as the policy reads them."""
+    """A framing: turns contents into the token ids of a prompt."""
 
     around_page: tuple[str, str]
     """Text before and after the page in its turn."""
     closing: list[int]
-    """What the prompt ends with, after the page and what stands around it."""
+    """Token ids at the end of the prompt, after the page and the text around it."""
     lead: str
-    """Text that a demonstrated answer begins with."""
+    """Text at the start of a demonstrated answer."""
     end: int
-    """The token that a demonstrated answer ends with."""
+    """Token at the end of a demonstrated answer."""
 
     def head(self, instruction: str, answers: Sequence[str], pages: Sequence[str | None]) -> list[int]:
-        """Everything before the page; `pages` of the rounds that had `answers`, None: its stand-in."""
+        """Encode everything before the page. `pages` are those of the rounds of `answers`; None: the placeholder."""
         ...
 
     def cut(self, page: str, instruction: str, answers: Sequence[str], pages: Sequence[str | None]) -> str:
-        """As much of the page's text as the framing itself grants, whatever tokens it takes."""
+        """Cut the page's text to the framing's own limit, which is not one of tokens."""
         ...
 
 
 class ChatTurns:
-    """`chat/1`."""
+    """The framing `chat/1`: the model's own chat template."""
 
     around_page = ("", "")
 
@@ -109,13 +109,15 @@ class ChatTurns:
         return ids + encode_text(self._tokenizer, f"{opening}{_round(len(answers))}")
 
     def cut(self, page: str, instruction: str, answers: Sequence[str], pages: Sequence[str | None]) -> str:
-        """All of it: tokens alone are counted."""
+        """Return the whole page: this framing limits tokens only."""
         return page
 
 
 class WebrlTurns:
-    """`webrl/1`, and with `max_chars` `webrl/2`. Role marks that are no special tokens of a tokenizer (GLM-4's) are cut into tokens with the text after
-    them."""
+    """The framings `webrl/1` and, with `max_chars`, `webrl/2`.
+
+    Role marks that are not special tokens of a tokenizer (GLM-4's) are tokenized together with the text after them.
+    """
 
     lead = ""
 
@@ -137,7 +139,7 @@ class WebrlTurns:
         self.closing = [*self._to_answer, *encode_text(tokenizer, f"{self._assistant}\n")]
 
     def _role(self, role: str, *, are_tokens: bool) -> tuple[list[int], str]:
-        """What opens a turn: as token ids, and what of it begins the text of the turn."""
+        """Return the token ids that open a turn, and the part of the mark that belongs to the turn's text."""
         mark = WEBRL_ROLE.format(role)
         framed = f"{WEBRL_END}{mark}" if are_tokens else WEBRL_END
         return encode_frame(self._tokenizer, framed), "" if are_tokens else mark
@@ -155,11 +157,11 @@ class WebrlTurns:
         return ids
 
     def cut(self, page: str, instruction: str, answers: Sequence[str], pages: Sequence[str | None]) -> str:
-        """What past rounds leave of `max_chars`, their marks counted as they are written.
+        """Cut the page to the part of `max_chars` that past rounds, with their marks, leave.
 
-        Where past rounds alone are longer, the released code cuts as many characters from the page's end as they are too
-        long: a slice with a negative end. So does this, unless it would leave nothing: then the page stays whole, since
-        tokens are counted later and the earliest answers give way to it.
+        If past rounds alone are too long, the released code cuts their excess from the page's end: a slice with a negative
+        end. This does the same unless nothing would remain: then the page stays whole, because the limit of tokens later
+        drops the earliest answers for it.
         """
         if self._max_chars is None:
             return page
@@ -176,19 +178,19 @@ class WebrlTurns:
 
 @lru_cache(maxsize=16)
 def turns_of(tokenizer: Any, framing: FramingName = "chat/1", *, thinking: bool = False) -> Turns:
-    """The turns of a framing. `thinking`: whether templates that ask a model to think, or not to, ask it to."""
+    """Make the turns of a framing. `thinking`: whether a template with a thinking mode enables it."""
     if framing == "chat/1":
         return ChatTurns(tokenizer, thinking=thinking)
     return WebrlTurns(tokenizer, max_chars=WEBRL_CHARS if framing == "webrl/2" else None)
 
 
 def encode_text(tokenizer: Any, text: str) -> list[int]:
-    """Token ids of plain text: nothing in it is taken for a special token, nor for one that a turn is framed by."""
+    """Encode plain text: nothing in it becomes a special token or a token that frames a turn."""
     ids: list[int] = tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
     kept_out = _kept_out(tokenizer)
     if kept_out.keys().isdisjoint(ids):
         return ids
-    # tokens that are not declared special are not split by tokenizers: cut the text within each, after its first letter
+    # tokenizers do not split added tokens that are not declared special: cut the text within each, after its first letter
     within = re.compile(
         "|".join(f"(?<={re.escape(text[0])})(?={re.escape(text[1:])})" for text in kept_out.values() if text)
     )
@@ -199,14 +201,14 @@ def encode_text(tokenizer: Any, text: str) -> list[int]:
 
 
 def encode_frame(tokenizer: Any, text: str) -> list[int]:
-    """Token ids of a frame's text, its special tokens being such."""
+    """Encode a frame's text, including its special tokens."""
     ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
     return ids
 
 
 @lru_cache(maxsize=16)
 def chat_frame(tokenizer: Any, *, thinking: bool = False) -> ChatFrame:
-    """Render the chat template once round marks and cut it at the marks. Raises ModelFileError when it lacks one."""
+    """Render the chat template once around marks and cut it at the marks. Raises ModelFileError if a mark is missing."""
     rendered = render_chat(tokenizer, _MARKS, thinking=thinking)
     pieces = re.split("|".join(_MARKS), rendered)
     if len(pieces) != len(_MARKS) + 1:
@@ -228,7 +230,7 @@ def chat_frame(tokenizer: Any, *, thinking: bool = False) -> ChatFrame:
 
 
 def render_chat(tokenizer: Any, contents: Sequence[str], *, thinking: bool) -> str:
-    """User and assistant in turn through the chat template, up to where an answer begins. The same on every day."""
+    """Render alternating user and assistant turns by the chat template, up to the start of an answer; the same on every day."""
     turns = [
         {"role": "assistant" if number % 2 else "user", "content": content}
         for number, content in enumerate(contents)
@@ -246,7 +248,7 @@ def render_chat(tokenizer: Any, contents: Sequence[str], *, thinking: bool) -> s
 
 @lru_cache(maxsize=16)
 def end_of_answer(tokenizer: Any) -> int:
-    """The token that closes an assistant's turn: the one that the chat template puts there, else the tokenizer's end."""
+    """Find the token that closes an assistant's turn: that of the chat template, else the tokenizer's end token."""
     after = chat_frame(tokenizer).to_user[:1]
     closes = bool(after) and after[0] in tokenizer.added_tokens_decoder
     return int(after[0] if closes else tokenizer.eos_token_id)
@@ -254,8 +256,10 @@ def end_of_answer(tokenizer: Any) -> int:
 
 @lru_cache(maxsize=16)
 def _kept_out(tokenizer: Any) -> dict[int, str]:
-    """Tokens that text never comes to, and their texts: special ones, and added ones that frame turns, be it by this
-    tokenizer's own template or by `webrl/1`, whose marks the template of a folder need not have.
+    """Find the tokens that text never produces, with their texts.
+
+    They are the special tokens, and the added tokens that frame turns by the tokenizer's own template or by `webrl/1`, whose
+    marks that template need not have.
     """
     frame = chat_frame(tokenizer)
     framing = {*frame.opening, *frame.to_past_answer, *frame.to_user}
@@ -267,7 +271,7 @@ def _kept_out(tokenizer: Any) -> dict[int, str]:
 
 
 def _own_prefix(tokenizer: Any) -> list[int]:
-    """What a tokenizer puts before any text: Llama's `<|begin_of_text|>`, GLM-4's `[gMASK]<sop>`."""
+    """Find the tokenizer's prefix of any text: Llama's `<|begin_of_text|>`, GLM-4's `[gMASK]<sop>`."""
     plain = encode_frame(tokenizer, "a")
     whole: list[int] = tokenizer("a")["input_ids"]
     return whole[: whole.index(plain[0])]

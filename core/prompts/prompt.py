@@ -1,9 +1,9 @@
-"""From instruction, earlier rounds and page to the token ids that the policy reads. Shape as in WebRL.
+"""The policy's prompt: from instruction, earlier rounds and page to token ids, in the shape of WebRL's.
 
-The first user turn carries the instruction; past rounds keep their answers and a stand-in for their page; the last
-turn carries the page. What gives way when a prompt gets too long is its history form (`HISTORIES`). How turns stand in
-it is its framing (`core.prompts.chat_frame`). Page, instruction and answers are data: text in them that looks like a special token
-is encoded as plain text and can never close a turn.
+The first user turn has the instruction, past rounds have their answers and a placeholder for their page, the last turn has
+the page. The history form (`HISTORIES`) decides what is dropped when a prompt gets too long; the framing
+(`core.prompts.chat_frame`) separates turns. Page, instruction and answers are data: text in them that looks like a special
+token is encoded as plain text and can never close a turn.
 """
 
 from collections.abc import Sequence
@@ -15,34 +15,35 @@ from hindcast.core.errors import SettingsError
 from hindcast.core.prompts.chat_frame import FramingName, Turns, encode_text, turns_of
 
 KEPT_ANSWERS = 3
-"""Latest answers that are never dropped to make room for the page."""
+"""Number of latest answers that are never dropped for the page."""
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
-    """How past rounds are shown."""
+    """A history form: how past rounds are shown."""
 
     page_share: float
-    """While more answers than `KEPT_ANSWERS` are shown, the page gets at least this share of the prompt if it needs it;
-    the earliest answers go for it."""
+    """Share of the prompt that the page gets if it needs it; the earliest answers are dropped for it, down to
+    `KEPT_ANSWERS`."""
     bounded: bool
-    """Whether only the latest answers are shown at all, as many as the actor's settings say."""
+    """Whether only the latest answers are shown (`actors.history_answers`)."""
 
 
 HISTORIES: dict[str, History] = {
     "webrl/1": History(page_share=0.5, bounded=True),
     "compressed/1": History(page_share=0.125, bounded=False),
 }
-"""`webrl/1`: the latest answers, and the page before the early ones among them. `compressed/1`: dynamic context compression
-of WebAgent-R1 (arXiv 2505.16421, section 2.1): only pages are compressed, all answers stay, unless they left the page less
-than an eighth of the prompt. Changing what a form shows means a new version."""
+"""`webrl/1`: the latest answers, of which early ones are dropped if the page needs half of the prompt. `compressed/1`:
+dynamic context compression of WebAgent-R1 (arXiv 2505.16421, section 2.1): only pages are compressed, and all answers stay
+unless they leave the page less than an eighth of the prompt. A change of what a form shows needs a new version."""
 
 
 class Prompt(msgspec.Struct, frozen=True):
-    """What the policy reads."""
+    """The prompt that the policy reads."""
 
     ids: list[int]
+    """Token ids."""
     truncated: bool
-    """Whether part of the page, an early answer, or an earlier page that was to be shown in full was left out to fit."""
+    """Whether part of the page, an early answer, or an earlier page in full was left out to fit."""
 
 
 def build_prompt(
@@ -59,15 +60,28 @@ def build_prompt(
     thinking: bool = False,
     picture: Sequence[int] = (),
 ) -> Prompt:
-    """The prompt of the round after `answers` (oldest first), at most `max_tokens` long.
+    """Build the prompt of the round after `answers` (oldest first), at most `max_tokens` long.
 
-    `earlier_pages` are those of the latest past rounds, as text, oldest first; every other has its stand-in. They go
-    before anything else does, the oldest first, while the page does not fit whole. Then the page is cut at its end; if
-    that left it less than the share its `history` form grants, the earliest answers go first. The instruction, the last
-    answers and `question`, which follows the page, always stay. `tokenizer` is a fast Hugging Face tokenizer with a
-    chat template. `thinking`: whether answers are to begin with a thought, for templates that ask for one or for none.
-    `picture`: tokens that stand for a picture of the page, before its text; they always stay, too, and pages of past
-    rounds have none. Raises SettingsError when what must stay leaves no room at all.
+    If it does not fit, the oldest of `earlier_pages` are dropped first, then the earliest answers while the page has less
+    than the share that `history` grants; at last the page is cut at its end. Instruction, last answers, `question` and
+    `picture` always stay.
+
+    Args:
+        tokenizer: a fast Hugging Face tokenizer with a chat template.
+        instruction: the task's instruction.
+        answers: all earlier answers to show.
+        page_text: the rendered page.
+        max_tokens: length limit of the prompt.
+        history: name of the history form (`HISTORIES`).
+        earlier_pages: rendered pages of the latest past rounds, oldest first; other past pages get the placeholder.
+        question: text after the page.
+        framing: how turns are separated.
+        thinking: whether answers begin with a thought, for templates with a thinking mode.
+        picture: tokens of the page's screenshot, before its text. Past pages have none.
+
+    Raises:
+        SettingsError: what must stay leaves no room for the page.
+
     """
     turns = turns_of(tokenizer, framing, thinking=thinking)
     before, after = turns.around_page
@@ -109,17 +123,17 @@ def build_prompt(
 def encode_answer(
     tokenizer: Any, answer: str, *, framing: FramingName = "chat/1", thinking: bool = False
 ) -> list[int]:
-    """An answer as the policy samples it: its text and the end token. For demonstrations."""
+    """Encode a demonstration's answer as the policy would sample it: its text and the end token."""
     turns = turns_of(tokenizer, framing, thinking=thinking)
     return [*encode_text(tokenizer, turns.lead + answer), turns.end]
 
 
 def _head(turns: Turns, instruction: str, answers: Sequence[str], in_full: Sequence[str]) -> list[int]:
-    """Everything before the page; `in_full` are the pages of the last of the rounds."""
+    """Encode everything before the page; `in_full` are the pages of the latest past rounds."""
     return turns.head(instruction, answers, _shown_pages(answers, in_full))
 
 
 def _shown_pages(answers: Sequence[str], in_full: Sequence[str]) -> list[str | None]:
-    """For each round that had an answer its page, None: a stand-in."""
+    """Return the page of each past round; None: the placeholder."""
     stand_ins: list[str | None] = [None] * (len(answers) - len(in_full))
     return [*stand_ins, *in_full]

@@ -1,8 +1,8 @@
-"""Why a demonstrator acts as it does, in a few true sentences: the thought of demonstrations in the thinking form.
+"""Thoughts of demonstrations in the thinking form: a few true sentences that lead to the action.
 
-For cloning with long chains of thought (WebAgent-R1, arXiv 2505.16421, section 3.4), whose texts the paper takes from a
-large model. Here they say only what page, task and action themselves show: which page this is, what the element shows,
-whether the task names it, what follows. A pure function: equal situations, equal thoughts.
+For cloning with long chains of thought (WebAgent-R1, arXiv 2505.16421, section 3.4), which the paper takes from a large
+model. Here a thought states only facts of page, task and action: the page, the element's text, whether the task names it,
+and the conclusion. A pure function: equal situations give equal thoughts.
 """
 
 import re
@@ -12,12 +12,12 @@ from hindcast.core.domain.observation import Node, Page
 from hindcast.core.prompts.rendering.lines import render_line
 
 QUOTED_CHARS = 60
-"""Longer texts of a page are cut where a thought quotes them."""
+"""Most characters of a page's text that a thought quotes."""
 _WORDS = re.compile(r"\w+")
 
 
 def reason_for(action: Action, *, page: Page, instruction: str, steps: int) -> str:
-    """A thought that leads to the action; `steps` were taken before.
+    """Write the thought before an action; `steps` is the number of earlier steps.
 
     >>> from hindcast.core.domain.observation import Node
     >>> lamp = Node(kind="link", tag="a", text="Brass lamp", id=7)
@@ -63,7 +63,7 @@ def _conclusion(action: Action) -> str:
 
 
 def _names(instruction: str, text: str) -> bool:
-    """Whether the instruction holds these words one after the other, in any case."""
+    """Whether the instruction contains these words in sequence, in any case."""
     wanted, said = _folded(text), _folded(instruction)
     return bool(wanted) and f" {wanted} " in f" {said} "
 

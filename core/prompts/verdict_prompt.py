@@ -1,7 +1,7 @@
-"""What an outcome reward model reads (WebRL, arXiv 2411.02337): instruction, action history, final page, and the question.
+"""Prompt of the outcome reward model (WebRL, arXiv 2411.02337): instruction, action history, final page, question.
 
-Turns are those that the policy itself reads (`core.prompts.prompt`), so that a model which begins as a policy reads what it
-knows; the last one shows the page that the episode ended on, and asks. The page is cut to fit, never the question.
+Its turns are those of the policy's prompt (`core.prompts.prompt`), because the model is initialized from the policy. The
+last turn has the final page and the question. The page is cut to fit, never the question.
 """
 
 from collections.abc import Sequence
@@ -17,18 +17,18 @@ from hindcast.core.prompts.prompt import Prompt, build_prompt
 from hindcast.core.prompts.rendering import RENDERERS
 
 FORMAT = "orm/2"
-"""Name and version of what is read; every change raises the version. `orm/1` read pages by `lines/1`, which lets a page forge
-lines and element numbers."""
+"""Name and version: any change of the prompt needs a new version. `orm/1` rendered pages by `lines/1`, which lets a page
+forge lines and element numbers."""
 RENDERER = "lines/2"
 QUESTION = "\n\nWas the task done? Answer YES or NO."
 YES, NO = "YES", "NO"
 
 PROMPT_DIGEST = digest_hex(msgspec.json.encode([FORMAT, RENDERER, QUESTION, YES, NO]))
-"""Of the format, as the identity of the judge carries it."""
+"""Digest of the format, part of the judge's identity."""
 
 
 class AnswerIds(NamedTuple):
-    """The tokens whose probabilities are compared: the first of each word."""
+    """First tokens of YES and NO, whose probabilities are compared."""
 
     yes: int
     no: int
@@ -37,9 +37,9 @@ class AnswerIds(NamedTuple):
 def build_verdict_prompt(
     tokenizer: Any, *, instruction: str, answers: Sequence[str], page: Page, max_tokens: int
 ) -> Prompt:
-    """The prompt about an episode that gave `answers` (oldest first) and ended on `page`, at most `max_tokens` long.
+    """Build the prompt of an episode with `answers` (oldest first) that ended on `page`, at most `max_tokens` long.
 
-    Raises SettingsError when instruction, last answers and question leave no room for the page.
+    Raises SettingsError if instruction, last answers and question leave no room for the page.
     """
     return build_prompt(
         tokenizer,
@@ -52,7 +52,7 @@ def build_verdict_prompt(
 
 
 def answer_ids(tokenizer: Any) -> AnswerIds:
-    """Where YES and NO stand in the vocabulary. Raises ModelFileError when they begin alike."""
+    """Find the first tokens of YES and NO. Raises ModelFileError if they are the same."""
     ids = AnswerIds(encode_text(tokenizer, YES)[0], encode_text(tokenizer, NO)[0])
     if ids.yes == ids.no:
         raise ModelFileError(

@@ -1,14 +1,14 @@
-"""The prompt of WebRL's released outcome reward model, to the token: intent, action history, the last page as HTML.
+"""Prompt of WebRL's released outcome reward model, token by token: intent, action history, the last page as HTML.
 
 Text, order and line breaks are those of THUDM/WebRL, `scripts/process_data.py` (`rm_format`, `add_overall_reward`), on which
-the published checkpoint (Llama-3.1-8B) was trained. An episode that its limit or an early stop ended has an empty action
-last, as the stop action that the released loop appends.
+the published checkpoint (Llama-3.1-8B) was trained. An episode that ended by its limit or an early stop gets an empty last
+action, like the stop action that the released loop appends.
 
-Four things differ on purpose, since a page or an answer could pass for another part of the prompt by them:
-- contents hold no special token: text such as `<|eot_id|>` is encoded as plain text;
-- the page is guarded (`webrl/3`): one line of HTML in which no text opens a tag;
-- an action is one line, whatever breaks lines in it, not only `\\n`;
-- a line of intent or history that begins as a part of the prompt does gets `# ` before it.
+Four things differ on purpose, because a page or an answer could forge another part of the prompt by them:
+- contents have no special tokens: text such as `<|eot_id|>` is encoded as plain text;
+- the page is escaped (`webrl/3`): one line of HTML in which no text opens a tag;
+- an action is one line, whatever line breaks it has, not only `\\n`;
+- a line of intent or history that begins like a part of the prompt gets `# ` before it.
 A prompt that is too long loses the end of its page. The released code cuts the prompt's own end, and so reads the probability
 in the middle of a page.
 """
@@ -30,7 +30,7 @@ from hindcast.core.prompts.verdict_prompt import NO, YES
 WEBRL_ORM = "webrl_orm"
 """Name of the judge."""
 FORMAT = "webrl_orm/1"
-"""Name and version of what is read; every change raises the version."""
+"""Name and version: any change of the prompt needs a new version."""
 RENDERER = "webrl/3"
 SYSTEM = (
     "You are an expert in evaluating the performance of a website navigation agent. The agent is designed to help a human user "
@@ -40,7 +40,7 @@ SYSTEM = (
 INTENT, ACTIONS, SCREEN = "The User Intent:", "Action History:", "The Current Screenshot:"
 
 PROMPT_DIGEST = digest_hex(msgspec.json.encode([FORMAT, RENDERER, SYSTEM, INTENT, ACTIONS, SCREEN, YES, NO]))
-"""Digest of the format, as the identity of the judge carries it."""
+"""Digest of the format, part of the judge's identity."""
 
 _BEGIN = "<|begin_of_text|>"
 _BREAKS = re.compile(r"[\r\v\f\x1c-\x1e\x85\u2028\u2029]+")
@@ -56,9 +56,9 @@ def build_webrl_verdict_prompt(
     page: Page,
     max_tokens: int,
 ) -> Prompt:
-    """The prompt about an episode that gave `answers` (oldest first) and ended on `page`, at most `max_tokens` long.
+    """Build the prompt of an episode with `answers` (oldest first) that ended on `page`, at most `max_tokens` long.
 
-    `ended_itself`: whether its last answer, or its page, ended it.
+    `ended_itself`: whether the last answer or the page ended the episode.
 
     Raises:
         ModelFileError: the tokenizer lacks Llama 3's role marks.
@@ -79,19 +79,19 @@ def build_webrl_verdict_prompt(
 
 
 def render_history(instruction: str, answers: Sequence[str]) -> str:
-    """Everything of the user's turn before the page, with the line breaks that begin the turn."""
+    """Render the user's turn before the page, including its leading line breaks."""
     actions = "".join(f"{_one_line(answer)}\n" for answer in answers)
     intent = _PART.sub("# ", _BREAKS.sub("\n", instruction.strip()))
     return f"\n\n{INTENT}\n{intent}\n\n{ACTIONS}\n{actions}\n{SCREEN}\n"
 
 
 def _one_line(answer: str) -> str:
-    """An answer as a line of the history: its own lines are joined by `; `."""
+    """Put an answer on one line of the history: its own lines are joined by `; `."""
     return _PART.sub("# ", _BREAKS.sub(" ", "; ".join(answer.split("\n"))).strip())
 
 
 def _frame(tokenizer: Any) -> tuple[list[int], list[int], list[int]]:
-    """Token ids of the system's turn, of what begins the user's turn, and of what follows it."""
+    """Return the token ids of the system turn, of the start of the user's turn, and of its end."""
     system, user, assistant = map(WEBRL_ROLE.format, ("system", "user", "assistant"))
     known = tokenizer.get_vocab()
     missing = [mark for mark in (_BEGIN, WEBRL_END, *WEBRL_ROLE.split("{}")) if mark not in known]

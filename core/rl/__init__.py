@@ -1,1 +1,1 @@
-"""Reinforcement learning as arithmetic: advantages, loss normalization, importance weights, staleness, statistics."""
+"""Arithmetic of reinforcement learning: advantages, loss normalization, importance weights, staleness, statistics."""

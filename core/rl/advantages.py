@@ -1,4 +1,4 @@
-"""Advantages from the rewards of a group. Pure arithmetic: the same bits on every machine."""
+"""Group-relative advantages from rewards. Pure arithmetic: the same bits on every machine."""
 
 from collections.abc import Sequence
 from math import fsum, sqrt
@@ -8,19 +8,19 @@ Deviation = Literal["population", "sample"]
 """Divisor of the squared differences: N, or N - 1 (`torch.std`, in the released code of WebAgent-R1 and ARPO)."""
 
 EPSILON = 1e-4
-"""Added to the deviation before dividing, so that rewards that hardly differ do not explode (WebAgent-R1, arXiv
+"""Added to the deviation before dividing, so that nearly equal rewards do not give huge advantages (WebAgent-R1, arXiv
 2505.16421, and its released code; the released ARPO has 1e-6)."""
 
 FAILED_DEVIATION, FAILED_MEAN = 0.05, 0.2
-"""A group has failed altogether below both (ARPO, arXiv 2505.16282)."""
+"""A group whose deviation and mean are below these has failed altogether (ARPO, arXiv 2505.16282)."""
 SUCCESS_RESULT = 0.1
-"""A task result above it is a success worth storing (ARPO)."""
+"""A task result above this is a success to store (ARPO)."""
 
 
 def is_informative(rewards: Sequence[float]) -> bool:
-    """Whether a group tells its members apart: at least two of them, and not all with one reward.
+    """Whether a group has at least two members and unequal rewards.
 
-    Compares the rewards themselves: the deviation of equal floats need not come out as exactly 0.
+    Compares the rewards themselves, because the deviation of equal floats need not be exactly 0.
     """
     return len(rewards) > 1 and min(rewards) < max(rewards)
 
@@ -28,9 +28,9 @@ def is_informative(rewards: Sequence[float]) -> bool:
 def group_advantages(
     rewards: Sequence[float], *, deviation: Deviation = "population", epsilon: float = EPSILON
 ) -> list[float]:
-    """A_i = (R_i - mean) / (std + epsilon) within one group (WebAgent-R1, M-GRPO); zeros if all rewards are equal.
+    """Compute A_i = (R_i - mean) / (std + epsilon) within one group (WebAgent-R1, M-GRPO); 0 if all rewards are equal.
 
-    WebAgent-R1's paper does not say which deviation it means; the released code of WebAgent-R1 and of ARPO takes N - 1.
+    WebAgent-R1's paper does not say which deviation it means; the released code of WebAgent-R1 and of ARPO uses N - 1.
     Advantages with N are larger by sqrt(N / (N - 1)): 1.07 times for a group of 8, 1.41 times for one of 2.
     """
     if not is_informative(rewards):
@@ -42,7 +42,7 @@ def group_advantages(
 
 
 def failed_altogether(results: Sequence[float]) -> bool:
-    """Whether a group, by its task results alone, all but agrees on failure: what calls for a replay in ARPO."""
+    """Whether nearly all task results of a group are failures, which triggers a success replay in ARPO."""
     if len(results) < 2:
         return False
     mean, deviation = _mean_and_deviation(results)

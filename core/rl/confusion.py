@@ -1,4 +1,4 @@
-"""How well somebody tells successes from failures, beside always giving the commoner answer."""
+"""Confusion matrix of a judge against the true outcomes, its accuracies, and the majority baseline."""
 
 from math import sqrt
 
@@ -8,52 +8,52 @@ from hindcast.core.rl.statistics import Interval, proportion, wilson
 
 
 class Confusion(msgspec.Struct, frozen=True, kw_only=True):
-    """Episodes by what is true of them and what was said of them."""
+    """Numbers of episodes by true outcome and by verdict."""
 
     hits: int = 0
-    """Successes called so."""
+    """Successes judged successes (true positives)."""
     misses: int = 0
-    """Successes called failures."""
+    """Successes judged failures (false negatives)."""
     rejections: int = 0
-    """Failures called so."""
+    """Failures judged failures (true negatives)."""
     false_alarms: int = 0
-    """Failures called successes."""
+    """Failures judged successes (false positives)."""
 
     def with_one(self, *, success: bool, said: bool) -> "Confusion":
-        """The table with one episode more."""
+        """Add one episode: `success` is its true outcome, `said` the verdict."""
         name = ("hits" if said else "misses") if success else ("false_alarms" if said else "rejections")
         return msgspec.structs.replace(self, **{name: getattr(self, name) + 1})
 
     @property
     def successes(self) -> int:
-        """True ones."""
+        """Episodes whose true outcome is success."""
         return self.hits + self.misses
 
     @property
     def failures(self) -> int:
-        """True ones."""
+        """Episodes whose true outcome is failure."""
         return self.rejections + self.false_alarms
 
     @property
     def total(self) -> int:
-        """Of both."""
+        """All episodes."""
         return self.successes + self.failures
 
 
 def of_successes(table: Confusion) -> Interval | None:
-    """Share of the successes that were called so; None where there are none."""
+    """Share of the successes judged successes (sensitivity); None without successes."""
     return proportion(table.hits, table.successes)
 
 
 def of_failures(table: Confusion) -> Interval | None:
-    """Share of the failures that were called so; None where there are none."""
+    """Share of the failures judged failures (specificity); None without failures."""
     return proportion(table.rejections, table.failures)
 
 
 def balanced_accuracy(table: Confusion) -> Interval | None:
-    """The mean of both shares: .5 for whoever always says the same. None where one class is missing.
+    """Mean of both shares: .5 for a constant verdict. None if one class is missing.
 
-    The interval is that of Newcombe's hybrid method (1998) for a sum of independent proportions, from two Wilson ones.
+    The interval is Newcombe's hybrid one (1998) for a sum of independent proportions, from two Wilson intervals.
     """
     if not table.successes or not table.failures:
         return None
@@ -65,10 +65,10 @@ def balanced_accuracy(table: Confusion) -> Interval | None:
 
 
 def plain_accuracy(table: Confusion) -> Interval | None:
-    """Share of all that were called rightly; None of an empty table."""
+    """Share of all episodes judged correctly; None for an empty table."""
     return proportion(table.hits + table.rejections, table.total)
 
 
 def majority_baseline(table: Confusion) -> float | None:
-    """Plain accuracy of always giving the commoner answer; None of an empty table. Balanced, it is always .5."""
+    """Plain accuracy of always predicting the more frequent outcome; None for an empty table."""
     return max(table.successes, table.failures) / table.total if table.total else None

@@ -1,4 +1,4 @@
-"""Which tasks are kept from training a model beside the policy, so that it can be measured on them. By their content alone."""
+"""Held-out tasks: an auxiliary model is never trained on them and its accuracy is measured on them."""
 
 from hindcast.core.ids import digest_hex
 
@@ -6,9 +6,9 @@ _RANGE = 2**32
 
 
 def is_held_out(task: str, *, share: float) -> bool:
-    """Whether a task, by its id, belongs to the share that is only measured; the same in every run and process.
+    """Whether a task id belongs to the held-out share; the same in every run and process.
 
-    A digest of the id decides: a task of a small share is in every larger one.
+    A digest of the id decides, so that a larger share contains every smaller one.
     """
     drawn = int(digest_hex(f"held out {task}".encode())[:8], 16)
     return drawn < share * _RANGE

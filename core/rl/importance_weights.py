@@ -1,15 +1,15 @@
-"""Off-policy corrections: how much a token counts that another policy than today's sampled.
+"""Importance weights (off-policy correction) for tokens sampled by an older policy version.
 
 mu is the behaviour policy (recorded log-probabilities), pi_prox the learner's own recomputation when the batch
-starts. The update's ratio rho = pi / pi_prox is clipped separately; what stands here is constant during an update:
+starts. The update's ratio rho = pi / pi_prox is clipped separately; the weights here are constant during an update:
 
-- `none`: every token counts 1, as if pi_prox had sampled it.
+- `none`: 1, as if pi_prox had sampled every token.
 - `truncated`: pi_prox / mu, at most `ratio_cap` (truncated importance sampling).
-- `decoupled`: pi_prox / mu; tokens beyond `ratio_cap` are left out (AReaL, arXiv 2505.24298: the proximal policy
-  in the clip, the behaviour policy only in the weight).
-- `masked`: 1, but tokens whose probability moved by more than `mask_difference` are left out.
+- `decoupled`: pi_prox / mu, and 0 above `ratio_cap` (AReaL, arXiv 2505.24298: the proximal policy in the clip, the
+  behaviour policy only in the weight).
+- `masked`: 1, and 0 for tokens whose probability moved by more than `mask_difference`.
 
-Computed in float64: float32 exponentials differ between instruction sets.
+Computed in float64, because float32 exponentials differ between instruction sets.
 """
 
 from typing import Literal, NamedTuple
@@ -20,16 +20,16 @@ from numpy.typing import NDArray
 CorrectionKind = Literal["none", "truncated", "decoupled", "masked"]
 
 LARGEST_LOG_RATIO = 50.0
-"""Ratios are counted up to e^50: one token sampled against all odds must not turn sums into infinities."""
+"""Ratios are clamped to e^±50, so that one very unlikely token does not turn sums into infinities."""
 
 
 class TokenCorrection(NamedTuple):
-    """One entry per action token."""
+    """Importance weights of one sample, an entry per action token."""
 
     ratios: NDArray[np.float64]
     """pi_prox / mu, uncapped  # [tokens]."""
     weights: NDArray[np.float32]
-    """Factor of the token's policy term, 0 where it is left out  # [tokens]."""
+    """Factor of the token's policy term, 0 if the token is left out  # [tokens]."""
     kept: NDArray[np.bool_]
     """Whether the token contributes  # [tokens]."""
 
@@ -42,7 +42,7 @@ def correct(
     ratio_cap: float,
     mask_difference: float,
 ) -> TokenCorrection:
-    """Weights of one sample's action tokens from their two log-probabilities  # both [tokens]."""
+    """Compute the weights of one sample's action tokens from their log-probabilities  # both [tokens]."""
     prox = proximal.astype(np.float64)
     mu = behaviour.astype(np.float64)
     ratios = np.exp(np.clip(prox - mu, -LARGEST_LOG_RATIO, LARGEST_LOG_RATIO))
@@ -60,7 +60,7 @@ def correct(
 
 
 def effective_sample_size(ratios: NDArray[np.float64]) -> float:
-    """(sum w)^2 / (n sum w^2), in (0, 1]: the share of the tokens that really speak when each counts by its ratio."""
+    """Normalized effective sample size (sum w)^2 / (n sum w^2) of importance ratios, in (0, 1]; 0 if all are 0."""
     squares = float(np.sum(ratios * ratios))
     if squares == 0.0:
         return 0.0

@@ -1,5 +1,7 @@
-"""Shares of a loss: which part of it one token is. Counts are those before any masking, so that a mask never lifts the
-rest."""
+"""Loss normalization: the share of one token in a mini-batch's loss.
+
+Tokens are counted before masking, so that a mask does not raise the share of the remaining tokens.
+"""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,18 +13,19 @@ LossMean = Literal["nested", "token", "episode"]
 
 
 class EpisodeTokens(msgspec.Struct, frozen=True):
-    """How one episode stands in a mini-batch."""
+    """Token counts of one episode of a mini-batch."""
 
     group: str
+    """Group to which the episode belongs."""
     tokens: tuple[int, ...]
-    """Action tokens of each of its steps."""
+    """Number of action tokens at each step  # [steps]."""
 
 
 def nested_shares(episodes: Sequence[EpisodeTokens]) -> list[float]:
-    """The share of one token of each sample under M-GRPO's three nested means  # [samples, in order].
+    """Compute the share of one token of each sample under M-GRPO's nested means  # [samples, in order].
 
     1/G over the members of a group, 1/|tau| over an episode's steps, 1/|a| over a step's tokens (arXiv 2505.16421,
-    eq. 4), and the mean over the groups. An episode's length therefore moves no other episode's share.
+    eq. 4), and the mean over the groups. An episode's length therefore does not change another episode's share.
     """
     members = Counter(episode.group for episode in episodes)
     shares: list[float] = []
@@ -34,18 +37,20 @@ def nested_shares(episodes: Sequence[EpisodeTokens]) -> list[float]:
 
 
 def token_shares(episodes: Sequence[EpisodeTokens]) -> list[float]:
-    """The share of one token of each sample under one mean over all tokens (the released code)  # [samples, in order]."""
+    """Compute the share of one token of each sample under one mean over all tokens (WebAgent-R1's released code)."""
     total = sum(sum(episode.tokens) for episode in episodes)
     return [1.0 / total for episode in episodes for _ in episode.tokens]
 
 
 def episode_shares(episodes: Sequence[EpisodeTokens]) -> list[float]:
-    """The share of one token of each sample under a mean over each episode's tokens, then over episodes (released ARPO,
-    `update_policy` with one trajectory a micro-batch)  # [samples, in order]."""
+    """Compute the share of one token of each sample under a mean over each episode's tokens, then over episodes.
+
+    As released by ARPO: `update_policy` with one trajectory per micro-batch.
+    """
     return [1.0 / (len(episodes) * sum(episode.tokens)) for episode in episodes for _ in episode.tokens]
 
 
 def loss_shares(mean: LossMean, episodes: Sequence[EpisodeTokens]) -> list[float]:
-    """Shares under the named mean."""
+    """Compute the share of one token of each sample under the named mean  # [samples, in order]."""
     shares = {"nested": nested_shares, "token": token_shares, "episode": episode_shares}
     return shares[mean](episodes)

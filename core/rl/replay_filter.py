@@ -9,14 +9,14 @@ from math import exp, fsum
 
 
 def perplexity(log_probs: Sequence[float]) -> float:
-    """exp of the mean of -log pi over an action's tokens; at least 1. `log_probs`  # [tokens], at least one."""
+    """Compute exp(mean of -log pi) over an action's tokens; at least 1. `log_probs`  # [tokens], not empty."""
     return exp(-fsum(log_probs) / len(log_probs))
 
 
 def in_window(perplexity: float, *, lowest: float, highest: float, lowest_is_in: bool) -> bool:
     """Whether 1/perplexity lies in [lowest, highest], as in the paper, or in (lowest, highest], as released.
 
-    Said of perplexities, so that one of exactly 1/lowest or 1/highest lies on the border whatever its inverse rounds to.
+    Compares perplexities rather than their inverses, so that rounding does not move a value off the bound.
     """
     below = perplexity <= 1.0 / lowest if lowest_is_in else perplexity < 1.0 / lowest
     return below and perplexity >= 1.0 / highest

@@ -1,4 +1,4 @@
-"""Intervals for measured rates, of which none is shown without one, and agreement of two raters."""
+"""Confidence intervals of rates, and agreement of two raters. No rate is shown without its interval."""
 
 from collections.abc import Mapping, Sequence
 from math import sqrt
@@ -8,7 +8,7 @@ import msgspec
 
 
 class Interval(msgspec.Struct, frozen=True, kw_only=True):
-    """A rate and the interval it is known to."""
+    """A rate with its 95 % confidence interval."""
 
     rate: float
     low: float
@@ -20,9 +20,9 @@ NORMAL_95 = 1.959963984540054
 
 
 def wilson(successes: int, trials: int, *, z: float = NORMAL_95) -> Interval:
-    """Wilson's score interval of a proportion: holds at rates near 0 and 1 and for few trials, where rate ± 2 s.e. fails.
+    """Wilson's score interval of a proportion. It holds near 0 and 1 and for few trials, where rate ± 2 s.e. fails.
 
-    Without trials nothing is known: rate 0 in [0, 1].
+    Without trials: rate 0, interval [0, 1].
     """
     if not 0 <= successes <= trials:
         raise ValueError(f"successes must lie between 0 and trials: got {successes} of {trials}")
@@ -38,14 +38,14 @@ def wilson(successes: int, trials: int, *, z: float = NORMAL_95) -> Interval:
 
 
 def proportion(successes: int, trials: int) -> Interval | None:
-    """The rate with its Wilson interval; None without trials, since there is no rate then."""
+    """Rate with its Wilson interval; None without trials."""
     return wilson(successes, trials) if trials else None
 
 
 def mean_interval(values: Sequence[float], *, z: float = NORMAL_95) -> Interval:
-    """Mean of values in [0, 1] with the normal interval of their sample deviation, within [0, 1].
+    """Mean of values in [0, 1] with the normal interval of their sample deviation, clamped to [0, 1].
 
-    Fewer than two values say nothing of their spread: the interval is [0, 1].
+    Fewer than two values have no deviation: the interval is [0, 1].
     """
     mean = fmean(values) if values else 0.0
     if len(values) < 2:
@@ -55,10 +55,10 @@ def mean_interval(values: Sequence[float], *, z: float = NORMAL_95) -> Interval:
 
 
 def cohen_kappa(counts: Mapping[tuple[str, str], int]) -> float | None:
-    """Agreement of two raters beyond chance (Cohen 1960): 1 is full agreement, 0 what chance would give.
+    """Agreement of two raters beyond chance (Cohen 1960): 1 is full agreement, 0 that of chance.
 
-    `counts` by (first rater's category, second's). None where it is not defined: no cases, or both raters always say
-    the same one thing.
+    `counts` are cases by (first rater's category, second's). None if undefined: no cases, or both raters always give the
+    same single category.
     """
     total = sum(counts.values())
     if total == 0:
@@ -74,18 +74,18 @@ def cohen_kappa(counts: Mapping[tuple[str, str], int]) -> float | None:
 
 
 def difference(successes: int, trials: int, other_successes: int, other_trials: int) -> Interval:
-    """The other proportion minus the first, with Newcombe's hybrid score interval (1998, method 10): from two Wilson ones."""
+    """The other proportion minus the first, with Newcombe's hybrid score interval (1998, method 10) from two Wilson ones."""
     return gap(wilson(successes, trials), wilson(other_successes, other_trials))
 
 
 def standardized(
     strata: Mapping[str, tuple[int, int]], standard: Mapping[str, tuple[int, int]], *, z: float = NORMAL_95
 ) -> Interval:
-    """Directly standardised proportion: each stratum's rate, weighted by the stratum's share of the standard's trials.
+    """Directly standardized proportion: the rate of each stratum, weighted by its share of the standard's trials.
 
-    `strata`, `standard`: (successes, trials) by stratum. A stratum of the standard without trials of its own has the
-    standard's rate and the interval [0, 1]. The interval combines the strata's Wilson intervals as `difference` does
-    (MOVER, Zou and Donner 2008); of one stratum it is the Wilson interval. Without trials nothing is known: 0 in [0, 1].
+    `strata`, `standard`: (successes, trials) by stratum. A stratum of the standard without own trials has the standard's
+    rate and the interval [0, 1]. The interval combines the strata's Wilson intervals as `difference` does (MOVER, Zou and
+    Donner 2008); for one stratum it is the Wilson interval. Without trials: rate 0, interval [0, 1].
     """
     whole = sum(trials for _, trials in standard.values())
     if not whole or not any(trials for _, trials in strata.values()):

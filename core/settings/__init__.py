@@ -1,1 +1,1 @@
-"""The settings schema, a file for each larger section."""
+"""The settings schema, with a module for each larger section."""

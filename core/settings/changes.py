@@ -1,4 +1,4 @@
-"""Settings that change while a run goes on, as `recipe.changed` records them."""
+"""Changes of settings during a run, as `recipe.changed` records them."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from hindcast.core.settings.schema import Settings
 
 
 def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Settings with changes: sections are merged, values replaced."""
+    """Apply changes to settings: sections are merged, values replaced."""
     merged = dict(base)
     for key, value in changes.items():
         inner = merged.get(key)
@@ -15,5 +15,5 @@ def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def changed(settings: Settings, changes: dict[str, Any]) -> Settings:
-    """The settings after a change. Raises ValidationError where it does not fit."""
+    """Apply a change and validate the result. Raises ValidationError."""
     return Settings.model_validate(merge(settings.model_dump(mode="json"), changes))

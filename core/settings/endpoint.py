@@ -1,4 +1,4 @@
-"""Settings of an OpenAI-compatible server: whoever judges, relabels, invents tasks or acts through one."""
+"""Settings of an OpenAI-compatible server, which may judge, relabel, generate tasks or act."""
 
 from typing import Annotated, Literal
 
@@ -7,57 +7,56 @@ from pydantic import Field
 from hindcast.core.settings.section import Count, Seconds, Section
 
 ENDPOINT = "endpoint"
-"""What the judge, the relabeler, the generator and the policy behind an endpoint are called in settings and facts."""
+"""Name of the judge, relabeler, task generator and policy behind an endpoint, in settings and events."""
 FUZZY = "fuzzy"
-"""The judge that asks it only what the rules leave open."""
+"""Name of the judge that asks the endpoint only what the rules leave open."""
 
 
 class EndpointSettings(Section):
-    """An OpenAI-compatible server that the run may ask; used by those parts alone that name it (`endpoint`)."""
+    """An OpenAI-compatible server, used only by the roles whose settings name it (`endpoint`)."""
 
     base_url: str = ""
-    """Its address, as `http://127.0.0.1:8000/v1`; empty: there is none."""
+    """Address of the server, as `http://127.0.0.1:8000/v1`; empty: there is none."""
     model: str = ""
-    """The model asked for, by the server's name for it."""
+    """Name of the model on the server."""
     key_variable: str = "HINDCAST_ENDPOINT_KEY"
-    """Environment variable that holds the API key, which stands in no setting; where it is unset, none is needed."""
+    """Environment variable that holds the API key. The key itself is never a setting; if unset, requests carry none."""
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
     """Sampling temperature of judges, relabelers and generators; episodes have their own."""
     max_tokens: Count = 1024
-    """Length of one answer."""
+    """Most tokens of one answer."""
     limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    """What the server calls that limit; hosted models that think want the latter."""
+    """The server's name for that limit; hosted reasoning models require the latter."""
     prompt_characters: Annotated[int, Field(ge=1000)] = 40_000
-    """Length of one page in a question; the rest of it is cut off."""
+    """Most characters of one page in a prompt; the rest is cut off."""
     structured: Literal["json_schema", "json_object", "none"] = "json_schema"
-    """How the server is told the form of an answer, where it has one; it is checked in any case."""
+    """How a request asks for a structured answer, if it needs one; the answer is validated in any case."""
     timeout_s: Seconds = 20.0
-    """One request."""
+    """Time limit of one request."""
     retries: Annotated[int, Field(ge=0, le=100)] = 4
-    """Further requests where the server is out of reach, overloaded or broken."""
+    """Retries if the server is out of reach, overloaded or broken."""
     backoff_s: Seconds = 0.5
-    """Wait before the first of them, twice as long before each that follows; the server may ask for longer."""
+    """Wait before the first retry; it doubles with each further one. The server may ask for longer."""
     at_once: Annotated[int, Field(ge=1, le=65_536)] = 4
-    """Requests of one process under way at the same time."""
+    """Concurrent requests of one process."""
     requests_per_minute: Annotated[float, Field(ge=0)] = 0.0
-    """Requests of one process, at most; 0: no limit."""
+    """Most requests per minute of one process; 0: no limit."""
     price_prompt: Annotated[float, Field(ge=0)] = 0.0
-    """Price of a million prompt tokens, for the cost in the log; in dollars."""
+    """Price of a million prompt tokens in dollars, for the cost in the log."""
     price_answer: Annotated[float, Field(ge=0)] = 0.0
-    """Price of a million answer tokens."""
+    """Price of a million answer tokens in dollars."""
     remembered: bool = True
-    """Whether an answer is kept in the home folder, and an equal question not asked again."""
+    """Whether answers are cached in the home folder, so that an equal request is not sent again."""
     batch: bool = False
-    """Whether questions go through the server's Batch API: cheaper, and answered within a day. Not those of a policy
-    that acts."""
+    """Whether requests go through the server's Batch API, which is cheaper and answers within a day. It does not apply to a
+    policy that acts."""
     batch_questions: Annotated[int, Field(ge=1, le=50_000)] = 1000
-    """Questions of one batch, at most."""
+    """Most requests of one batch."""
     batch_gather_s: Seconds = 10.0
-    """How long questions are gathered for one batch, from the first of them."""
+    """How long requests are gathered for one batch, from the first one on."""
     batch_poll_s: Seconds = 30.0
     """How often the server is asked whether a batch has ended."""
     batch_wait_s: Seconds = 90_000.0
-    """How long a batch is waited for; servers promise a day. It stays kept, and is waited for again when it is asked
-    for again."""
+    """Time limit of waiting for a batch; servers promise a day. The batch is kept, and an equal request waits for it again."""
     batch_share: Annotated[float, Field(ge=0)] = 0.5
-    """What a batch's tokens cost, as a share of the prices above."""
+    """Price of a batch's tokens, as a share of the prices above."""

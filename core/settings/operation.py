@@ -1,4 +1,4 @@
-"""Settings of where and how fast a run works, none of what it computes: log, storage, telemetry."""
+"""Operational settings: log, storage and telemetry. They say where and how fast a run works, never what it computes."""
 
 from typing import Annotated, Literal
 
@@ -13,82 +13,81 @@ class LogSettings(Section):
     """The event log and its broker."""
 
     url: str = ""
-    """Address of a NATS server that others run, or of several of its cluster with commas; empty: the run's own on loopback."""
+    """Address of an external NATS server, or several of its cluster separated by commas; empty: the run's own on loopback."""
     domain: str = ""
-    """Not used: roles reach the log under one name, also through a leaf node. It stands in the settings of older runs."""
+    """Not used: roles reach the log under one name, also through a leaf node. Settings of older runs contain it."""
     port: Annotated[int, Field(ge=0, le=65535)] = 0
     """Port of the run's own broker on loopback; 0: any free one, kept across restarts."""
     max_bytes: Bytes = 8 * 1024**3
-    """Size of the stream at which appending stops (back-pressure, nothing is lost)."""
+    """Size of the stream, in bytes, at which appending stops (back-pressure, nothing is lost)."""
     replicas: Literal[1, 3, 5] = 1
-    """Copies in a NATS cluster."""
+    """Replicas of the stream in a NATS cluster."""
     batch_events: Annotated[int, Field(ge=1, le=1000)] = 256
     """Most events in one atomic batch."""
     linger_ms: Annotated[float, Field(ge=0, le=1000)] = 20.0
     """How long the writer waits for more events before it commits a batch."""
     queue_events: Count = 4096
-    """Events that may wait in a process for the writer; beyond it publishers wait."""
+    """Most events that wait for the writer in one process; if it is reached, publishers wait."""
     append_timeout_s: Seconds = 60.0
-    """How long one append may stay without a known outcome before the process gives up."""
+    """How long the outcome of one append may stay unknown before the process gives up."""
     queue_check_s: Seconds = 10.0
-    """How often the work queues in the broker are compared with what they should be. One that was changed or has vanished is
-    made anew, and `queue.repaired` says so."""
+    """How often the broker's work queues are checked. One that was changed or is gone is made anew and recorded by
+    `queue.repaired`."""
     connect_timeout_s: Seconds = 30.0
-    """How long a process waits for the broker at its start."""
+    """How long a process waits for the broker when it starts."""
 
 
 class StorageSettings(Section):
-    """What is kept beside the log."""
+    """Storage outside the log: blobs, read model, snapshots, archive."""
 
     blobs: str = ""
-    """Where blobs (pages, weights, checkpoints) are kept, each run's under its name: a folder that every machine of the run
-    mounts, or s3://bucket/prefix; empty: the run's own folder."""
+    """Store of blobs (pages, weights, checkpoints), each run's under its name: a folder that every machine of the run mounts,
+    or s3://bucket/prefix; empty: the run's own folder."""
     blob_cache_mib: Count = 8192
-    """Blobs from s3:// kept on each machine's disk to be read again; the least recently used go first."""
+    """Size of each machine's disk cache for blobs from s3://, in MiB; the least recently used are evicted first."""
     database: str = ""
     """SQLAlchemy URL of the read model, without a password; empty: SQLite under the run's folder."""
     project_events: Count = 1000
     """Events folded in one transaction of the projector."""
     snapshot_events: Annotated[int, Field(ge=16)] = 10_000
-    """Events between two snapshots of a role's state, at least: about as many are folded when it starts again. Each
-    snapshot is followed by events of its own, so that few would never come to rest."""
+    """Least number of events between two snapshots of a role's state; a restart folds about as many. Snapshots append
+    events themselves, so a very small number would never settle."""
     database_wait_s: Seconds = 600.0
-    """How long the projector waits for a database that does not answer, before it is started afresh."""
+    """How long the projector waits for a database that does not answer before it restarts."""
     min_free_mib: Annotated[int, Field(ge=0)] = 256
-    """Free space on the disks of log, blobs and read model below which no new episode is begun."""
+    """Free space in MiB on the disks of log, blobs and read model below which no new episode starts."""
     full_wait_s: Seconds = 30.0
-    """How long a process waits for room on a full disk before it gives up what it wanted to store, and tries anew."""
+    """How long a process waits for room on a full disk before it gives up the write and tries anew."""
     segment_bytes: Bytes = 32 * 1024**2
-    """Size at which a segment of an archive is closed."""
+    """Size in bytes at which a segment of an archive is closed."""
     archive: str = ""
-    """Folder that the log is moved to while the run goes on, into one of the run's name; empty: it stays in the broker."""
+    """Folder into which the log is moved during the run, under the run's name; empty: the log stays in the broker."""
     keep_live_events: Annotated[int, Field(ge=1000)] = 1_000_000
-    """Latest events that stay in the broker whatever is archived."""
+    """Number of latest events that stay in the broker even if archived."""
     keep_page_episodes: Annotated[int, Field(ge=0)] = 0
-    """Episodes that came to an end, the latest ones, whose snapshots of pages are kept beside the log; 0: those of all.
-    What an archive has copied (`storage.archive`) stays in it."""
+    """Number of latest ended episodes whose page snapshots are kept; 0: all. An archive (`storage.archive`) keeps what it
+    has copied."""
 
 
 class TelemetrySettings(Section):
-    """What processes tell of their work beside the log. None of it changes what a run computes."""
+    """Traces, metrics and process messages. None of it changes what a run computes."""
 
     otlp_endpoint: str = ""
     """Address of an OpenTelemetry collector that takes OTLP over HTTP, such as http://127.0.0.1:4318; empty: no traces."""
     sample: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Share of episodes and batches that are traced."""
     content: bool = False
-    """Whether traces hold prompts, answers and words of pages."""
+    """Whether traces contain prompts, answers and page text."""
     prometheus_port: Annotated[int, Field(ge=0, le=65535)] = 0
-    """Port at which the run's metrics can be scraped under /metrics; 0: none."""
+    """Port that serves the run's metrics under /metrics; 0: none."""
     prometheus_host: str = "127.0.0.1"
-    """Address that they are served on; nobody is asked for a token, so others than this machine see them where it is
-    another."""
+    """Address on which metrics are served. No token is required: any other than loopback exposes them to other machines."""
     log_format: Literal["text", "json"] = "text"
-    """Messages of the processes: one line each for people, or one JSON object each."""
+    """Format of process messages: `text`: a line each for people; `json`: a JSON object each."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """Messages below this level are left out."""
+    """Least level of messages that are written."""
 
 
 def is_operational(key: str) -> bool:
-    """Whether a setting says where and how fast a run works rather than what it computes: it may change at a resume."""
+    """Whether a setting is operational, so that it may change when a run is resumed."""
     return key.startswith(("log.", "storage.", "telemetry.", "actors.browser_")) or key in OPERATIONAL

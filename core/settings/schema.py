@@ -1,7 +1,7 @@
-"""The settings schema: sections named as the folders, every field documented, unknown keys refused.
+"""The settings schema: a section per part of the system, every field documented, unknown keys refused.
 
-Values come from defaults, the recipe, the user's TOML, `--set`, in that order; `app.settings.configuration` merges them and
-remembers where each came from. The resolved settings are the run's first event.
+Values come from defaults, the recipe, the user's TOML and `--set`, in that order; `app.settings.configuration` merges them
+and records the source of each. The resolved settings are part of the run's first event.
 """
 
 from typing import Annotated, Any, Literal
@@ -24,101 +24,101 @@ from hindcast.core.settings.webshop import WebshopSettings
 
 
 class RunSettings(Section):
-    """The run as a whole."""
+    """Settings of the run as a whole."""
 
     seed: int = 1
-    """Every other seed derives from this one."""
+    """Seed from which every other seed is derived."""
 
 
 class SiteSettings(WebArenaSettings, WebshopSettings, BrowsergymSettings):
-    """The embedded store, and where WebArena and WebShop are."""
+    """The embedded store, WebArena, WebShop and BrowserGym."""
 
     products: Annotated[int, Field(ge=20, le=100_000)] = 400
-    """Products in the seeded catalogue."""
+    """Number of products in the store's catalogue."""
     catalogue_seed: int = 7
-    """Fixes the catalogue."""
+    """Seed of the store's catalogue."""
     port: Annotated[int, Field(ge=0, le=65535)] = 0
     """Port of the store on loopback; 0: any free one, kept across restarts."""
 
 
 class WebSettings(Section):
-    """Sites of the user's own (environment `web`, docs/your-site.md)."""
+    """The user's own sites (environment `web`, docs/your-site.md)."""
 
     file: str = ""
-    """Task file, TOML or JSONL, that `tasks` were read from; whoever names one brings its tasks. Read once: a run keeps what
-    stood in it then, and neither a resume nor a fork opens it again."""
+    """Task file, TOML or JSONL, from which `tasks` is filled. It is read once: the run keeps its content, and neither a resume
+    nor a fork opens it again."""
     tasks: tuple[dict[str, Any], ...] = ()
-    """The tasks, each whole."""
+    """Complete tasks, as in the task file."""
 
 
 class CurriculumSettings(Section):
-    """What is attempted."""
+    """Which tasks are attempted, and how often."""
 
     environments: tuple[str, ...] = ("store", "miniwob")
-    """Sites that tasks come from."""
+    """Environments of the tasks."""
     families: tuple[str, ...] = ()
     """Task families, as `store/find_price`; empty: the recipe's default set of every environment."""
     tasks: tuple[str, ...] = ()
-    """Single tasks by family and seed, as `store/find_price:3`, instead of `families`; `hindcast task select` finds those
-    that can be learned; empty: the families' tasks."""
+    """Single tasks by family and seed, as `store/find_price:3`, instead of `families`; `hindcast task select` finds
+    learnable ones. Empty: the families' tasks."""
     task_pool: Annotated[int, Field(ge=1, le=1_000_000)] = 64
-    """Distinct tasks per family that the run draws from."""
+    """Number of distinct tasks per family."""
     group_size: Annotated[int, Field(ge=1, le=65_536)] = 8
     """Episodes of one task that are compared with each other."""
     max_running: Annotated[int, Field(ge=1, le=1_000_000)] = 32
-    """Episodes requested and not yet terminal, at most."""
+    """Most episodes requested and not yet ended."""
     lease_s: Seconds = 180.0
-    """An episode that has not ended this long after it started, or was requested and not started, is abandoned."""
+    """Time after which a started episode that has not ended, or a requested one that has not started, is abandoned."""
     max_attempts: Annotated[int, Field(ge=1, le=1_000_000)] = 3
-    """Tries of one group member before it is given up."""
+    """Attempts at one group member before it is given up."""
     demonstrations: Annotated[int, Field(ge=0, le=100_000_000)] = 0
-    """Episodes by the sites' scripted demonstrators that the run begins with."""
+    """Episodes by the sites' scripted demonstrators at the start of the run."""
     revisit_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    """Share of the groups of a phase with tasks of its own that draw from the tasks of earlier phases instead."""
+    """Share of groups that use tasks of earlier phases, in a phase with tasks of its own."""
 
 
 class EvolutionSettings(Section):
-    """Tasks made from failed ones, phase by phase (WebRL). How long a phase is: `learner.phase_episodes`."""
+    """Task generation from failed tasks, phase by phase (WebRL). `learner.phase_episodes` is the length of a phase."""
 
     generator: Literal["", "embedded", "endpoint"] = ""
-    """What makes them: `embedded` varies goals by what the site knows; `endpoint`: a model that is asked, in words, so that
-    the first judge must be one that reads; empty: every phase draws from the settings' tasks."""
+    """Task generator: `embedded`: varies goals by the site's own data; `endpoint`: a prompted model, whose goals are text, so
+    that the first judge must be one that reads; empty: every phase uses the settings' tasks."""
     tasks_per_phase: Annotated[int, Field(ge=1, le=1_000_000)] = 64
     """Tasks to admit in each phase after the first."""
     valued_by: Literal["critic", "orm"] = "critic"
-    """Which model of the run values a task's first state, as of the phase's start: the critic, where one is trained, or the
-    outcome reward model's P(YES) (WebRL, while there is no critic)."""
+    """Model of the run that values a task's first state, as of the phase's start: the critic, if one is trained, or the
+    outcome reward model's P(YES) (WebRL before it has a critic)."""
     value_low: Annotated[float, Field(ge=0, le=1)] = 0.05
-    """Least such value with which a task is admitted."""
+    """Least value with which a task is admitted."""
     value_high: Annotated[float, Field(ge=0, le=1)] = 0.75
-    """Highest such value."""
+    """Highest value with which a task is admitted."""
     feasibility: Literal["rules", "endpoint", "none"] = "rules"
-    """Who must say that a generated task can be done: the site's own truth; a model that is asked, which reads goals in words
-    too (`endpoint`); nobody."""
+    """What must confirm that a generated task is feasible: `rules`: the site's own data; `endpoint`: a prompted model, which
+    also reads goals that are text; `none`: nothing."""
 
 
 class ScaffoldSettings(Section):
-    """A scaffold round the policy: states of a site, what is said and what may be done in each (LASER)."""
+    """A scaffold around the policy: the states of a site, with instruction and allowed actions for each (LASER)."""
 
     states: str = ""
-    """State files: `laser` for those that ship, one per environment that has one; or the path of one; empty: no scaffold.
-    On a page in no state, and on sites without a file, nothing is changed."""
+    """State files: `laser`: the shipped ones, at most one per environment; or the path of one; empty: no scaffold. Pages in
+    no state, and sites without a file, are unaffected."""
     shown: Literal["nothing", "instruction", "layout"] = "instruction"
-    """What prompts say of a page's state: its instruction, and what such pages look like."""
+    """What prompts show of a page's state: nothing, its instruction, or also the layout of such pages."""
     constrained: bool = True
-    """Whether only the state's actions can be answered; else the scaffold only says what it sees."""
+    """Whether answers are constrained to the state's actions; otherwise the scaffold only shows the state."""
     stages: Literal[1, 2] = 2
-    """How a constrained answer comes about: the action at once, in the form of demonstrations, or a rationale in free words
-    and then the action chosen from it."""
+    """Stages of a constrained answer: 1: the action at once, in the form of demonstrations; 2: a free rationale, then the
+    action."""
     memory: bool = True
-    """Whether candidates that were looked at are remembered."""
+    """Whether viewed candidates are remembered."""
     backup_at: Annotated[int, Field(ge=0)] = 2
-    """Steps before an episode's limit at which the best remembered candidate is chosen, if one is still looked for (LASER:
-    2, at 13 of 15); 0: never. A choice is a constrained answer."""
+    """Steps before an episode's limit at which the best remembered candidate is chosen, if the search is not finished (LASER:
+    2, at 13 of 15); 0: never. The choice is a constrained answer."""
 
 
 class PolicySettings(Section):
-    """The model that acts and learns."""
+    """The policy: the model that acts and learns."""
 
     base: str = "base"
     """Folder of a Hugging Face causal model, or `base`: the small policy that ships with Hindcast."""
@@ -127,50 +127,50 @@ class PolicySettings(Section):
     threads: Threads = 1
     """Threads of an actor's engine."""
     max_batch: Annotated[int, Field(ge=1, le=65_536)] = 32
-    """Requests in one forward pass."""
+    """Most requests in one forward pass."""
 
 
 class JudgeSettings(Section):
-    """Verdicts."""
+    """Judges and their verdicts."""
 
     judges: tuple[str, ...] = ("rules",)
-    """Judges that look at every episode; training uses the first."""
+    """Judges of every episode; training uses the verdicts of the first."""
     timeout_s: Seconds = 30.0
-    """One verdict; beyond it the episode is undecided."""
+    """Time limit of one verdict, after which the episode is undecided."""
     orm_threshold: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    """P(YES) from which on the judges `orm` and `webrl_orm` call an episode a success."""
+    """Least P(YES) with which the judges `orm` and `webrl_orm` call an episode a success."""
     orm_prompt_tokens: Tokens = 1024
-    """Length of what the judge `orm` reads; the page is cut to fit, never the question."""
+    """Most prompt tokens of the judge `orm`; the page is cut to fit, never the question."""
     webrl_orm: str = ""
     """Folder of WebRL's published outcome reward model, for the judge `webrl_orm` (docs/planners/orm.md)."""
     webrl_orm_server: str = ""
-    """Address of a vLLM server that serves it, as `http://10.0.0.5:8000`; of the folder only the tokenizer is read then.
+    """Address of a vLLM server that serves this model, as `http://10.0.0.5:8000`; then only the folder's tokenizer is read.
     Empty: the judge computes it in its own process."""
     webrl_orm_tokens: Annotated[int, Field(ge=512, le=100_000)] = 16384
-    """Length of what it reads (16384 as released); the page is cut to fit."""
+    """Most prompt tokens of the judge `webrl_orm` (16384 as released); the page is cut to fit."""
 
 
 class RelabelerSettings(Section):
-    """Hindsight: the goals that episodes did achieve, whatever they were asked."""
+    """Hindsight relabeling: the goals that episodes achieved, whatever their instruction."""
 
     kind: Literal["", "rules", "endpoint", "learned"] = ""
-    """`rules`: by what the embedded store knows of itself; `endpoint`: in the words of a model that is asked; `learned`: in
-    those of a model that the run itself trains (`learner.relabeler_every`); empty: nothing is relabelled."""
+    """Relabeler: `rules`: by the embedded store's own data; `endpoint`: a prompted model; `learned`: a model that the run
+    itself trains (`learner.relabeler_every`); empty: none."""
     goals: Annotated[int, Field(ge=1, le=16)] = 8
-    """Goals of one episode, at most."""
+    """Most goals of one episode."""
     timeout_s: Seconds = 60.0
-    """One relabelling; beyond it the episode is tried again later."""
+    """Time limit of relabeling one episode, after which it is tried again later."""
     teacher: Literal["", "rules"] = ""
-    """Whose goals `learned` learns to name: those that `rules` finds in any episode; empty: of each success the goal that it
-    was asked for."""
+    """Goals that `learned` is trained to name: `rules`: those that `rules` finds in any episode; empty: the instructions of
+    successful episodes."""
     prompt_tokens: Tokens = 1024
-    """Length of what `learned` reads; the page is cut to fit."""
+    """Most prompt tokens of `learned`; the page is cut to fit."""
     answer_tokens: Tokens = 192
-    """Length of what `learned` writes, at most."""
+    """Most tokens that `learned` writes."""
 
 
 class LearnerSettings(ComputingSettings):
-    """Training."""
+    """Algorithm, batches, optimizer and auxiliary models."""
 
     algorithm: str = "grpo"
     """`grpo`: M-GRPO of WebAgent-R1; `cloning`: cross-entropy on demonstrations and successes; `sft`: on demonstrations
@@ -181,186 +181,187 @@ class LearnerSettings(ComputingSettings):
     options: dict[str, Any] = Field(default={})
     """Settings of an algorithm that another package brings, by name; it says which there are."""
     cloning_updates: Annotated[int, Field(ge=0)] = 0
-    """Updates of `sft` on demonstrations that the run begins with, at least, before the algorithm takes over: then the
-    KL reference is what they led to."""
+    """Least number of initial `sft` updates on demonstrations before the algorithm takes over. The resulting policy is the KL
+    reference."""
     cloning_rate: Annotated[float, Field(ge=0)] = 0.0
-    """AdamW's rate during those; 0: `learning_rate`."""
+    """Learning rate of AdamW during the initial cloning; 0: `learning_rate`."""
     loss_mean: LossMean = "nested"
-    """M-GRPO's three nested means (WebAgent-R1's paper), one mean over all tokens (its released code), or a mean over each
-    episode's tokens, then over episodes (ARPO's released code)."""
+    """Mean of the loss: `nested`: M-GRPO's three nested means (WebAgent-R1's paper); `token`: over all tokens (its released
+    code); `episode`: over each episode's tokens, then over episodes (ARPO's released code)."""
     group_deviation: Deviation = "population"
-    """Deviation by which `grpo` divides a group's rewards: over N, or `sample`, over N - 1 (torch.std, in the released code
-    of WebAgent-R1 and ARPO). WebAgent-R1's paper does not say which."""
+    """Standard deviation of a group's rewards in `grpo`: `population`: over N; `sample`: over N - 1 (torch.std, in the
+    released code of WebAgent-R1 and ARPO). WebAgent-R1's paper does not say which."""
     group_epsilon: Annotated[float, Field(gt=0)] = EPSILON
     """Added to that deviation: 1e-4 in WebAgent-R1, 1e-6 in ARPO's released code."""
     correction: Literal["none", "truncated", "decoupled", "masked"] = "decoupled"
-    """Off-policy correction of fresh online episodes."""
+    """Off-policy correction (importance weights) of online episodes: `core.rl.importance_weights`."""
     ratio_cap: Annotated[float, Field(gt=1)] = 2.0
-    """Upper bound of the proximal-to-behaviour ratio (`truncated`, `decoupled`)."""
+    """Upper bound of the ratio of proximal to behaviour policy (`truncated`, `decoupled`)."""
     mask_difference: Annotated[float, Field(gt=0, le=1)] = 0.3
-    """Tokens whose probability moved more than this are left out (`masked`)."""
+    """Change of a token's probability above which it is left out (`masked`)."""
     clip_low: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """Lower clip of the ratio."""
+    """Lower clip of the ratio: 1 - `clip_low`."""
     clip_high: Annotated[float, Field(gt=0)] = 0.28
-    """Upper clip of the ratio; higher than the lower one lets unlikely tokens rise faster than likely ones fall (ARPO)."""
+    """Upper clip of the ratio: 1 + `clip_high`. If above `clip_low`, unlikely tokens may rise faster than likely ones fall
+    (ARPO)."""
     dual_clip: Annotated[float, Field(ge=0)] = 0.0
-    """Most that one token of a negative advantage weighs, times that advantage; above 1 (ARPO's option: 3); 0: no bound."""
+    """Bound of the ratio for tokens with a negative advantage (dual clip); above 1 (ARPO's option: 3); 0: no bound."""
     format_penalty: Annotated[float, Field(ge=0)] = 0.0
-    """Taken once from the reward of an episode with an unparsable action, in `grpo` (ARPO: 1 in the paper, .5 as
+    """Subtracted once from the reward of an episode with an unparsable action, in `grpo` (ARPO: 1 in the paper, .5 as
     released); 0: none."""
     success_replay: Literal["off", "random", "first"] = "off"
-    """Where all of a group failed, a stored success of its task stands in for one member of `grpo`: a random one (ARPO's
-    paper) or the first (as released)."""
+    """If a whole group failed, a stored success of its task replaces one member, in `grpo`: `random`: a random one (ARPO's
+    paper); `first`: the first (as released)."""
     replay_memory: Count = 8
-    """Successes stored per task for `success_replay`, the latest ones."""
+    """Latest successes stored per task for `success_replay`."""
     replay_correction: Literal["behaviour", "recomputed"] = "behaviour"
-    """What a replayed success is compared with: its own log-probabilities under `correction`, or recomputed ones, so that
-    its ratio begins at 1 (as ARPO was released)."""
+    """Old log-probabilities of a replayed success: `behaviour`: its recorded ones, under `correction`; `recomputed`: fresh
+    ones, so that its ratio starts at 1 (as ARPO was released)."""
     kl_coefficient: Annotated[float, Field(ge=0)] = 0.01
     """Weight of the k3 estimate of KL to the reference policy."""
     cloning_coefficient: Annotated[float, Field(ge=0)] = 0.0
     """Weight of a cloning term on the batch's successful steps."""
     rehearsal_episodes: Annotated[int, Field(ge=0)] = 0
-    """Remembered successes in each mini-batch of `grpo`, imitated so that what is mastered stays; 0: none."""
+    """Stored successes in each mini-batch of `grpo`, imitated against forgetting; 0: none."""
     rehearsal_coefficient: Annotated[float, Field(gt=0)] = 0.5
-    """Weight of the cloning term on remembered successes."""
+    """Weight of the cloning term on these successes."""
     rehearsal_memory: Count = 16
-    """Successes remembered per task family, the latest ones."""
+    """Latest successes stored per task family for rehearsal."""
     group_batch: Count = 4
     """Informative groups in one batch."""
     minibatches: Count = 2
-    """Updates computed from one batch in each of its epochs."""
+    """Updates from one batch in each epoch."""
     epochs: Count = 1
-    """Times `grpo` goes through a batch; the clip bounds how far it gets from where the batch began."""
+    """Passes of `grpo` over one batch; the clip bounds the total change."""
     phase_episodes: Annotated[int, Field(ge=0)] = 0
-    """Decided online episodes in one phase: of the curriculum, which ends with the weights of the next batch, and of `webrl`,
-    `reinforce`, `awr` and `digirl`, which train on them then; 0: the run is one phase, and those cannot train."""
+    """Decided online episodes in one phase. A phase of the curriculum ends with the weights of the next batch; `webrl`,
+    `reinforce`, `awr` and `digirl` train once per phase. 0: the run is one phase, and those four cannot train."""
     loss: Literal["paper", "released"] = "paper"
-    """WebRL's actor loss: the squared error of the paper, or the smooth L1 on good steps alone of the released code."""
+    """WebRL's actor loss: `paper`: squared error; `released`: smooth L1 on good steps only."""
     beta: Annotated[float, Field(gt=0)] = 0.3
-    """Of the paper's loss of `webrl`: how much log(pi/pi_ref) stands for an advantage of 1. Of `awr`: what an advantage is
-    divided by before the exponential."""
+    """In the paper's loss of `webrl`: the log(pi/pi_ref) that corresponds to an advantage of 1. In `awr`: divides the
+    advantage before the exponential."""
     advantage: Literal["paper", "released"] = "paper"
-    """How `webrl`, `reinforce` and `awr` make advantages of values: one step and the whole return blended (WebRL's paper),
-    or +1 and -.6 (WebRL as released). `digirl` has its own."""
+    """Advantages of `webrl`, `reinforce` and `awr` from values: `paper`: a blend of one step and the whole return (WebRL's
+    paper); `released`: +1 or -.6 (WebRL's released code). `digirl` has its own."""
     advantage_blend: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """lambda: the weight of the one-step part of the paper's advantage."""
+    """lambda: weight of the one-step part of the paper's advantage."""
     discount: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """gamma of advantages (WebRL's experiments: .9, which makes early steps of long successes look bad)."""
+    """gamma of advantages (WebRL's experiments: .9, which lowers the advantages of early steps in long successes)."""
     episode_share: Annotated[float, Field(gt=0, le=1)] = 0.1
-    """Share of a batch's episodes that `digirl` keeps: those that brought most beyond the value of their first state."""
+    """Share of a batch's episodes that `digirl` keeps: those with the highest return minus value of the first state."""
     critic_heads: Literal["scalar", "double"] = "scalar"
-    """One logit per state, or two heads of two classes of which the lower counts, trained on next states, too (as WebRL and
-    DigiRL were released). Fixed at the critic's first batch."""
+    """Heads of the critic: `scalar`: one logit; `double`: two heads of two classes, of which the lower value counts, trained
+    on next states, too (as WebRL and DigiRL were released). Fixed at the critic's first batch."""
     critic_epochs: Count = 2
-    """Times the critic goes through a phase before the policy does."""
+    """Passes of the critic over a phase, before the policy's."""
     critic_learning_rate: Annotated[float, Field(gt=0)] = 1e-4
-    """AdamW's rate of the critic, constant."""
+    """Constant learning rate of the critic's AdamW."""
     critic_replay: bool = True
-    """Whether the critic is trained on what is replayed, too (WebRL's ablation: on the phase's episodes alone)."""
+    """Whether the critic also trains on replayed episodes (WebRL's ablation: only on the phase's own)."""
     phase_replay: Literal["off", "successes", "all"] = "off"
-    """Which episodes of earlier phases are replayed: of each task its first success, or its first failure, too."""
+    """Replay of earlier phases: `successes`: the first success of each task; `all`: also its first failure."""
     phase_demonstrations: bool = False
-    """Whether demonstrations that succeeded count as successes of earlier phases, so that the first one replays, too (as WebRL was
-    released)."""
+    """Whether successful demonstrations count as successes of earlier phases, so that the first phase replays, too (as WebRL
+    was released)."""
     phase_memory: Count = 512
-    """Episodes of earlier phases remembered for replay, the latest ones."""
+    """Latest episodes of earlier phases stored for replay."""
     phase_replay_ratio: Annotated[float, Field(gt=0)] = 2.0
-    """Replayed steps per step of the phase's own, at most."""
+    """Most replayed steps per step of the phase's own."""
     phase_window: tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(gt=0, le=1)]] = (
         0.5,
         0.95,
     )
-    """Replayed are steps whose action has a 1/perplexity within these bounds under the policy at the phase's start."""
+    """Bounds of 1/perplexity: a step is replayed if its action lies within them under the policy at the phase's start."""
     phase_window_open: bool = False
-    """Whether the lower bound itself is outside, as released."""
+    """Whether the window excludes its lower bound, as released."""
     loss_on: Literal["all", "answer"] = "all"
-    """Tokens of an answer that are trained on: all, or those after its thought (`actors.answer_format = "thinking"`).
-    Counts are those of all tokens."""
+    """Tokens of an answer with a loss: all, or those after its thought (`actors.answer_format = "thinking"`). The loss is
+    normalized by all tokens in either case."""
     filter_episodes: Count = 64
-    """The run's own episodes that `filtered_bc` takes the best of, for one batch."""
+    """Episodes of the run from which `filtered_bc` takes the best, for one batch."""
     filter_percentile: Annotated[float, Field(ge=0, le=100)] = 70.0
-    """Percentile of their returns from which `filtered_bc` imitates successes."""
+    """Percentile of the returns from which `filtered_bc` imitates successes."""
     filter_discount: Annotated[float, Field(gt=0, le=1)] = 0.9
-    """gamma of those returns: of two successes the shorter one has the better."""
+    """gamma of the returns in `filtered_bc`: shorter successes have higher ones."""
     pair_batch: Count = 16
     """Pairs in one batch of `dpo`."""
     dpo_beta: Annotated[float, Field(gt=0)] = 0.1
-    """How far from the policy after cloning `dpo` may go for a preference: large is near."""
+    """Strength of the KL constraint of `dpo` to the policy after cloning; larger values stay closer."""
     max_staleness: Annotated[int, Field(ge=0)] = 2
-    """eta: versions an online episode may be behind the policy it is trained into."""
+    """eta: versions that an online episode may be behind the policy that trains on it."""
     hsl_episodes: Count = 18
-    """Episodes collected for each update of `hsl`: both judged and relabelled."""
+    """Episodes collected for each update of `hsl`, all judged and relabeled."""
     hsl_memory: Count = 100
-    """Relabelled demonstrations remembered, the latest ones."""
+    """Latest relabeled demonstrations stored."""
     hsl_batch: Count = 16
-    """Demonstrations drawn for an update of `hsl`, of each kind: relabelled ones and given ones."""
+    """Demonstrations drawn for an update of `hsl`, of each kind: relabeled and original."""
     hsl_weighting: Literal["sampling", "factor", "uniform"] = "sampling"
-    """Where the weight (n/T)^alpha n of a relabelled demonstration counts, n of its T actions being relevant: when it is
-    drawn, or as a factor of its loss; never both. `uniform`: nowhere (the paper's ablation)."""
+    """Use of a relabeled demonstration's weight (n/T)^alpha n, with n relevant of T actions: `sampling`: for the draw;
+    `factor`: as a factor of its loss; `uniform`: none (the paper's ablation)."""
     hsl_alpha: Annotated[float, Field(ge=0)] = 0.8
     """Exponent of that weight."""
     hsl_mixture: Annotated[float, Field(gt=0, le=1)] = 0.3
-    """lambda: share of the relabelled demonstrations in the loss of `hsl`; the rest is the given ones'."""
+    """lambda: share of relabeled demonstrations in the loss of `hsl`; the rest is that of original ones."""
     hsl_tokens: Literal["mean", "sum"] = "mean"
-    """Log-probability of an action in `hsl`: mean over its tokens, or their sum."""
+    """Log-probability of an action in `hsl`: mean or sum over its tokens."""
     hsl_mask: bool = True
-    """Whether actions that are irrelevant to the goal are left out; off: the paper's ablation."""
+    """Whether actions irrelevant to the goal are masked out; false: the paper's ablation."""
     hsl_failures_only: bool = False
-    """Whether only episodes that failed at what they were asked are learned from in hindsight (the paper's ablation)."""
+    """Whether `hsl` learns only from relabeled episodes that failed at their instruction (the paper's ablation)."""
     learning_rate: Annotated[float, Field(gt=0)] = 2e-5
-    """AdamW's rate, constant after the warm-up."""
+    """Learning rate of AdamW, constant after the warm-up."""
     warmup_updates: Annotated[int, Field(ge=0)] = 5
-    """Updates over which the rate rises."""
+    """Updates of the learning rate's warm-up."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """AdamW's decay."""
+    """Weight decay of AdamW."""
     max_gradient_norm: Annotated[float, Field(gt=0)] = 1.0
-    """Gradients are scaled down to this norm."""
+    """Norm to which larger gradients are scaled down."""
     cloning_batch: Count = 64
-    """Samples in one batch of cloning, at least: whole episodes are taken. Fewer where `sft`, or the cloning that a run
-    begins with, has played all its demonstrations and there are not so many."""
+    """Least number of samples in one batch of cloning; a batch has whole episodes. It is smaller if `sft`, or a run's initial
+    cloning, has fewer demonstrations in all."""
     cloning_epochs: Count = 4
-    """Batches of cloning that one episode takes part in, at most."""
+    """Most batches of cloning that contain the same episode."""
     orm_every: Annotated[int, Field(ge=0)] = 0
-    """Newly labelled episodes after which the outcome reward model, the judge `orm`, is trained on a batch; 0: never."""
+    """Newly labeled episodes after which the outcome reward model (judge `orm`) is trained on a batch; 0: never."""
     orm_truth: str = "rules"
-    """The judge whose verdicts it learns."""
+    """Judge whose verdicts are its labels."""
     orm_epochs: Count = 4
-    """Times that it sees a labelled episode, about; the rarer outcome more often."""
+    """Approximate number of passes over a labeled episode; the rarer outcome gets more."""
     orm_batch: Annotated[int, Field(ge=2, multiple_of=2)] = 16
-    """Episodes in one of its updates, half of them successes."""
+    """Episodes in one update of the outcome reward model, half of them successes."""
     orm_rate: Annotated[float, Field(gt=0)] = 5e-4
-    """AdamW's rate of it, constant after the warm-up."""
+    """Learning rate of its AdamW, constant after the warm-up."""
     orm_memory: Count = 512
-    """Labelled episodes of each outcome that it goes on being trained on, the latest ones."""
+    """Latest labeled episodes of each outcome stored for its training."""
     orm_held_out: Annotated[float, Field(ge=0, lt=1)] = 0.2
-    """Share of the tasks that it never learns from, so that its accuracy can be measured on them."""
+    """Share of tasks held out from its training, on which its accuracy is measured."""
     relabeler_every: Annotated[int, Field(ge=0)] = 0
-    """New lessons after which the model of the relabeler `learned` is trained on a batch; 0: never."""
+    """New training examples after which the model of the relabeler `learned` is trained on a batch; 0: never."""
     relabeler_epochs: Count = 4
-    """Times that it sees a lesson, about."""
+    """Approximate number of passes over an example."""
     relabeler_batch: Count = 16
-    """Lessons in one of its updates."""
+    """Examples in one update of the relabeler."""
     relabeler_rate: Annotated[float, Field(gt=0)] = 1e-3
-    """AdamW's rate of it, constant after the warm-up."""
+    """Learning rate of its AdamW, constant after the warm-up."""
     relabeler_memory: Count = 1024
-    """Lessons that it goes on being trained on, the latest ones."""
+    """Latest examples stored for its training."""
     relabeler_held_out: Annotated[float, Field(ge=0, lt=1)] = 0.2
-    """Share of the tasks that it never learns from, so that its accuracy can be measured on them."""
+    """Share of tasks held out from its training, on which its accuracy is measured."""
     tokens_per_forward: Count = 8192
-    """Padded tokens in one forward pass; samples are packed to fit."""
+    """Most tokens, including padding, in one forward pass."""
     threads: Threads = 1
-    """Threads the learner computes with; part of what makes results bit-equal."""
+    """Threads of the learner; equal bits need an equal number."""
     batch_wait_s: Seconds = 600.0
     """Time without a batch after which the learner records that it is waiting."""
     checkpoint_every: Count = 1
-    """Batches between checkpoints."""
+    """Batches between two checkpoints."""
     keep_checkpoints: Count = 2
-    """Checkpoints kept; older ones are released."""
+    """Latest checkpoints that are kept."""
     keep_weights: Count = 4
-    """Latest weight versions kept beside every `keep_weights_every`-th."""
+    """Latest weight versions that are kept, in addition to those of `keep_weights_every`."""
     keep_weights_every: Count = 10
-    """Every so many-th version stays for evaluation."""
+    """Interval of weight versions that are kept for evaluation."""
 
 
 class Settings(Section):

@@ -1,4 +1,4 @@
-"""What every section of the settings is."""
+"""Base class and shared field types of the settings' sections."""
 
 from ipaddress import ip_network
 from typing import Annotated
@@ -7,7 +7,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 TEN_YEARS_S = 315_360_000
 Seconds = Annotated[float, Field(gt=0, le=TEN_YEARS_S)]
-"""A time limit. The bound keeps its nanoseconds within 64 bits, as the broker counts them."""
+"""A time limit in seconds. The bound keeps its nanoseconds, in which the broker counts, within 64 bits."""
 Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
 Threads = Annotated[int, Field(ge=1, le=1024)]
 Tokens = Annotated[int, Field(ge=1, le=2**24)]

@@ -7,36 +7,36 @@ from pydantic import Field
 from hindcast.core.settings.section import Seconds, Section
 
 VLLM = "vllm"
-"""What the engine is called in settings."""
+"""Name of the engine in settings."""
 COLDEST = 0.01
-"""vLLM samples at no temperature between 0 and this one, but at this one instead."""
+"""Least temperature of vLLM: it raises any lower one except 0 to this."""
 
 
 class VllmSettings(Section):
-    """vLLM servers that the policy is sampled on, where `policy.engine` says so (docs/vllm.md)."""
+    """vLLM servers that sample from the policy if `policy.engine = "vllm"` (docs/vllm.md)."""
 
     servers: tuple[str, ...] = ()
-    """Addresses of servers that somebody else starts, as `http://10.0.0.5:8000`; empty: one is started here."""
+    """Addresses of external servers, as `http://10.0.0.5:8000`; empty: Hindcast starts one."""
     python: str = ""
-    """Python of the environment that has vLLM, for the server started here; empty: that of `make vllm`, `.venv-vllm`."""
+    """Python of the environment with vLLM, for the server that Hindcast starts; empty: that of `make vllm`, `.venv-vllm`."""
     arguments: tuple[str, ...] = ()
-    """Further arguments of the server started here, as `--tensor-parallel-size=2`."""
+    """Further arguments of the server that Hindcast starts, as `--tensor-parallel-size=2`."""
     dtype: Literal["", "float32", "bfloat16", "float16"] = ""
-    """Number format that the server started here computes in; empty: the one that the model's config.json names."""
+    """Number format of the server that Hindcast starts; empty: that of the model's config.json."""
     cpu_cache_gib: Annotated[int, Field(ge=1)] = 1
-    """Room for prompts and answers under way, of a server started here without a GPU."""
+    """KV cache in GiB of a server that Hindcast starts without a GPU."""
     weights_folder: str = ""
-    """Folder that weights are written to for the servers, which read them under the same path; empty: one in the home. Servers
-    on other machines need one that all share."""
+    """Folder for the servers' weights, which they read under the same path; empty: one in the home. Servers on other machines
+    need a shared one."""
     pause: Literal["keep", "wait"] = "keep"
-    """What becomes of answers under way when whole weights change: `keep`: they go on with the new ones, each token bearing
-    the version that it was sampled from; `wait`: they end first. With adapters (`learner.lora_rank`) they go on with theirs."""
+    """Unfinished answers when whole weights change: `keep`: they continue with the new weights, and each token records the
+    version that sampled it; `wait`: they finish first. With adapters (`learner.lora_rank`) they finish with the old ones."""
     start_timeout_s: Seconds = 900.0
-    """From the start of a server to its first answer; a large model takes minutes."""
+    """Time limit from a server's start to its first answer; a large model takes minutes."""
     sync_timeout_s: Seconds = 300.0
-    """One step of giving a server new weights."""
+    """Time limit of one step of a weight update on a server."""
     straggler_timeout_s: Seconds = 60.0
-    """Of several servers: how long new weights wait for one that has not got them once another has. Then it is asked nothing
-    until it has them, what it was asked goes to the others, and that is recorded."""
+    """With several servers: how long new weights wait for a server that lacks them once another has them. Then its requests
+    go to the others until it has caught up, and an event records it."""
     backoff_s: Annotated[float, Field(gt=0, le=30)] = 0.2
-    """How long a server that failed is left alone, doubled with each time in a row, 10 s at most."""
+    """Pause after a server's failure; it doubles with each consecutive one, up to 10 s."""

@@ -1,4 +1,4 @@
-"""Suggestions for a name that is not known: what papers and other tools call it, then names that look like it."""
+"""Suggestions for unknown names: aliases from papers and other tools, then similar spellings."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from rapidfuzz import fuzz, process, utils
 
 ALIKE = 60.0
-"""Least similarity of a suggestion, in per cent: 2 x common letters in order / letters of both. `grpo` and `mgrpo` have 89."""
+"""Least similarity of a suggestion, in percent: 2 x common letters in order / letters of both. `grpo` and `mgrpo` have 89."""
 MOST_NAMED = 20
-"""Names that a sentence lists."""
+"""Most names that a sentence lists."""
 
 ALIASES: Mapping[str, tuple[str, ...]] = {
     # algorithms and recipes
@@ -127,11 +127,11 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "importance_ratio": ("ratio_mean",),
     "kl_divergence": ("kl",),
 }
-"""What papers and other tools call something -> our names for it, of which the first that is known is meant."""
+"""Names in papers and other tools -> our names; the first known one is suggested."""
 
 
 def nearest(name: str, known: Iterable[str], *, most: int = 1) -> list[str]:
-    """The known names that are most like a name, best first: one that it is an alias of, then by spelling."""
+    """Find the known names most like a name, best first: its alias, then by spelling."""
     names = sorted(known)
     plain = re.sub(r"[\W_]+", "_", name.lower()).strip("_")
     meant = [one for one in ALIASES.get(plain, ()) if one in names][:1]
@@ -142,7 +142,7 @@ def nearest(name: str, known: Iterable[str], *, most: int = 1) -> list[str]:
 
 
 def advice(name: str, known: Iterable[str]) -> str:
-    """What to choose instead of an unknown name, as the end of a sentence: the nearest known name, and the names if few.
+    """Suggest a replacement for an unknown name, as the end of a sentence: the nearest known name, and all names if few.
 
     >>> advice("grpo", ["mgrpo", "webrl"])
     'the nearest is mgrpo; there are: mgrpo, webrl'

@@ -1,7 +1,7 @@
-"""Values that TOML, JSON, a 64-bit column and a log all read back unchanged, and text that is read into such values.
+"""Plain values: those that TOML, JSON, a 64-bit column and the log all read back unchanged, and their parsers.
 
-Everything that a user writes passes here once: a number beyond 64 bits, a number that is not finite, or text that is not
-UTF-8 would otherwise fail far from its source, after something has been written.
+All user input passes here once: a number beyond 64 bits, a non-finite number, or text that is not UTF-8 would otherwise
+fail far from its source, after something has been written.
 """
 
 import json
@@ -15,11 +15,11 @@ LEAST_INTEGER = -(2**63)
 GREATEST_INTEGER = 2**63 - 1
 _COUNT = re.compile(r"[0-9]{1,18}")
 DEEPEST = 32
-"""Lists and tables inside each other."""
+"""Most levels of nested lists and tables."""
 
 
 def find_unkeepable(value: Any) -> str:
-    """Why a value cannot be kept, as the end of a sentence that begins with its name; empty: it can be.
+    """Say why a value is not plain, as the end of a sentence that begins with its name; empty if it is plain.
 
     >>> find_unkeepable([1, {"weight": float("inf")}])
     'holds inf, and every number must be finite'
@@ -40,12 +40,12 @@ def find_unkeepable(value: Any) -> str:
 
 
 def read_count(text: str) -> int | None:
-    """A whole number from 0 that somebody wrote in digits; None: it is none, or of more than 18 digits."""
+    """Parse a non-negative integer of up to 18 digits; None for any other text."""
     return int(text) if _COUNT.fullmatch(text) else None
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """The content of a TOML text. Raises ValueError, also where tomllib would exhaust the stack or the digits of a number."""
+    """Parse a TOML text. Raises ValueError, also for nesting too deep, or a number too long, for tomllib."""
     try:
         return tomllib.loads(text)
     except RecursionError:
@@ -57,7 +57,7 @@ def parse_toml(text: str) -> dict[str, Any]:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The content of a JSON text. Raises ValueError, also for NaN and Infinity, which are none of JSON's."""
+    """Parse a JSON text. Raises ValueError, also for NaN and Infinity, which JSON lacks."""
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
@@ -73,7 +73,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _beyond_digits(error: ValueError) -> str:
-    """In words what int() says of a number with thousands of digits."""
+    """Rephrase int()'s message about a number with thousands of digits."""
     return "it holds a number of thousands of digits" if "integer string" in str(error) else str(error)
 
 

@@ -1,4 +1,4 @@
-"""Text for a terminal: what a page, a model or an adversary wrote can move no cursor and change no title."""
+"""Safe text for a terminal: untrusted text cannot move the cursor or change the title."""
 
 _PICTURES = {code: 0x2400 + code for code in range(0x20)}
 _CONTROLS = {
@@ -7,13 +7,13 @@ _CONTROLS = {
     **dict.fromkeys(range(0x80, 0xA0), 0xFFFD),
     **dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)), 0xFFFD),
 }
-"""C0 controls become their pictures; C1 controls, which some terminals obey, and turns of the reading direction (Trojan
-Source, CVE-2021-42574) the replacement character."""
+"""C0 controls become their pictures. C1 controls, which some terminals obey, and bidirectional overrides (Trojan Source,
+CVE-2021-42574) become the replacement character."""
 _LINES = {code: sign for code, sign in _CONTROLS.items() if code not in (0x09, 0x0A)}
 
 
 def printable(text: str) -> str:
-    """The text with every control character made visible; tabs and line ends stay.
+    """Make every control character visible except tabs and line ends.
 
     >>> printable("a\\x1b[2Jb\\nc")
     'a␛[2Jb\\nc'
@@ -22,7 +22,7 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """The text on one line, white space as single blanks, every other control character made visible.
+    """Put the text on one line: white space becomes single blanks, other control characters become visible.
 
     >>> one_line(" a\\x1b\\n  b ")
     'a␛ b'

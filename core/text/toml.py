@@ -1,4 +1,4 @@
-"""Values as they stand in a TOML file."""
+"""TOML formatting of values."""
 
 import json
 import math
@@ -11,7 +11,7 @@ _BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def as_toml(value: Any) -> str:
-    """A value as it stands in TOML, on one line.
+    """Format a value as TOML, on one line.
 
     >>> as_toml([{"of": "answer", "number": 3.5}])
     '[{of = "answer", number = 3.5}]'

@@ -1,6 +1,6 @@
-"""Pages as text for a policy. Each renderer has a name and a version; `episode.started` records which one was used.
+"""Renderers: turn a page into text for a policy. Each has a name and a version, which `episode.started` records.
 
-A renderer is a pure function of the page: equal pages, equal text. Changing a renderer's output means a new version.
+A renderer is a pure function: equal pages give equal text. A change of a renderer's output needs a new version.
 """
 
 from collections.abc import Callable
@@ -21,9 +21,9 @@ RENDERERS: dict[str, Callable[[Page], str]] = {
     "webshop_text/1": render_webshop_text,
     "webshop_rich/1": render_webshop_rich,
 }
-"""`lines` for small models, `webrl` for those that read HTML, WebShop's for agents that read its text modes. The second
-versions differ from the first on pages whose text could pass for a line or an element of another: there it is neutralised.
-`webrl/3` writes pages as WebRL's published code does, for its published checkpoints."""
+"""`lines` for small models, `webrl` for those that read HTML, WebShop's for agents of its text modes. The second versions
+neutralize page text that could pass for another line or element. `webrl/3` renders as WebRL's published code does, for its
+published checkpoints."""
 
 OUTLINED = frozenset({"webrl/3"})
-"""Renderers for which a snapshot carries the page's outline."""
+"""Renderers that need a page's outline."""

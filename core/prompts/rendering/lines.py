@@ -1,4 +1,4 @@
-"""`lines/1`: one node per line as `kind text = state [id]`, short enough for a small model.
+"""The renderer `lines/1`: one node per line as `kind text = state [id]`, short enough for a small model.
 
     page Checkout
     heading Your cart
@@ -9,15 +9,15 @@
     button Buy now [4]
     link Home [5]
 
-The state after ` = `: an input's value (left out while empty), `on` or `off`, a select's choice and then its other
-options, `open`/`closed`, `selected`. What is shown but refuses input ends in `(disabled)` and has no number.
+The state after ` = ` is an input's value (left out if empty), `on` or `off`, a select's choice and then its other options,
+`open`/`closed`, or `selected`. A node that refuses input ends in `(disabled)` and has no number.
 """
 
 from hindcast.core.domain.observation import Node, Page
 
 
 def render_lines(page: Page) -> str:
-    """The page's title and nodes, a line each."""
+    """Render the page's title and nodes, a line each."""
     lines = [f"page {page.title}".rstrip()]
     lines.extend(render_line(node) for node in page.nodes)
     if page.truncated:
@@ -26,7 +26,7 @@ def render_lines(page: Page) -> str:
 
 
 def render_line(node: Node) -> str:
-    """One node. Never more than one line: white space inside values is folded."""
+    """Render one node on one line: white space inside values is folded."""
     parts = [node.kind]
     text = node.text or node.attributes.get("class", "")
     if text:

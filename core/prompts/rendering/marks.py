@@ -1,8 +1,8 @@
-"""A screenshot with numbered boxes over what can be acted upon: set-of-mark prompting (arXiv 2310.11441).
+"""Set-of-mark screenshots (arXiv 2310.11441): numbered boxes over the elements that can be acted upon.
 
-The numbers are those of the page's elements, so an answer about mark 7 is an action on element 7. Drawn from the stored
-picture and the stored boxes alone, without fonts: equal inputs give equal pixels wherever the picture decodes alike.
-Changing what is drawn means a new version.
+The numbers are those of the page's elements, so that an answer about mark 7 is an action on element 7. Marks are drawn from
+stored picture and boxes only, without fonts: equal inputs give equal pixels if the picture decodes alike. A change of the
+drawing needs a new version.
 """
 
 from collections.abc import Sequence
@@ -14,15 +14,15 @@ from hindcast.core.domain.screen import Box, Mark
 
 NAME = "screenshot/marks/1"
 MAX_PIXELS = 1920 * 8192
-"""A larger picture is not decoded."""
+"""Most pixels of a picture that is decoded."""
 
 COLOURS = ((200, 30, 30), (20, 90, 200), (0, 120, 60), (150, 60, 170), (170, 90, 0), (0, 110, 130))
-"""Of boxes, by number in turn, dark enough for white digits."""
+"""Colors of boxes, cycled by number, dark enough for white digits."""
 LINE = 2
 DIGIT_WIDTH, DIGIT_HEIGHT = 3, 5
-"""Of a glyph, in dots."""
+"""Size of a glyph in dots."""
 DOT = 2
-"""Pixels across of one dot."""
+"""Width of a dot in pixels."""
 PADDING = 2
 GLYPHS = {
     "0": "111101101101111",
@@ -40,9 +40,9 @@ GLYPHS = {
 
 
 def draw_marks(image: bytes, marks: Sequence[Mark], *, scale: float) -> bytes:
-    """The picture as PNG, each mark boxed and numbered; `scale` is pixels of the picture for one CSS pixel.
+    """Draw a numbered box for each mark and return a PNG; `scale` is picture pixels per CSS pixel.
 
-    Raises ValueError for what is no picture, or too large a one.
+    Raises ValueError if the image is not a JPEG, or too large.
     """
     try:
         with Image.open(BytesIO(image), formats=["JPEG"]) as opened:
@@ -64,7 +64,7 @@ def draw_marks(image: bytes, marks: Sequence[Mark], *, scale: float) -> bytes:
 
 
 def _scaled(box: Box, scale: float) -> tuple[int, int, int, int]:
-    """Left, top, right, bottom in pixels of the picture, the last two included; never empty."""
+    """Left, top, right and bottom in picture pixels, the last two inclusive; never empty."""
     left, top = round(box.x * scale), round(box.y * scale)
     right, bottom = round((box.x + box.width) * scale) - 1, round((box.y + box.height) * scale) - 1
     return left, top, max(left, right), max(top, bottom)
@@ -81,7 +81,7 @@ def _outline(
 def _number(
     drawing: ImageDraw.ImageDraw, number: int, edges: tuple[int, int, int, int], size: tuple[int, int]
 ) -> None:
-    """A plate with the number on the box's upper left corner: above it where there is room, else within it."""
+    """Draw the number at the box's upper left corner: above it if there is room, else inside."""
     digits = str(number)
     width = 2 * PADDING + DOT * (len(digits) * (DIGIT_WIDTH + 1) - 1)
     height = 2 * PADDING + DOT * DIGIT_HEIGHT

@@ -1,8 +1,7 @@
-"""Page text that cannot pass for what a renderer itself writes: borders of lines, numbers of elements.
+"""Neutralizes page text that could pass for a renderer's own output: line breaks and element numbers.
 
-A page is data. What it says stays readable, what it could forge does not: text of several lines becomes one line, so
-that none begins with `Round 3` or `Task Instruction:`, and a number in square brackets, which means an element to be
-acted upon, gets round ones.
+A page is data. Text of several lines becomes one line, so that no line begins with `Round 3` or `Task Instruction:`. A
+number in square brackets, which denotes an element, gets round ones. The text stays readable.
 """
 
 import re
@@ -15,7 +14,7 @@ _NUMBER = re.compile(r"\[(\s*\d+\s*)\]")
 
 
 def neutralised(page: Page) -> Page:
-    """The page with nothing in its texts that a renderer's own marks could be taken for.
+    """Neutralize all texts of a page.
 
     >>> neutralised(Page(url="", title="Round 3\\n[7]", nodes=())).title
     'Round 3 (7)'

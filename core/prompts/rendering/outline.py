@@ -1,12 +1,11 @@
-"""`webrl/3`: a page as WebRL's published code shows it to its checkpoints: a tree of nested elements on one line.
+"""The renderer `webrl/3`: a page as WebRL's published code shows it to its checkpoints, nested elements on one line.
 
     <html data-bbox="0,0,1280,720"> <a id="7" data-text="Reports" data-bbox="22,484,44,13"> Reports </a> </html>
 
 Format, attributes, their order and caps are those of THUDM/VisualAgentBench, VAB-WebArena-Lite (`html_tools`: the prompt
-`xml` and `basic_attrs`), which WebRL's evaluation runs; which elements there are is the snapshot's to find (outline.js).
-That code writes texts as they are. Here two things are changed, because a page could pass for other elements by them: `<`
-before what could be a tag or a role mark becomes `&lt;`, and quotation marks become `&quot;` in a value that has an equals
-sign, too.
+`xml` and `basic_attrs`), which WebRL's evaluation runs; the snapshot selects the elements (outline.js). That code writes
+texts unescaped. Here two things differ, because a page could forge elements by them: `<` before a possible tag or role mark
+becomes `&lt;`, and quotation marks in a value with an equals sign become `&quot;`.
 """
 
 import re
@@ -31,23 +30,23 @@ ATTRIBUTES = (
     "data-bbox",
     "data-status",
 )
-"""What is shown of an element, in this order; a value that was shown under another name already is not repeated."""
+"""Attributes of an element, in the order shown. A value already shown under another name is not repeated."""
 MAX_TEXT = 500
-"""Characters of a text or of a value."""
+"""Most characters of a text or value."""
 
 _OPENS = re.compile(r"<(?=[A-Za-z/!?|])")
 _BREAKS = re.compile(r"[^\S\xa0]+")
 
 
 def render_outline(page: Page) -> str:
-    """The page's outline as nested elements; a page that was taken without one as `webrl/2` shows it."""
+    """Render the page's outline as nested elements; a page without an outline is rendered by `webrl/2`."""
     if page.outline is msgspec.UNSET:
         return render_webrl(neutralised(page))
     return " ".join(_parts(page.outline))
 
 
 def _parts(outline: tuple[Element, ...]) -> Iterator[str]:
-    """What an element begins with, in document order, and what closes it once no deeper one follows."""
+    """Yield opening and closing tags in document order."""
     opened: list[Element] = []
     for element in outline:
         while opened and opened[-1].depth >= element.depth:
@@ -72,5 +71,5 @@ def _opening(element: Element) -> str:
 
 
 def _plain(text: str) -> str:
-    """One line, with no break of any kind in it; a no-break space is kept, as it is in the published code."""
+    """Put a text on one line; a no-break space is kept, as in the published code."""
     return _OPENS.sub("&lt;", _BREAKS.sub(" ", text).strip()[:MAX_TEXT])

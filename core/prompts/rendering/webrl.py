@@ -1,7 +1,7 @@
-"""`webrl/1`: simplified HTML in the manner of WebRL, with its numbers in `id`.
+"""The renderer `webrl/1`: simplified HTML in the style of WebRL, with element numbers in `id`.
 
-The published checkpoints read markup such as `<a id="7">Reports</a>`: tag, number, a few attributes, own text. Text
-and attribute values are escaped, so that page text cannot pass for markup.
+The published checkpoints read markup such as `<a id="7">Reports</a>`: tag, number, a few attributes, own text. Text and
+attribute values are escaped, so that page text cannot pass for markup.
 """
 
 from html import escape
@@ -13,7 +13,7 @@ _SHOWN_ATTRIBUTES = ("type", "role", "placeholder", "readonly", "expanded", "sel
 
 
 def render_webrl(page: Page) -> str:
-    """`<html>` with the title and one element per line, indented by depth."""
+    """Render `<html>` with the title and one element per line, indented by depth."""
     lines = ["<html>", f"<title>{escape(page.title)}</title>", "<body>"]
     lines.extend(" " * node.depth + _element(node) for node in page.nodes)
     lines += ["</body>", "</html>"]

@@ -1,9 +1,9 @@
-"""`webshop_text/1`, `webshop_rich/1`: WebShop's observations for text agents, as its `text` and `text_rich` modes.
+"""The renderers `webshop_text/1` and `webshop_rich/1`: WebShop's observations for text agents (`text`, `text_rich`).
 
     WebShop [SEP] Instruction: [SEP] Find me … [SEP] Search
 
-Rich: a line each, `[button] Buy Now [button_]`, `[clicked button] small [clicked button_]` for what was chosen, which is
-said above, too. Where upstream shows blank lines of its HTML there are none here.
+Rich: a line per text, `[button] Buy Now [button_]`, and `[clicked button] small [clicked button_]` for a chosen option,
+which lines at the top repeat. Upstream's blank lines from its HTML are left out.
 """
 
 from hindcast.core.domain.observation import Node, Page
@@ -13,12 +13,12 @@ _BUTTONS = frozenset({"button", "link", "radio"})
 
 
 def render_webshop_text(page: Page) -> str:
-    """The page's texts with separators; fields have none."""
+    """Render the page's texts with separators; input fields have no text."""
     return SEPARATOR.join(" ".join(node.text.split()) for node in page.nodes if _has_text(node))
 
 
 def render_webshop_rich(page: Page) -> str:
-    """The page's texts, those that can be clicked marked."""
+    """Render the page's texts, a line each, with buttons marked."""
     chosen = [
         f"You have clicked {node.text}." for node in page.nodes if node.kind == "radio" and node.checked
     ]
