@@ -1,1 +1,1 @@
-"""The log: facts, their envelope, the port to append and read them, and everything that folds them."""
+"""The event log: facts, their envelope and codec, the port to append and read them, and its adapters."""

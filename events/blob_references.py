@@ -1,6 +1,6 @@
-"""Which blobs an event names. Works on any version of any fact, known or not: a blob is a map of `sha256` and `size`.
+"""Blob references in events, found in any version of any fact, known or not: a blob is a map of `sha256` and `size`.
 
-Invariant 1, the log is the truth: whoever copies, checks or lets go of blobs goes by what stands in events.
+Invariant 1, the log is the truth: copying, checking and releasing of blobs follow the references in events.
 """
 
 from collections.abc import Iterator
@@ -12,22 +12,22 @@ from hindcast.events.envelope import BlobRef, Envelope
 
 KEYS = {"sha256", "size"}
 MARK = b"\xa6sha256"
-"""The key in MessagePack: an event without it names no blob, and need not be decoded."""
+"""The key in MessagePack: an event without it names no blob and is not decoded."""
 RELEASING = "blob.released"
 PAGES = ("observation", "final_observation", "image")
-"""Fields that name snapshots of pages and screenshots of them."""
+"""Fields that name page snapshots and screenshots."""
 
 
 class BlobReference(NamedTuple):
-    """A blob in an event."""
+    """A reference from an event to a blob."""
 
     blob: BlobRef
     page: bool
-    """Whether it is a snapshot of a page or a screenshot: by far the most of them, and nothing is computed from them again."""
+    """Whether it is a page snapshot or screenshot. Most blobs are, and nothing is computed from them again."""
 
 
 def blobs_in(envelope: Envelope) -> list[BlobReference]:
-    """The blobs that an event names, `blob.released` included."""
+    """List the blobs that an event names, including those of `blob.released`."""
     if MARK not in memoryview(envelope.payload).tobytes():
         return []
     payload = msgspec.msgpack.decode(envelope.payload)

@@ -1,7 +1,7 @@
-"""Facts to bytes and back. Plain MessagePack maps, so that any `msgpack` reader decodes them.
+"""Codec: facts to bytes and back, as plain MessagePack maps that any `msgpack` reader decodes.
 
-Stored bytes are the truth: they are hashed as they stand, never re-encoded. What does not decode is a worded error that
-names the position, never a crash and never a guess.
+Stored bytes are the truth: hashes are taken of them, never of re-encoded events. Bytes that do not decode raise an error that
+names the position.
 """
 
 from hashlib import sha256
@@ -15,7 +15,7 @@ from hindcast.events.registry import BY_NAME
 from hindcast.events.upcasters import upcast
 
 MAX_EVENT_BYTES = 508 * 1024
-"""The stream takes 512 KiB with headers; larger content belongs into the blob store."""
+"""Most bytes of an event. The stream takes 512 KiB with headers; larger content belongs in the blob store."""
 
 UNDECODABLE = (
     msgspec.DecodeError,
@@ -24,7 +24,7 @@ UNDECODABLE = (
     UnicodeDecodeError,
     OverflowError,
 )
-"""What msgspec raises on hostile bytes; deep nesting gives RecursionError."""
+"""Exceptions of msgspec on hostile bytes; deep nesting gives RecursionError."""
 
 _encoder = msgspec.msgpack.Encoder()
 _envelope_decoder = msgspec.msgpack.Decoder(Envelope)
@@ -32,16 +32,16 @@ _fact_decoders: dict[type[Fact], msgspec.msgpack.Decoder[Fact]] = {}
 
 
 class EventTooLarge(HindcastError):
-    """An encoded event exceeds what the log takes; its content should have gone to the blob store."""
+    """An encoded event is too large for the log; its content belongs in the blob store."""
 
 
 def encode_fact(fact: Fact) -> msgspec.Raw:
-    """The payload of an envelope."""
+    """Encode a fact as the payload of an envelope."""
     return msgspec.Raw(_encoder.encode(fact))
 
 
 def encode(envelope: Envelope) -> bytes:
-    """The bytes that are appended.
+    """Encode an envelope as the bytes to append.
 
     Raises:
         EventTooLarge: more than `MAX_EVENT_BYTES`.
@@ -57,10 +57,10 @@ def encode(envelope: Envelope) -> bytes:
 
 
 def decode_envelope(stored: Stored) -> Envelope:
-    """The envelope alone, payload still raw.
+    """Decode the envelope alone; the payload stays raw.
 
     Raises:
-        CorruptEvent: the bytes are no envelope, too large, or not the ones stored under this id.
+        CorruptEvent: the bytes are too large, no envelope, or have another id than the log stores.
 
     """
     if len(stored.data) > MAX_EVENT_BYTES:
@@ -79,12 +79,12 @@ def decode_envelope(stored: Stored) -> Envelope:
 
 
 def decode_fact(stored: Stored, envelope: Envelope, *, strict: bool = True) -> Fact | None:
-    """The payload as the catalogue's current version of the fact.
+    """Decode the payload, upcast to the fact's current version in the catalogue.
 
-    None: a type this Hindcast does not know, skipped when not strict.
+    Returns None for a type that this Hindcast does not know, if not `strict`.
 
     Raises:
-        UnknownVersion: written by a newer Hindcast (or, when strict, of an unknown type).
+        UnknownVersion: written by a newer Hindcast or, if `strict`, of an unknown type.
         CorruptEvent: the payload does not decode.
 
     """
@@ -117,11 +117,11 @@ def decode_fact(stored: Stored, envelope: Envelope, *, strict: bool = True) -> F
 
 
 def decode(stored: Stored, *, strict: bool = True) -> Recorded | None:
-    """A fact read back. None: a type this Hindcast does not know, skipped when not strict.
+    """Decode a stored event. Returns None for a type that this Hindcast does not know, if not `strict`.
 
     Raises:
-        CorruptEvent: the bytes do not decode; names the position.
-        UnknownVersion: written by a newer Hindcast.
+        CorruptEvent: the bytes do not decode; the message names the position.
+        UnknownVersion: written by a newer Hindcast or, if `strict`, of an unknown type.
 
     """
     envelope = decode_envelope(stored)

@@ -1,7 +1,7 @@
-"""The few things a writer does to a disk, in the order that durability asks for: the one place that replaces files durably.
+"""Durable writes to disk: the one place that replaces files so that they survive a crash.
 
-A file that has been replaced is the old one or the new one after any crash: written under another name, synced, renamed,
-and its folder synced, since a rename alone may still be lost. Tests put a disk here that dies at any of these steps.
+After any crash a replaced file is the old one or the new one: it is written under another name, synced and renamed, then its
+folder is synced, because a rename alone may be lost. Tests substitute a disk that fails at any step.
 """
 
 import os
@@ -9,14 +9,14 @@ from pathlib import Path
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
-"""Prompts and pages are the owner's business, as in the blob store."""
+"""Only the owner may read prompts and pages, as in the blob store."""
 
 
 class Disk:
-    """A real disk."""
+    """The real disk."""
 
     def write(self, file: int, content: bytes) -> None:
-        """All of it, at the end of an open file."""
+        """Write all content at the end of an open file."""
         view = memoryview(content)
         while view:
             view = view[os.write(file, view) :]
@@ -34,11 +34,11 @@ class Disk:
             os.close(descriptor)
 
     def rename(self, temporary: Path, place: Path) -> None:
-        """Put a finished file in its place."""
+        """Move a finished file to its place."""
         temporary.replace(place)
 
     def cut(self, file: int, size_bytes: int) -> None:
-        """Drop what stands behind a size, durably."""
+        """Truncate a file to a size, durably."""
         os.ftruncate(file, size_bytes)
         self.sync(file)
 
@@ -54,9 +54,9 @@ class Disk:
             self.sync_folder(Path(place))
 
     def replace(self, place: Path, content: bytes, *, mine: str = "new") -> None:
-        """A whole file, durable under its name when this returns. An unfinished one is overwritten by the next.
+        """Replace a whole file; it is durable under its name when this returns. The next call overwrites an unfinished one.
 
-        `mine`: ends the name that it is written under; one of its own for each writer where several may write it at once.
+        `mine` is the suffix of the temporary name; if several writers may write at once, each needs its own.
         """
         temporary = place.with_name(f".{place.name}.{mine}")
         file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
@@ -73,9 +73,9 @@ class Disk:
         self.sync_folder(place.parent)
 
     def create(self, place: Path, content: bytes, *, mine: str) -> bool:
-        """A whole file as by `replace`, unless there is one of its name: then False. `mine` is the writer's own.
+        """Create a whole file like `replace`, but return False if it exists. `mine` is the writer's own suffix.
 
-        Where a disk has no second names for files, one that is there is replaced.
+        On a disk without hard links an existing file is replaced.
         """
         temporary = place.with_name(f".{place.name}.{mine}")
         self.replace(temporary, content, mine="new")
@@ -91,7 +91,7 @@ class Disk:
         return True
 
     def make_folder(self, folder: Path) -> None:
-        """A folder with those above it, durably."""
+        """Make a folder and its missing parents, durably."""
         missing = []
         while not folder.is_dir():
             missing.append(folder)

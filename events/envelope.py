@@ -1,7 +1,7 @@
-"""The envelope round every fact, and a fact as it stands in the log.
+"""The envelope of every fact, and events as stored and as read back.
 
-Encoded as plain MessagePack maps, so that any `msgpack` reader in any language decodes them. Nothing here can refer to
-itself, so the garbage collector is spared looking at hundreds of thousands of them.
+Encoded as plain MessagePack maps, which any `msgpack` reader in any language decodes. These types cannot form reference
+cycles, so the garbage collector does not track them.
 """
 
 from typing import Any
@@ -10,11 +10,11 @@ import msgspec
 
 
 class BlobRef(msgspec.Struct, frozen=True, gc=False):
-    """Content kept beside the log, named by its digest."""
+    """Reference to a blob: content stored outside the log under its digest."""
 
     sha256: str
     size: int
-    """Bytes."""
+    """Size in bytes."""
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -22,7 +22,7 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Who recorded what about which entity, linked to that producer's previous event."""
+    """Metadata and payload of an event, linked to the producer's previous event by hash."""
 
     id: str
     """UUIDv7 by the producer; also the `Nats-Msg-Id`."""
@@ -32,41 +32,42 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Schema version of the payload."""
     run: str
     entity: str
-    """Identifier of what the fact is about: an episode, a batch, a task, a policy version."""
+    """Identifier of the fact's subject: an episode, a batch, a task, a policy version."""
     ordinal: int
-    """Position of the fact within its entity, for instance the step's index."""
+    """Index of the fact within its entity, such as the step's index."""
     causation: str | None
-    """Id of the event that led to this one."""
+    """Id of the event that caused this one."""
     correlation: str | None
-    """What ties a chain of events together: the episode or the batch."""
+    """Id that connects a chain of events: the episode or the batch."""
     producer: str
     """Role and number: `actor.1`, `learner.1`."""
     incarnation: str
-    """One start of that producer; its hash chain begins with it."""
+    """One start of that producer; each has its own hash chain."""
     producer_seq: int
     """0, 1, 2 … within the incarnation."""
     prev_hash: bytes
     """sha256 of the stored bytes of this incarnation's previous event; empty for the first."""
     occurred_ns: int
-    """Wall clock in ns since 1970. An annotation only: order is the position."""
+    """Wall clock in ns since 1970. Only an annotation: positions define the order."""
     policy_version: int | None
     code_rev: str
+    """Revision of the code that recorded the event."""
     payload: msgspec.Raw
-    """The fact, encoded; decoded only once type and version are known."""
+    """The encoded fact, decoded only once type and version are known."""
 
 
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """Encoded bytes ready to append."""
+    """An encoded event, ready to append."""
 
     subject: str
     data: bytes
     id: str
     traceparent: str = ""
-    """W3C trace context that the event was recorded in; a header beside the event, never part of its bytes."""
+    """W3C trace context in which the event was recorded; a message header, never part of the event's bytes."""
 
 
 class Stored(msgspec.Struct, frozen=True, gc=False):
-    """Bytes as the log holds them."""
+    """An event as the log stores it, not decoded."""
 
     position: int
     """Sequence in the log, from 1."""
@@ -74,11 +75,11 @@ class Stored(msgspec.Struct, frozen=True, gc=False):
     data: bytes
     id: str
     traceparent: str = ""
-    """As recorded, where it was read one by one or from a work queue; following a log leaves it out."""
+    """Trace context as recorded; empty if read from an archive, which does not store it."""
 
 
 class Recorded(msgspec.Struct, frozen=True, gc=False):
-    """A fact read back and checked."""
+    """An event read back, decoded and checked."""
 
     position: int
     envelope: Envelope
@@ -87,7 +88,7 @@ class Recorded(msgspec.Struct, frozen=True, gc=False):
     """sha256 of the stored bytes."""
 
     def describe(self) -> dict[str, Any]:
-        """Plain values for people and JSON: envelope and payload, bytes as their length."""
+        """Convert envelope and payload to plain values for people and JSON; bytes become their length."""
         plain = {
             name: getattr(self.envelope, name)
             for name in self.envelope.__struct_fields__

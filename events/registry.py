@@ -1,4 +1,4 @@
-"""Which fact has which stable name, version and subject family."""
+"""Registry of facts: the stable name, version and subject family of each."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -25,7 +25,7 @@ BY_CLASS: dict[type[Fact], FactType] = {}
 
 
 def fact(name: str, *, family: str, version: int = 1) -> Callable[[F], F]:
-    """Declare a fact's stable name (`step.taken`), the subject family it is appended under, and its schema version."""
+    """Declare a fact's stable name (`step.taken`), its subject family and its schema version."""
 
     def register(cls: F) -> F:
         if name in BY_NAME:

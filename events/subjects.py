@@ -1,56 +1,55 @@
-"""Where each family of facts is appended.
+"""Subjects of facts in the stream: `run.<run>.<family>.<key>`.
 
-`run.<run>.<family>.<key>`: the key is the producer incarnation, except where an expectation needs a subject per
-entity (an episode's start and end, a verdict), which invariants 2 and 8 rest on, and where a start looks for the
-newest fact about an entity (a snapshot).
+The key is the producer incarnation. It is the entity where an expectation needs a subject per entity (an episode's start and
+end, a verdict), on which invariants 2 and 8 depend, and where a start looks up the newest fact of an entity (a snapshot).
 """
 
 from hindcast.events.envelope import Fact
 from hindcast.events.registry import BY_CLASS
 
 CREATED_ONCE = {"episode", "episode_end", "verdict", "relabel"}
-"""Families of facts that are created if absent: whoever comes second is refused."""
+"""Families whose facts are created if absent: a second writer is refused."""
 
 STREAM = "RUN_"
-"""What the names of runs' streams begin with."""
+"""Prefix of the names of runs' streams."""
 
 PER_ENTITY = CREATED_ONCE | {"snapshot"}
-"""Families whose subject ends in the entity, so that its last fact is found by one look."""
+"""Families whose subject ends in the entity, so that one request finds its last fact."""
 
 
 def stream_name(run: str) -> str:
-    """The JetStream stream of a run."""
+    """Return the name of a run's JetStream stream."""
     return f"{STREAM}{run}"
 
 
 def family_of(subject: str) -> str:
-    """The family in `run.<run>.<family>.<key>`."""
+    """Return the family in `run.<run>.<family>.<key>`."""
     return subject.split(".", 3)[2]
 
 
 def of_run(subject: str, run: str) -> str:
-    """The same subject or wildcard in another run's log."""
+    """Return the same subject or wildcard for another run."""
     return f"run.{run}.{subject.split('.', 2)[2]}"
 
 
 def everything(run: str) -> str:
-    """Wildcard over all of a run's subjects."""
+    """Return the wildcard over all subjects of a run."""
     return f"run.{run}.>"
 
 
 def family_wildcard(run: str, family: str) -> str:
-    """Wildcard over one family."""
+    """Return the wildcard over one family of a run."""
     return f"run.{run}.{family}.>"
 
 
 def subject_of(run: str, fact: Fact | type[Fact], *, key: str) -> str:
-    """Subject for a fact; `key` is the entity for families in `PER_ENTITY`, else the producer incarnation."""
+    """Return the subject of a fact; `key` is the entity for families in `PER_ENTITY`, else the producer incarnation."""
     cls = fact if isinstance(fact, type) else type(fact)
     return f"run.{run}.{BY_CLASS[cls].family}.{key}"
 
 
 def matches(pattern: str, subject: str) -> bool:
-    """Whether a subject falls under a pattern with the wildcards `*` (one token) and `>` (the rest)."""
+    """Whether a subject matches a pattern with the wildcards `*` (one token) and `>` (the rest)."""
     tokens = subject.split(".")
     wanted = pattern.split(".")
     for index, token in enumerate(wanted):

@@ -1,11 +1,10 @@
-"""Spans, and their context through the log: what an event was recorded in, as a W3C `traceparent` in its header.
+"""Tracing through the log: spans, and the W3C `traceparent` header of the span in which an event was recorded.
 
-Recording a fact inside a span writes the header; whoever works on that event later continues the trace from it. The
-header is an annotation beside the stored bytes: no digest covers it, no fold reads it, and a log without it means the
-same. Nothing here exports anything: that is a tracer provider's (`app.system.telemetry`), and without one every span is a
-no-op and no header is written.
+A fact recorded inside a span gets the header; later work on the event continues the trace. The header is an annotation
+outside the stored bytes: no digest covers it, no fold reads it, and a log without it means the same. Nothing here exports
+spans: the tracer provider does (`app.system.telemetry`). Without one, spans are no-ops and no header is written.
 
-A span never carries an error's words, since pages write some of them: only what kind of error it was.
+A span records an error's class, never its message, because pages write parts of some messages.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,7 +18,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 from hindcast.core.telemetry_names import ERROR_TYPE
 
 SCOPE = "hindcast"
-"""Instrumentation scope of every span and metric of ours."""
+"""Instrumentation scope of all our spans and metrics."""
 Attribute = str | bool | int | float | Sequence[str]
 Attributes = Mapping[str, Attribute]
 
@@ -29,7 +28,7 @@ _tracer = trace.get_tracer(SCOPE)
 
 
 def is_tracing() -> bool:
-    """Whether this process records spans at all: what is gathered for them alone need not be gathered otherwise."""
+    """Whether this process records spans; otherwise data for spans only need not be gathered."""
     return not isinstance(trace.get_tracer_provider(), ProxyTracerProvider)
 
 
@@ -41,9 +40,9 @@ def span(
     parent: str | None = None,
     links: Sequence[Link] = (),
 ) -> AbstractContextManager[Span]:
-    """The block as a span. `parent`: the `traceparent` of an event; None: the span that this code runs in, if any.
+    """Record the block as a span. `parent`: the `traceparent` of an event; None: the current span, if any.
 
-    An error that leaves the block marks the span as failed, with the error's class as `error.type`.
+    An exception that leaves the block marks the span as failed, with the exception's class as `error.type`.
     """
     if not is_tracing():
         return _NOTHING
@@ -75,13 +74,13 @@ def _recorded(
 
 
 def fail(failed: Span, kind: str) -> None:
-    """What the span stands for went wrong, in this way: a class of error or a reason, never its words."""
+    """Mark a span as failed. `kind` is an error's class or a reason, never its message."""
     failed.set_attribute(ERROR_TYPE, kind)
     failed.set_status(Status(StatusCode.ERROR))
 
 
 class _Nothing(AbstractContextManager[Span]):
-    """A span where nobody records: costs next to nothing."""
+    """A no-op span, used when nothing is recorded."""
 
     def __enter__(self) -> Span:
         return INVALID_SPAN
@@ -94,7 +93,7 @@ _NOTHING = _Nothing()
 
 
 def current_traceparent() -> str:
-    """The span that this code runs in; empty outside of any."""
+    """Return the `traceparent` of the current span; empty outside any span."""
     context = trace.get_current_span().get_span_context()
     if not context.is_valid:
         return ""
@@ -102,11 +101,11 @@ def current_traceparent() -> str:
 
 
 def link_to(traceparent: str) -> Link | None:
-    """A link to the span that recorded an event; None where there was none, or its header is damaged."""
+    """Make a link to the span that recorded an event; None if the header is empty or damaged."""
     context = trace.get_current_span(_context_of(traceparent)).get_span_context()
     return Link(context) if context.is_valid else None
 
 
 def _context_of(traceparent: str) -> Context:
-    """The context in which a child of that span begins; an empty or damaged header begins a trace of its own."""
+    """Make the context for a child of that span; an empty or damaged header starts a new trace."""
     return _propagator.extract({_KEY: traceparent}, context=Context())

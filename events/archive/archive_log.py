@@ -1,7 +1,6 @@
-"""The log in an archive, read without a broker: an `EventLog` that only grows by what its archiver writes.
+"""`ArchiveLog`: a read-only `EventLog` on an archive, without a broker. It grows by what the archiver writes.
 
-Waits: between looks whether the archive has grown (`POLL_S`). What is damaged is refused with the segment, the position
-and the way out; nothing is skipped.
+Waits: `POLL_S` between checks for growth. Damaged parts raise an error with segment, position and remedy; nothing is skipped.
 """
 
 import asyncio
@@ -21,10 +20,10 @@ POLL_S = 0.5
 
 
 class ArchiveLog:
-    """An `EventLog` in a folder. Several readers may share one."""
+    """An `EventLog` in an archive's folder. Several readers may share one."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises ArchiveMissing, ArchiveDamaged or ArchiveUnknown if there is no sound manifest."""
+        """Open it. Raises ArchiveMissing, ArchiveDamaged or ArchiveUnknown if there is no sound manifest."""
         self._reader = ArchiveReader(folder)
 
     @property
@@ -39,19 +38,19 @@ class ArchiveLog:
 
     @property
     def folder(self) -> Path:
-        """Where it lies."""
+        """Folder of the archive."""
         return self._reader.folder
 
     @property
     def manifest(self) -> Manifest:
-        """What it consists of."""
+        """Manifest as last read."""
         return self._reader.manifest
 
     async def append(self, batch: Sequence[Record], *, expect: Expectation | None = None) -> list[int]:
-        """Refused: see `EventLog.append` for logs that are written to.
+        """Refuse: an archive is read-only.
 
         Raises:
-            ArchiveReadOnly.
+            ArchiveReadOnly: always.
 
         """
         raise ArchiveReadOnly(
@@ -60,7 +59,7 @@ class ArchiveLog:
         )
 
     async def read(self, *, after: int, limit: int) -> list[Stored]:
-        """See `EventLog.read`. Raises BeyondArchive for positions before its beginning."""
+        """See `EventLog.read`. Raises BeyondArchive for positions before the archive's beginning."""
         found: list[Stored] = []
         refreshed = False
         while len(found) < limit:
@@ -91,13 +90,13 @@ class ArchiveLog:
                 await asyncio.sleep(POLL_S)
 
     async def last_under(self, subject: str, *, until: int | None = None) -> Stored | None:
-        """See `EventLog.last_under`. Reads only segments that may hold such an event, from there back."""
+        """See `EventLog.last_under`. Reads backwards, and only segments that may hold such an event."""
         if until is None or until > self._reader.last:
             await asyncio.to_thread(self._reader.refresh)
         return await asyncio.to_thread(self._last_under, subject, until)
 
     def _last_under(self, subject: str, until: int | None) -> Stored | None:
-        """A fork's prefix is asked for the same subject under its own run's name."""
+        """Search backwards; events of a fork's prefix have their own run's name in the subject."""
         lineage = list(self.lineage)
         pattern = subject
         for stored in self._reader.backwards(subject, until=until):

@@ -1,6 +1,6 @@
-"""Looking at everything in an archive: every byte of every file against every digest, without a broker.
+"""Check of a whole archive: every byte of every file against every digest, without a broker.
 
-Goes on behind damage, so that all of it is known at once. What the events mean is not looked at (`hindcast audit` does).
+It continues after damage, to report all of it. `hindcast audit` also checks what the events mean.
 """
 
 from collections.abc import Callable
@@ -23,38 +23,38 @@ Take = Callable[[Stored, Envelope], None]
 
 
 class Defect(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that is not as it was written."""
+    """A part of an archive that differs from what was written."""
 
     where: str
-    """The file, below the archive's folder."""
+    """The file, relative to the archive's folder."""
     position: int
-    """First position concerned."""
+    """First affected position."""
     what: str
 
 
 class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check of the log's files found."""
+    """Result of checking an archive."""
 
     run: str
     first: int
     last: int
     events: int
-    """Read and found whole."""
+    """Number of whole events."""
     segments: int
     bytes: int
-    """Of the segments' files."""
+    """Bytes of the segments' files."""
     digest: str
-    """Rolling digest of the log up to `last`, as in `batch.planned`; empty where events are damaged."""
+    """Rolling digest of the log up to `last`, as in `batch.planned`; empty if there are defects."""
     unfinished_bytes: int
-    """Behind the last whole frame: what a crash left, or what an archiver is writing just now."""
+    """Bytes after the last whole frame: the rest of a crash, or a frame being written."""
     defects: tuple[Defect, ...]
 
 
 def check_archive(folder: Path, *, take: Take | None = None) -> CheckReport:
-    """Read an archive through. `take` gets every event that is whole, in order.
+    """Check a whole archive. `take` gets every whole event, in order.
 
     Raises:
-        ArchiveMissing, ArchiveDamaged, ArchiveUnknown: already the manifest says nothing.
+        ArchiveMissing, ArchiveDamaged, ArchiveUnknown: there is no sound manifest.
 
     """
     manifest = load(folder)
@@ -77,10 +77,10 @@ def check_archive(folder: Path, *, take: Take | None = None) -> CheckReport:
 
 
 def check_segment(folder: Path, index: int) -> Defect | None:
-    """Read one closed segment through; what is wrong with it, if anything.
+    """Check one closed segment; return its first defect, if any.
 
     Raises:
-        ArchiveMissing, ArchiveDamaged, ArchiveUnknown: already the manifest says nothing.
+        ArchiveMissing, ArchiveDamaged, ArchiveUnknown: there is no sound manifest.
 
     """
     check = _Check(folder, load(folder), None)
@@ -89,7 +89,7 @@ def check_segment(folder: Path, index: int) -> Defect | None:
 
 
 def _holds(place: Path, content: bytes) -> bool:
-    """Whether a file has this content; a larger one is not read."""
+    """Whether a file has this content; a file of another size is not read."""
     return place.stat().st_size == len(content) and place.read_bytes() == content
 
 
@@ -108,7 +108,7 @@ class _Check:
         self.bytes = self.unfinished_bytes = 0
 
     def closed(self, index: int) -> None:
-        """A closed segment: as the manifest says, and every frame and digest in it."""
+        """Check a closed segment against the manifest, and every frame and digest in it."""
         segment = self._manifest.segments[index]
         place = segment_path(self._folder, segment.first)
         digest = self._manifest.before(index)[1]
@@ -133,7 +133,7 @@ class _Check:
             self._defect(beside, segment.first, "it is not the segment's; delete it, it is only for speed")
 
     def open(self) -> None:
-        """The open segment, as far as it is whole."""
+        """Check the whole frames of the open segment."""
         manifest = self._manifest
         place = segment_path(self._folder, manifest.next)
         self.digest = RollingDigest(bytes.fromhex(manifest.before(len(manifest.segments))[1]))
@@ -159,11 +159,11 @@ class _Check:
             self._defect(place, lost, what)
 
     def strangers(self) -> None:
-        """Files that no archiver has put there."""
+        """Report files that no archiver has written."""
         manifest = self._manifest
         known = {segment_path(self._folder, segment.first).name for segment in manifest.segments}
         known |= {index_path(self._folder, segment.first).name for segment in manifest.segments}
-        # a crash may come between the index of a segment and its closing
+        # a crash may come between writing a segment's index and closing the segment
         known |= {path(self._folder, manifest.next).name for path in (segment_path, index_path)}
         for path in sorted((self._folder / SEGMENTS).iterdir()):
             if path.name not in known and not path.name.startswith("."):

@@ -1,8 +1,8 @@
-"""One sequence across archive and broker: the log of a run whose beginning was moved to an archive while it goes on.
+"""`ContinuedLog`: the log of a running run whose beginning was moved to an archive, as one sequence.
 
-`JoinedLog` joins two logs at a place; here the place moves. What is still in the stream is read from it, what is not from
-the archive, and a reader that falls behind the stream's beginning while it reads goes on in the archive: nobody can tell.
-Appended is only to the stream; what an expectation says holds of both.
+`JoinedLog` joins two logs at a fixed position; here the position moves. Events in the stream are read from it, earlier ones
+from the archive. A reader that falls behind the stream's beginning continues in the archive without noticing. Appends go to
+the stream; expectations are checked against both.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -24,26 +24,26 @@ class ContinuedLog:
     """An `EventLog` and `QueueSource`: a stream, and the archive of what is no longer in it."""
 
     def __init__(self, folder: Path, stream: JetStreamLog, *, first: int) -> None:
-        """`first`: position that the run's own events begin with. The archive is opened once it is needed."""
+        """`first`: position of the run's own first event. The archive is opened once it is needed."""
         self._folder = folder
         self._stream = stream
         self._first = first
         self._live = 0
-        """First position that was still in the stream when last looked; 0: not looked yet."""
+        """First position in the stream when last checked; 0: not checked yet."""
         self._archive: ArchiveLog | None = None
 
     @property
     def run(self) -> str:
-        """The run."""
+        """The run this log belongs to."""
         return self._stream.run
 
     @property
     def lineage(self) -> tuple[Ancestor, ...]:
-        """See `EventLog.lineage`: only the run's own events are here."""
+        """See `EventLog.lineage`: this log has the run's own events only."""
         return self._stream.lineage
 
     async def append(self, batch: Sequence[Record], *, expect: Expectation | None = None) -> list[int]:
-        """See `EventLog.append`. An expectation speaks of both parts: what the archive holds is created already."""
+        """See `EventLog.append`. An expectation covers both parts: an event in the archive exists already."""
         if expect is None:
             return await self._stream.append(batch)
         live = await self._look()
@@ -52,7 +52,7 @@ class ContinuedLog:
         archived = await self._archived(self._first).last_under(expect.subject, until=live - 1)
         before = archived.position if archived else 0
         if archived is not None and [record.id for record in batch] == [archived.id]:
-            return [before]  # it is repeated by somebody who did not hear that it was stored
+            return [before]  # a repetition by a writer that missed the acknowledgement
         if before != expect.last:
             raise ExpectationFailed(
                 f"the last event under {expect.subject} up to position {live - 1} is at position {before}, not "
@@ -94,7 +94,7 @@ class ContinuedLog:
                     raise
 
     async def last_under(self, subject: str, *, until: int | None = None) -> Stored | None:
-        """See `EventLog.last_under`. What is long ago is looked for in the archive, segment by segment."""
+        """See `EventLog.last_under`. Older events are searched in the archive, segment by segment."""
         found = await self._stream.last_under(subject, until=until)
         if found is not None or await self._look() <= self._first:
             return found
@@ -115,25 +115,25 @@ class ContinuedLog:
     async def open_queue(
         self, name: str, *, family: str, dead_letters: Publisher | None = None
     ) -> JetStreamQueue:
-        """See `events.log.work_queue.QueueSource`: work that is not done stays in the stream."""
+        """See `events.log.work_queue.QueueSource`: unfinished work stays in the stream."""
         return await self._stream.open_queue(name, family=family, dead_letters=dead_letters)
 
     async def fill(self) -> Fill:
-        """How much of its size limit the stream takes up: what is archived takes none of it."""
+        """Return how full the stream is; archived events do not count."""
         return await self._stream.fill()
 
     async def served(self) -> list[BrokerConsumer]:
-        """Who else reads the stream, as the broker sees it."""
+        """List the stream's readers, as the broker knows them."""
         return await self._stream.served()
 
     async def _look(self) -> int:
-        """The first position that is in the stream now."""
+        """Find the first position that is in the stream now."""
         stream = await self._stream.identity()
         self._live = stream.first or stream.last + 1
         return self._live
 
     def _archived(self, position: int) -> ArchiveLog:
-        """The archive, for an event that the stream does not hold any more."""
+        """Open the archive, for an event that is no longer in the stream."""
         if self._archive is None:
             try:
                 self._archive = ArchiveLog(self._folder)

@@ -1,4 +1,4 @@
-"""What can be wrong with an archive, for its users."""
+"""Errors of archives."""
 
 from hindcast.core.errors import CorruptEvent, ForeignLog, HindcastError
 
@@ -8,7 +8,7 @@ class ArchiveMissing(HindcastError):
 
 
 class ArchiveDamaged(CorruptEvent):
-    """A file of an archive is not as it was written. Names the segment and the first position concerned."""
+    """A file of an archive differs from what was written. The message names the segment and the first affected position."""
 
 
 class ArchiveBusy(HindcastError):
@@ -16,12 +16,12 @@ class ArchiveBusy(HindcastError):
 
 
 class ArchiveReadOnly(HindcastError):
-    """An archive is no log to append to: only the archiver writes it, from a log."""
+    """An archive cannot be appended to: only the archiver writes it, from a log."""
 
 
 class ArchiveUnknown(HindcastError):
-    """The archive was written by a newer Hindcast."""
+    """A newer Hindcast wrote the archive."""
 
 
 class BeyondArchive(ForeignLog):
-    """Positions were asked for that this archive does not hold."""
+    """The requested positions are before the archive's beginning."""

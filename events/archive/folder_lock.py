@@ -1,4 +1,4 @@
-"""Whose an archive's folder is: of one writer at a time, and of nothing but an archive."""
+"""Lock of an archive's folder: one writer at a time, and nothing else in the folder."""
 
 import fcntl
 import os
@@ -13,10 +13,10 @@ LOCK = "archive.lock"
 
 
 def hold(folder: Path) -> int:
-    """Hold the archive for this process, until it ends.
+    """Lock the archive for this process; return the lock's descriptor.
 
     Raises:
-        ArchiveBusy.
+        ArchiveBusy: another process holds it.
 
     """
     lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
@@ -35,7 +35,12 @@ def hold(folder: Path) -> int:
 
 
 def require_empty(folder: Path) -> None:
-    """That nothing but what an interrupted first start leaves is in a folder that is to become an archive."""
+    """Require that a new archive's folder is empty, except for the files of an interrupted first start.
+
+    Raises:
+        ForeignLog: it holds something else.
+
+    """
     if not folder.exists():
         return
     ours = {LOCK, SEGMENTS, f".{NAME}.new"}

@@ -1,4 +1,4 @@
-"""The bytes of a segment. Pure: nothing here opens a file.
+"""The format of a segment's bytes. Pure functions: nothing here opens a file.
 
     segment  = prefix header frame*
     prefix   = magic (8 bytes) | size of header (u32) | crc32c of header (u32)
@@ -8,8 +8,8 @@
     chain    = sha256(chain before | everything of the frame before its chain); for a segment's first frame the chain
                before is sha256(chain before the segment | prefix | header)
 
-All numbers are little-endian. The crc covers what follows it up to the chain, so that a torn or damaged frame shows
-without reading anything else; the chain ties every frame to all before it, through all segments.
+All numbers are little-endian. The crc covers what follows it up to the chain, so that a torn or damaged frame is detected
+without reading anything else. The chain links every frame to all frames before it, through all segments.
 """
 
 import struct
@@ -32,13 +32,13 @@ MAGIC = b"HINDCAST"
 FRAME_EVENTS = 256
 """Most events in a frame."""
 FRAME_BYTES = 4 * 1024 * 1024
-"""A frame is closed once its events hold as much; one event alone may be 508 KiB."""
+"""Size of events at which a frame is closed; one event may have 508 KiB."""
 LARGEST_BODY_BYTES = 2 * FRAME_BYTES
-"""Uncompressed; more is damage."""
+"""Most bytes of an uncompressed body; more is damage."""
 LARGEST_WINDOW_BYTES = LARGEST_BODY_BYTES
-"""Memory that a decompressor may reserve for looking back."""
+"""Most bytes of a decompressor's window."""
 LEVEL = 6
-"""Of zstd: an archive is written once and at the pace of a run; reading costs the same at any level."""
+"""Compression level of zstd. An archive is written once, at the pace of a run; reading costs the same at any level."""
 CHAIN_BYTES = 32
 START = bytes(CHAIN_BYTES)
 """Chain and rolling digest before the first event."""
@@ -50,7 +50,7 @@ FRAME_HEAD_BYTES = _CRC.size + _FRAME.size
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True):
-    """What a segment says about itself."""
+    """Header of a segment."""
 
     format: int
     run: str
@@ -67,21 +67,23 @@ class ParsedHeader(NamedTuple):
 
     header: Header
     size: int
-    """Bytes of prefix and header: where the first frame begins."""
+    """Bytes of prefix and header: offset of the first frame."""
     chain: bytes
     """Chain value that the first frame continues."""
 
 
 class Frame(NamedTuple):
-    """Where a frame lies in its file."""
+    """Location of a frame in its file."""
 
     first: int
+    """Position of its first event."""
     events: int
+    """Number of its events."""
     offset: int
     size: int
-    """Bytes, its chain value included."""
+    """Bytes, including its chain value."""
     chain: bytes
-    """Chain value behind it."""
+    """Chain value after it."""
 
     @property
     def last(self) -> int:
@@ -90,15 +92,15 @@ class Frame(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Where the next frame begins."""
+        """Offset of the next frame."""
         return self.offset + self.size
 
 
 class NotWhole(Exception):
-    """What stands here is no whole header or frame."""
+    """The bytes are not a whole header or frame."""
 
     def __init__(self, reason: str, *, cut: bool = False) -> None:
-        """`cut`: the file ends before it is complete, as after a crash while writing."""
+        """`cut`: the content ends too early, as after a crash while writing."""
         super().__init__(reason)
         self.cut = cut
 
@@ -116,18 +118,18 @@ _rows_decoder = msgspec.msgpack.Decoder(Annotated[list[_Row], msgspec.Meta(max_l
 
 
 def encode_header(header: Header) -> tuple[bytes, bytes]:
-    """A segment's beginning, and the chain value that its first frame continues."""
+    """Encode a segment's prefix and header; also return the chain value that its first frame continues."""
     content = _encoder.encode(header)
     opening = _PREFIX.pack(MAGIC, len(content), crc32c(content)) + content
     return opening, sha256(header.chain + opening).digest()
 
 
 def decode_header(content: bytes | memoryview) -> ParsedHeader:
-    """The beginning of a segment.
+    """Decode the header of a segment.
 
     Raises:
         NotWhole: it is cut or damaged.
-        ArchiveUnknown: a newer format.
+        ArchiveUnknown: it has a newer format.
 
     """
     if len(content) < _PREFIX.size:
@@ -153,7 +155,7 @@ def decode_header(content: bytes | memoryview) -> ParsedHeader:
 
 
 def encode_frame(events: Sequence[Stored], *, chain: bytes) -> tuple[bytes, bytes]:
-    """A frame of consecutive events that continues `chain`, and the chain value behind it."""
+    """Encode consecutive events as a frame that continues `chain`; also return the chain value after it."""
     rows = [_Row(stored.position, stored.subject, stored.id, stored.data) for stored in events]
     body = zstandard.ZstdCompressor(level=LEVEL).compress(_encoder.encode(rows))
     covered = _FRAME.pack(len(body), events[0].position, len(events)) + body
@@ -163,10 +165,10 @@ def encode_frame(events: Sequence[Stored], *, chain: bytes) -> tuple[bytes, byte
 
 
 def frame_at(content: bytes | memoryview, offset: int) -> Frame:
-    """What the frame at an offset says about itself; nothing is checked but that it lies within the content.
+    """Read the head of the frame at an offset. The only check is that the frame lies within the content.
 
     Raises:
-        NotWhole: the content ends before it does.
+        NotWhole: the content ends before the frame.
 
     """
     if offset + FRAME_HEAD_BYTES > len(content):
@@ -180,10 +182,10 @@ def frame_at(content: bytes | memoryview, offset: int) -> Frame:
 
 
 def check_frame(content: bytes | memoryview, frame: Frame, *, chain: bytes) -> None:
-    """Assert a frame's crc and that it continues a chain.
+    """Check a frame's crc and chain.
 
     Raises:
-        NotWhole: it does not.
+        NotWhole: the crc is wrong, or the frame does not continue `chain`.
 
     """
     covered = content[frame.offset : frame.end - CHAIN_BYTES]
@@ -196,10 +198,10 @@ def check_frame(content: bytes | memoryview, frame: Frame, *, chain: bytes) -> N
 
 
 def frames_from(content: bytes | memoryview, offset: int, *, first: int, chain: bytes) -> Iterator[Frame]:
-    """Whole frames in order, checked, up to the end of the content.
+    """Yield whole, checked frames in order, up to the end of the content.
 
     Raises:
-        NotWhole: behind the last whole frame stands something else.
+        NotWhole: other bytes follow the last whole frame.
 
     """
     while offset < len(content):
@@ -212,17 +214,17 @@ def frames_from(content: bytes | memoryview, offset: int, *, first: int, chain: 
 
 
 def decode_frame(content: bytes | memoryview, *, frame: Frame) -> list[Stored]:
-    """The events of a frame; `content` is the frame alone.
+    """Decode the events of a frame; `content` is the frame alone.
 
     Raises:
-        NotWhole: its crc is another, or it does not hold the positions that its head names.
+        NotWhole: its crc is wrong, or it has other positions than its head says.
 
     """
     covered = bytes(content[_CRC.size : -CHAIN_BYTES])
     if len(content) != frame.size or crc32c(covered) != _CRC.unpack_from(content)[0]:
         raise NotWhole("a frame has another crc32c")
     try:
-        # streamed: `decompress` allocates whatever size the compressed data declares, and ignores `max_output_size` then
+        # streamed: `decompress` allocates the size that the data declares, whatever `max_output_size` says
         decompressor = zstandard.ZstdDecompressor(max_window_size=LARGEST_WINDOW_BYTES)
         with decompressor.stream_reader(BytesIO(covered[_FRAME.size :])) as stream:
             body = read_bounded(stream, most_bytes=LARGEST_BODY_BYTES, what="the body of a frame")
@@ -235,7 +237,7 @@ def decode_frame(content: bytes | memoryview, *, frame: Frame) -> list[Stored]:
 
 
 def split(events: Sequence[Stored]) -> Iterator[Sequence[Stored]]:
-    """Events as they go into frames."""
+    """Split events into frames."""
     start = size = 0
     for index, stored in enumerate(events):
         size += len(stored.data)

@@ -1,6 +1,6 @@
-"""`manifest.json`: which segments an archive consists of, and what each must be.
+"""The manifest of an archive, `manifest.json`: its segments and their digests.
 
-It carries the sha256 of its own content and is written in one form only, so that any change of any byte shows.
+It contains the sha256 of its own content and has exactly one written form, so that a change of any byte is detected.
 """
 
 import re
@@ -21,31 +21,31 @@ from hindcast.events.log.port import Ancestor
 NAME = "manifest.json"
 SEGMENTS = "segments"
 MOST_BYTES = 64 * 1024 * 1024
-"""Of a manifest; it names some 150 000 segments."""
+"""Size limit of a manifest, enough for some 150 000 segments."""
 LARGEST_SEGMENT_BYTES = 1024 * 1024 * 1024
-"""A segment is closed at 32 MiB; a larger one than this is not read."""
+"""Size limit of a segment that is read; segments are closed at 32 MiB."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True):
-    """A closed segment. It never changes again."""
+    """A closed segment, which never changes again."""
 
     first: int
     last: int
     bytes: int
-    """Of the file."""
+    """Size of the file."""
     sha256: str
-    """Of the file."""
+    """Digest of the file."""
     chain: str
-    """Chain value behind its last frame, in hexadecimal digits."""
+    """Chain value after its last frame, hexadecimal."""
     digest: str
-    """Rolling digest of the log behind its last event."""
+    """Rolling digest of the log after its last event."""
     families: tuple[str, ...]
-    """Families that its events belong to, sorted: who looks for one need not look into the others."""
+    """Families of its events, sorted, so that searches can skip the segment."""
 
 
 class OpenSegment(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the segment that still grows had come when the archiver last noted it. It may hold more."""
+    """Extent of the growing segment when the archiver last noted it; it may hold more."""
 
     first: int
     last: int
@@ -60,54 +60,54 @@ class NamedBlob(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
     size: int
     position: int
-    """Of the event."""
+    """Position of the event."""
 
     @property
     def ref(self) -> BlobRef:
-        """The blob."""
+        """Reference to the blob."""
         return BlobRef(self.sha256, self.size)
 
 
 class Blobs(msgspec.Struct, frozen=True, kw_only=True):
-    """What the archive holds of the blobs that its events name."""
+    """The archive's copies of the blobs that its events name."""
 
     through: int = 0
-    """Position up to which they were looked for and copied."""
+    """Position up to which blobs were copied."""
     pages: bool = True
-    """Whether snapshots of pages are among them."""
+    """Whether page snapshots were copied."""
     missing: tuple[NamedBlob, ...] = ()
-    """Named and not released, but not to be found when they were to be copied."""
+    """Blobs that were named and not released, but not found when they were to be copied."""
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A whole archive in names and digests."""
+    """Content of an archive in names and digests."""
 
     format: int
     run: str
     first: int
-    """Position that it begins with; 1 unless it is the later part of a log."""
+    """First position; 1 unless the archive is the later part of a log."""
     digest: str = START.hex()
     """Rolling digest of the log before that position."""
     lineage: tuple[Ancestor, ...] = ()
-    """Of a fork: the runs whose events come before its own, as in `EventLog.lineage`."""
+    """Runs from which the run was forked, as in `EventLog.lineage`."""
     segments: tuple[Segment, ...] = ()
     open: OpenSegment | None = None
     blobs: Blobs = Blobs()
 
     @property
     def next(self) -> int:
-        """Position behind the last closed segment: the name of the open one."""
+        """Position after the last closed segment: the name of the open one."""
         return self.segments[-1].last + 1 if self.segments else self.first
 
     def before(self, index: int) -> tuple[str, str]:
-        """Chain and digest before the segment of this number; behind the last one for the open segment."""
+        """Return chain value and digest before the segment of this index; the index after the last is the open one."""
         if index == 0:
             return START.hex(), self.digest
         return self.segments[index - 1].chain, self.segments[index - 1].digest
 
 
 def segment_path(folder: Path, first: int) -> Path:
-    """Where the segment lies that begins with this position."""
+    """Return the path of the segment that begins at this position."""
     return folder / SEGMENTS / f"{first:020d}.seg"
 
 
@@ -117,23 +117,23 @@ def is_archive(folder: Path) -> bool:
 
 
 def render(manifest: Manifest) -> bytes:
-    """The one form in which a manifest is written."""
+    """Encode a manifest in its one written form."""
     plain = msgspec.to_builtins(manifest)
     signed = {"checksum": sha256(msgspec.json.encode(plain)).hexdigest(), **plain}
     return msgspec.json.format(msgspec.json.encode(signed), indent=1) + b"\n"
 
 
 def store(folder: Path, manifest: Manifest, disk: Disk) -> None:
-    """Write it; after a crash the old one or this one is there."""
+    """Write a manifest; after a crash the old one or this one exists."""
     disk.replace(folder / NAME, render(manifest))
 
 
 def load(folder: Path) -> Manifest:
-    """The manifest of an archive, checked.
+    """Load and check the manifest of an archive.
 
     Raises:
         ArchiveMissing: there is none.
-        ArchiveDamaged: it is not as it was written.
+        ArchiveDamaged: it differs from what was written.
         ArchiveUnknown: a newer Hindcast wrote it.
 
     """
@@ -159,7 +159,7 @@ def load(folder: Path) -> Manifest:
 
 
 def _check_segments(manifest: Manifest, folder: Path) -> None:
-    """Raise ArchiveDamaged unless digests are digests and the segments follow one another."""
+    """Raise ArchiveDamaged for malformed digests, and for segments that are not contiguous."""
     parts = (*manifest.segments, *(() if manifest.open is None else (manifest.open,)))
     digests = [manifest.digest, *(value for part in parts for value in (part.chain, part.digest))]
     digests += [segment.sha256 for segment in manifest.segments]

@@ -1,8 +1,7 @@
-"""Finding events in an archive's files, each file checked before anything of it is believed. Blocking; thread-safe.
+"""Reader of an archive's files; each file is checked before its content is used. Blocking; thread-safe.
 
-A closed segment must have the size and the sha256 that the manifest names and continue the chain of the one before. Of
-the open one every frame is checked as it is taken in: it holds at least what the archiver noted of it, and what stands
-behind its last whole frame is not there yet.
+A closed segment must have the size and sha256 in the manifest and continue the chain of the one before. In the open segment
+every frame is checked. It must hold at least what the archiver noted, and bytes after its last whole frame do not count yet.
 """
 
 from bisect import bisect_left
@@ -35,64 +34,64 @@ from hindcast.events.archive.manifest import (
 from hindcast.events.envelope import Stored
 
 CACHED_FRAMES = 4
-"""Frames kept decoded: several readers often stand close to each other."""
+"""Number of decoded frames in the cache: several readers are often close to each other."""
 
 
 class OpenSegmentContent(NamedTuple):
-    """The open segment as it was found."""
+    """The whole frames of the open segment, and what follows them."""
 
     frames: list[Frame]
     end: int
-    """Where its last whole frame ends; 0: not even its header is whole."""
+    """Offset after the last whole frame; 0 if even the header is not whole."""
     chain: bytes
-    """Chain value there."""
+    """Chain value at `end`."""
     left: int
-    """Bytes behind it that are no whole frame."""
+    """Number of bytes after `end`."""
     reason: str
-    """Why not."""
+    """Why they are not a whole frame."""
 
 
 class ArchiveReader:
-    """One archive, read while it may still grow."""
+    """Reads an archive that may still grow."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises ArchiveMissing, ArchiveDamaged or ArchiveUnknown where there is no sound archive."""
+        """Open it. Raises ArchiveMissing, ArchiveDamaged or ArchiveUnknown if there is no sound archive."""
         self.folder = folder
         self._lock = Lock()
         self._seen = _signature(folder)
         self._manifest = load(folder)
         self._closed: dict[int, list[Frame]] = {}
-        """By first position: the frames of the closed segments looked at so far."""
+        """Frames of the closed segments read so far, by first position."""
         self._open = self._look_at_open(None)
         self._cache: dict[tuple[int, int], list[Stored]] = {}
         self._indexes: dict[int, Hashes | None] = {}
-        """By first position: what closed segments hold; None where only they themselves tell."""
+        """Indexes of closed segments, by first position; None without a sound index."""
         self._hashed: tuple[int, int, set[int]] = (0, 0, set())
-        """Of the open segment: its first position, up to which byte it is hashed, the hashes of its subjects."""
+        """For the open segment: first position, offset up to which it is hashed, hashes of its subjects."""
         self._hashed_up_to: tuple[int, int, set[int]] = (0, 0, set())
-        """Of a segment: its first position, up to which one it is hashed, the hashes of its subjects."""
+        """For one segment: first position, position up to which it is hashed, hashes of its subjects."""
 
     @property
     def manifest(self) -> Manifest:
-        """As last read."""
+        """Manifest as last read."""
         return self._manifest
 
     @property
     def first(self) -> int:
-        """Position of the first event; meant for archives that are not empty."""
+        """Position of the first event, if the archive is not empty."""
         return self._manifest.first
 
     @property
     def last(self) -> int:
-        """Position of the last event that is known of; one less than `first` in an empty archive."""
+        """Position of the last known event; `first - 1` in an empty archive."""
         frames = self._open.frames
         return frames[-1].last if frames else self._manifest.next - 1
 
     def refresh(self) -> int:
-        """Look how far the archive goes now; returns the last position.
+        """Read how far the archive has grown; return the last position.
 
         Raises:
-            ArchiveDamaged.
+            ArchiveDamaged: the manifest or the open segment is damaged.
 
         """
         with self._lock:
@@ -106,11 +105,11 @@ class ArchiveReader:
             return self.last
 
     def following(self, position: int) -> list[Stored]:
-        """Some events that follow a position, at most a frame; empty at the end as it is known.
+        """Read some events that follow a position, at most a frame; empty at the known end.
 
         Raises:
-            BeyondArchive: they stand before the archive's beginning.
-            ArchiveDamaged: their segment is not as it was written.
+            BeyondArchive: the position is before the archive's beginning.
+            ArchiveDamaged: the segment is damaged.
 
         """
         with self._lock:
@@ -128,7 +127,7 @@ class ArchiveReader:
             return events[wanted - events[0].position :]
 
     def backwards(self, subject: str, *, until: int | None = None) -> Iterator[Stored]:
-        """Events from the last one back, or from `until`; segments that hold none of the subject are passed over."""
+        """Yield events backwards from the end, or from `until`, without segments that lack the subject."""
         family = _literal_family(subject)
         wanted = hash_of(subject) if family is not None and is_indexed(subject) else None
         with self._lock:
@@ -164,7 +163,7 @@ class ArchiveReader:
         return hashes is None or holds(hashes, wanted)
 
     def _hashes_up_to(self, first: int, until: int) -> set[int]:
-        """Of a segment's subjects up to a place in its midst: a fork asks again and again up to where it was left."""
+        """Return the hashes of a segment's subjects up to a position: a fork asks repeatedly for the same one."""
         if self._hashed_up_to[:2] != (first, until):
             frames = [frame for frame in self._frames_around(until)[1] if frame.first <= until]
             taken = (stored for frame in frames for stored in self._decode(first, frame))
@@ -177,7 +176,7 @@ class ArchiveReader:
         return self._hashed_up_to[2]
 
     def _open_hashes(self) -> set[int]:
-        """Of the open segment's subjects; looked through once, then only what is new."""
+        """Return the hashes of the open segment's subjects; each frame is read once."""
         if self._hashed[0] != self._manifest.next:
             self._hashed = (self._manifest.next, 0, set())
         first, end, hashes = self._hashed
@@ -189,14 +188,14 @@ class ArchiveReader:
         return hashes
 
     def _segment_of(self, position: int) -> int:
-        """First position of the segment that holds a position."""
+        """Return the first position of the segment that holds a position."""
         if position >= self._manifest.next:
             return self._manifest.next
         index = bisect_left(self._manifest.segments, position, key=lambda segment: segment.last)
         return self._manifest.segments[index].first
 
     def _frames_around(self, position: int) -> tuple[int, list[Frame]]:
-        """The segment that holds a position, by its first one, and its frames."""
+        """Return the first position and the frames of the segment that holds a position."""
         if position >= self._manifest.next:
             return self._manifest.next, self._open.frames
         index = bisect_left(self._manifest.segments, position, key=lambda segment: segment.last)
@@ -224,10 +223,10 @@ class ArchiveReader:
         return found
 
     def _look_at_open(self, known: OpenSegmentContent | None) -> OpenSegmentContent:
-        """What the open segment holds.
+        """Read the open segment.
 
         Raises:
-            ArchiveDamaged: less than the archiver noted.
+            ArchiveDamaged: it holds less than the archiver noted.
 
         """
         found = look_at_open(self.folder, self._manifest, known=known)
@@ -238,10 +237,10 @@ class ArchiveReader:
 
 
 def closed_frames(folder: Path, manifest: Manifest, index: int) -> list[Frame]:
-    """The frames of a closed segment, whose file is checked against the manifest.
+    """Return the frames of a closed segment after checking its file against the manifest.
 
     Raises:
-        ArchiveDamaged.
+        ArchiveDamaged: the file does not match.
 
     """
     segment = manifest.segments[index]
@@ -285,10 +284,10 @@ def _refuse(folder: Path, segment: Segment, what: str) -> NoReturn:
 def look_at_open(
     folder: Path, manifest: Manifest, *, known: OpenSegmentContent | None = None
 ) -> OpenSegmentContent:
-    """The whole frames of the segment behind the closed ones, whatever follows them; from where it was `known` on.
+    """Read the whole frames of the open segment, whatever follows them; `known` is the content read before.
 
     Raises:
-        ArchiveDamaged: it is another archive's, or was put in another place.
+        ArchiveDamaged: the segment belongs to another archive or place.
 
     """
     place = segment_path(folder, manifest.next)
@@ -331,7 +330,7 @@ def _check_place(place: Path, header: Header, manifest: Manifest) -> None:
 
 
 def refuse_open(folder: Path, manifest: Manifest, found: OpenSegmentContent) -> NoReturn:
-    """Say that the open segment lost what was noted of it."""
+    """Raise ArchiveDamaged: the open segment lost events that were noted."""
     assert manifest.open is not None
     lost = found.frames[-1].last + 1 if found.frames else manifest.open.first
     place = segment_path(folder, manifest.open.first)
@@ -343,7 +342,7 @@ def refuse_open(folder: Path, manifest: Manifest, found: OpenSegmentContent) -> 
 
 
 def _signature(folder: Path) -> tuple[int, int, int]:
-    """Of the manifest: another one whenever it was replaced."""
+    """Return a value that changes whenever the manifest is replaced."""
     try:
         found = (folder / NAME).stat()
     except (FileNotFoundError, NotADirectoryError):
@@ -352,6 +351,6 @@ def _signature(folder: Path) -> tuple[int, int, int]:
 
 
 def _literal_family(subject: str) -> str | None:
-    """The family that a subject or wildcard is about; None: several."""
+    """Return the one family that a subject or wildcard covers; None if several."""
     tokens = subject.split(".")
     return tokens[2] if len(tokens) > 2 and tokens[2] not in ("*", ">") else None

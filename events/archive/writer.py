@@ -1,9 +1,9 @@
-"""Writing an archive: one process at a time, every batch durable before the next one is taken.
+"""Writer of an archive: one process at a time; each batch is durable before the next.
 
-A batch goes to the end of the open segment as whole frames and is synced. A segment that has grown to its size is closed
-by naming it in the manifest, and the next one is begun. Nothing that was written is ever changed: after a crash what
-stands behind the last whole frame is cut off, and writing goes on there. `noted` tells the manifest how far the open
-segment has come, so that a later loss of its end shows; it need not be exact.
+A batch is appended to the open segment as whole frames and synced. A segment that reaches its size is closed by naming it in
+the manifest, and the next one begins. Written data never changes: after a crash, bytes after the last whole frame are cut
+off, and writing continues there. `note` records in the manifest how far the open segment has grown, so that a later loss of
+its end is detected; it need not be exact.
 """
 
 import os
@@ -52,7 +52,7 @@ _log = structlog.get_logger(__name__)
 
 
 class ArchiveWriter:
-    """The one writer of an archive. Made by `open`; blocking, and safe to call from several threads."""
+    """The one writer of an archive, made by `open`. Blocking; thread-safe."""
 
     def __init__(
         self, folder: Path, manifest: Manifest, *, segment_bytes: int, disk: Disk, lock: int
@@ -70,7 +70,7 @@ class ArchiveWriter:
         self._digest = RollingDigest()
         self._families: set[str] = set()
         self._subjects: set[int] = set()
-        """Hashes for its index. Both of the open segment."""
+        """Hashes for the index. Families and hashes are those of the open segment."""
         self._last = manifest.next - 1
         self._last_digest = b""
 
@@ -86,14 +86,14 @@ class ArchiveWriter:
         segment_bytes: int = SEGMENT_BYTES,
         disk: Disk | None = None,
     ) -> Self:
-        """The archive of a run with these ancestors, made if there is none.
+        """Open the archive of a run with these ancestors; make it if there is none.
 
-        `first` and `digest` (of the log before it) are for a new one.
+        A new archive begins at position `first`; `digest` is the rolling digest of the log before.
 
         Raises:
             ArchiveBusy: another process writes it.
             ForeignLog: the folder holds another run's archive, or something else.
-            ArchiveDamaged: what was noted of the open segment is no longer in it.
+            ArchiveDamaged: the open segment lost events that were noted.
 
         """
         disk = disk or Disk()
@@ -125,17 +125,17 @@ class ArchiveWriter:
 
     @property
     def manifest(self) -> Manifest:
-        """What the archive consists of."""
+        """Manifest as last written."""
         return self._manifest
 
     @property
     def first(self) -> int:
-        """Position that the archive begins with."""
+        """First position of the archive."""
         return self._manifest.first
 
     @property
     def last(self) -> int:
-        """Position of the last event that is durable here; one less than `first` in an empty archive."""
+        """Position of the last durable event; `first - 1` in an empty archive."""
         return self._last
 
     @property
@@ -145,15 +145,15 @@ class ArchiveWriter:
 
     @property
     def digest(self) -> bytes:
-        """Rolling digest of the log up to there."""
+        """Rolling digest of the log up to `last`."""
         return self._digest.value
 
     def append(self, batch: Sequence[Stored]) -> None:
-        """Write events that follow the last one; they are durable when this returns.
+        """Append events that follow the last one; they are durable when this returns.
 
         Raises:
-            ForeignLog: they do not follow it.
-            DiskFull: there is no room; nothing of the batch is in the archive.
+            ForeignLog: they do not follow the last event.
+            DiskFull: there is no room; nothing of the batch was stored.
 
         """
         with self._guard:
@@ -191,7 +191,7 @@ class ArchiveWriter:
                 self._close_segment()
 
     def _take_in(self, stored: Stored) -> None:
-        """Fold an event that is in the open segment."""
+        """Add an event of the open segment to the writer's state."""
         self._last, self._last_digest = stored.position, sha256(stored.data).digest()
         self._digest.advance(self._last_digest)
         self._families.add(family_of(stored.subject))
@@ -200,17 +200,17 @@ class ArchiveWriter:
 
     @contextmanager
     def _worded(self) -> Iterator[None]:
-        """What a full or failing disk says, for a user."""
+        """Turn an error of a full or failing disk into DiskFull."""
         try:
             yield
         except OSError as error:
             raise DiskFull(
                 f"the archive in {self.folder} cannot be written: {error.strerror}. It holds run {self._manifest.run} up to "
-                f"position {self._last}, and nothing is lost: make room on that disk, and archiving goes on there."
+                f"position {self._last}, and nothing is lost: make room on that disk, and archiving continues there."
             ) from error
 
     def note(self, blobs: Blobs | None = None) -> None:
-        """Tell the manifest how far the open segment has come, and what became of the blobs; nothing once closed."""
+        """Record the extent of the open segment, and of the blobs, in the manifest; a no-op after `close`."""
         with self._guard:
             if self._lock_file is None:
                 return
@@ -231,7 +231,7 @@ class ArchiveWriter:
                     self._store(changed)
 
     def close(self) -> None:
-        """Let another process write. What was appended is durable already."""
+        """Release the archive for another process. All appended events are durable already."""
         with self._guard:
             for file in (self._file, self._lock_file):
                 if file is not None:
@@ -243,13 +243,13 @@ class ArchiveWriter:
         self._manifest = manifest
 
     def _recover(self) -> None:
-        """Go on behind the last whole frame."""
+        """Continue after the last whole frame of the open segment."""
         found = look_at_open(self.folder, self._manifest)
         place = segment_path(self.folder, self._manifest.next)
         noted = self._manifest.open
         if noted is not None and found.end < noted.bytes:
             if found.end + found.left >= noted.bytes:
-                # altered, not cut: behind the damage may stand what nobody else has
+                # altered, not cut: after the damage there may be events that exist nowhere else
                 refuse_open(self.folder, self._manifest, found)
             _log.warning(
                 "the open segment lost its end: its events are taken from the log again", segment=place.name
@@ -283,7 +283,7 @@ class ArchiveWriter:
         return sha256(ArchiveReader(self.folder).following(self._manifest.next - 2)[-1].data).digest()
 
     def _begin(self) -> int:
-        """A new open segment, header and all."""
+        """Begin a new open segment with its header."""
         before, digest = self._manifest.before(len(self._manifest.segments))
         header = Header(
             format=FORMAT,
@@ -300,7 +300,7 @@ class ArchiveWriter:
         return self._file
 
     def _close_segment(self) -> None:
-        """Name the open segment in the manifest: from then on it never changes."""
+        """Close the open segment by naming it in the manifest; it never changes again."""
         closed = Segment(
             first=self._manifest.next,
             last=self._last,

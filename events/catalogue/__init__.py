@@ -1,4 +1,4 @@
-"""Every fact there is, one family per file. Importing this package fills the registry."""
+"""The catalogue of all facts, one module per topic. Importing this package fills the registry."""
 
 from hindcast.events.catalogue.curriculum import (
     EpisodeRequested,

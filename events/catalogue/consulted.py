@@ -1,21 +1,22 @@
-"""What was asked of an endpoint's model, and what that cost: part of the facts that rest on it."""
+"""Record of a question to an endpoint's model and its cost, part of the facts that depend on the answer."""
 
 import msgspec
 
 
 class Consulted(msgspec.Struct, frozen=True, kw_only=True):
-    """One question to a model behind an endpoint, with what was asked again because an answer had not its form."""
+    """One question to a model behind an endpoint, including repetitions after malformed answers."""
 
     model: str
-    """By its name in the answer; by the name that was asked for where none came."""
+    """Model name in the answer; the requested name if no answer came."""
     request: str
-    """sha256 of address and request, prompt included: equal questions have equal digests."""
+    """sha256 of address and request, including the prompt: equal questions have equal digests."""
     answer: str
-    """The last answer, word for word; empty: none came."""
+    """Verbatim last answer; empty if none came."""
     prompt_tokens: int
-    """As the server counted, of all requests that were answered."""
+    """The server's count, over all answered requests."""
     answer_tokens: int
+    """The server's count, over all answered requests."""
     cost_usd: float
-    """By `endpoint.price_prompt` and `endpoint.price_answer`; 0 for a remembered answer."""
+    """By `endpoint.price_prompt` and `endpoint.price_answer`; 0 for a cached answer."""
     tries: int
-    """Requests sent; 0: the answer to an equal question was remembered."""
+    """Requests sent; 0 if the answer was cached."""

@@ -1,4 +1,4 @@
-"""Facts about what is attempted, and why."""
+"""Facts of the curriculum: tasks, phases and requested episodes."""
 
 from hindcast.core.domain.task import Task
 from hindcast.events.catalogue.consulted import Consulted
@@ -8,37 +8,37 @@ from hindcast.events.registry import fact
 
 @fact("task.proposed", family="curriculum", version=3)
 class TaskProposed(Fact, frozen=True, kw_only=True):
-    """A task came into consideration."""
+    """A task was proposed to the curriculum."""
 
     task: Task
     source: str
-    """Where it came from: `seeded`, `generated`, `imported`."""
+    """Origin of the task: `seeded`, `generated`, `imported`."""
     parents: tuple[str, ...] = ()
-    """Ids of tasks it was derived from."""
+    """Ids of the tasks from which it was derived."""
     phase: int | None = None
-    """For which it was generated; None: it was not."""
+    """Phase for which it was generated; None if it was not generated."""
     generator: str = ""
-    """What generated it: `embedded/1`, `endpoint/1 MODEL`."""
+    """Its generator: `embedded/1`, `endpoint/1 MODEL`."""
     change: str = ""
-    """How it differs from its parents, in the generator's word."""
+    """The generator's name for its difference from the parents."""
     prompt: str = ""
-    """sha256 of the text that asked for it, where a model generated it."""
+    """sha256 of the prompt, if a model generated it."""
     consulted: Consulted | None = None
-    """What asking for it cost; with the first task of an answer, None with the others."""
+    """The question to the endpoint; only with the first task of an answer, else None."""
 
 
 @fact("task.checked", family="curriculum")
 class TaskChecked(Fact, frozen=True, kw_only=True):
-    """A model was asked whether a generated task can be done."""
+    """A model answered whether a generated task is feasible."""
 
     task_id: str
     feasible: bool | None
-    """None: it could not be asked, or would not say; `reason` has why."""
+    """None if there is no clear answer, for the reason in `reason`."""
     reason: str
     checker: str
-    """`endpoint/1 MODEL`: the prompt's version and the model that was asked for."""
+    """`endpoint/1 MODEL`: version of the prompt, and the requested model."""
     prompt: str
-    """sha256 of the text that asked."""
+    """sha256 of the prompt."""
     consulted: Consulted
 
 
@@ -49,7 +49,7 @@ class TaskAdmitted(Fact, frozen=True, kw_only=True):
     task_id: str
     phase: int
     value: float | None = None
-    """Value of its first state, where a model filtered it."""
+    """Value of its first state, if a model filtered it."""
 
 
 @fact("task.rejected", family="curriculum")
@@ -63,30 +63,31 @@ class TaskRejected(Fact, frozen=True, kw_only=True):
 
 @fact("phase.started", family="curriculum")
 class PhaseStarted(Fact, frozen=True, kw_only=True):
-    """A new phase of the curriculum; its policy becomes the KL reference where the recipe says so.
+    """A new phase of the curriculum started; its policy becomes the KL reference if the recipe says so.
 
-    A phase is full after `learner.phase_episodes` decided online episodes, and over with the weights of the next batch.
+    A phase is full after `learner.phase_episodes` decided online episodes, and ends with the weights of the next batch.
     """
 
     phase: int
     reference_version: int
+    """Policy version at the start of the phase."""
 
 
 @fact("state.valued", family="curriculum", version=2)
 class StateValued(Fact, frozen=True, kw_only=True):
-    """A model's estimate of a first state."""
+    """A model valued the first state of a task."""
 
     task_id: str
     critic_version: int
-    """Of the model that valued it."""
+    """Version of that model."""
     value: float
     model: str = "critic"
-    """`critic`, or `orm`: then it is P(YES) of an episode that has only begun."""
+    """`critic`, or `orm`: then the value is P(YES) for an episode at its start."""
 
 
 @fact("episode.requested", family="request", version=2)
 class EpisodeRequested(Fact, frozen=True, kw_only=True):
-    """An episode is wanted. Work queue of the actors; invariant 2 begins here."""
+    """The curriculum requested an episode. These events are the actors' work queue; invariant 2 begins here."""
 
     episode: str
     task: Task
@@ -96,14 +97,14 @@ class EpisodeRequested(Fact, frozen=True, kw_only=True):
     """Index within the group."""
     group_size: int
     attempt: int
-    """0, or how many earlier tries of this member were abandoned."""
+    """Number of earlier attempts of this member that were abandoned."""
     origin: str
     """`online`, `demonstration` or `evaluation`."""
     temperature: float
     phase: int
     revisits: bool = False
-    """Whether its task was drawn from those of earlier phases, so that they are not forgotten."""
+    """Whether its task is one of an earlier phase, against forgetting."""
     min_version: int
-    """The policy must be at least this version."""
+    """Least policy version that may play it."""
     lease_s: float
-    """An episode that has not ended this long after its start, or its request, is abandoned."""
+    """Time after start, or request, after which an episode that has not ended is abandoned."""

@@ -25,80 +25,85 @@ StepResult = Literal[
 
 
 class Screenshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person would have seen of the window, as an image beside the log. Nothing is computed from it again, but
-    where the policy read it: then `StepTaken.pictures` names it, too.
+    """A screenshot of the window, stored as a blob.
+
+    Nothing is computed from it again unless the policy read it: then `StepTaken.pictures` names it, too.
     """
 
     image: BlobRef | None
-    """JPEG; None where it could not be had."""
+    """JPEG; None if it could not be taken."""
     missing: str
-    """Why not, in words; empty where it was."""
+    """Why it could not be taken; empty if it was."""
     when: Literal["before", "after"]
-    """Whether it shows the page that the step began with, or what it led to."""
+    """Whether it shows the page before or after the step."""
     width: int
-    """Of the image, in its own pixels."""
+    """Width of the image in its own pixels."""
     height: int
+    """Height of the image in its own pixels."""
     scale: float
-    """Pixels of the image for one CSS pixel of the window."""
+    """Image pixels per CSS pixel of the window."""
     marks: tuple[Mark, ...]
-    """Where the numbered elements of the page were in the window, in CSS pixels."""
+    """Positions of the page's numbered elements in the window, in CSS pixels."""
 
 
 class ShownPicture(msgspec.Struct, frozen=True, kw_only=True):
-    """A picture that the policy read. Invariant 4: it is trained on as it was read."""
+    """A picture that the policy read. Invariant 4: training reads the same."""
 
     blob: BlobRef
-    """The image file: that of the step's screenshot."""
+    """Image file of the step's screenshot."""
     tokens: int
-    """Of the prompt that stand for it."""
+    """Number of its placeholder tokens in the prompt."""
     digest: str
-    """sha256 of what the policy's image processor made of it (`core.models.vision.ProcessedImage`)."""
+    """sha256 of the processed image (`core.models.vision.ProcessedImage`)."""
 
 
 @fact("episode.started", family="episode")
 class EpisodeStarted(Fact, frozen=True, kw_only=True):
-    """An actor took the request. Created if absent: a second actor is refused."""
+    """An actor started a requested episode. Created if absent: a second actor is refused."""
 
     episode: str
     actor: str
     instruction: str
-    """What the agent is told; from the page where the task leaves it open."""
+    """Instruction to the agent; from the page if the task leaves it open."""
     renderer: str
     """Name and version, such as `lines/1`."""
 
 
 @fact("step.taken", family="step", version=5)
 class StepTaken(Fact, frozen=True, kw_only=True):
-    """Observation, what was sampled from which weights, what it did. Invariant 4: this is what is trained on."""
+    """One step: the observation, the sampled tokens and their weights, the action and its result.
+
+    Invariant 4: training uses exactly what is recorded here.
+    """
 
     episode: str
     index: int
     """0, 1, 2 … within the episode."""
     observation_digest: str
     observation: BlobRef | None
-    """The page as encoded `core.domain.observation.Page`."""
+    """Encoded page (`core.domain.observation.Page`)."""
     url: str
     world_ordinal: int
-    """`Page.ordinal` of the observation: facts of the site before this step."""
+    """`Page.ordinal` of the observation: number of the site's facts before this step."""
     prompt_ids: bytes
-    """int32 little-endian: exactly what the policy read."""
+    """int32 little-endian: the tokens that the policy read."""
     action_ids: bytes
-    """int32: exactly what it sampled, end token included when sampled."""
+    """int32: the tokens that it sampled, including the end token if sampled."""
     logprobs: bytes
-    """float32 per action token under the distribution sampled from."""
+    """float32 per action token: log-probability under the sampling distribution."""
     versions: bytes
-    """int32 per action token: policy version it was sampled from."""
+    """int32 per action token: policy version that sampled it."""
     sampling: Sampling
     prompt_truncated: bool
     answer: str
     """Decoded text of the action tokens."""
     answer_from: int = 0
-    """Action tokens before it are the thought that precedes the answer; 0 where there is none."""
+    """Index of the first action token after the thought; 0 without a thought."""
     action: Action | None
-    """None when the answer does not parse."""
+    """None if the answer does not parse."""
     result: StepResult
     detail: str
-    """Why, in words, unless the result is `ok`."""
+    """Explanation of a result other than `ok`."""
     observe_ms: float
     generate_ms: float
     act_ms: float
@@ -107,11 +112,11 @@ class StepTaken(Fact, frozen=True, kw_only=True):
     scaffold: Scaffolded | None = None
     """What the scaffold made of it; None where there is none for this site."""
     touched: Box | None = None
-    """Where the action's element was in the window when it was acted upon; None: it has none, or it could not be seen."""
+    """Position of the action's element when it was acted upon; None if it has none, or was not visible."""
     screenshot: Screenshot | None = None
-    """None: none was asked for (`actors.screenshots`)."""
+    """None if the settings ask for none (`actors.screenshots`)."""
     pictures: tuple[ShownPicture, ...] = ()
-    """Those that the policy read, in their order in `prompt_ids`; empty: it read text alone."""
+    """Pictures that the policy read, in their order in `prompt_ids`; empty if it read only text."""
 
 
 EndReason = Literal["exit", "done", "max_steps", "unparsable", "repeated"]
@@ -119,14 +124,14 @@ EndReason = Literal["exit", "done", "max_steps", "unparsable", "repeated"]
 
 @fact("episode.ended", family="episode_end", version=4)
 class EpisodeEnded(Fact, frozen=True, kw_only=True):
-    """The episode reached its natural end. Terminal; created if absent."""
+    """The episode ended by itself. Terminal; created if absent."""
 
     episode: str
     task_id: str
     actor: str
     reason: EndReason
-    """`done`: the page itself ended it; `max_steps`: truncated; `unparsable`: as many answers in a row were no action as
-    `actors.ends_unparsable` says; `repeated`: as many steps were equal as `actors.ends_repeated` says."""
+    """`exit`: the agent exited; `done`: the page ended it; `max_steps`: truncated; `unparsable`: too many consecutive
+    unparsable answers (`actors.ends_unparsable`); `repeated`: too many equal steps (`actors.ends_repeated`)."""
     steps: int
     evidence: Evidence
     final_observation: BlobRef | None
@@ -134,12 +139,12 @@ class EpisodeEnded(Fact, frozen=True, kw_only=True):
     """Lowest and highest version that sampled a token."""
     duration_ms: float
     screenshot: Screenshot | None = None
-    """Of the page that it ended on; None: none was asked for."""
+    """Screenshot of the final page; None if the settings ask for none."""
 
 
 @fact("episode.abandoned", family="episode_end")
 class EpisodeAbandoned(Fact, frozen=True, kw_only=True):
-    """The episode will never end by itself. Terminal; created if absent."""
+    """The episode failed and will never end by itself. Terminal; created if absent."""
 
     episode: str
     task_id: str
@@ -152,7 +157,7 @@ class EpisodeAbandoned(Fact, frozen=True, kw_only=True):
 
 @fact("episode.cancelled", family="episode_end")
 class EpisodeCancelled(Fact, frozen=True, kw_only=True):
-    """Somebody or the staleness rule gave it up. Terminal; created if absent."""
+    """The curriculum cancelled the episode, because of a control request or its staleness. Terminal; created if absent."""
 
     episode: str
     task_id: str

@@ -1,4 +1,4 @@
-"""Facts about running the system: waits, controls, blobs, the log itself."""
+"""Facts about operating a run: waits, controls, blobs, snapshots and the log itself."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from hindcast.events.registry import fact
 
 @fact("wait.exceeded", family="notice")
 class WaitExceeded(Fact, frozen=True, kw_only=True):
-    """Invariant 10: a wait hit its bound."""
+    """A wait exceeded its bound (invariant 10)."""
 
     setting: str
     """Name of the bound in the settings."""
@@ -18,36 +18,37 @@ class WaitExceeded(Fact, frozen=True, kw_only=True):
 
 @fact("policy_server.troubled", family="notice")
 class PolicyServerTroubled(Fact, frozen=True, kw_only=True):
-    """A server that the policy is sampled on gave no answer, or one that was rejected. Once per stretch of trouble."""
+    """A policy server gave no answer or an unusable one. Recorded once per period of trouble."""
 
     server: str
-    """Its address."""
+    """Address of the server."""
     trouble: str
-    """`unreachable`, `refused`, `unusable`, `wrong_version` (it sampled from other weights than it is expected to have),
-    `behind` (others have new weights, and it has not), `no_weights` (new weights could not be laid out for it, as on a full
-    disk), `ended` (its process is gone)."""
+    """`unreachable`, `refused`, `unusable`, `wrong_version` (it sampled from unexpected weights), `behind` (others have new
+    weights, and it has not), `no_weights` (its new weights could not be written, as on a full disk), `ended` (its process is
+    gone)."""
     detail: str
 
 
 @fact("mismatch.exceeded", family="notice")
 class MismatchExceeded(Fact, frozen=True, kw_only=True):
-    """Sampler and learner disagree about what one and the same policy says, by more than `learner.mismatch_alarm`."""
+    """The log-probabilities of sampler and learner under equal weights differ by more than `learner.mismatch_alarm`."""
 
     update: int
-    """Of the policy: whose samples say so."""
+    """Policy update whose samples show it."""
     batch: int
     version: int
-    """Of the policy that both computed."""
+    """Policy version that both computed."""
     mismatch_kl: float
-    """As in the metrics of `update.applied`: mean over tokens, by the k3 estimate."""
+    """Mean KL over tokens by the k3 estimate, as in the metrics of `update.applied`."""
     mismatch_max: float
     """Largest difference of a token's two log-probabilities."""
     limit: float
+    """`learner.mismatch_alarm`."""
 
 
 @fact("injection.seen", family="notice")
 class InjectionSeen(Fact, frozen=True, kw_only=True):
-    """Page text that tries to give instructions."""
+    """A page contained text addressed to the agent (prompt injection)."""
 
     episode: str
     index: int
@@ -56,7 +57,7 @@ class InjectionSeen(Fact, frozen=True, kw_only=True):
 
 @fact("event.dead_lettered", family="notice")
 class EventDeadLettered(Fact, frozen=True, kw_only=True):
-    """A consumer set an event aside after its tries were used up."""
+    """A consumer set an event aside after its last attempt (dead letter)."""
 
     consumer: str
     position: int
@@ -66,46 +67,46 @@ class EventDeadLettered(Fact, frozen=True, kw_only=True):
 
 @fact("queue.repaired", family="notice")
 class QueueRepaired(Fact, frozen=True, kw_only=True):
-    """A work queue's consumer in the broker was changed or had vanished, and was made anew; all its events come again."""
+    """A work queue's consumer in the broker was wrong or missing and was made anew; it delivers all its events again."""
 
     queue: str
     """`episodes`, `verdicts` or `relabels`."""
     wrong: str
-    """What was not as it should be."""
+    """What was wrong with it."""
 
 
 @fact("blob.released", family="storage", version=2)
 class BlobReleased(Fact, frozen=True, kw_only=True):
-    """A blob was let go of by a retention rule; audit accepts its absence."""
+    """A retention rule released a blob; audit accepts its absence."""
 
     blob: BlobRef
     reason: str
     page: bool = False
-    """Whether it is a snapshot of a page: an archive that has copied it keeps it."""
+    """Whether it is a page snapshot, which an archive that has copied it keeps."""
 
 
 @fact("snapshot.saved", family="snapshot")
 class SnapshotSaved(Fact, frozen=True, kw_only=True):
-    """The state of a fold stands in a blob: a faster start, never the truth."""
+    """A projection's state was saved as a blob: a faster start, never the truth."""
 
     projection: str
-    """Whose state: `learner`, `curriculum`, `pages`. The newest one is the last event under the projection's own subject."""
+    """Projection: `learner`, `curriculum`, `pages`. Its newest snapshot is the last event under its own subject."""
     position: int
-    """The log is folded up to here."""
+    """Position of the last folded event."""
     schema: str
-    """Digest of the state's shape and of the code that folds it: another code's snapshot is passed over."""
+    """Digest of the state's shape and of the folding code: a snapshot of other code is ignored."""
     position_digest: bytes
     """sha256 of the stored bytes at `position`."""
     log_digest: bytes
-    """Rolling digest up to `position`, where the projection has one; else empty."""
+    """Rolling digest up to `position` if the projection has one, else empty."""
     previous: int
-    """Position of the `snapshot.saved` before this one of the same projection; 0: there is none."""
+    """Position of this projection's previous `snapshot.saved`; 0: there is none."""
     blob: BlobRef
 
 
 @fact("segment.archived", family="storage")
 class SegmentArchived(Fact, frozen=True, kw_only=True):
-    """A verified prefix of the log stands in an archive."""
+    """An archive holds this part of the log, verified."""
 
     first: int
     last: int
@@ -124,14 +125,14 @@ class LogRepaired(Fact, frozen=True, kw_only=True):
 
 @fact("log.sealed", family="storage")
 class LogSealed(Fact, frozen=True, kw_only=True):
-    """Nothing more will be appended."""
+    """The log is complete: nothing more will be appended."""
 
     events: int
 
 
 @fact("control.requested", family="control")
 class ControlRequested(Fact, frozen=True, kw_only=True):
-    """Somebody asks the run to do something."""
+    """A person or a role requested an action of the run."""
 
     command: str
     arguments: dict[str, Any]
@@ -141,7 +142,7 @@ class ControlRequested(Fact, frozen=True, kw_only=True):
 
 @fact("control.applied", family="control")
 class ControlApplied(Fact, frozen=True, kw_only=True):
-    """A role did it."""
+    """A role carried out a requested command."""
 
     command: str
     role: str

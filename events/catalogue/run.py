@@ -10,33 +10,33 @@ from hindcast.events.registry import fact
 
 
 class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
-    """What decides whether floating-point results come out bit-equal."""
+    """The conditions under which floating-point results are bit-equal."""
 
     cpu_capability: str
     """torch's instruction set level, such as `AVX512`."""
     threads: int
-    """Threads the learner computes with."""
+    """Threads of the learner."""
     blas: str
     torch: str
     transformers: str
     python: str
     platform: str
-    """Operating system and architecture; where the learner computes on a GPU, which one, and CUDA's release; where
-    several processes compute each update together, how many."""
+    """Operating system and architecture; with a GPU also its model and CUDA's release; with several learner processes also
+    their number."""
     processor: str = ""
-    """Vendor, family and model: matrix libraries choose their kernels by it. Empty: recorded before it was noted."""
+    """Vendor, family and model, by which matrix libraries choose kernels. Empty in older events."""
 
 
 @fact("run.started", family="run", version=3)
 class RunStarted(Fact, frozen=True, kw_only=True):
-    """The first event of every log."""
+    """A run started: the first event of every log."""
 
     settings: dict[str, Any]
-    """All settings, resolved."""
+    """All resolved settings."""
     recipe: str
     run_seed: int
     packages: dict[str, str]
-    """Installed versions that matter."""
+    """Versions of the relevant packages."""
     fingerprint: Fingerprint
     base_policy: BlobRef
     """Weights of policy version 0 (safetensors)."""
@@ -49,29 +49,29 @@ class RunStarted(Fact, frozen=True, kw_only=True):
 
 @fact("run.resumed", family="run", version=2)
 class RunResumed(Fact, frozen=True, kw_only=True):
-    """The system was started again on an existing log."""
+    """The system started again on an existing log."""
 
     after_position: int
     fingerprint: Fingerprint
     until: dict[str, int]
-    """The finite goal of this start (`updates`, `episodes`, `minutes`); empty when open-ended."""
+    """Finite goal of this start (`updates`, `episodes`, `minutes`); empty if open-ended."""
 
 
 @fact("run.forked", family="run", version=4)
 class RunForked(Fact, frozen=True, kw_only=True):
-    """This run's prefix is another run's. The first event of its own, at `at_position + 1`."""
+    """This run is a fork of another run's prefix: the first event of its own, at `at_position + 1`."""
 
     parent: str
     at_position: int
     parent_digest: bytes
     """Rolling digest of the parent's log up to `at_position`."""
     start: RunStarted | None
-    """What `run.started` would say of the fork: its settings hold from here on. None: of version 1, the parent's hold."""
+    """The fork's own `run.started`, whose settings apply from here on. None in version 1: the parent's settings apply."""
 
 
 @fact("run.finished", family="run")
 class RunFinished(Fact, frozen=True, kw_only=True):
-    """A finite goal was reached; the run may be resumed with another."""
+    """The run reached its finite goal; it may be resumed with another."""
 
     reason: str
     updates: int
@@ -80,7 +80,7 @@ class RunFinished(Fact, frozen=True, kw_only=True):
 
 @fact("recipe.changed", family="run")
 class RecipeChanged(Fact, frozen=True, kw_only=True):
-    """From here on other settings hold."""
+    """Settings changed; the changed ones apply from here on."""
 
     author: str
     reason: str

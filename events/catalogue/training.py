@@ -1,4 +1,4 @@
-"""Facts about training. Invariant 3: the plan stands in the log before the update is computed."""
+"""Facts about training. Invariant 3: the plan is in the log before its update is computed."""
 
 import msgspec
 
@@ -12,33 +12,33 @@ class PlannedEpisode(msgspec.Struct, frozen=True, kw_only=True):
     episode: str
     group: str
     reward: float
-    """Of the verdict: the task result alone."""
+    """Reward of the verdict: the task result alone."""
     advantage: float
-    """As computed from the verdicts at `as_of`; 0 where a critic gives each step its own (`critic_version`)."""
+    """Advantage from the verdicts at `as_of`; 0 if a critic gives each step its own (`critic_version`)."""
     samples: int
-    """How many of the batch's samples are its steps, consecutive in the plan."""
+    """Number of the batch's samples that are its steps, consecutive in the plan."""
     rehearsed: bool = False
-    """A remembered success that is only imitated: it is compared with nobody, and its advantage is 0."""
+    """Whether it is a stored success that is only imitated; its advantage is then 0."""
     format_term: float = 0.0
-    """Added to the reward before the group is compared: below 0 for an unparsable action."""
+    """Added to the reward before the group is compared: negative for an unparsable action."""
     replaces: str | None = None
-    """The member of `group` that this stored success of an earlier group stands in for; that one is `consumed`."""
+    """Member of `group` that this stored success of an earlier group replaces; the replaced one is `consumed`."""
     kept: bytes | None = None
-    """Of an episode of an earlier phase that is replayed: one byte per step, 1 where it is trained on, 0 where it is only
-    there for the value of the state after a step. None: all steps are."""
+    """For a replayed episode of an earlier phase: one byte per step, 1 if trained on, 0 if only needed for the value of the
+    next state. None: all steps are trained on."""
     relabel: int | None = None
-    """Which goal of its `episode.relabeled` the episode demonstrates, from its first step to where it achieved it; None:
-    what it was asked."""
+    """Index of the goal in its `episode.relabeled` that the episode demonstrates, up to the step that achieved it; None: its
+    own instruction."""
     step_weights: tuple[float, ...] | None = None
-    """Of a relabelled demonstration: what each of its steps counts, its relevance to the goal; None: all alike."""
+    """For a relabeled demonstration: weight of each step, its relevance to the goal; None: equal weights."""
 
 
 @fact("batch.planned", family="learner", version=6)
 class BatchPlanned(Fact, frozen=True, kw_only=True):
-    """What the next updates will be computed from, fixed beforehand."""
+    """The plan of the next updates, fixed before they are computed."""
 
     batch: int
-    """0, 1, 2 … within the run, of whichever model."""
+    """0, 1, 2 … within the run, over all models."""
     algorithm: str
     as_of: int
     """The plan is a function of the log up to this position."""
@@ -52,21 +52,23 @@ class BatchPlanned(Fact, frozen=True, kw_only=True):
     """int32: number of samples in each mini-batch, in order; each is one update."""
     episodes: tuple[PlannedEpisode, ...]
     consumed: tuple[str, ...]
-    """Episodes this batch uses up without training on them (groups that agree, dropped members)."""
+    """Episodes that this batch uses up without training on them (groups with equal rewards, dropped members)."""
     seed: int
     version: int
-    """Policy version the batch starts from."""
+    """Policy version at the start of the batch."""
     reference_version: int | None
+    """Policy version of the KL reference."""
     proximal_version: int | None
+    """Policy version of the proximal log-probabilities."""
     critic_version: int | None
-    """The critic that gives each step its advantage; None: each has its episode's."""
+    """Version of the critic that gives each step its advantage; None: each step has its episode's."""
     config_digest: str
     model: str = "policy"
-    """Which model it trains: exactly one."""
+    """The one model that the batch trains."""
 
 
 class SampleReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What the update did with each of its samples: four float32 arrays in the order of the mini-batch."""
+    """Terms of the update's samples: four float32 arrays in the order of the mini-batch."""
 
     advantages: bytes
     weights: bytes
@@ -79,30 +81,31 @@ class SampleReport(msgspec.Struct, frozen=True, kw_only=True):
 
 @fact("update.applied", family="learner")
 class UpdateApplied(Fact, frozen=True, kw_only=True):
-    """One optimiser step."""
+    """The learner applied one optimizer step."""
 
     update: int
-    """1, 2, 3 … within the run: optimiser steps on this model so far."""
+    """1, 2, 3 … within the run: number of optimizer steps on this model."""
     model: str
     """`policy`, `critic`, `orm`, `relabeler`."""
     batch: int
     minibatch: int
     before: str
-    """Digest of weights and optimiser state before; 64 hexadecimal characters."""
+    """Digest of weights and optimizer state before the step; 64 hexadecimal characters."""
     after: str
+    """The same after the step."""
     inputs: str
-    """Digest of the numbers that went in: ids, behaviour log-probabilities, advantages, weights."""
+    """Digest of the inputs: ids, behaviour log-probabilities, advantages, weights."""
     metrics: dict[str, float]
     samples: SampleReport
     duration_ms: float
-    """Of a batch's first update: with the log-probabilities that all of the batch is compared with."""
+    """Wall time. A batch's first update includes the reference and proximal log-probabilities of the whole batch."""
     cpu_ms: float
-    """CPU time of all threads, of the same."""
+    """CPU time of all threads for the same work."""
 
 
 @fact("update.skipped", family="learner")
 class UpdateSkipped(Fact, frozen=True, kw_only=True):
-    """The gradient was not finite; weights and optimiser stay as they were."""
+    """An update was skipped because its gradient was not finite; weights and optimizer are unchanged."""
 
     update: int
     model: str
@@ -110,38 +113,38 @@ class UpdateSkipped(Fact, frozen=True, kw_only=True):
     minibatch: int
     reason: str
     state: str
-    """Digest of weights and optimiser state, unchanged."""
+    """Digest of the unchanged weights and optimizer state."""
 
 
 @fact("samples.swept", family="learner", version=2)
 class SamplesSwept(Fact, frozen=True, kw_only=True):
-    """Episodes that will not be trained on, and why."""
+    """Episodes were excluded from training."""
 
     episodes: tuple[str, ...]
     reason: str
-    """`stale`, `undecided`, `empty`, `late`; of whole groups `agreed`, `alone`; where successes are imitated
-    `unsuccessful`; of pairs `successful`, `unpaired`; `unachieved`: nothing to learn from instead; `unrelabelled`:
-    ended before a fork; `past`: demonstrations that only the cloning at the beginning had a use for."""
+    """`stale`, `undecided`, `empty`, `late`; for whole groups `agreed` (equal rewards), `alone`; for imitation
+    `unsuccessful`; for pairs `successful`, `unpaired`; `unachieved`: no relabeled goal to learn from; `unrelabelled`: ended
+    before a fork; `past`: demonstrations of the initial cloning only."""
     version: int
     as_of: int | None = None
-    """It follows from the log up to this position; None, in facts of version 1: up to the event before it."""
+    """The decision follows from the log up to this position; None in version 1: up to the event before this one."""
 
 
 @fact("replay.scored", family="learner")
 class ReplayScored(Fact, frozen=True, kw_only=True):
-    """A forward pass over stored steps of earlier phases, before a phase is trained on: how sure the policy is of them."""
+    """The policy scored stored steps of earlier phases by perplexity, before training on a phase."""
 
     version: int
-    """Of the policy, the newest."""
+    """Newest policy version, which scored them."""
     positions: bytes
-    """uint64: of their step.taken events."""
+    """uint64: positions of their step.taken events."""
     perplexities: bytes
-    """float32: of the recorded actions."""
+    """float32: perplexities of the recorded actions."""
 
 
 @fact("weights.published", family="learner")
 class WeightsPublished(Fact, frozen=True, kw_only=True):
-    """New weights exist. Invariant 6: nobody samples from them yet."""
+    """The learner published new weights. Invariant 6: no actor samples from them yet."""
 
     version: int
     model: str
@@ -151,26 +154,26 @@ class WeightsPublished(Fact, frozen=True, kw_only=True):
 
 @fact("checkpoint.saved", family="learner", version=2)
 class CheckpointSaved(Fact, frozen=True, kw_only=True):
-    """Weights and optimiser state, restorable: a faster start, never the truth."""
+    """The learner saved weights and optimizer state: a faster start, never the truth."""
 
     update: int
     batch: int
     version: int
     state: str
-    """Digest as in `update.applied.after`; of several models: of their digests (`core.rl.combined_state.combined`)."""
+    """Digest as in `update.applied.after`; for several models the combined one (`core.rl.combined_state.combined`)."""
     blob: BlobRef
     shards: tuple[BlobRef, ...] = ()
-    """Of a learner of several processes: the part that each of them wrote, by rank. `blob` holds the rest, and names them."""
+    """With several learner processes: the part of each, by rank. `blob` holds the rest and names them."""
 
     @property
     def parts(self) -> tuple[BlobRef, ...]:
-        """All that it takes to restore it; what the others hang on comes last, and is let go of last."""
+        """All blobs of the checkpoint. `blob`, which names the shards, is last and is released last."""
         return (*self.shards, self.blob)
 
 
 @fact("weights.adopted", family="adoption")
 class WeightsAdopted(Fact, frozen=True, kw_only=True):
-    """An actor samples from these weights from now on."""
+    """An actor adopted new weights and samples from them from now on."""
 
     actor: str
     version: int

@@ -1,4 +1,4 @@
-"""Facts about what judges and relabelers said. Invariant 5: a second opinion is another event, never an overwrite."""
+"""Facts of judges and relabelers. Invariant 5: a second opinion is another event, never an overwrite."""
 
 from typing import Any
 
@@ -11,27 +11,27 @@ from hindcast.events.registry import fact
 
 
 class JudgeIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """Which judge spoke."""
+    """Identity of a judge or relabeler."""
 
     name: str
     version: str
     prompt_digest: str | None = None
-    """Digest of the prompt for judges that read one."""
+    """Digest of the prompt format, if the judge reads a prompt."""
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """What a judge that is a language model read, and how sure it was.
+    """Prompt of a judge that is a language model, and its answer's probability.
 
-    The ids stand here, and not in a blob, for the reason that they stand in step.taken: it is what such a model is
-    trained on (invariant 4), a few kB, each read once.
+    The ids are in the event rather than in a blob, as in step.taken: the model is trained on them (invariant 4), and they
+    take a few kB and are read once.
     """
 
     prompt_ids: bytes
-    """int32 little-endian: exactly what the model read, or would have read if there had been one."""
+    """int32 little-endian: the tokens that the model read, or would have read if none was published yet."""
     truncated: bool
     """Whether part of the page, or an early answer, was left out to fit."""
     model_version: int | None
-    """Published version that answered; 0: a model that the run does not train, which the judge's version names; None: none
+    """Published version that answered; 0: a model that the run does not train, named by the judge's version; None: no version
     was published yet."""
     probability: float | None
     """P(YES) over {YES, NO}; None without a model."""
@@ -46,15 +46,15 @@ class EpisodeJudged(Fact, frozen=True, kw_only=True):
     judge: JudgeIdentity
     judgment: Judgment
     reading: Reading | None = None
-    """None: the judge computes no language model, or had nothing to read."""
+    """None if the judge computes no language model, or had nothing to read."""
     consulted: Consulted | None = None
-    """None: the judge asks nobody, or had nothing to ask."""
+    """None if the judge asks no endpoint, or had nothing to ask."""
 
 
 class RewrittenPrompt(msgspec.Struct, frozen=True, kw_only=True):
-    """What a step would have read under another instruction, told by how it differs from what it did read.
+    """A step's prompt under another instruction, as a difference from the recorded prompt.
 
-    The first `head` token ids and the last `tail` of the step's `prompt_ids` stay; `ids` stand between them.
+    The first `head` and the last `tail` token ids of the step's `prompt_ids` stay; `ids` replace those between.
     """
 
     head: int
@@ -63,72 +63,72 @@ class RewrittenPrompt(msgspec.Struct, frozen=True, kw_only=True):
     tail: int
 
     def of(self, recorded: bytes) -> bytes:
-        """The prompt's token ids, from those that the step has recorded."""
+        """Make the rewritten token ids from the step's recorded ones."""
         return b"".join((recorded[: 4 * self.head], self.ids, recorded[len(recorded) - 4 * self.tail :]))
 
     def fits(self, recorded: bytes) -> bool:
-        """Whether the step has read that much."""
+        """Whether the recorded prompt is long enough for `head` and `tail`."""
         return self.head >= 0 and self.tail >= 0 and 4 * (self.head + self.tail) <= len(recorded)
 
 
 class Relabel(msgspec.Struct, frozen=True, kw_only=True):
-    """A goal the episode did achieve."""
+    """A goal that the episode achieved."""
 
     instruction: str
     until_step: int
-    """The goal was first achieved by the step before this one: exclusive end of the demonstration."""
+    """Exclusive end of the demonstration: the step before this one first achieved the goal."""
     relevance: tuple[float, ...]
     """z_t in [0, 1] per step up to `until_step`."""
     prompts: tuple[RewrittenPrompt, ...]
     """Per step up to `until_step`: the recorded page and answers with this instruction, by the run's renderer and the
-    policy's tokenizer, so that nobody who trains on it has to render anything."""
+    policy's tokenizer, so that training renders nothing."""
     family: str
-    """Environment and task family of the goal, as `store/find_price`; empty where the relabeler knows none."""
+    """Environment and task family of the goal, as `store/find_price`; empty if the relabeler does not know it."""
     goal: dict[str, Any] | None
-    """As in a task of the family, where the relabeler knows."""
+    """Goal as in a task of the family; None if the relabeler does not know it."""
 
 
 class BackwardReading(msgspec.Struct, frozen=True, kw_only=True):
-    """What the learned relabeler read of an episode, what it wrote, and what it should have written.
+    """Prompt and output of the learned relabeler for an episode, and its training target.
 
-    The ids stand here, and not in a blob, for the reason that they stand in step.taken (invariant 4).
+    The ids are in the event rather than in a blob, as in step.taken (invariant 4).
     """
 
     prompt_ids: bytes
-    """int32 little-endian: exactly what the model read, or would have read if it had been asked."""
+    """int32 little-endian: the tokens that the model read, or would have read."""
     truncated: bool
     """Whether part of the page, or an early answer, was left out to fit."""
     model_version: int | None
-    """Published version that wrote; None: none was asked."""
+    """Published version that wrote; None if no model was used."""
     written_ids: bytes
-    """int32: what it wrote; empty where none was asked."""
+    """int32: the tokens that it wrote; empty if no model was used."""
     dropped: int
-    """Goals in it that are none of a task that could be judged, lines that name none, and repeated ones."""
+    """Number of dropped output lines: goals that no judge could check, lines without a goal, and repetitions."""
     lesson_ids: bytes
-    """int32: what it should have written, the end token included; empty: there is nothing to learn."""
+    """int32: the training target, including the end token; empty if there is nothing to learn."""
     needs_success: bool
-    """Whether the lesson holds only where the training judge calls the episode a success."""
+    """Whether the target is valid only if the training judge calls the episode a success."""
 
 
 @fact("episode.relabeled", family="relabel", version=4)
 class EpisodeRelabeled(Fact, frozen=True, kw_only=True):
-    """Every goal a relabeler found in one episode; created if absent per (episode, relabeler)."""
+    """All goals that a relabeler found in one episode; created if absent per (episode, relabeler)."""
 
     episode: str
     task_id: str
     relabeler: JudgeIdentity
     relabels: tuple[Relabel, ...]
     failure: str
-    """Why the relabeler could not tell, in words; there are no relabels then. Empty: it could."""
+    """Why the relabeler failed; then there are no relabels. Empty if it succeeded."""
     consulted: Consulted | None = None
-    """None: the relabeler asks nobody, or had nothing to ask."""
+    """None if the relabeler asks no endpoint, or had nothing to ask."""
     reading: BackwardReading | None = None
-    """None: the relabeler is no model of the run's own, or had nothing to read."""
+    """None if the relabeler is not a model of the run, or had nothing to read."""
 
 
 @fact("verdict.disputed", family="dispute")
 class VerdictDisputed(Fact, frozen=True, kw_only=True):
-    """A person disagrees with a verdict."""
+    """A person disputes a judge's verdict."""
 
     episode: str
     judge: JudgeIdentity

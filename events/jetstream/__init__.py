@@ -1,1 +1,1 @@
-"""The log on NATS JetStream: broker, connection, stream, work queue."""
+"""The adapter of the log to NATS JetStream: broker, connection, stream, work queue."""

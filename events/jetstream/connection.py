@@ -1,7 +1,7 @@
-"""Connecting a role to the broker. Waits are bounded, reconnecting never ends, a denial is fatal and worded.
+"""Connection of a role to the broker. Waits are bounded, it reconnects forever, and a denial is fatal.
 
-The client library reports a denied publish only to a callback, while the request itself just times out: here the
-callback wakes every bounded wait of the connection, which then raises `BrokerDenied`.
+The client library reports a denied publish only to a callback, and the request itself times out. Here the callback wakes
+every bounded wait of the connection, which then raises `BrokerDenied`.
 """
 
 import asyncio
@@ -33,9 +33,9 @@ from hindcast.events.jetstream.wire import Receiver, StreamParser
 RECONNECT_WAIT_S = 0.25
 PING_INTERVAL_S = 10
 ONE_CONNECT_S = 5
-"""One attempt to open the socket and greet."""
+"""Time limit of one attempt to connect."""
 CLOSED_S = 1.0
-"""How long a socket may take to be closed."""
+"""Time limit for closing a socket."""
 
 Outgoing = tuple[str, bytes, bytes]
 """Subject, header block and content of a message to publish."""
@@ -44,15 +44,15 @@ _log = structlog.get_logger(__name__)
 
 
 class RequestTimeout(Exception):
-    """A request had no answer within its bound: its outcome is unknown."""
+    """A request had no answer within its time limit: its outcome is unknown."""
 
 
 @contextmanager
 def heeding_cancellation() -> Iterator[None]:
-    """Let no cancellation get lost in the client library: its caller would go on for ever.
+    """Raise cancellations that the client library loses; otherwise its caller would never end.
 
-    Before Python 3.12, `asyncio.wait_for` drops one that comes together with what it waits for, be that a failure, which
-    happens often where a busy event loop finds many things done at once; other places of the library catch it and go on.
+    Before Python 3.12, `asyncio.wait_for` drops a cancellation that arrives together with its result or failure, which is
+    frequent in a busy event loop. Other places of the library catch the cancellation and continue.
     """
     task = asyncio.current_task()
     asked = task.cancelling() if task is not None else 0
@@ -71,41 +71,41 @@ def heeding_cancellation() -> Iterator[None]:
 
 
 class _Transport(TcpTransport):
-    """The library's. After a TLS handshake that failed nobody tells it that the socket is closed: it would wait for ever."""
+    """The library's transport with a bounded close: after a failed TLS handshake it would wait forever for the socket."""
 
     def __bool__(self) -> bool:
-        """Also before it is connected: the library would put one of its own in its place."""
+        """Be true also before it is connected; otherwise the library would replace it by its own."""
         return True
 
     async def wait_closed(self) -> None:
-        """The library's, bounded."""
+        """Wait until the socket is closed, with a time limit."""
         with heeding_cancellation(), suppress(TimeoutError, asyncio.CancelledError):
             async with asyncio.timeout(CLOSED_S):
                 await super().wait_closed()  # type: ignore[no-untyped-call]
 
 
 class Connection(Client):
-    """A connection of one role."""
+    """A role's connection to the broker."""
 
     def __init__(self, role: str) -> None:
         super().__init__()
         self.role = role
         self.denied: BrokerDenied | None = None
-        """Set once the broker refused something; every bounded wait raises it from then on."""
+        """Set once the broker has refused something; every bounded wait raises it from then on."""
         self.watchers: set[asyncio.Event] = set()
-        """Set at every reconnect: what was asked of the broker before is forgotten there."""
+        """Events that are set at every reconnect, because the broker forgets earlier requests."""
         self._waits: set[asyncio.Timeout] = set()
         self._exchanges: set[asyncio.Timeout] = set()
         self.receivers: dict[int, Receiver] = {}
-        """By subscription."""
+        """Receivers by subscription."""
         self._ps = StreamParser(self)
 
     @asynccontextmanager
     async def receiving(self, subject: str, receiver: Receiver) -> AsyncIterator[None]:
-        """Hand every message under a subject straight to `receiver`, in order.
+        """Pass every message under a subject directly to `receiver`, in order.
 
-        For streams of events: the library would build a message object, parse its headers, queue it and wake a task for
-        each, which takes more time than decoding and checking them.
+        For streams of events: for each message the library would build an object, parse headers, queue it and wake a task,
+        which takes longer than decoding and checking it.
         """
         subscription = await self.subscribe(subject)
         self.receivers[subscription._id] = receiver
@@ -119,7 +119,7 @@ class Connection(Client):
     async def _process_msg(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None
     ) -> None:
-        """The library's own point of delivery, for messages that `StreamParser` left to it."""
+        """Deliver messages that `StreamParser` left to the library."""
         receiver = self.receivers.get(sid)
         if receiver is None:
             await super()._process_msg(sid, subject, reply, data, headers)  # type: ignore[arg-type]
@@ -129,7 +129,7 @@ class Connection(Client):
         self.hand(receiver, subject, reply, data, headers or b"")
 
     def hand(self, receiver: Receiver, subject: bytes, reply: bytes, content: bytes, headers: bytes) -> None:
-        """Call a receiver. Its mistake must not end the library's reading task: nothing would arrive any more."""
+        """Call a receiver. Its exceptions must not end the library's reading task, which would stop all messages."""
         try:
             receiver(subject, reply, content, headers)
         except Exception as error:
@@ -137,10 +137,10 @@ class Connection(Client):
 
     @asynccontextmanager
     async def bounded(self, timeout_s: float) -> AsyncIterator[asyncio.Timeout]:
-        """A wait of at most `timeout_s`.
+        """Bound a wait by `timeout_s`.
 
         Raises:
-            TimeoutError: the bound was hit.
+            TimeoutError: the time limit has passed.
             BrokerDenied: the broker refused something of this connection.
 
         """
@@ -160,7 +160,7 @@ class Connection(Client):
 
     @asynccontextmanager
     async def exchange(self, timeout_s: float) -> AsyncIterator[None]:
-        """Like `bounded`, over as soon as the connection is lost: what was asked will not be answered."""
+        """Bound a wait like `bounded`, and end it as soon as the connection is lost, because no answer will come."""
         async with self.bounded(timeout_s) as timeout:
             self._exchanges.add(timeout)
             try:
@@ -169,29 +169,29 @@ class Connection(Client):
                 self._exchanges.discard(timeout)
 
     async def _flush_pending(self, force_flush: bool = False) -> Any:
-        """The library's, which keeps a cancellation that arrives while it waits to itself."""
+        """Flush like the library, which loses a cancellation during its wait."""
         with heeding_cancellation():
             return await super()._flush_pending(force_flush)
 
     async def _connect_to_server(self, s: Any) -> None:
-        """The library's, whose caller tries again after any failure."""
+        """Connect like the library, whose caller retries after any failure, also a cancellation."""
         if not self._transport and s.uri.scheme in ("nats", "tls"):
             self._transport = _Transport()  # type: ignore[no-untyped-call]
         with heeding_cancellation():
             await super()._connect_to_server(s)
 
     async def _process_connect_init(self) -> None:
-        """The library's, which takes the end of a wait for a failure where both come together, and tries again for ever."""
+        """Greet like the library, which retries forever if a cancellation arrives together with a failure."""
         with heeding_cancellation():
             await super()._process_connect_init()
 
     async def _close(self, status: int, do_cbs: bool = True) -> None:
-        """The same: it is part of every try."""
+        """Close like the library, which does so in every attempt to connect."""
         with heeding_cancellation():
             await super()._close(status, do_cbs)
 
     def _connect_command(self) -> Any:
-        """The library's, which would send the password in the clear if whoever answers at a tls:// address wants no TLS."""
+        """Refuse an unencrypted server at a tls:// address, to which the library would send the password in the clear."""
         server = self._current_server
         if server is not None and is_encrypted(server.uri.geturl()) and not self._is_encrypted():
             self.deny(f"{server.uri.netloc} does not encrypt, though its address is {server.uri.scheme}://")
@@ -203,10 +203,10 @@ class Connection(Client):
         return writer is None or writer.get_extra_info("ssl_object") is not None
 
     async def publish_all(self, messages: Sequence[Outgoing]) -> None:
-        """Publish several messages as one write, in order; they leave with whatever is sent next.
+        """Publish several messages as one write, in order; they are flushed with the next message.
 
         Raises:
-            NatsError: as the library's `publish`; nothing was sent.
+            NatsError: as in the library's `publish`; nothing was sent.
 
         """
         if self.is_closed:
@@ -234,11 +234,11 @@ class Connection(Client):
     async def ask(
         self, subject: str, content: bytes = b"", *, timeout_s: float, headers: dict[str, str] | None = None
     ) -> Msg:
-        """A request and its reply.
+        """Send a request and return its reply.
 
         Raises:
-            Unanswered: no reply in time, disconnected, or nobody listens.
-            BrokerDenied: this role may not do that.
+            RequestTimeout: no reply in time, disconnected, or no responders.
+            BrokerDenied: this role lacks the permission.
 
         """
         try:
@@ -255,19 +255,19 @@ class Connection(Client):
             raise RequestTimeout(str(error) or type(error).__name__) from error
 
     async def close(self) -> None:
-        """Close for good, also in states where the library's own close fails or leaves the socket open."""
-        if not self.is_connected:  # nothing to flush to: the library would try
+        """Close for good, also in states in which the library's own close fails or leaves the socket open."""
+        if not self.is_connected:  # the library would try to flush
             self._pending.clear()
             self._pending_data_size = 0
         with heeding_cancellation():
             await super().close()
-            if self._transport:  # an attempt to connect that was cut short counts as closed before it is
+            if self._transport:  # the library counts an interrupted attempt to connect as closed too early
                 self._transport.close()  # type: ignore[no-untyped-call]
                 with suppress(OSError):
                     await self._transport.wait_closed()  # type: ignore[no-untyped-call]
 
     async def on_error(self, error: Exception) -> None:
-        """Called by the client library for everything that concerns no single call."""
+        """Handle errors of no particular call; called by the client library."""
         text = str(error)
         lowered = text.lower()
         if "permissions violation" in lowered or "authorization violation" in lowered:
@@ -286,13 +286,13 @@ class Connection(Client):
         _expire(self._waits)
 
     async def on_disconnect(self) -> None:
-        """Called by the client library when the socket is gone."""
+        """End all exchanges; called by the client library when the connection is lost."""
         _expire(self._exchanges)
         if not self.is_closed:
             _log.warning("broker connection lost, reconnecting", role=self.role)
 
     async def on_reconnect(self) -> None:
-        """Called by the client library when it is connected and subscribed again."""
+        """Wake the watchers; called by the client library when it is connected and subscribed again."""
         _log.info("broker connection is back", role=self.role)
         for event in self.watchers:
             event.set()
@@ -307,12 +307,12 @@ def _expire(timeouts: set[asyncio.Timeout]) -> None:
 async def connect(
     url: str, *, role: str, home: Path, name: str | None = None, timeout_s: float = 30.0
 ) -> Connection:
-    """Connect as a role, with the password from `home/secrets/<role>`; `url` may name several servers of a cluster.
+    """Connect as a role with the password in `home/secrets/<role>`; `url` may name several servers of a cluster.
 
     Raises:
-        BrokerUnreachable: nothing answers within `timeout_s`.
+        BrokerUnreachable: no answer within `timeout_s`.
         BrokerDenied: the password is missing, readable by others, or refused.
-        SettingsError: an address carries a password, or leaves this machine unencrypted.
+        SettingsError: an address contains a password, or leaves this machine unencrypted.
 
     """
     servers = servers_in(url)

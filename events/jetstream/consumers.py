@@ -1,9 +1,8 @@
-"""What the broker knows of those who read a run's stream: followers and work queues, and how far each has come.
+"""Readers of a run's stream as the broker knows them: followers and work queues, with their positions.
 
-Work queues are durable consumers. Followers say themselves how far they have read (`jetstream_tail`), in a small stream
-(`POSITIONS`) that keeps the last word of each for a minute. For showing to people, and for the archiver, which moves
-nothing away that a follower has still to read. No role decides by it: positions that the broker holds go backwards when it
-is killed.
+Work queues are durable consumers. Followers report how far they have read (`stream_tail`) in a small stream (`POSITIONS`),
+which keeps the last report of each for a minute. The list is for people, and for the archiver, which keeps in the stream
+what a follower has still to read. Training decisions never depend on it: positions in the broker go back when it is killed.
 """
 
 from typing import Any
@@ -19,22 +18,22 @@ NANOSECONDS = 1_000_000_000
 
 
 class BrokerConsumer(msgspec.Struct, frozen=True, kw_only=True):
-    """One reader as the broker sees it."""
+    """A reader of the stream, as the broker knows it."""
 
     name: str
-    """A work queue's name, or `<role>-<reader>` of a follower."""
+    """Name of a work queue, or `<role>-<reader>` of a follower."""
     role: str = ""
-    """The role of a follower; empty for any other reader."""
+    """Role of a follower; empty for any other reader."""
     queue: bool
-    """Whether it acknowledges what it has done."""
+    """Whether it is a work queue, which acknowledges its events."""
     handed: int
-    """Position of the last event handed out, or that a follower has read; 0 for none."""
+    """Position of the last event delivered or read; 0 for none."""
     waiting: int
-    """Events of a queue that were not handed out yet."""
+    """Number of a queue's events that are not delivered yet."""
     in_work: int
-    """Events of a queue that were handed out and not acknowledged."""
+    """Number of a queue's events that are delivered and not acknowledged."""
     oldest: int | None
-    """Position of the first event of a queue that is not done; None when all are."""
+    """Position of a queue's first unfinished event; None if there is none."""
 
 
 async def make_positions(api: StreamApi) -> None:
@@ -56,7 +55,7 @@ async def make_positions(api: StreamApi) -> None:
 
 
 async def list_served(api: StreamApi, run: str) -> list[BrokerConsumer]:
-    """Every reader of the stream, in the order of their names."""
+    """List all readers of the stream, sorted by name."""
     infos: list[dict[str, Any]] = []
     while True:
         answer = await api.call("CONSUMER.LIST", {"offset": len(infos)})
@@ -74,7 +73,7 @@ async def _followers(api: StreamApi, run: str) -> list[BrokerConsumer]:
     except ApiError as error:
         if error.code != STREAM_NOT_FOUND:
             raise
-        return []  # a run that was opened before there was such a stream
+        return []  # an older run without this stream
     found = []
     for stored in await positions.last_under_each(f"reading.{run}.>"):
         _, _, role, reader = stored.subject.split(".")

@@ -1,6 +1,6 @@
-"""A message's header block as it comes over the wire: `NATS/1.0[ <status>[ <words>]]`, then `Name: value` lines.
+"""Parser of a message's header block: `NATS/1.0[ <status>[ <words>]]`, then `Name: value` lines.
 
-See the client protocol of nats-server (HMSG) and its ADR-4. The client library's own parser looks at every character.
+See the client protocol of nats-server (HMSG) and its ADR-4. The client library's own parser is slow: it reads every character.
 """
 
 _ID = b"\r\nNats-Msg-Id: "
@@ -9,12 +9,12 @@ _STATUS_END = len(_VERSION) + 3
 
 
 def status_in(block: bytes) -> str:
-    """The status of a control message, such as `404`; empty for any other message."""
+    """Return the status of a control message, such as `404`; empty for any other message."""
     return block[len(_VERSION) : _STATUS_END].decode("ascii", "replace") if block.startswith(_VERSION) else ""
 
 
 def event_id_in(block: bytes) -> str:
-    """The event's id; empty where there is none."""
+    """Return the event's id; empty if there is none."""
     start = block.find(_ID)
     if start < 0:
         return parse_headers(block).get("Nats-Msg-Id", "")
@@ -23,7 +23,7 @@ def event_id_in(block: bytes) -> str:
 
 
 def parse_headers(block: bytes) -> dict[str, str]:
-    """All headers; of several under one name, the last."""
+    """Parse all headers; if a name occurs several times, the last one counts."""
     found = {}
     for line in block.decode("utf-8", "replace").split("\r\n")[1:]:
         name, colon, value = line.partition(":")
@@ -33,10 +33,10 @@ def parse_headers(block: bytes) -> dict[str, str]:
 
 
 def format_headers(headers: dict[str, str]) -> bytes:
-    """The block for a message to publish.
+    """Format the header block of a message to publish.
 
     Raises:
-        ValueError: a line break in a name or value, which would begin another header.
+        ValueError: a name or value contains a line break, which would begin another header.
 
     """
     text = "NATS/1.0\r\n" + "".join([f"{name}: {value}\r\n" for name, value in headers.items()]) + "\r\n"

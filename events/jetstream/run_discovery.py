@@ -1,4 +1,4 @@
-"""What somebody who joins a run asks of its broker first: which runs there are, and what time it is there."""
+"""First questions to a broker before joining a run: its runs, and its clock."""
 
 import time
 from collections.abc import Callable
@@ -10,11 +10,11 @@ from hindcast.events.jetstream.connection import Connection
 from hindcast.events.subjects import STREAM, stream_name
 
 BOUND_S = 15.0
-"""How long a broker may take to answer somebody who only looks."""
+"""Time limit of the broker's answers."""
 
 
 async def runs_on(connection: Connection) -> list[str]:
-    """Names of the runs whose logs a broker holds, sorted.
+    """List the names of the runs whose logs a broker holds, sorted.
 
     Raises:
         BrokerUnreachable, BrokerDenied.
@@ -30,10 +30,12 @@ async def runs_on(connection: Connection) -> list[str]:
 
 
 async def clock_ahead_s(connection: Connection, run: str, *, clock: Callable[[], float] = time.time) -> float:
-    """How many seconds this machine's clock is before the broker's; below 0: behind. Exact to half the time of an answer.
+    """Measure by how many seconds this machine's clock is ahead of the broker's; negative if behind.
+
+    The error is at most half the time of one answer.
 
     Raises:
-        BrokerUnreachable: it does not answer, or tells no time (nats-server before 2.10).
+        BrokerUnreachable: the broker does not answer, or does not report its time (nats-server before 2.10).
 
     """
     api = StreamApi(connection, stream_name(run), bound_s=BOUND_S)

@@ -1,7 +1,7 @@
-"""The log in NATS JetStream: one stream per run, atomic batches, reading by position.
+"""`JetStreamLog`: the `EventLog` on NATS JetStream, with one stream per run, atomic batches and reads by position.
 
-The broker's acknowledgement of a batch is durable (`sync_interval: always`) and all or nothing. Invariant 1, log is the
-truth, rests on it: a position once given out never changes its bytes, and a stream that says otherwise is refused.
+The broker acknowledges a batch when it is durable (`sync_interval: always`), all or nothing. Invariant 1, log is the truth,
+depends on it: the bytes at a position never change, and a stream that contradicts this is refused.
 """
 
 import asyncio
@@ -38,12 +38,12 @@ from hindcast.events.log.publisher import Publisher
 from hindcast.events.subjects import everything, stream_name
 
 MAX_BATCH = 1000
-"""Most messages JetStream takes in one atomic batch."""
+"""Most messages in one atomic batch of JetStream."""
 ATTEMPT_S = 10.0
-"""One attempt to append; the broker drops an unfinished batch after as long."""
+"""Time limit of one attempt to append; the broker drops an unfinished batch after the same time."""
 MAX_MESSAGE_BYTES = 512 * 1024
 DUPLICATE_WINDOW_S = 300.0
-"""The broker recognises repeated ids this long; never less than three times the bound of an append."""
+"""How long the broker recognizes repeated ids, at least three times the time limit of an append."""
 SCHEMA = "1"
 SCAN_EVENTS = 500
 NANOSECONDS = 1_000_000_000
@@ -63,7 +63,7 @@ class BrokerTooOld(HindcastError):
 
 
 class Fill(msgspec.Struct, frozen=True, kw_only=True):
-    """How full a log is."""
+    """Used and available bytes of a log."""
 
     used_bytes: int
     limit_bytes: int
@@ -71,29 +71,29 @@ class Fill(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JetStreamLog:
-    """An `EventLog` and `QueueSource` on a JetStream stream. Made by `create_or_open` or `open`."""
+    """An `EventLog` and `QueueSource` on a JetStream stream, made by `create_or_open` or `open`."""
 
     def __init__(self, connection: Connection, run: str, settings: LogSettings) -> None:
-        """Without looking whether the stream exists."""
+        """Does not check whether the stream exists."""
         self._run = run
         self._settings = settings
         self._connection = connection
         self._api = StreamApi(connection, stream_name(run), bound_s=settings.append_timeout_s)
         self._first_digest = b""
         self._first = 0
-        """Position of the event whose digest that is."""
+        """Position of the event that `_first_digest` belongs to."""
         self._batches = 0
 
     @classmethod
     async def create_or_open(
         cls, connection: Connection, run: str, settings: LogSettings, *, first: int = 1
     ) -> Self:
-        """The run's log, made if it does not exist (role `admin`); its size limit follows the settings.
+        """Open the run's log, or create it (role `admin`); its size limit follows the settings.
 
-        `first`: position that the first event of a new log gets.
+        `first`: position of a new log's first event.
 
         Raises:
-            ForeignLog: the stream under this name is not this run's log.
+            ForeignLog: the stream of this name is not this run's log.
 
         """
         log = cls(connection, run, settings)
@@ -117,11 +117,11 @@ class JetStreamLog:
 
     @classmethod
     async def open(cls, connection: Connection, run: str, settings: LogSettings) -> Self:
-        """The run's existing log.
+        """Open the run's existing log.
 
         Raises:
             LogMissing: there is none.
-            ForeignLog: the stream under this name is not this run's log.
+            ForeignLog: the stream of this name is not this run's log.
 
         """
         log = cls(connection, run, settings)
@@ -136,7 +136,7 @@ class JetStreamLog:
 
     @property
     def began(self) -> int:
-        """Position that the stream began with when it was last opened or followed; 0: it was empty."""
+        """First position of the stream when it was last opened or followed; 0 if it was empty."""
         return self._first
 
     @property
@@ -145,7 +145,7 @@ class JetStreamLog:
         return ()
 
     async def resize(self, max_bytes: int) -> None:
-        """Another size limit, at once and for everybody (role `admin`): how a full log is freed."""
+        """Change the stream's size limit at once (role `admin`), for instance to free a full log."""
         config = (await self._info())["config"]
         await self._api.call("STREAM.UPDATE", {**config, "max_bytes": max_bytes})
 
@@ -154,7 +154,7 @@ class JetStreamLog:
         return await self._api.why_not_loaded()
 
     async def delete(self) -> None:
-        """Let the broker forget the stream (role `repairer`), if it holds one."""
+        """Delete the stream from the broker (role `repairer`), if there is one."""
         try:
             await self._api.call("STREAM.DELETE")
         except ApiError as error:
@@ -162,7 +162,7 @@ class JetStreamLog:
                 raise
 
     async def purge(self, *, until: int) -> None:
-        """Let go of every event up to a position (role `archiver`). Later ones keep theirs."""
+        """Purge all events up to a position (role `archiver`). Later events keep their positions."""
         await self._api.call("STREAM.PURGE", {"seq": until + 1})
 
     async def append(self, batch: Sequence[Record], *, expect: Expectation | None = None) -> list[int]:
@@ -178,7 +178,7 @@ class JetStreamLog:
         return await append_once(self, batch, expect, patience=self._api.patience(), pause=pause)
 
     async def attempt(self, batch: Sequence[Record], expect: Expectation | None) -> Outcome:
-        """One atomic batch under a new batch id, or one plain publish."""
+        """Send one atomic batch under a new batch id, or one plain publish."""
         first: dict[str, str] = {}
         if expect is not None:
             first["Nats-Expected-Last-Subject-Sequence"] = str(expect.last)
@@ -208,7 +208,7 @@ class JetStreamLog:
         return _outcome(json.loads(reply.data), len(batch))
 
     async def find(self, batch: Sequence[Record]) -> list[int | None] | None:
-        """Where these events are stored: first beside the last one under their subject, else by looking through it."""
+        """Find the positions of stored events: first near the last one under their subject, else by scanning the subject."""
         wanted = {record.id for record in batch}
         found: dict[str, int] = {}
         for subject in dict.fromkeys(record.subject for record in reversed(batch)):
@@ -230,7 +230,7 @@ class JetStreamLog:
         return await self._api.ranged(start=after + 1, limit=limit)
 
     async def tail(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
-        """See `EventLog.tail`. Gives up with BrokerUnreachable when the broker is away for `log.append_timeout_s`."""
+        """See `EventLog.tail`. Raises BrokerUnreachable if the broker is away for `log.append_timeout_s`."""
         position = after
         patience: Callable[[], bool] | None = None
         stuck_at = -1
@@ -267,11 +267,11 @@ class JetStreamLog:
         return LogIdentity(run=self._run, first_digest=digest, first=first if stored else 0, last=last)
 
     async def served(self) -> list[BrokerConsumer]:
-        """Who else reads this log, as the broker sees it."""
+        """List the log's readers, as the broker knows them."""
         return await list_served(self._api, self._run)
 
     async def fill(self) -> Fill:
-        """How much of its size limit the log takes up."""
+        """Return how full the log is."""
         info = await self._info()
         return Fill(used_bytes=int(info["state"]["bytes"]), limit_bytes=int(info["config"]["max_bytes"]))
 
@@ -279,15 +279,15 @@ class JetStreamLog:
         self, name: str, *, family: str, dead_letters: Publisher | None = None
     ) -> JetStreamQueue:
         """See `events.log.work_queue.QueueSource`."""
-        del family  # the queue's consumer, which `admin` made, has it
+        del family  # the queue's consumer, made by `admin`, has it
         return await JetStreamQueue.open(self._api, name, dead_letters=dead_letters)
 
     async def ensure_queue(self, name: str, *, family: str) -> str:
-        """Make a work queue, or make it anew where it is not as it should be (role `admin`); see `jetstream_queue`."""
+        """Make a work queue, or make it anew if it is wrong (role `admin`); see `stream_queue.ensure_queue`."""
         return await ensure_queue(self._api, self._run, name, family=family)
 
     async def make_positions(self) -> None:
-        """Make the stream in which followers say how far they have read (role `admin`)."""
+        """Make the stream in which followers report how far they have read (role `admin`)."""
         await make_positions(self._api)
 
     async def _info(self) -> dict[str, Any]:
@@ -311,7 +311,7 @@ class JetStreamLog:
             )
 
     async def _check_reach(self, position: int) -> None:
-        """Before (re)starting to follow: still the same log, and not shorter than what was read."""
+        """Check, before following starts or restarts, that the log is the same and reaches at least `position`."""
         identity = await self.identity()
         if identity.last < position:
             raise ForeignLog(
@@ -326,7 +326,7 @@ class JetStreamLog:
         self._first, self._first_digest = identity.first, identity.first_digest
 
     async def _check_gap(self, position: int, *, again: bool) -> None:
-        """Following ended without a single event, for the second time at the same place: is one missing there?"""
+        """Raise CorruptEvent for a gap, if following ended without an event for the second time at the same position."""
         if not again:
             return
         last = (await self.identity()).last
@@ -341,7 +341,7 @@ class JetStreamLog:
             )
 
     async def _verify(self, info: dict[str, Any]) -> None:
-        """That the stream is this run's log."""
+        """Raise ForeignLog unless the stream is this run's log."""
         config = info["config"]
         subjects, owner = config.get("subjects") or [], (config.get("metadata") or {}).get("hindcast_run")
         if subjects != [everything(self._run)] or owner != self._run:

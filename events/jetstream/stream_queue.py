@@ -1,4 +1,4 @@
-"""Work queues on JetStream: a durable pull consumer with explicit acknowledgement, one per queue name."""
+"""Work queues on JetStream: a durable pull consumer with explicit acknowledgement for each queue."""
 
 import json
 from collections.abc import Callable
@@ -26,7 +26,7 @@ NANOSECONDS = 1_000_000_000
 MAX_UNACKED = 10_000
 CONSUMER_NOT_FOUND = 10014
 GRACE_S = 2.0
-"""How much later than asked the broker's answer may arrive."""
+"""How long after a pull's own time limit the broker's answer may arrive."""
 
 
 class _Handle:
@@ -37,14 +37,14 @@ class _Handle:
         self._reply = reply
 
     async def ack(self) -> None:
-        """Wait until the broker has it; without an answer the event comes again, which its result makes a no-op."""
+        """Acknowledge and wait for the broker. Without an answer the event is delivered again, which is then a no-op."""
         try:
             await self._api.connection.ask(self._reply, b"+ACK", timeout_s=CALL_S)
         except RequestTimeout:
             return
 
     async def in_progress(self) -> None:
-        """Start the broker's wait anew."""
+        """Restart the broker's acknowledgement timeout."""
         await self._say(b"+WPI")
 
     async def retry(self, delay_s: float) -> None:
@@ -71,7 +71,7 @@ class JetStreamQueue:
 
     @classmethod
     async def open(cls, api: StreamApi, name: str, *, dead_letters: Publisher | None) -> Self:
-        """Begin to work on a queue that `admin` has made (`ensure_queue`).
+        """Open a queue that `admin` has made (`ensure_queue`).
 
         Raises:
             BrokerUnreachable: the broker is away, or has no such queue, for `log.append_timeout_s`.
@@ -100,7 +100,7 @@ class JetStreamQueue:
         )
 
     async def fetch(self, limit: int, *, wait_s: float) -> list[Delivery]:
-        """See `WorkQueue.fetch`. BrokerUnreachable when the broker is away for `log.append_timeout_s`."""
+        """See `WorkQueue.fetch`. Raises BrokerUnreachable if the broker is away for `log.append_timeout_s`."""
         try:
             taken = await self._pull(limit, None)
             if not taken and (taken := await self._pull(1, wait_s)) and limit > 1:
@@ -116,7 +116,7 @@ class JetStreamQueue:
         return [delivery for delivery in deliveries if delivery is not None]
 
     async def _pull(self, limit: int, wait_s: float | None) -> list[Handed]:
-        """One pull: what is there now, or the first that comes within `wait_s`."""
+        """Pull once: what is available now, or the first events within `wait_s`."""
         connection = self._api.connection
         request: dict[str, Any] = {"batch": limit}
         if wait_s is None:
@@ -151,7 +151,7 @@ class JetStreamQueue:
 
 
 def queue_config(run: str, name: str, *, family: str) -> dict[str, Any]:
-    """The durable consumer of a work queue."""
+    """Build the configuration of a work queue's durable consumer."""
     return {
         "name": name,
         "durable_name": name,
@@ -166,14 +166,14 @@ def queue_config(run: str, name: str, *, family: str) -> dict[str, Any]:
 
 
 OURS_ALONE = ("deliver_subject", "filter_subjects", "pause_until", "headers_only", "inactive_threshold")
-"""What no work queue of ours has, and what would silence it."""
+"""Options that none of our work queues has, and that would stop or change its delivery."""
 
 
 async def ensure_queue(api: StreamApi, run: str, name: str, *, family: str) -> str:
-    """Make a work queue's consumer, or make it anew where it is not as it should be (role `admin`).
+    """Make a work queue's consumer, or make it anew if it is wrong (role `admin`).
 
-    Returns what was wrong: empty where it was as it should be, `it was not there` where it is new. A consumer that is made
-    anew hands out every event again: results that are there already make that a no-op.
+    Returns what was wrong: empty if nothing, `it was not there` if it is new. A new consumer delivers every event again,
+    which is a no-op for events with a result.
     """
     wanted = queue_config(run, name, family=family)
     wrong = await _difference(api, name, wanted)

@@ -1,9 +1,9 @@
-"""Following a stream by ranged reads: no consumer on the server, immediate when far behind, bounded in memory.
+"""Follow a stream by ranged reads: no consumer on the server, fast when far behind, bounded in memory.
 
-While one range is consumed the next one is on its way: a slow reader holds at most two ranges (`READ_BYTES` each) and
-disturbs nobody. At the end of the log it asks again after `FIRST_POLL_S`, and less often the longer nothing comes.
-A consumer would push instead, but who may create one may also let it deliver into the log (`events.jetstream.accounts`).
-A role of `FOLLOWERS` says at most every `REPORT_S` how far it has read, which `hindcast consumer list` and the archiver see.
+While one range is consumed the next one is requested: a slow reader holds at most two ranges (`READ_BYTES` each) and does not
+affect others. At the end of the log it polls after `FIRST_POLL_S`, and less often the longer nothing comes. A consumer would
+push instead, but a role that may create one could make it deliver into the log (`events.jetstream.accounts`). A role of
+`FOLLOWERS` reports its position at most every `REPORT_S`, for `hindcast consumer list` and the archiver.
 """
 
 import asyncio
@@ -20,17 +20,17 @@ from hindcast.events.jetstream.connection import Connection, RequestTimeout
 READ_EVENTS = 500
 FIRST_POLL_S = 0.005
 LONGEST_POLL_S = 0.1
-"""How long an event may stand in the log before a reader that had nothing to do sees it."""
+"""Longest pause between polls: an idle reader sees a new event after at most this."""
 CHECK_S = 5.0
-"""How long nothing may come before the reader looks whether the stream goes on without it."""
+"""Time without events after which the reader checks whether the stream has grown."""
 REPORT_S = 1.0
 REFRESH_S = 15.0
-"""A position that has not changed is said again after this long: the broker forgets it after `KEPT_S`."""
+"""Interval of reports of an unchanged position: the broker forgets it after `KEPT_S`."""
 KEPT_S = 60.0
 
 
 class _Position:
-    """How far one follower has read, as the broker is told."""
+    """Reports a follower's position to the broker."""
 
     def __init__(self, connection: Connection, run: str) -> None:
         reader = connection.new_inbox().rsplit(".", 1)[-1]
@@ -40,7 +40,7 @@ class _Position:
         self._said_s = 0.0
 
     async def report(self, position: int) -> None:
-        """Say it if that is due. Nobody waits for an answer: the position is for showing."""
+        """Report the position if that is due, without waiting for an answer."""
         now_s = time.monotonic()
         due_s = REPORT_S if position != self._said else REFRESH_S
         if self._subject and (self._said < 0 or now_s - self._said_s >= due_s):
@@ -49,11 +49,12 @@ class _Position:
 
 
 async def follow(api: StreamApi, run: str, *, after: int) -> AsyncGenerator[list[Stored], None]:
-    """Contiguous batches from position `after + 1` on; ends at a gap, at a reconnect, and when nothing is read though the
-    stream goes on.
+    """Yield contiguous batches from position `after + 1` on.
+
+    It ends at a gap, at a reconnect, and if nothing is read although the stream has grown.
 
     Raises:
-        Unanswered: the broker does not answer.
+        RequestTimeout: the broker does not answer.
         ApiError, BrokerDenied.
 
     """
@@ -100,13 +101,13 @@ def _read(api: StreamApi, position: int) -> "asyncio.Task[list[Stored]]":
 
 
 async def _goes_on(api: StreamApi, position: int) -> bool:
-    """Whether the stream has events behind a position, though none was read: its files may be damaged there."""
+    """Whether the stream has events after a position although none was read, as when its files are damaged there."""
     info = await api.once("STREAM.INFO")
     return int(info["state"]["last_seq"]) > position
 
 
 def _following(batch: list[Stored], position: int) -> list[Stored]:
-    """The part of a batch that follows `position` without a gap."""
+    """Return the part of a batch that follows `position` without a gap."""
     whole: list[Stored] = []
     for stored in batch:
         if stored.position != position + 1:

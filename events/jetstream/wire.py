@@ -1,8 +1,8 @@
-"""The client protocol's receiving end, for streams of events.
+"""Fast parser of the client protocol for streams of events.
 
-The client library's parser matches regular expressions, copies what is left of its buffer and awaits once for every
-message. `StreamParser` takes whole messages that belong to a receiver straight out of what the socket gave; everything
-else, and everything that looks odd, it leaves to the library. See `HMSG` in the client protocol of nats-server.
+The client library's parser matches regular expressions, copies its buffer and awaits for every message. `StreamParser` takes
+whole messages of a receiver directly from the socket's data and leaves everything else to the library. See `HMSG` in the
+client protocol of nats-server.
 """
 
 from collections.abc import Callable
@@ -11,19 +11,19 @@ from typing import Protocol
 from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
 
 Receiver = Callable[[bytes, bytes, bytes, bytes], None]
-"""Takes subject, reply subject, content and header block of a message, as they came over the wire."""
+"""Takes subject, reply subject, content and header block of a message, as received."""
 
 _BEGIN = b"HMSG "
 _END = b"\r\n"
 _FIELDS = 5
-"""Subject, subscription, reply subject, size of the headers, size in all: as a stream delivers."""
+"""Number of fields: subject, subscription, reply subject, size of the headers, total size."""
 
 
 class ReceivingConnection(Protocol):
-    """A connection whose receivers take messages past the library."""
+    """A connection whose receivers bypass the library."""
 
     receivers: dict[int, Receiver]
-    """By number of the subscription."""
+    """Receivers by subscription number."""
     stats: dict[str, int]
     """The library's counts of messages and bytes."""
 
@@ -33,14 +33,14 @@ class ReceivingConnection(Protocol):
 
 
 class StreamParser(Parser):
-    """The library's parser with a short way for receivers."""
+    """The library's parser with a fast path for receivers."""
 
     def __init__(self, connection: ReceivingConnection) -> None:
         super().__init__(connection)
         self._connection = connection
 
     async def parse(self, data: bytes = b"") -> None:
-        """Called by the library with whatever the socket gave."""
+        """Parse data from the socket; called by the library."""
         if not self._connection.receivers or self.state != AWAITING_CONTROL_LINE:
             await super().parse(data)
             return
@@ -54,7 +54,7 @@ class StreamParser(Parser):
             self.buf.extend(data[at:])
 
     def _deliver(self, data: bytes) -> tuple[int, bool]:
-        """Hand on whole messages; where they end, and whether the library is to look at the rest now."""
+        """Deliver whole messages; return their end, and whether the library shall parse the rest now."""
         connection, size = self._connection, len(data)
         at = messages = content_bytes = 0
         whole = True

@@ -1,1 +1,1 @@
-"""The log as everything else sees it: port, publisher, reader, consumer, work queue, places, and the adapter in memory."""
+"""The log's interface: port, publisher, reader, consumer, work queue, places, and the in-memory adapter."""

@@ -1,7 +1,7 @@
-"""How a batch gets into the log exactly once although any single attempt may end without a known outcome.
+"""Exactly-once append of a batch, although the outcome of any single attempt may stay unknown. Shared by the adapters.
 
-Shared by the adapters. An attempt whose outcome is unknown (timeout, reconnect) is repeated byte-identical with the same
-event ids; a refusal that follows an unknown outcome is believed only after reading back whether the batch is stored.
+An attempt with an unknown outcome (timeout, reconnect) is repeated with identical bytes and event ids. A refusal after an
+unknown outcome is accepted only after reading back whether the batch is stored.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,7 +21,7 @@ class Committed(msgspec.Struct, frozen=True):
 
 
 class AlreadyStored(msgspec.Struct, frozen=True):
-    """At least one of the ids is stored already; nothing was appended now."""
+    """At least one of the ids is already stored; nothing was appended now."""
 
 
 class ExpectationRefused(msgspec.Struct, frozen=True):
@@ -33,7 +33,7 @@ class StreamFull(msgspec.Struct, frozen=True):
 
 
 class OutcomeUnknown(msgspec.Struct, frozen=True):
-    """No answer in time: appended or not."""
+    """No answer in time: the batch may or may not be stored."""
 
     reason: str
 
@@ -42,7 +42,7 @@ Outcome = Committed | AlreadyStored | ExpectationRefused | StreamFull | OutcomeU
 
 
 class AppendLink(Protocol):
-    """What an adapter offers to `append_once`."""
+    """Operations of an adapter that `append_once` needs."""
 
     @property
     def run(self) -> str:
@@ -54,7 +54,7 @@ class AppendLink(Protocol):
         ...
 
     async def find(self, batch: Sequence[Record]) -> list[int | None] | None:
-        """Where each of these events is stored, by id; None in place of the list when the broker does not answer."""
+        """Find the position of each event by id, None if it is not stored; None instead of the list without an answer."""
         ...
 
 
@@ -66,7 +66,7 @@ async def append_once(
     patience: Callable[[], bool],
     pause: Callable[[int], Awaitable[None]],
 ) -> list[int]:
-    """Append all or nothing, through as many attempts as `patience` allows; returns the positions in order.
+    """Append all or nothing, with as many attempts as `patience` allows; return the positions in order.
 
     Raises:
         ExpectationFailed, LogFull: nothing was appended.

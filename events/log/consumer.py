@@ -1,15 +1,14 @@
-"""The runtime of a consumer: tail the log from its own position, apply each batch together with the new position.
+"""The runtime of a consumer: tails the log from its own position and applies each batch together with the new position.
 
     log --tail--> checked events --apply--> effect + position, in one transaction of the effect
 
-Consumes events following the effect's position; waits for the log (its adapter's bound) and between tries of a failing
-effect (`Retries`); produces whatever the effect does. The position is kept by the effect itself, in the same
-transaction: positions that a broker holds go backwards when it is killed. Consumers are independent: one that is slow,
-stuck or new disturbs nobody.
+Consumes events following the effect's position; waits for the log (its adapter's bound) and between attempts of a failing
+effect (`Retries`); produces what the effect does. The effect stores the position in the same transaction, because positions
+in the broker go back when it is killed. Consumers are independent: a slow, stuck or new one does not affect others.
 
-An event that the effect cannot take is tried again with back-off, then alone. A strict consumer stops with an error
-that names it. A live one (`LiveEffect`) sets it aside, with an `event.dead_lettered` fact, and with it everything else
-about the same entity: a poison event holds back only its own episode.
+An event that the effect cannot apply is retried with back-off, then alone. A strict consumer stops with an error that names
+the event. A live one (`LiveEffect`) sets it aside with an `event.dead_lettered` fact, together with all later events of the
+same entity: a poison event holds back only its own episode.
 """
 
 import asyncio
@@ -31,60 +30,60 @@ _log = structlog.get_logger(__name__)
 
 
 class ConsumerStopped(HindcastError):
-    """A consumer could not apply an event and may not pass over it."""
+    """A consumer could not apply an event and may not skip it."""
 
 
 class Retries(msgspec.Struct, frozen=True, kw_only=True):
-    """How often and how patiently a failing effect is tried."""
+    """Retry policy of a failing effect: attempts and exponential back-off."""
 
     tries: int = 5
     first_wait_s: float = 0.1
     max_wait_s: float = 5.0
 
     def wait_s(self, failed: int) -> float:
-        """The wait after so many failures: doubling."""
+        """Return the wait in seconds after a number of failures; it doubles each time."""
         return float(min(self.max_wait_s, self.first_wait_s * 2 ** (failed - 1)))
 
 
 class Effect(Protocol):
-    """What a consumer does with events, and its own record of how far it came."""
+    """The effect of a consumer on its own store, including its position."""
 
     async def position(self) -> int:
-        """Position of the last event whose effect is durable; 0 at the beginning."""
+        """Return the position of the last event whose effect is durable; 0 at the beginning."""
         ...
 
     async def apply(self, recordeds: Sequence[Recorded], position: int) -> None:
-        """Take in these events and record `position`, all or nothing. `recordeds` may be empty (types it skips).
+        """Apply events and store `position`, all or nothing. `recordeds` may be empty (types that it skips).
 
-        A HindcastError means that the effect itself cannot work now; anything else, that it cannot take these events.
+        A HindcastError means that the effect itself cannot work now; any other exception, that it cannot apply the events.
         """
         ...
 
 
 @runtime_checkable
 class Bookmarked(Protocol):
-    """An effect that can say which log it has read; checked at the start, so that a swapped log is refused."""
+    """An effect that stores which log it has read, so that a different log is refused at the start."""
 
     async def bookmark(self) -> Bookmark | None:
-        """Where it stopped; None at the beginning."""
+        """Return where it stopped; None at the beginning."""
         ...
 
 
 @runtime_checkable
 class LiveEffect(Protocol):
-    """An effect that may go on without an event, and remembers which."""
+    """An effect that may continue without an event, and stores which events it skipped."""
 
     async def set_aside(self, recorded: Recorded, error: str) -> None:
-        """Remember that this event was not applied, and record its position as reached, all or nothing."""
+        """Store that the event was not applied, and its position as reached, all or nothing."""
         ...
 
     async def held_back(self) -> set[str]:
-        """Keys (`key_of`) of the events set aside so far."""
+        """Return the keys (`key_of`) of the events set aside so far."""
         ...
 
 
 def key_of(recorded: Recorded) -> str:
-    """What belongs together: the correlation (an episode, a batch), else the entity."""
+    """Return the key of related events: the correlation (an episode, a batch), else the entity."""
     return recorded.envelope.correlation or recorded.envelope.entity
 
 
@@ -98,14 +97,14 @@ async def consume(
     dead_letters: Publisher | None = None,
     on_progress: Callable[[int], None] | None = None,
 ) -> int:
-    """Apply the log to an effect, for ever or up to a position; returns the position reached.
+    """Apply the log to an effect, forever or up to a position; return the position reached.
 
-    Strict unless the effect is a `LiveEffect`. Types this Hindcast does not know are passed over. `dead_letters` records
-    what is set aside; `on_progress` hears of every position reached.
+    Strict unless the effect is a `LiveEffect`. Types that this Hindcast does not know are skipped. `dead_letters` records
+    events that are set aside; `on_progress` is called with every position reached.
 
     Raises:
         ConsumerStopped: the effect failed for good (strict).
-        CorruptEvent, UnknownVersion, ForeignLog, BrokerUnreachable: from reading.
+        CorruptEvent, UnknownVersion, ForeignLog, BrokerUnreachable: the log cannot be read.
 
     """
     position = await effect.position()
@@ -129,7 +128,7 @@ async def consume(
 
 
 class _Consumer:
-    """One consumer's handling of batches and of poison."""
+    """Applies a consumer's batches and handles poison events."""
 
     def __init__(self, effect: Effect, name: str, retries: Retries, dead_letters: Publisher | None) -> None:
         self._effect = effect
@@ -140,12 +139,12 @@ class _Consumer:
         self._held: set[str] = set()
 
     async def recall(self) -> None:
-        """What was set aside before this start."""
+        """Load the keys set aside before this start."""
         if self._live is not None:
             self._held = set(await self._live.held_back())
 
     async def take(self, recordeds: Sequence[Recorded], position: int) -> None:
-        """Apply a batch; if it fails for good, its events one by one."""
+        """Apply a batch; if that fails for good, apply its events one by one."""
         if not any(key_of(recorded) in self._held for recorded in recordeds):
             error = await self._try(recordeds, position)
             if error is None:
@@ -173,12 +172,12 @@ class _Consumer:
             await self._effect.apply([], position)
 
     async def _try(self, recordeds: Sequence[Recorded], position: int) -> Exception | None:
-        """None once applied, else the last error. Our own errors are about the system, not the event: they pass through."""
+        """Apply with retries; return None, or the last error. Raises a HindcastError, which concerns the system, not the event."""
         failed = 0
         while True:
             try:
                 await self._effect.apply(recordeds, position)
-            except Exception as error:  # the effect is foreign code: whatever it raises counts as poison
+            except Exception as error:  # the effect is foreign code: any exception counts as poison
                 failed += 1
                 _log.warning(
                     "effect failed", consumer=self._name, position=position, failed=failed, error=str(error)

@@ -1,6 +1,6 @@
-"""Hash chains: loss, reordering and tampering show without trusting the broker.
+"""Hash chains, which detect loss, reordering and tampering without trusting the broker.
 
-Every event names the sha256 of its producer's previous one. `RollingDigest` folds the whole log into one value.
+Every event names the sha256 of its producer's previous event. `RollingDigest` folds the whole log into one value.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from hindcast.events.envelope import Envelope, Recorded
 
 
 class ChainLink(NamedTuple):
-    """Where a producer incarnation's chain stands: number, sha256 and position of its last event."""
+    """State of a producer incarnation's chain: number, sha256 and position of its last event."""
 
     seq: int
     digest: bytes
@@ -20,27 +20,28 @@ class ChainLink(NamedTuple):
 
 
 class ChainChecker:
-    """Follows every producer incarnation's chain through the log."""
+    """Checks every producer incarnation's chain through the log."""
 
     def __init__(self, *, after: int = 0, links: Mapping[str, ChainLink] | None = None) -> None:
-        """`after`: where reading starts. From 0 every chain must begin at its beginning; later it may be under way, unless
-        `links` says where every chain of the log stood there.
+        """`after`: position after which reading starts; `links`: state of all chains there.
+
+        From 0, or with `links`, every new chain must begin with its first event; otherwise it may have begun before.
         """
         self._whole = after == 0 or links is not None
         self.links: dict[str, ChainLink] = dict(links or {})
-        """By incarnation."""
+        """State of each chain, by incarnation."""
 
     def check(self, recorded: Recorded) -> None:
-        """Assert that this event continues its producer's chain.
+        """Check that an event continues its producer's chain.
 
         Raises:
-            CorruptEvent: naming the position whose bytes changed, or the gap.
+            CorruptEvent: the message names the position of changed bytes, or the gap.
 
         """
         self.link(recorded.position, recorded.envelope, recorded.digest)
 
     def link(self, position: int, envelope: Envelope, digest: bytes) -> None:
-        """Like `check`, for an event whose payload is not decoded."""
+        """Check like `check`, for an event whose payload is not decoded."""
         last = self.links.get(envelope.incarnation)
         seq = envelope.producer_seq
         if last is None:
@@ -70,7 +71,7 @@ class ChainChecker:
 
 
 class RollingDigest:
-    """One value for the log up to a position: fold of sha256(previous || sha256(stored bytes)) from 32 zero bytes."""
+    """Digest of the log up to a position: a fold of sha256(previous || sha256(stored bytes)) from 32 zero bytes."""
 
     __slots__ = ("value",)
 
@@ -78,6 +79,6 @@ class RollingDigest:
         self.value = value
 
     def advance(self, digest: bytes) -> bytes:
-        """Take in the next event's sha256; returns the new value."""
+        """Add the next event's sha256; return the new value."""
         self.value = sha256(self.value + digest).digest()
         return self.value

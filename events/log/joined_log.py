@@ -1,7 +1,7 @@
-"""Two logs read as one: an older part up to a position, and whatever follows it.
+"""`JoinedLog`: two logs as one, an older part up to a position and a newer part after it.
 
-A fork's log is its parent's up to the fork, by reference, and then its own stream. Only the newer part grows. Whoever
-reads cannot tell where the one ends and the other begins, but by `lineage`, which says whose name the older events bear.
+A fork's log is its parent's up to the fork, by reference, and then its own stream. Only the newer part grows. A reader does
+not notice the transition, except by `lineage`, which names the run of the older events.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -20,14 +20,14 @@ from hindcast.events.subjects import of_run
 
 
 class GrowingLog(EventLog, QueueSource, Protocol):
-    """A log that is appended to, with its work queues."""
+    """A log that can be appended to, with work queues."""
 
 
 class JoinedLog:
     """An `EventLog` and `QueueSource`: `older` up to position `at`, then `newer`, which begins at `at + 1`."""
 
     def __init__(self, older: EventLog, newer: GrowingLog, *, at: int) -> None:
-        """Neither is looked at before something is asked."""
+        """Reads neither log."""
         self._older = older
         self._newer = newer
         self._at = at
@@ -47,7 +47,7 @@ class JoinedLog:
         return tuple(before)
 
     async def append(self, batch: Sequence[Record], *, expect: Expectation | None = None) -> list[int]:
-        """See `EventLog.append`. An expectation speaks of both parts: what the older one holds is created already."""
+        """See `EventLog.append`. An expectation covers both parts: an event in the older part exists already."""
         if expect is None or expect.last > self._at:
             return await self._newer.append(batch, expect=expect)
         last = await self._last_in_older(expect.subject, until=self._at)
@@ -66,7 +66,7 @@ class JoinedLog:
             return await self._newer.read(after=after, limit=limit)
         found = await self._older.read(after=after, limit=min(limit, self._at - after))
         own = [stored for stored in found if stored.position <= self._at]
-        # the rest of the older part is gone
+        # the older part has no more events up to `at`
         return own or await self._newer.read(after=self._at, limit=limit)
 
     async def tail(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
@@ -92,7 +92,7 @@ class JoinedLog:
         return await self._last_in_older(subject, until=self._at if until is None else min(until, self._at))
 
     async def _last_in_older(self, subject: str, *, until: int) -> Stored | None:
-        """The same event under the name of the older part's run; that may have gone on, and has the same subjects then."""
+        """Find the last event in the older part, under its own run's name; events after `until` may have the same subject."""
         return await self._older.last_under(of_run(subject, self._older.run), until=until)
 
     async def identity(self) -> LogIdentity:
@@ -105,7 +105,7 @@ class JoinedLog:
         older, newer = await self._older.identity(), await self._newer.identity()
         if older.last < self._at:
             raise CorruptEvent(
-                f"the log of run {self.run} goes on after position {self._at} of run {self._older.run}, which ends at "
+                f"the log of run {self.run} continues after position {self._at} of run {self._older.run}, which ends at "
                 f"{older.last}: it lost events or is another log. Restore it."
             )
         return LogIdentity(
@@ -116,29 +116,29 @@ class JoinedLog:
         )
 
     async def open_queue(self, name: str, *, family: str, dead_letters: Publisher | None = None) -> WorkQueue:
-        """See `events.log.work_queue.QueueSource`: work is in the newer part alone; a fork ends what was under way in the older."""
+        """See `events.log.work_queue.QueueSource`: only the newer part has work; a fork ends the older part's open episodes."""
         return await self._newer.open_queue(name, family=family, dead_letters=dead_letters)
 
 
 OwnLog = JetStreamLog | ContinuedLog
-"""What a run records itself: a stream, whose beginning may have been moved to an archive."""
+"""Log of a run's own events: a stream, whose beginning may have been moved to an archive."""
 
 
 class JoinedStream(JoinedLog):
-    """The same where the newer part is a stream, with what else can be asked of one."""
+    """A joined log whose newer part is a stream, with the stream's further operations."""
 
     def __init__(self, older: EventLog, newer: OwnLog, *, at: int) -> None:
         super().__init__(older, newer, at=at)
         self._stream = newer
 
     async def fill(self) -> Fill:
-        """How much of its size limit the stream takes up: what is read by reference counts elsewhere."""
+        """Return how full the stream is, without the older part."""
         return await self._stream.fill()
 
     async def served(self) -> list[BrokerConsumer]:
-        """Who else reads the stream, as the broker sees it."""
+        """List the stream's readers, as the broker knows them."""
         return await self._stream.served()
 
 
 RunLog = OwnLog | JoinedStream
-"""The log of a run that processes work on."""
+"""Log of a run."""

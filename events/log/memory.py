@@ -1,7 +1,7 @@
-"""The log in memory, with seeded faults: for tests, simulations and properties, under the same contract as JetStream.
+"""`MemoryLog`: the log in memory with seeded faults, for tests and simulations, under the same contract as JetStream.
 
-`MemoryLog` is a broker and a lossy link to it in one: the broker part stores, refuses and recognises repeated ids; the
-link part loses requests or replies, delivers twice and delays, as its seed says.
+It is a broker and a lossy link to it in one: the broker stores, refuses and recognizes repeated ids; the link loses requests
+or replies, delivers twice and delays, according to its seed.
 """
 
 import asyncio
@@ -33,32 +33,32 @@ READ_BATCH = 500
 
 
 class Faults(msgspec.Struct, frozen=True, kw_only=True):
-    """How the link misbehaves. Probabilities per attempt, drawn from one generator."""
+    """Faults of the link: probabilities per attempt, drawn from one generator."""
 
     seed: int
     lost_request: float = 0.0
-    """The broker never sees it."""
+    """Probability that the broker does not receive the request."""
     lost_reply: float = 0.0
-    """The broker does it, the writer never hears."""
+    """Probability that the broker carries it out and the reply is lost."""
     duplicate: float = 0.0
-    """The broker sees it twice."""
+    """Probability that the broker receives the request twice."""
     delay: float = 0.0
-    """Others get to run in between."""
+    """Probability that other tasks run before the request."""
     tries: int = 50
-    """Attempts after which the outcome counts as unknown."""
+    """Number of attempts after which the outcome counts as unknown."""
 
 
 class _Lease(NamedTuple):
     tries: int
     due: float
-    """When it goes to another worker."""
+    """Time at which it is delivered to another worker."""
 
 
 class QueueState:
-    """What the broker would keep of a queue: shared by all who open it under the same name."""
+    """The broker's state of a queue, shared by all that open it under the same name."""
 
     def __init__(self, clock: Callable[[], float], *, after: int) -> None:
-        """`after`: position that the log begins after."""
+        """`after`: position after which the log begins."""
         self.clock = clock
         self.after = after
         self.scanned = after
@@ -72,15 +72,15 @@ class _Handle:
         self._tries = tries
 
     async def ack(self) -> None:
-        """It is done."""
+        """Remove the finished event from the queue."""
         self._state.leases.pop(self._position, None)
 
     async def in_progress(self) -> None:
-        """Start the wait anew."""
+        """Restart the acknowledgement timeout."""
         await self.retry(ACK_WAIT_S)
 
     async def retry(self, delay_s: float) -> None:
-        """Due again after the delay."""
+        """Make the event due again after the delay."""
         if self._position in self._state.leases:
             self._state.leases[self._position] = _Lease(self._tries, self._state.clock() + delay_s)
 
@@ -97,12 +97,12 @@ class MemoryLog:
         first: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`max_bytes`: size at which appending is refused; change the attribute to make room. `first`: position of the
-        first event. `clock`: for queues.
+        """`max_bytes`: size at which appends are refused, a mutable attribute; `first`: position of the first event;
+        `clock`: clock of the queues.
         """
         self.max_bytes = max_bytes
         self.reachable = True
-        """Set to False to take the broker away."""
+        """Whether the broker answers; set it to False to simulate an outage."""
         self._run = run
         self._before = first - 1
         self._faults = faults or Faults(seed=0)
@@ -127,7 +127,7 @@ class MemoryLog:
 
     @property
     def events(self) -> list[Stored]:
-        """What is stored, for tests to look at and to damage."""
+        """Stored events, for tests to inspect and damage."""
         return self._events
 
     async def append(self, batch: Sequence[Record], *, expect: Expectation | None = None) -> list[int]:
@@ -145,7 +145,7 @@ class MemoryLog:
         return await append_once(self, batch, expect, patience=patience, pause=pause)
 
     async def attempt(self, batch: Sequence[Record], expect: Expectation | None) -> Outcome:
-        """One request over the lossy link."""
+        """Send one request over the lossy link."""
         faults, draw = self._faults, self._random.random
         if draw() < faults.delay:
             await asyncio.sleep(0)
@@ -159,7 +159,7 @@ class MemoryLog:
         return outcome
 
     async def find(self, batch: Sequence[Record]) -> list[int | None] | None:
-        """Where these events are stored."""
+        """Find the positions of stored events by id; None during an outage."""
         if not self.reachable:
             return None
         return [self._by_id.get(record.id) for record in batch]
@@ -169,7 +169,7 @@ class MemoryLog:
         if known and len(batch) > 1:
             return AlreadyStored()
         if expect is not None and self._position_under(expect.subject) != expect.last:
-            return ExpectationRefused()  # before a single repeated id is recognised, as JetStream does
+            return ExpectationRefused()  # checked before a single repeated id, as in JetStream
         if known:
             return Committed(known)
         size = sum(len(record.data) for record in batch)
@@ -213,7 +213,7 @@ class MemoryLog:
             yield batch
 
     async def wait_for_growth(self, position: int, *, timeout_s: float | None = None) -> None:
-        """Return once the log goes beyond a position, or after the time given."""
+        """Return once the log has grown beyond a position, or after `timeout_s`."""
         try:
             async with asyncio.timeout(timeout_s), self._grown:
                 while self._last <= position:
@@ -261,7 +261,7 @@ class MemoryQueue:
     def __init__(
         self, log: MemoryLog, name: str, state: QueueState, *, subject: str, dead_letters: Publisher | None
     ) -> None:
-        """Opened by `MemoryLog.open_queue`."""
+        """Use `MemoryLog.open_queue`."""
         self._log = log
         self._name = name
         self._state = state

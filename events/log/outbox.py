@@ -1,4 +1,4 @@
-"""What a publisher has accepted and not yet appended, and the hash chain that it goes on with."""
+"""A publisher's outbox: accepted facts that are not yet appended, and the hash chain that they continue."""
 
 from collections.abc import Sequence
 from hashlib import sha256
@@ -11,7 +11,7 @@ from hindcast.events.log.port import Expectation
 
 
 class Decision:
-    """A fact that somebody awaits, in an append of its own with what follows from it."""
+    """A fact whose caller waits for its outcome; it is appended alone, with the facts that follow from it."""
 
     __slots__ = ("error", "expect", "position", "sent", "withdrawn")
 
@@ -20,12 +20,12 @@ class Decision:
         self.position = 0
         self.error: HindcastError | None = None
         self.sent = False
-        """Its turn has come: from now on the writer says what became of it."""
+        """Whether the writer has begun to append it; from then on the writer bounds the wait and sets the outcome."""
         self.withdrawn = False
 
 
 class PendingFact(NamedTuple):
-    """A fact on its way: everything about it but its place in the chain."""
+    """An accepted fact, complete except for its place in the chain."""
 
     number: int
     subject: str
@@ -33,12 +33,12 @@ class PendingFact(NamedTuple):
     payload_bytes: int
     decision: Decision | None
     follows: bool
-    """It follows from the decision before it: both are appended, or neither."""
+    """Whether it follows from the decision before it: both are appended, or neither."""
     traceparent: str
 
 
 class OutboxChain:
-    """One incarnation's events, each linked to the one before; it advances for good only with what is known to be stored."""
+    """The hash chain of one incarnation's events. It advances only with events that are known to be stored."""
 
     def __init__(self, *, run: str, producer: str, incarnation: str, code_rev: str) -> None:
         self._run = run
@@ -49,7 +49,7 @@ class OutboxChain:
         self._prev_hash = b""
 
     def seal(self, batch: Sequence[PendingFact]) -> tuple[list[Record], bytes]:
-        """Encoded with the chain continued, and the hash that it would come to."""
+        """Encode facts as the next events of the chain; also return the chain's hash after them."""
         records = []
         prev_hash = self._prev_hash
         for offset, item in enumerate(batch):
@@ -68,6 +68,6 @@ class OutboxChain:
         return records, prev_hash
 
     def advance(self, count: int, prev_hash: bytes) -> None:
-        """So many sealed events are stored."""
+        """Advance the chain by `count` stored events."""
         self._seq += count
         self._prev_hash = prev_hash

@@ -1,4 +1,4 @@
-"""Places in a log as people name them, and the positions they stand for.
+"""Places in a log: names such as `update=40`, and the positions that they denote.
 
     PLACE  = POSITION | "end" | NOUN "=" NUMBER | NOUN "=last"
     NOUN   = "position" | "update" | "batch" | "policy" | "checkpoint"
@@ -6,14 +6,14 @@
 | place | position of |
 |---|---|
 | `812`, `position=812` | that event |
-| `end` | the last event there is now |
+| `end` | the last event now |
 | `update=40` | `update.applied` number 40 of the policy |
 | `batch=7` | the `weights.published` that closes batch 7 |
 | `policy=3` | `weights.published` of version 3 |
 | `checkpoint=40` | `checkpoint.saved` after update 40 |
 | `update=last` … | the last of its kind |
 
-A place means: the log up to and including that event. One grammar for every command that takes a place.
+A place denotes the log up to and including that event. Every command that takes a place uses this grammar.
 """
 
 import re
@@ -41,11 +41,11 @@ Noun = Literal["position", "update", "batch", "policy", "checkpoint"]
 _NOUNS: dict[str, Noun] = {noun: noun for noun in get_args(Noun)}
 _PLACE = re.compile(rf"(?:({'|'.join(_NOUNS)})=)?([0-9]{{1,18}}|last)")
 _MODEL = "policy"
-"""Of the models that a run may train, the one that updates and versions count."""
+"""Model to which `update` and `policy` refer, of all that a run may train."""
 
 
 class Place(msgspec.Struct, frozen=True):
-    """A place, not yet looked up."""
+    """A parsed place, not yet looked up."""
 
     noun: Noun
     number: int | None
@@ -59,10 +59,10 @@ END = Place("position", None)
 
 
 def parse_place(text: str) -> Place:
-    """A place from what a person wrote.
+    """Parse a place.
 
     Raises:
-        NoSuchPlace: it follows no rule of the grammar.
+        NoSuchPlace: the text does not follow the grammar.
 
     """
     if text == "end":
@@ -79,15 +79,15 @@ def parse_place(text: str) -> Place:
 
 @dataclass(slots=True)
 class Landmarks:
-    """Where the numbered things of training stand; `take` wants the learner's facts, in order."""
+    """Positions of updates, batches, policy versions and checkpoints, collected from the learner's facts in order."""
 
     positions: dict[Noun, dict[int, int]] = field(default_factory=dict)
-    """Number -> position, of each kind."""
+    """Number -> position, for each noun."""
     _batch: int | None = None
-    """Planned, and its weights not published yet."""
+    """Planned batch whose weights are not published yet."""
 
     def take(self, position: int, fact: Fact) -> None:
-        """Note what this event stands for."""
+        """Note the place that an event denotes, if any."""
         match fact:
             case UpdateApplied(model=model, update=update) if model == _MODEL:
                 self._note("update", update, position)
@@ -107,10 +107,10 @@ class Landmarks:
         self.positions.setdefault(noun, {})[number] = position
 
     def find(self, place: Place) -> int:
-        """The position of a place that is not named by position.
+        """Find the position of a place that is not given as a position.
 
         Raises:
-            NoSuchPlace: there is no such event; says which there are.
+            NoSuchPlace: there is no such event; the message says which exist.
 
         """
         known = self.positions.get(place.noun, {})
@@ -124,17 +124,17 @@ class Landmarks:
 
 
 def what_there_is(lowest: int | None, highest: int | None) -> str:
-    """The numbers of a kind, as an error says them; None: there is none."""
+    """Describe a range of numbers for an error message; None: the range is empty."""
     if lowest is None:
         return "there is none yet"
     return f"there is only {lowest}" if lowest == highest else f"there are {lowest} to {highest}"
 
 
 async def position_of(log: EventLog, place: Place) -> int:
-    """Where a place is in a log as it stands now. Damaged events are passed over: whoever reads up to there finds them.
+    """Find the position of a place in a log. Damaged events are skipped here; a reader of the log reports them.
 
     Raises:
-        NoSuchPlace: the log does not reach so far, or has no such event.
+        NoSuchPlace: the log does not reach the position, or has no such event.
 
     """
     identity = await log.identity()
@@ -149,7 +149,7 @@ async def position_of(log: EventLog, place: Place) -> int:
 
 
 async def find_landmarks(log: EventLog, *, end: int) -> Landmarks:
-    """Read the learner's events up to `end`."""
+    """Collect landmarks from the learner's events up to `end`."""
     landmarks = Landmarks()
     async with aclosing(skim(log, family="learner", until=end)) as recordeds:
         async for recorded in recordeds:
@@ -158,21 +158,21 @@ async def find_landmarks(log: EventLog, *, end: int) -> Landmarks:
 
 
 class OpenBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """A batch that is planned up to a position, while updates of it come only after that position."""
+    """A batch planned before a position, with updates after it."""
 
     batch: int
     model: str
-    """Which model it trains."""
+    """Model that it trains."""
     planned_at: int
     """Position of its `batch.planned`."""
     updates: int
-    """Updates that the plan consists of."""
+    """Number of planned updates."""
     done: int
-    """Updates up to the position, skipped ones included."""
+    """Number of updates up to the position, including skipped ones."""
 
 
 async def find_open_batch(log: EventLog, *, at: int) -> OpenBatch | None:
-    """Find the batch whose updates a position divides; None at the edge between two batches."""
+    """Find the batch whose updates a position divides; None between two batches."""
     found: OpenBatch | None = None
     async with aclosing(skim(log, family="learner", until=at)) as recordeds:
         async for recorded in recordeds:

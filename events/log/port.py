@@ -1,4 +1,4 @@
-"""The port to the log. Everything else in the system is written against it, never against a broker.
+"""The port `EventLog`, against which the whole system is written, never against a broker.
 
 One contract suite (`tests/contract/test_event_log.py`) runs on every adapter.
 """
@@ -12,29 +12,32 @@ from hindcast.events.envelope import Record, Stored
 
 
 class Expectation(msgspec.Struct, frozen=True, kw_only=True):
-    """Append only if the last event under `subject` (a wildcard is allowed) is at position `last`; 0: there is none."""
+    """Condition of an append (optimistic concurrency): the last event under a subject is at a given position."""
 
     subject: str
+    """Subject or wildcard."""
     last: int
+    """Position of its last event; 0: there is none."""
 
 
 class Ancestor(msgspec.Struct, frozen=True, kw_only=True):
-    """A run whose log is the beginning of another's."""
+    """A run whose log is the beginning of a fork's log."""
 
     run: str
     until: int
-    """Position of its last event that belongs to the descendant."""
+    """Position of its last event that belongs to the fork."""
 
 
 class LogIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """Enough to tell one log from another under the same name."""
+    """Identity of a log, which distinguishes logs of the same name, and its extent."""
 
     run: str
     first_digest: bytes
     """sha256 of the first event's stored bytes; empty for an empty log."""
     first: int
+    """Position of the first event; 0 for an empty log."""
     last: int
-    """Position of the last event; when empty, the one before the first that will be: 0 unless the log begins later."""
+    """Position of the last event; for an empty log, the position before its first event to come."""
 
 
 class EventLog(Protocol):
@@ -47,13 +50,13 @@ class EventLog(Protocol):
 
     @property
     def lineage(self) -> tuple[Ancestor, ...]:
-        """Runs that the run was forked from, oldest first: whose events stand up to where. Empty for most."""
+        """Runs from which the run was forked, oldest first; empty unless it is a fork."""
         ...
 
     async def append(self, batch: Sequence[Record], *, expect: Expectation | None = None) -> list[int]:
-        """Append all or nothing; returns the positions once the events are durable.
+        """Append all or nothing; return the positions once the events are durable.
 
-        Safe to repeat with identical records: a record whose id is stored already is not stored twice.
+        Safe to repeat with identical records: a record whose id is already stored is not stored twice.
 
         Raises:
             ExpectationFailed: another writer came first; nothing was appended.
@@ -64,17 +67,17 @@ class EventLog(Protocol):
         ...
 
     async def read(self, *, after: int, limit: int) -> list[Stored]:
-        """Up to `limit` events following position `after`, contiguous, in order; empty at the end."""
+        """Read up to `limit` events following position `after`, contiguous, in order; empty at the end."""
         ...
 
     def tail(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
-        """All events following `after`, then new ones as they come, in batches, for ever."""
+        """Yield all events following `after`, then new ones as they come, in batches, forever."""
         ...
 
     async def last_under(self, subject: str, *, until: int | None = None) -> Stored | None:
-        """The last event under a subject or wildcard, or None; `until`: of those up to that position."""
+        """Find the last event under a subject or wildcard, up to position `until` if given; None if there is none."""
         ...
 
     async def identity(self) -> LogIdentity:
-        """Whose log this is and how far it goes."""
+        """Return the log's identity and extent."""
         ...

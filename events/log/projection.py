@@ -1,7 +1,7 @@
-"""State as a fold over the log. `fold` is the only loop.
+"""Projections: state as a fold over the log. `fold` is the only loop.
 
-Projections are deterministic: no clock, no I/O, no randomness. Invariant 1, log is the truth: dropping a projection and
-folding it again gives the same state.
+Projections are deterministic: no clock, no I/O, no randomness. Invariant 1, log is the truth: discarding a state and folding
+the log again gives the same state.
 """
 
 from collections.abc import Iterable
@@ -13,14 +13,14 @@ S = TypeVar("S")
 
 
 class Projection(Protocol[S]):
-    """How a state follows from the log."""
+    """A fold of the log into a state."""
 
     def initial(self) -> S:
-        """The state before the first event."""
+        """Return the state before the first event."""
         ...
 
     def apply(self, state: S, recorded: Recorded) -> S:
-        """The state after one more event; may change and return the same object. Unknown facts are left alone."""
+        """Return the state after one more event; may mutate and return `state`. Irrelevant facts are ignored."""
         ...
 
 

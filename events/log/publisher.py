@@ -5,8 +5,8 @@
     commit  ─┘                    one batch in flight       └─ anything else stops the writer and the body of `async with`
 
 Consumes facts; waits for room in the queue (`log.queue_events`), for more events (`log.linger_ms`), for the log
-(`log.append_timeout_s`); produces events whose hash chain advances only with what is known to be stored. Queued facts
-of a process that dies are lost with it, acknowledged ones never: whoever must not lose a fact awaits `commit`.
+(`log.append_timeout_s`); produces events whose hash chain advances only with events that are known to be stored. A process
+that dies loses its queued facts, never an acknowledged one: a caller that must not lose a fact awaits `commit`.
 """
 
 import asyncio
@@ -35,11 +35,11 @@ from hindcast.events.tracing import current_traceparent
 BATCH_BYTES = 1024 * 1024
 """Most bytes in one atomic batch."""
 ENVELOPE_BYTES = 1024
-"""Room reckoned for an envelope; twice what it takes with names of usual length."""
+"""Estimated size of an envelope; twice that with names of usual length."""
 FULL_RETRY_S = 0.25
-"""Between tries while the log is full."""
+"""Pause between attempts while the log is full."""
 HURRIED_DRAIN_S = 4.0
-"""How long leaving after an error or a cancellation waits for queued facts; honcho kills after 5 s."""
+"""How long `__aexit__` waits for queued facts after an error or a cancellation; honcho kills after 5 s."""
 _KEY = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
 _log = structlog.get_logger(__name__)
 
@@ -58,7 +58,7 @@ class Publisher:
         clock_ns: Callable[[], int] = time.time_ns,
         randomness: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
-        """`producer` is role and number (`actor.1`); every start gets an incarnation of its own."""
+        """`producer` is role and number (`actor.1`); every start gets its own incarnation."""
         self.incarnation = incarnation or f"{producer}.{randomness(4).hex()}"
         self._log = log
         self._settings = settings
@@ -68,7 +68,7 @@ class Publisher:
             run=log.run, producer=producer, incarnation=self.incarnation, code_rev=code_rev
         )
         self._subjects: dict[type[Fact], str] = {}
-        """Of facts whose subject does not depend on the entity."""
+        """Subjects of facts whose subject does not depend on the entity."""
         self._queued: deque[PendingFact] = deque()
         self._accepted = 0
         self._settled = 0
@@ -94,7 +94,7 @@ class Publisher:
         self._wake.set()
         left: Exception | None = None
         try:
-            if self._failure is not None:  # the group has cancelled the body: let it take that back
+            if self._failure is not None:  # the group has cancelled the body: let it undo that
                 await self._tasks.__aexit__(kind, error, trace)
             else:
                 async with asyncio.timeout(drain_s):
@@ -116,22 +116,22 @@ class Publisher:
         correlation: str | None = None,
         policy_version: int | None = None,
     ) -> None:
-        """Queue a fact; waits only while the queue is full.
+        """Queue a fact; wait only while the queue is full.
 
         Raises:
-            EventTooLarge: before anything is queued.
+            EventTooLarge: the fact is too large; nothing was queued.
             LogFull: there was no room for `log.append_timeout_s`; this fact was not queued.
-            HindcastError: whatever stopped the writer.
+            HindcastError: the error that stopped the writer.
 
         """
         await self._accept(fact, entity, ordinal, causation, correlation, policy_version, None)
 
     async def commit(self) -> int:
-        """Wait until everything queued before is durable; returns the position of this producer's last event (0: none).
+        """Wait until everything queued before is durable; return the position of this producer's last event (0: none).
 
         Raises:
-            LogFull: the log stayed full for `log.append_timeout_s`. The facts stay queued and are tried further.
-            HindcastError: whatever stopped the writer.
+            LogFull: the log stayed full for `log.append_timeout_s`. The facts stay queued and are retried.
+            HindcastError: the error that stopped the writer.
 
         """
         target = self._accepted
@@ -155,16 +155,16 @@ class Publisher:
         expect: Expectation | None = None,
         follows: Sequence[Fact] = (),
     ) -> int:
-        """Append one fact, after everything queued before it, and wait until it is durable; returns its position.
+        """Append one fact, after everything queued before it, and wait until it is durable; return its position.
 
-        `follows`: facts about the same entity that follow from it, directly behind it: all are appended, or none.
+        `follows` are facts about the same entity that follow from it. They are appended directly after it: all or none.
 
-        Facts of the families in `subjects.CREATED_ONCE` are by default created only if their subject is empty.
+        By default facts of the families in `subjects.CREATED_ONCE` are created only if their subject is empty.
 
         Raises:
-            ExpectationFailed: it was decided already; nothing was appended and the chain did not advance.
+            ExpectationFailed: another writer decided first; nothing was appended and the chain did not advance.
             LogFull: the log stayed full for `log.append_timeout_s`; the fact was withdrawn.
-            HindcastError: whatever stopped the writer.
+            HindcastError: the error that stopped the writer.
 
         """
         if expect is None and BY_CLASS[type(fact)].family in CREATED_ONCE:
@@ -252,7 +252,7 @@ class Publisher:
         return payload
 
     async def _until(self, done: Callable[[], bool], *, own: Decision | None = None) -> None:
-        """Wait for the writer, bounded while the log is full; `own` is bounded by the writer once it is sent."""
+        """Wait for the writer, bounded while the log is full. Once `own` is sent, the writer bounds its wait."""
 
         clock = asyncio.get_running_loop().time
         started = clock()
@@ -297,8 +297,10 @@ class Publisher:
                 self._changed.notify_all()
 
     async def _next_batch(self) -> list[PendingFact]:
-        """What goes next: one decision with what follows from it, or the facts up to the next one; empty when closing
-        and drained."""
+        """Take the next batch: one decision with the facts that follow from it, or the facts up to the next decision.
+
+        Empty when closing and drained.
+        """
         while not self._queued:
             if self._closing:
                 return []
@@ -347,7 +349,7 @@ class Publisher:
             self._changed.notify_all()
 
     async def _append(self, records: list[Record], decision: Decision | None) -> list[int]:
-        """Positions; empty for a decision that was refused or withdrawn."""
+        """Append records; return their positions, empty for a decision that was refused or withdrawn."""
         loop = asyncio.get_running_loop()
         while True:
             try:

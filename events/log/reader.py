@@ -1,7 +1,7 @@
-"""Reading the log back, checked.
+"""Checked reading of the log: `read` up to its end, `tail` forever, `skim` for one family without checks.
 
-Both readers assert that positions follow each other without a gap, that every producer's hash chain holds, and that the
-log is the one it claims to be. Unknown types are counted and passed over live; a strict reader refuses them.
+`read` and `tail` check that positions are contiguous, that every producer's hash chain holds, and that the log has the
+expected identity. Events of unknown types are counted and skipped; a strict reader refuses them.
 """
 
 from collections import Counter
@@ -24,21 +24,21 @@ SKIM_EVENTS = 1000
 
 
 class Bookmark(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a consumer has come, and in which log: kept with its effect, checked when it comes back."""
+    """A consumer's position and the log's identity, stored with its effect and checked at its next start."""
 
     position: int
-    """Position of the last event taken in; 0 for none."""
+    """Position of the last applied event; 0 for none."""
     digest: bytes
     """sha256 of that event's stored bytes; empty at 0."""
     first_digest: bytes
-    """sha256 of the log's first event; empty when not known."""
+    """sha256 of the log's first event; empty if unknown."""
 
 
 async def check_log(log: EventLog, *, after: int, bookmark: Bookmark | None = None) -> LogIdentity:
-    """Assert that this log is still the one that was read up to `after`.
+    """Check that the log is still the one that was read up to `after`.
 
     Raises:
-        ForeignLog: it goes less far, begins with another event or holds another event where we stopped.
+        ForeignLog: it is shorter, begins with another event, or has another event at the bookmark.
 
     """
     identity = await log.identity()
@@ -65,7 +65,7 @@ async def check_log(log: EventLog, *, after: int, bookmark: Bookmark | None = No
 
 
 class Checker:
-    """Turns stored bytes into facts and asserts contiguity, chains and the run's name."""
+    """Decodes stored events and checks contiguity, hash chains and the run's name."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Checker:
         skipped: Counter[str] | None = None,
         chains: ChainChecker | None = None,
     ) -> None:
-        """`chains`: where the chains stood at `after`, to be gone on with; None: as for a reader that begins there."""
+        """`chains`: state of the hash chains at `after`; None: chains are checked from `after` on."""
         self._run = log.run
         self._lineage = log.lineage
         self._position = after
@@ -86,7 +86,7 @@ class Checker:
         self._skipped = skipped
 
     def take(self, stored: Stored) -> Recorded | None:
-        """The next event; None when its type is unknown and the reader is not strict."""
+        """Decode and check the next event; None if its type is unknown and the reader is not strict."""
         if stored.position != self._position + 1:
             raise CorruptEvent(
                 f"events are missing: position {stored.position} follows {self._position} in the log of run {self._run}."
@@ -112,7 +112,7 @@ class Checker:
         return Recorded(stored.position, envelope, fact, digest)
 
     def _owner(self, position: int) -> str:
-        """The run that an event at this position must belong to."""
+        """Return the run to which an event at this position must belong."""
         for ancestor in self._lineage:
             if position <= ancestor.until:
                 return ancestor.run
@@ -137,10 +137,10 @@ async def read(
     skipped: Counter[str] | None = None,
     chains: ChainChecker | None = None,
 ) -> AsyncGenerator[Recorded, None]:
-    """Events following `after` up to where the log ends now, or `until`. `chains`: see `Checker`.
+    """Yield the events following `after` up to the log's current end, or `until`. `chains`: see `Checker`.
 
     Raises:
-        CorruptEvent, UnknownVersion, ForeignLog: the log cannot be trusted or understood; the message names the position.
+        CorruptEvent, UnknownVersion, ForeignLog: the log cannot be trusted or decoded; the message names the position.
 
     """
     identity = await check_log(log, after=after, bookmark=bookmark)
@@ -159,7 +159,7 @@ async def read(
 
 
 async def skim(log: EventLog, *, family: str, until: int) -> AsyncGenerator[Recorded, None]:
-    """Events of one family up to a position, unchecked: damaged and unknown ones are passed over, for others to find."""
+    """Yield the events of one family up to a position, unchecked: damaged and unknown events are skipped."""
     after = 0
     while after < until:
         batch = await log.read(after=after, limit=SKIM_EVENTS)
@@ -186,7 +186,7 @@ async def tail_batches(
     skipped: Counter[str] | None = None,
     chains: ChainChecker | None = None,
 ) -> AsyncGenerator[tuple[list[Recorded], int], None]:
-    """Like `tail`, as they arrive: the events of a batch, and the position it reaches (skipped ones included)."""
+    """Yield like `tail`, but by batch: its events, and its last position, including skipped events."""
     await check_log(log, after=after, bookmark=bookmark)
     checker = Checker(log, after=after, strict=strict, check=check, skipped=skipped, chains=chains)
     async with aclosing(log.tail(after=after)) as batches:
@@ -204,7 +204,7 @@ async def tail(
     bookmark: Bookmark | None = None,
     skipped: Counter[str] | None = None,
 ) -> AsyncGenerator[Recorded, None]:
-    """Events following `after`, then new ones as they come, for ever."""
+    """Yield the events following `after`, then new ones as they come, forever."""
     batches = tail_batches(log, after=after, strict=strict, check=check, bookmark=bookmark, skipped=skipped)
     async with aclosing(batches):
         async for taken, _ in batches:

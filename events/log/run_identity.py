@@ -1,4 +1,4 @@
-"""What the first event of a run's own says: everything about the run that holds from its beginning on."""
+"""Identity of a run: its own first event, `run.started` or `run.forked`."""
 
 from hindcast.core.errors import ForeignLog
 from hindcast.core.ids import digest_hex
@@ -9,7 +9,7 @@ from hindcast.events.log.port import Ancestor, EventLog
 
 
 def before_own(lineage: tuple[Ancestor, ...]) -> int:
-    """Position after which a run's own events begin: those of its ancestors come before."""
+    """Return the position after which a run's own events begin; its ancestors' events come before."""
     return lineage[-1].until if lineage else 0
 
 
@@ -17,11 +17,13 @@ NAME_DIGITS = 16
 
 
 async def log_name(log: EventLog) -> str:
-    """What a run's log is called where runs of several homes meet, such as on a policy server: the run's name, which is
-    unique in one home only, and the digest of the first event of its own. A fork's differs from its parent's.
+    """Make a name of a run's log that is unique across homes, for instance on a policy server.
+
+    It is the run's name, which is unique only within a home, and the digest of its own first event. A fork's name differs
+    from its parent's.
 
     Raises:
-        ForeignLog: it has no such event.
+        ForeignLog: the log has no such event.
 
     """
     stored = await log.read(after=before_own(log.lineage), limit=1)
@@ -30,16 +32,16 @@ async def log_name(log: EventLog) -> str:
 
 
 async def beginning(log: EventLog) -> RunStarted:
-    """See `beginning_in`."""
+    """Read the run's `run.started`; see `beginning_in`."""
     stored = await log.read(after=before_own(log.lineage), limit=1)
     return beginning_in(stored[0] if stored else None, run=log.run)
 
 
 def beginning_in(stored: Stored | None, *, run: str) -> RunStarted:
-    """What `run.started` says, or of a fork `run.forked`; `stored` is the first event of its own.
+    """Decode the run's `run.started`, or a fork's in `run.forked`; `stored` is the run's own first event.
 
     Raises:
-        ForeignLog: it says something else.
+        ForeignLog: it is another event, or missing.
 
     """
     recorded = None if stored is None else decode(stored, strict=True)

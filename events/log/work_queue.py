@@ -1,8 +1,8 @@
-"""Work queues: one family of events handed out among workers, each until acknowledged.
+"""Work queues: deliver one family of events to workers, each event until it is acknowledged.
 
-Delivery is at least once: a worker that dies leaves its event to another after `ACK_WAIT_S`. So results must be
-create-if-absent, and a delivery is acknowledged only after its result is durable. An event that was handed out
-`MAX_TRIES` times without an acknowledgement is set aside with an `event.dead_lettered` fact.
+Delivery is at least once: if a worker dies, another gets its event after `ACK_WAIT_S`. So results must be create-if-absent,
+and a delivery is acknowledged only after its result is durable. An event delivered `MAX_TRIES` times without an
+acknowledgement is set aside with an `event.dead_lettered` fact.
 """
 
 from typing import Protocol
@@ -17,7 +17,7 @@ from hindcast.events.envelope import Recorded, Stored
 from hindcast.events.log.publisher import Publisher
 
 ACK_WAIT_S = 60.0
-"""A delivery neither acknowledged nor reported in progress for this long goes to another worker."""
+"""Time after which a delivery that is neither acknowledged nor reported in progress goes to another worker."""
 MAX_TRIES = 5
 MAX_BACKOFF_S = 60.0
 
@@ -25,32 +25,32 @@ _log = structlog.get_logger(__name__)
 
 
 class Handle(Protocol):
-    """How an adapter is told what became of a delivery. Best effort: a lost word leads to another delivery."""
+    """Reports the state of a delivery to the adapter. Best effort: a lost report leads to another delivery."""
 
     async def ack(self) -> None:
-        """It is done."""
+        """Acknowledge the delivery as done."""
         ...
 
     async def in_progress(self) -> None:
-        """It takes longer; start the wait anew."""
+        """Restart the acknowledgement timeout."""
         ...
 
     async def retry(self, delay_s: float) -> None:
-        """Hand it out again after the delay."""
+        """Request another delivery after the delay."""
         ...
 
 
 class Handed(msgspec.Struct, frozen=True):
-    """What an adapter hands out."""
+    """An adapter's delivery, not decoded."""
 
     stored: Stored
     tries: int
-    """1 for the first time."""
+    """Number of deliveries so far, from 1."""
     handle: Handle
 
 
 class Delivery:
-    """An event to be worked on."""
+    """An event delivered to a worker."""
 
     __slots__ = ("_handle", "recorded", "traceparent", "tries")
 
@@ -58,19 +58,19 @@ class Delivery:
         self.recorded = recorded
         self.tries = tries
         self.traceparent = traceparent
-        """Trace context that the event was recorded in; empty: none."""
+        """Trace context in which the event was recorded; empty: none."""
         self._handle = handle
 
     async def ack(self) -> None:
-        """Call once the result is durable."""
+        """Acknowledge the delivery. Call once the result is durable."""
         await self._handle.ack()
 
     async def in_progress(self) -> None:
-        """Call at least every `ACK_WAIT_S / 2` while working."""
+        """Restart the acknowledgement timeout. Call at least every `ACK_WAIT_S / 2` while working."""
         await self._handle.in_progress()
 
     async def retry(self, delay_s: float | None = None) -> None:
-        """Give it back; by default after 1, 2, 4 … seconds."""
+        """Request another delivery after a delay, by default 1, 2, 4 … seconds."""
         await self._handle.retry(min(MAX_BACKOFF_S, 2.0 ** (self.tries - 1)) if delay_s is None else delay_s)
 
 
@@ -78,23 +78,23 @@ class WorkQueue(Protocol):
     """Events of one family, shared among the workers that open the queue under the same name."""
 
     async def fetch(self, limit: int, *, wait_s: float) -> list[Delivery]:
-        """Up to `limit` deliveries as soon as there is one; empty after `wait_s`."""
+        """Return up to `limit` deliveries as soon as there is one; none after `wait_s`."""
         ...
 
 
 class QueueSource(Protocol):
-    """A log that also hands out work."""
+    """A log that also has work queues."""
 
     async def open_queue(self, name: str, *, family: str, dead_letters: Publisher | None = None) -> WorkQueue:
-        """The durable queue `name` over one family, from the log's beginning. `dead_letters` records what is set aside."""
+        """Open the durable queue `name` over one family, from the log's beginning. `dead_letters` records dead letters."""
         ...
 
 
 async def admit(handed: Handed, *, queue: str, dead_letters: Publisher | None) -> Delivery | None:
-    """A delivery for the worker; None when the event was set aside or is of an unknown type.
+    """Decode a delivery for the worker; None if the event was set aside or has an unknown type.
 
     Raises:
-        UnknownVersion: written by a newer Hindcast: no worker of this version may decide about it.
+        UnknownVersion: a newer Hindcast wrote the event; a worker of this version must not handle it.
 
     """
     try:
