@@ -1,4 +1,4 @@
-"""Evidence, which an episode leaves for its judges, and judgment. Evaluators read evidence only, so any episode can be re-scored."""
+"""Evidence of an episode and a judge's judgment. Evaluators read only evidence, so any episode can be re-scored."""
 
 from typing import Any, Literal
 
