@@ -200,10 +200,9 @@ class LearnerSettings(ComputingSettings):
     mask_difference: Annotated[float, Field(gt=0, le=1)] = 0.3
     """Change of a token's probability above which it is left out (`masked`)."""
     clip_low: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """Lower clip of the ratio: 1 - `clip_low`."""
+    """Lower clip of the ratio."""
     clip_high: Annotated[float, Field(gt=0)] = 0.28
-    """Upper clip of the ratio: 1 + `clip_high`. If above `clip_low`, unlikely tokens may rise faster than likely ones fall
-    (ARPO)."""
+    """Upper clip of the ratio. If above `clip_low`, unlikely tokens may rise faster than likely ones fall (ARPO)."""
     dual_clip: Annotated[float, Field(ge=0)] = 0.0
     """Bound of the ratio for tokens with a negative advantage (dual clip); above 1 (ARPO's option: 3); 0: no bound."""
     format_penalty: Annotated[float, Field(ge=0)] = 0.0
