@@ -1,1 +1,1 @@
-"""Outermost layer: command line, wiring of processes, the supervisors that honcho starts."""
+"""Outermost layer: commands, page, settings, and the wiring and supervision of processes."""

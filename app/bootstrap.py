@@ -1,4 +1,4 @@
-"""The only place that builds objects from settings: what each role works with.
+"""Composition root: builds what each role needs from the settings, and runs the role.
 
 Imports of torch, the browser and SQL stay inside the role that needs them: seven processes share two cores.
 """
@@ -33,7 +33,7 @@ logger = structlog.get_logger(__name__)
 
 @asynccontextmanager
 async def opened(role: str, name: str) -> AsyncIterator[tuple[RunHandle, RunLog, Publisher]]:
-    """The current run, its log as this role sees it, and this process's writer."""
+    """Open the current run: its handle, its log with this role's permissions, and this process's publisher."""
     home = home_folder()
     await wait_for_bus(home)
     handle = open_run(home=home)
@@ -51,7 +51,7 @@ async def opened(role: str, name: str) -> AsyncIterator[tuple[RunHandle, RunLog,
 
 
 async def play_bus(name: str, _stop: asyncio.Event, _ready: Ready) -> None:
-    """Open the run; a child of the bus, done when that is done."""
+    """Open the run. A child of the bus process, which ends once the run is open."""
     with loading():
         from hindcast.app.runs.open_log import open_log
 
@@ -62,7 +62,7 @@ async def play_bus(name: str, _stop: asyncio.Event, _ready: Ready) -> None:
 
 
 async def play_site(_name: str, stop: asyncio.Event, ready: Ready) -> None:
-    """Serve the store, at the same address after a restart so that running browsers find it again."""
+    """Serve the store. After a restart it keeps its address, so that running browsers find it again."""
     from hindcast.actors.environments.store.server import serve
 
     home = home_folder()
@@ -77,7 +77,7 @@ async def play_site(_name: str, stop: asyncio.Event, ready: Ready) -> None:
 
 
 async def play_curriculum(name: str, stop: asyncio.Event, ready: Ready) -> None:
-    """Request episodes."""
+    """Request episodes, as the curriculum decides."""
     from hindcast.actors.curriculum.role import run_curriculum
     from hindcast.app.runs.recipe_change import settings_now
     from hindcast.app.system.free_room import room_check
@@ -135,7 +135,7 @@ async def play_actor(name: str, stop: asyncio.Event, ready: Ready) -> None:
 
 
 async def play_policy_server(name: str, stop: asyncio.Event, ready: Ready) -> None:
-    """Keep vLLM servers at the newest weights."""
+    """Run vLLM servers and load the newest weights into them."""
     from hindcast.app.system.policy_servers import keep_servers
 
     async with opened("policy_server", name) as (handle, log, publisher):
@@ -143,7 +143,7 @@ async def play_policy_server(name: str, stop: asyncio.Event, ready: Ready) -> No
 
 
 async def play_judge(name: str, stop: asyncio.Event, ready: Ready) -> None:
-    """Judge what ended."""
+    """Judge finished episodes."""
     from hindcast.actors.judges.role import run_judge
     from hindcast.app.system.judges import open_judges, shelf_for
 
@@ -165,7 +165,7 @@ async def play_judge(name: str, stop: asyncio.Event, ready: Ready) -> None:
 
 
 async def play_relabeler(name: str, stop: asyncio.Event, ready: Ready) -> None:
-    """Say what the episodes that ended achieved."""
+    """Relabel finished episodes with goals that they did achieve."""
     from hindcast.actors.relabelers.role import run_relabeler
     from hindcast.app.system.relabelers import open_relabeler
     from hindcast.core.models.folders import policy_folder
@@ -189,7 +189,7 @@ async def play_relabeler(name: str, stop: asyncio.Event, ready: Ready) -> None:
 
 
 async def play_learner(name: str, stop: asyncio.Event, ready: Ready) -> None:
-    """Train; or help the learner that started this process, or whom torchrun made the leader."""
+    """Train as the leader; or, as another data-parallel rank, compute with the leader (here or started by torchrun)."""
     with loading():
         from hindcast.app.system.learner_ranks import help_leader, train
         from hindcast.learner.distributed.rendezvous import place_in
@@ -209,7 +209,7 @@ async def play_learner(name: str, stop: asyncio.Event, ready: Ready) -> None:
 
 
 async def play_projector(name: str, stop: asyncio.Event, ready: Ready) -> None:
-    """Fold everything into the read model."""
+    """Fold the log into the read model."""
     from hindcast.app.runs.folded_read_model import sole_writer
     from hindcast.storage.readmodel.projector import run_projector
 
@@ -226,8 +226,7 @@ async def play_projector(name: str, stop: asyncio.Event, ready: Ready) -> None:
 
 
 async def play_page(name: str, stop: asyncio.Event, ready: Ready) -> None:
-    """Serve the page and the run's metrics on loopback, the page at the same address after a restart: one that somebody
-    has open goes on."""
+    """Serve the page and the run's metrics on loopback. After a restart the page keeps its address, so that open tabs work."""
     from hindcast.app.page.prometheus import metrics_served
     from hindcast.app.page.server import serve_page
 
@@ -243,7 +242,7 @@ async def play_page(name: str, stop: asyncio.Event, ready: Ready) -> None:
 
 
 async def play_archiver(name: str, stop: asyncio.Event, ready: Ready) -> None:
-    """Move the beginning of the log to an archive, let go of old pages."""
+    """Move the beginning of the log to the archive and delete old pages."""
     from hindcast.app.runs.archive import keep_archiving
 
     async with opened("archiver", name) as (handle, log, publisher):
@@ -264,4 +263,4 @@ ROLES = {
     "page": play_page,
     "archiver": play_archiver,
 }
-"""What `app.system.worker` runs, by the name in the Procfile; `prepare` is the bus's child."""
+"""Role name in the Procfile -> coroutine that `app.system.worker` runs. `prepare` is the bus's child."""

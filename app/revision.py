@@ -1,4 +1,4 @@
-"""Which code this is; stands in every event."""
+"""The revision of the running code, which every event records."""
 
 import subprocess
 from functools import cache
@@ -11,13 +11,13 @@ REVISION_S = 5.0
 
 
 def is_code_newer_than(began: float, root: Path = ROOT) -> bool:
-    """Whether a source file of events was put in place after `began` (unix seconds): the process knows older ones."""
+    """Whether a source file of `events/` is newer than `began` (unix seconds), so that this process runs older code."""
     return any(path.stat().st_ctime > began for path in (root / "events").rglob("*.py"))
 
 
 @cache
 def code_revision() -> str:
-    """The git revision of the code, with `+` when it was changed since; else the installed version."""
+    """The git revision of the code, with `+` if it has uncommitted changes; the installed version where there is no git."""
     if not (ROOT / ".git").exists():
         return _installed_version()
     try:

@@ -1,8 +1,8 @@
-"""The stable part of Hindcast: the types that consumers, plugins and scripts of other people import.
+"""The stable public API: types for consumers, plugins and scripts outside this repository.
 
-    from hindcast.api import Recorded, events        a consumer: what it is given, and the facts that there are
-    from hindcast.api import Task, Observation       an environment or a judge: what it reads
-    from hindcast.api import EpisodeWorld, Judge     what it implements
+    from hindcast.api import Recorded, events        a consumer: its input, and the catalogue of facts
+    from hindcast.api import Task, Observation       an environment or a judge: its input
+    from hindcast.api import EpisodeWorld, Judge     an environment or a judge: the interface to implement
 
 Names here keep their meaning through a major version; everything else may move. Importing this loads no torch, no browser
 and no broker.

@@ -1,9 +1,9 @@
-"""The command line. Exit codes: 0 done, 1 failed, 2 usage, 3 replay diverged.
+"""The command line. Exit codes: 0 done, 1 failed, 2 usage, 3 replay diverged, 4 a judge does not answer.
 
-A command is a function of a module here; each module has its own `app`, and `COMMANDS` is the whole assembly. Every command
-takes `--json`, shows an example in its help, and works without a terminal. A module is imported when its command is asked
-for, and what is slow to import (torch) by the command that needs it. What goes wrong in a way we know is one message on
-stderr; a traceback is a fault of ours.
+A command is a function of a module here; each module has its own `app`, and `COMMANDS` lists them all. Every command takes
+`--json`, shows an example in its help, and works without a terminal. A command's module is imported when the command is
+called, and slow libraries (torch) only by the command that needs them. A known error is one message on stderr; a traceback
+is a defect of Hindcast.
 """
 
 import errno
@@ -29,46 +29,46 @@ from hindcast.core.text.printable import printable
 
 
 class Command(NamedTuple):
-    """A first word of the command line."""
+    """A command or command group."""
 
     module: str
-    """Of `app.cli`: what has the command."""
+    """Module of `app.cli` that holds the command."""
     summary: str
-    """Its line in the list of all, at most `SUMMARY` characters; what it says of itself is its own docstring."""
+    """Its line in the list of all commands, at most `SUMMARY` characters; its own help is its docstring."""
 
 
 SUMMARY = 60
-"""Characters: the longest name and one of these fit a line of a terminal of 80."""
+"""Characters of a summary: the longest name and a summary fit into a terminal line of 80."""
 
 COMMANDS = {
-    "start": Command("start", "Start a run, or go on with one, and say what happens."),
+    "start": Command("start", "Start or resume a run and show its progress."),
     "join": Command("join", "Take part in a run from another machine."),
-    "watch": Command("watch", "Look at a run while it goes, in the terminal."),
+    "watch": Command("watch", "Watch a running run in the terminal."),
     "page": Command("page", "Serve the web page of this home's runs."),
-    "doctor": Command("doctor", "Try every part that a run needs."),
+    "doctor": Command("doctor", "Check every part that a run needs."),
     "run": Command("run", "Runs of this home: list, show, compare."),
-    "ctl": Command("ctl", "Ask a run to do something: pause, other settings."),
+    "ctl": Command("ctl", "Control a run: pause, resume, drain, cancel, settings."),
     "episode": Command("episode", "Episodes: attempts at tasks, step by step."),
-    "task": Command("task", "Tasks: what episodes attempt."),
-    "curriculum": Command("curriculum", "The curriculum: phases and the tasks made for them."),
+    "task": Command("task", "Tasks: list, select, solve."),
+    "curriculum": Command("curriculum", "The curriculum: phases and their generated tasks."),
     "policy": Command("policy", "Policy versions: exact weights."),
-    "model": Command("model", "Models in folders, before they are policies."),
-    "lineage": Command("lineage", "What something came from, and what came of it."),
-    "log": Command("log", "The log: every event of a run, in order."),
-    "broker": Command("broker", "A broker that others run."),
-    "archive": Command("archive", "A run in files, readable without a broker."),
-    "import": Command("import_run", "Bring an archived run into this home."),
-    "export": Command("export", "Write a run in a format that other tools read."),
-    "attach": Command("attach", "Run a consumer of your own beside a run."),
-    "consumer": Command("consumer", "Who reads a run's log, and how far each has come."),
-    "alerts": Command("alerts", "Watch a run and say when something goes wrong."),
-    "eval": Command("evaluate", "Success on unseen tasks, with a 95 % interval."),
-    "record": Command("record", "Take down what a person does as a demonstration."),
+    "model": Command("model", "Check a model folder before it becomes a policy."),
+    "lineage": Command("lineage", "Trace what something came from and what it led to."),
+    "log": Command("log", "The event log of a run: tail, show, grep, stats, resize."),
+    "broker": Command("broker", "Set up a broker that you run yourself."),
+    "archive": Command("archive", "Write a run into files, readable without a broker."),
+    "import": Command("import_run", "Import an archived run into this home."),
+    "export": Command("export", "Export a run in a format of other tools."),
+    "attach": Command("attach", "Attach your own consumer to a run."),
+    "consumer": Command("consumer", "List consumers of a run's log and their lag."),
+    "alerts": Command("alerts", "Watch a run and report problems."),
+    "eval": Command("evaluate", "Measure success on unseen tasks, with a 95 % interval."),
+    "record": Command("record", "Record a demonstration in the browser."),
     "login": Command("login", "Log in to a site once, for the browsers of runs."),
-    "demonstrations": Command("demonstrations", "Demonstrations that were made elsewhere."),
+    "demonstrations": Command("demonstrations", "Import demonstrations from files."),
     "verify": Command("verify", "Recompute a run's updates from its log, bit for bit."),
-    "audit": Command("audit", "A second opinion on every event and every blob."),
-    "rebuild": Command("rebuild", "Fold the log again and compare the read model."),
+    "audit": Command("audit", "Check every event and blob with independent code."),
+    "rebuild": Command("rebuild", "Rebuild the read model from the log and compare."),
     "rejudge": Command("rejudge", "Judge a run's stored evidence again."),
     "judge": Command("judge", "Judges: how often they are right."),
     "orm": Command("orm", "The outcome reward model: the judge that a run trains."),
@@ -81,7 +81,7 @@ COMMANDS = {
     "size": Command("size", "Memory, GPUs, throughput and disk, by arithmetic."),
     "bench": Command("bench", "Our figures beside those of peers, side by side."),
 }
-"""In the order of the help, which is made from here alone: to import every module for it took seconds."""
+"""In the order of the help, which uses only this table: importing every module for it took seconds."""
 
 
 REFUSALS = (
@@ -97,18 +97,18 @@ REFUSALS = (
     errno.ENOSPC,
     errno.EDQUOT,
 )
-"""What the system says of a place that a user named and that is not as it should be."""
+"""Errors of the operating system about a place that the user named."""
 
 
 PREPARED = "prepared"
-"""Attribute of a command that was given what all commands have: a second look at it changes nothing."""
+"""Attribute that marks a command with the common options, so that they are added once."""
 
 
 class _Loading(Mapping[str, Any]):
-    """Commands by name. A module is imported once its command is asked for: most need neither browser nor database."""
+    """Commands by name. Imports a module when its command is called: most need neither browser nor database."""
 
     def __getitem__(self, name: str) -> Any:
-        """The command, of the type that typer makes."""
+        """The command, as typer's command object."""
         whole = typer.Typer(add_completion=False, rich_markup_mode=None)
         with loading():
             module = import_module(f"hindcast.app.cli.{COMMANDS[name].module}")
@@ -128,20 +128,20 @@ class _Loading(Mapping[str, Any]):
 
 
 class _Commands(SuggestingGroup):
-    """All of `COMMANDS`."""
+    """The group of all `COMMANDS`."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands = _Loading()  # type: ignore[assignment]  # nothing is ever added to it
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """The list of all commands, of which none is loaded."""
+        """Write the list of all commands without importing any."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, command.summary) for name, command in COMMANDS.items()])
 
 
 def _prepare(group: typer.Typer) -> None:
-    """Give every command of a group, and of the groups in it, what all commands have."""
+    """Add the common options to every command of a group and of its subgroups."""
     for command in group.registered_commands:
         if command.callback is not None and not hasattr(command.callback, PREPARED):
             command.callback = with_run_option(with_checked_values(command.callback))
@@ -174,11 +174,11 @@ def hindcast(
         bool, typer.Option("--version", is_eager=True, callback=_show_version, help="Version and revision.")
     ] = False,
 ) -> None:
-    """Train language-model web agents; every run can be replayed. `hindcast start` begins one."""
+    """Train language-model web agents with replayable runs. `hindcast start` starts one."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run one command and leave with its exit code."""
+    """Run one command and exit with its code."""
     factory = structlog.PrintLoggerFactory(sys.stderr)
     structlog.configure(
         processors=[
@@ -208,12 +208,12 @@ def _run(arguments: Sequence[str] | None) -> None:
         if error.errno not in REFUSALS or (error.errno == errno.ENOENT and error.filename is None):
             raise
         place = "" if error.filename is None else f" {error.filename}:"
-        sys.stderr.write(f"{printable(f'cannot go on:{place} {error.strerror}')}\n")
+        sys.stderr.write(f"{printable(f'cannot continue:{place} {error.strerror}')}\n")
         sys.exit(1)
 
 
 def leave(error: BaseException) -> None:
-    """Say what went wrong and leave with the code that it stands for; raise what is not ours."""
+    """Print a known error and exit with its code; raise any other error."""
     if not isinstance(error, HindcastError):
         raise error
     sys.stderr.write(f"{printable(str(error))}\n")
@@ -221,7 +221,7 @@ def leave(error: BaseException) -> None:
 
 
 def first_of_ours(group: BaseExceptionGroup[BaseException]) -> HindcastError | None:
-    """The first error meant for a user among those of a task group."""
+    """The first error of a task group that is meant for a user."""
     for error in group.exceptions:
         found = first_of_ours(error) if isinstance(error, BaseExceptionGroup) else error
         if isinstance(found, HindcastError):

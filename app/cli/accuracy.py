@@ -1,4 +1,4 @@
-"""How often a judge is right, as text."""
+"""Prints a judge's accuracy report."""
 
 from hindcast.app.cli.output import print_table, print_text
 from hindcast.app.evaluation.judge_accuracy import AccuracyReport
@@ -7,7 +7,7 @@ from hindcast.core.rl.statistics import Interval
 
 
 def print_accuracy(report: AccuracyReport) -> None:
-    """The confusion table, by family, and what comes of it."""
+    """Print the confusion table, the table by family, and the accuracy figures."""
     table = report.table
     print_table(
         (f"{report.truth} \\ {report.judge}", "success", "failure"),
@@ -51,7 +51,7 @@ def _share(interval: Interval | None, n: int) -> str:
 
 
 def band(interval: Interval | None) -> str:
-    """A rate with its interval, in words where there is none."""
+    """A rate with its interval; `not defined` without one."""
     if interval is None:
         return "not defined"
     return f"{interval.rate:.1%} [{interval.low:.1%}, {interval.high:.1%}]"

@@ -25,10 +25,13 @@ def alerts(
     run: RunName = None,
     webhook: Annotated[str, typer.Option(metavar="URL", help="Send each alert there, too, as JSON.")] = "",
     begin: Annotated[
-        str, typer.Option("--from", metavar="PLACE", help="Where to begin at first: start, live, a position.")
+        str,
+        typer.Option(
+            "--from", metavar="PLACE", help="Where the first start begins: start, live, a position."
+        ),
     ] = "live",
     success_fall: Annotated[
-        float, typer.Option(min=0, max=1, help="Success lost against the best stretch before.")
+        float, typer.Option(min=0, max=1, help="Drop of success against the best stretch before.")
     ] = USUAL.success_fall,
     stretch: Annotated[int, typer.Option(min=10, help="Judged episodes of a stretch.")] = USUAL.stretch,
     mismatch_times: Annotated[
@@ -40,10 +43,10 @@ def alerts(
     ] = USUAL.still_s,
     as_json: Json = False,
 ) -> None:
-    """Watch a run and say when success falls, mismatch rises, lag grows or nothing moves, each once; Ctrl-C ends it.
+    """Watch a run and alert once for each drop of success, rise of mismatch, growing lag or standstill; Ctrl-C ends it.
 
-    `hindcast start` says the same in its own terminal. This is a consumer with a store of its own: started again, it goes on
-    where it was and repeats nothing.
+    `hindcast start` shows the same alerts. This command is a consumer with its own store: started again, it continues from
+    its position and repeats no alert.
 
     Example: hindcast alerts --webhook http://127.0.0.1:9000/alerts
     """

@@ -22,14 +22,14 @@ from hindcast.storage.archive.check import WholeCheck, check_whole
 WRITING = "write"
 MIB = 1024 * 1024
 DESCRIBED = 5
-"""Blobs that are named one by one."""
+"""Number of blobs that are named one by one."""
 
 
 class _Group(SuggestingGroup):
-    """`archive RUN DIR` is short for `archive write RUN DIR`, as it is by far the most common."""
+    """`archive RUN DIR` is short for `archive write RUN DIR`, the most common subcommand."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """A first word that is no command is a run's."""
+        """Treat a first word that is no subcommand as a run."""
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
             args = [WRITING, *args]
         return super().parse_args(ctx, args)
@@ -45,7 +45,7 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the archi
 
 
 class Bars:
-    """Two bars: events, then blobs."""
+    """Two progress bars: events, then blobs."""
 
     def __init__(self, bar: Progress) -> None:
         self._bar = bar
@@ -54,11 +54,11 @@ class Bars:
         self._most = 0
 
     def events(self, position: int, last: int | None) -> None:
-        """How far the log is."""
+        """Show the position in the log."""
         self._bar.update(self._events, completed=position, total=last)
 
     def blobs(self, left: int) -> None:
-        """How many blobs are left."""
+        """Show the number of blobs left."""
         self._most = max(self._most, left)
         self._bar.update(self._blobs, completed=self._most - left, total=self._most, visible=True)
 
@@ -68,17 +68,17 @@ def archive_run(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Which run (or another archive).")],
     folder: Folder,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what the run appends, until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Continue with new events, until Ctrl-C.")
     ] = False,
     without_pages: Annotated[
         bool,
-        typer.Option("--without-pages", help="Leave out snapshots of pages: nothing is computed from them."),
+        typer.Option("--without-pages", help="Omit snapshots of pages; no computation needs them."),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Write a run's log and its blobs into a folder. The same command goes on where the folder ends; the run may go on too.
+    """Write a run's log and blobs into a folder. Run again, it continues from the folder's end; the run may be running.
 
-    Ctrl-C stops; what was written stays. Exit code 1 when blobs that the log names are missing or damaged.
+    Ctrl-C stops it and keeps what was written. Exit code 1 if blobs that the log names are missing or damaged.
 
     Example: hindcast archive write run-1 /backup/run-1    (`write` may be left out)
     """
@@ -117,16 +117,16 @@ def _print_written(report: ArchiveReport) -> None:
         )
     if report.missing:
         print_text(
-            f"{len(report.missing)} blobs that the log names are not in the archive: they were not where the run keeps them. "
-            "Put them back and run the same command again."
+            f"{len(report.missing)} blobs that the log names are not in the archive: the run's blob store lacks them. "
+            "Restore them there and run the same command again."
         )
 
 
 @app.command("check")
 def check(folder: Folder, as_json: Json = False) -> None:
-    """Read an archive through, without a broker: every byte of log and blobs against every digest.
+    """Check an archive without a broker: read every byte of log and blobs and compare every digest.
 
-    Exit code 1 when something is not as it was written. What the events mean is looked at by: hindcast audit DIR
+    Exit code 1 if something changed since it was written. To check the meaning of the events, too: hindcast audit DIR
 
     Example: hindcast archive check /backup/run-1 --json
     """
@@ -157,8 +157,8 @@ def _print_check(found: WholeCheck) -> None:
     )
     if log.unfinished_bytes and not log.defects:
         print_text(
-            f"behind position {log.last} stand {log.unfinished_bytes} bytes that are no whole frame: what a crash left, or what "
-            "is being written now. The archiver drops them and goes on there."
+            f"after position {log.last} follow {log.unfinished_bytes} bytes without a complete frame: left by a crash, or being "
+            "written now. The archiver drops them and continues from there."
         )
     if found.not_copied:
         print_text(f"{found.not_copied} blobs of the newest events are not copied yet")
@@ -169,7 +169,7 @@ def _print_check(found: WholeCheck) -> None:
 
 @app.command("show")
 def show(folder: Folder, as_json: Json = False) -> None:
-    """Show what an archive holds, as its manifest says.
+    """Show the content of an archive by its manifest.
 
     Example: hindcast archive show /backup/run-1
     """

@@ -36,20 +36,20 @@ def attach_consumer(
         typer.Option(
             "--from",
             metavar="start|live|POSITION",
-            help="Where a new consumer begins; one that was here goes on.",
+            help="Where a new consumer begins; a known one continues.",
         ),
     ] = "start",
     run: RunName = None,
     name: Annotated[
-        str | None, typer.Option(help="Under which name its position is kept; by default the module's.")
+        str | None, typer.Option(help="Name that its position is stored under; default: the module's.")
     ] = None,
     until: Annotated[
-        str, typer.Option(metavar="POSITION|end", help="Leave there; `end` is where the log ends now.")
+        str, typer.Option(metavar="POSITION|end", help="Detach there; `end` is the current end of the log.")
     ] = "",
-    retries: Annotated[int, typer.Option(min=0, help="How often an event it refuses is tried again.")] = 4,
+    retries: Annotated[int, typer.Option(min=0, help="Retries of an event that it refuses.")] = 4,
     set_aside: Annotated[
         bool,
-        typer.Option("--set-aside", help="Go on without events it refuses; `consumer list` counts them."),
+        typer.Option("--set-aside", help="Skip events that it refuses; `consumer list` counts them."),
     ] = False,
     store: Annotated[
         str,
@@ -57,14 +57,14 @@ def attach_consumer(
     ] = "",
     as_json: Json = False,
 ) -> None:
-    """Run a consumer of your own on a run, beside it: the run does not notice whether it is slow, stuck or dead.
+    """Attach your own consumer to a run. A slow, blocked or dead consumer does not affect the run.
 
-    Its position is kept together with its effect; the same command goes on exactly where it was. Ctrl-C detaches.
+    Its position is stored together with its effect; the same command continues exactly there. Ctrl-C detaches.
 
     Example: hindcast attach hindcast.app.examples.success_watcher:consumer --from live
     """
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # what a consumer prints shows at once, also in a pipe
+        sys.stdout.reconfigure(line_buffering=True)  # show a consumer's output at once, also in a pipe
     handle = open_run(run)
     attachment = Attachment(
         target=target,
@@ -76,7 +76,7 @@ def attach_consumer(
         set_aside=set_aside,
     )
     try:
-        with users_umask(Path.cwd(), handle.home):  # a consumer's own files are its user's
+        with users_umask(Path.cwd(), handle.home):  # a consumer's own files get the user's umask
             report = asyncio.run(_attach(handle, attachment, as_json=as_json))
     except NeverBegun as error:
         _leave_stuck(f"{error}.")
@@ -86,13 +86,13 @@ def attach_consumer(
         print_text(f"detached at position {report.position} after {report.taken} events{_letters(report)}")
     if report.stuck:
         _leave_stuck(
-            f"{report.name} did not come back from the event after position {report.position}; its transaction is undone "
+            f"{report.name} did not return from the event after position {report.position}; its transaction was rolled back "
             "and the next start takes that event again."
         )
 
 
 def _leave_stuck(text: str) -> NoReturn:
-    """Say why and leave at once: the thread that the consumer is stuck in would be waited for without end."""
+    """Print why and exit at once: a normal exit would wait without end for the thread that the consumer blocks."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
     sys.stdout.flush()
@@ -102,7 +102,7 @@ def _leave_stuck(text: str) -> NoReturn:
 def _checked(name: str) -> str:
     if not RUN_NAME.fullmatch(name):
         raise SettingsError(
-            f"--name {name!r} cannot be a consumer's name: small letters, digits, `-` and `_`, 48 at most"
+            f"--name {name!r} cannot be a consumer's name: use small letters, digits, `-` and `_`, at most 48"
         )
     return name
 
@@ -119,7 +119,7 @@ async def _attach(handle: RunHandle, attachment: Attachment, *, as_json: bool) -
 
         def on_start(attached: Attached, standing: ConsumerPosition, last: int, resumed: bool) -> None:
             if not as_json:
-                word = "goes on" if resumed else "begins"
+                word = "continues" if resumed else "begins"
                 sys.stderr.write(
                     f"{attachment.name} {word} after position {standing.position} of {last} in run {standing.run}. "
                     f"{attached.doc}".rstrip()

@@ -26,8 +26,8 @@ from hindcast.storage.audit.witnesses import Witness
 SHOWN = 50
 """Defects printed as text; `--json` has more."""
 WIDTH = 400
-"""Of a value in a defect: room for an error with its way out."""
-NOT_LOADED = "What the broker keeps about the stream or a work queue is damaged; the events may be whole."
+"""Characters of a value in a defect: enough for an error with its remedy."""
+NOT_LOADED = "The broker's description of the stream or of a work queue is damaged; the events may be intact."
 
 app = typer.Typer()
 
@@ -44,14 +44,14 @@ def audit_run(
         typer.Option(
             "--expect",
             metavar="POSITION:DIGEST",
-            help="A position and the digest that an earlier audit told of it; repeatable.",
+            help="A position and its digest from an earlier audit; repeatable.",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Look at every event and every blob of a run as somebody who trusts nobody: hash chains, digests, references.
+    """Check every event and blob of a run with independent code that trusts nothing: hash chains, digests, references.
 
-    Exit code 3 when there are defects; each names its position, what is wrong, and what that may mean.
+    Exit code 3 if there are defects; each has its position, what is wrong, and what it may mean.
 
     Example: hindcast audit run-1 --json
     """
@@ -96,16 +96,16 @@ async def _audit(source: Source, depth: Depth, expected: list[Witness], *, as_js
 
 
 def _with_unreadable(report: AuditReport, error: WitnessUnreadable) -> AuditReport:
-    """A defect of the log's end, of which the witness would have known."""
+    """Add a defect of the log's end, which the unreadable witness would have shown."""
     defect = Defect(
         check="witness",
         position=max(1, report.last),
         until=max(1, report.last),
         event="",
-        what="what starts and audits noted of the log cannot be read",
-        expected="the notes of the last start and of the last audit without defects",
+        what="the records of starts and audits cannot be read",
+        expected="the records of the last start and of the last audit without defects",
         found=str(error),
-        meaning="The file was damaged or emptied; whether the log lost its end is not known by it.",
+        meaning="The file was damaged or emptied; it cannot show whether the log lost its end.",
     )
     return msgspec.structs.replace(
         report, defects=(*report.defects, defect), defects_found=report.defects_found + 1
@@ -135,7 +135,7 @@ async def _audit_log(source: Source, depth: Depth, witnesses: list[Witness], *, 
 
 
 def _parent(source: Source) -> tuple[Source, int] | None:
-    """The run that this one was forked from, and where; an archive of a fork holds it all."""
+    """The run that this one was forked from, and the position; None for an archive, which holds a fork's whole log."""
     if not isinstance(source, RunHandle) or source.fork is None or source.parent is None:
         return None
     return source.parent, source.fork.at
@@ -151,7 +151,7 @@ async def _ancestors(source: Source, stack: AsyncExitStack) -> list[Ancestor]:
 
 
 def _keeps_pages(source: Source) -> bool:
-    """Whether snapshots of pages are kept everywhere that its blobs are read from."""
+    """Whether every store that the run's blobs are read from keeps snapshots of pages."""
     while (parent := _parent(source)) is not None:
         source, _ = parent
     return source.keeps_pages if isinstance(source, ArchiveSource) else True
@@ -174,13 +174,13 @@ def _print_report(report: AuditReport) -> None:
         f"chains, {report.episodes} episodes, {report.batches} batches, {report.updates} updates; "
         f"{report.wall_s:.1f} s, {report.events_per_s:.0f} events/s"
     )
-    looked = {"full": "digests compared", "exist": "only their existence", "none": "none looked at"}
+    looked = {"full": "digests compared", "exist": "existence checked", "none": "not checked"}
     print_text(
         f"blobs: {report.blobs} ({report.blob_bytes / 1e6:.1f} MB), {looked[report.blobs_checked]}; "
-        f"{report.blobs_released} let go of by an event"
+        f"{report.blobs_released} deleted according to an event"
     )
     if report.archived_until:
-        print_text(f"positions 1 to {report.archived_until} stand in an archive: audit that too")
+        print_text(f"positions 1 to {report.archived_until} are in an archive: audit it, too")
     for kind, number in report.unknown.items():
         print_text(f"not known to this Hindcast, content unchecked: {number} {kind}")
     under_way = report.open
@@ -188,7 +188,7 @@ def _print_report(report: AuditReport) -> None:
         f"open at the end: {under_way.episodes} episodes, {under_way.verdicts} verdicts, "
         f"{under_way.minibatches} mini-batches"
     )
-    print_text(f"compared with: {'; '.join(report.witnesses) or 'nobody outside the log'}")
+    print_text(f"compared with: {'; '.join(report.witnesses) or 'nothing outside the log'}")
     print_text(f"digest up to here: {report.last}:{report.digest}")
     if report.clean:
         print_text("no defects")
@@ -197,9 +197,7 @@ def _print_report(report: AuditReport) -> None:
     for defect in report.defects[:SHOWN]:
         _print_defect(defect)
     if report.defects_found > SHOWN:
-        print_text(
-            f"… {report.defects_found - SHOWN} more; `--json` tells of the first {len(report.defects)}"
-        )
+        print_text(f"… {report.defects_found - SHOWN} more; `--json` lists the first {len(report.defects)}")
 
 
 def _print_defect(defect: Defect) -> None:

@@ -1,4 +1,4 @@
-"""Progress bars of commands that take more than a few seconds: on standard error, and only where that is a terminal."""
+"""Progress bars of slow commands, on standard error and only on a terminal."""
 
 import sys
 from collections.abc import AsyncGenerator
@@ -20,7 +20,7 @@ from hindcast.events.log.port import EventLog
 
 
 def progress_bar(*, as_json: bool = False) -> Progress:
-    """A bar for `with`; it is gone when the block ends. Without a terminal, and with `--json`, nothing is shown."""
+    """A progress bar for `with`, removed when the block ends. Without a terminal, or with `--json`, it shows nothing."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -34,7 +34,7 @@ def progress_bar(*, as_json: bool = False) -> Progress:
 
 
 class MeteredLog:
-    """A log that tells a bar how far it is read; everything else passes through."""
+    """A log that shows on a bar how far it is read; everything else passes through."""
 
     def __init__(self, log: EventLog, bar: Progress, description: str) -> None:
         self._log = log
@@ -55,5 +55,5 @@ class MeteredLog:
 
 
 def watched(log: EventLog, bar: Progress, description: str) -> EventLog:
-    """The log, with a bar for each time that somebody reads it through."""
+    """The log, with a bar for each time that it is read through."""
     return cast(EventLog, MeteredLog(log, bar, description))

@@ -1,4 +1,4 @@
-"""`hindcast bench`: benchmarks against peers. They are part of the repository (tests/bench), not of the installed package."""
+"""`hindcast bench`: benchmarks against peers, loaded from the repository's tests/bench; the installed package lacks them."""
 
 import sys
 from pathlib import Path

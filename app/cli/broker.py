@@ -1,4 +1,4 @@
-"""`hindcast broker users`: what a broker that others run has to know of us."""
+"""`hindcast broker users`: user accounts for a broker that you run yourself."""
 
 import re
 from pathlib import Path
@@ -14,7 +14,7 @@ from hindcast.core.text.nearest import advice
 from hindcast.events.jetstream.accounts import PUBLISHES, leaf_accounts, log_accounts
 from hindcast.events.jetstream.broker import config_text, users, write_private
 
-app = typer.Typer(name="broker", help="A broker that others run.", no_args_is_help=True)
+app = typer.Typer(name="broker", help="Set up a broker that you run yourself.", no_args_is_help=True)
 
 
 LEAF_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
@@ -23,27 +23,28 @@ LEAF_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 @app.command("users")
 def users_of_roles(
     file: Annotated[
-        Path, typer.Argument(help="File to write, for `include` in `accounts` of its configuration.")
+        Path, typer.Argument(help="File to write, for `include` in `accounts` of the broker's configuration.")
     ],
     roles: Annotated[
-        str | None, typer.Option(metavar="ROLE,ROLE", help="Only these, such as actor,reader; default: all.")
+        str | None,
+        typer.Option(metavar="ROLE,ROLE", help="Only these roles, such as actor,reader; default: all."),
     ] = None,
     leaf: Annotated[
         str | None,
         typer.Option(
-            help="Where the log is: also users NAME-actor and NAME-reader, for the links of a leaf node.",
+            help="On the server with the log: add users NAME-actor and NAME-reader for a leaf node's links.",
             metavar="NAME",
         ),
     ] = None,
     at_leaf: Annotated[
-        bool, typer.Option("--at-leaf", help="For the leaf node itself, which holds nothing of the log.")
+        bool, typer.Option("--at-leaf", help="For the leaf node itself, which stores no log.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Write the accounts of a nats-server: one that holds the log, and one for every role with what it may ask of the log.
+    """Write the accounts of a nats-server: one that owns the log, and a user for every role with its permissions.
 
-    Passwords are made once and lie under HINDCAST_HOME/secrets, readable by their owner alone, as the file is. Copy those that
-    another machine needs (for an actor: actor and reader) into its own secrets folder.
+    Passwords are created once in HINDCAST_HOME/secrets; that folder and the written file are readable by their owner alone.
+    Copy the passwords that another machine needs (for an actor: actor and reader) into that machine's secrets folder.
 
     Example: hindcast broker users /etc/nats/hindcast-users.conf
     """
@@ -52,9 +53,7 @@ def users_of_roles(
     if unknown:
         raise SettingsError(f"there is no role {unknown[0]!r}; {advice(unknown[0], PUBLISHES)}")
     if file.is_dir() or not file.name:
-        raise SettingsError(
-            f"FILE {str(file)!r} is no file that can be written: name one, such as users.conf"
-        )
+        raise SettingsError(f"FILE {str(file)!r} cannot be written: name a file, such as users.conf")
     if leaf is not None and (at_leaf or leaf in PUBLISHES or not LEAF_NAME.fullmatch(leaf)):
         raise SettingsError(
             f"--leaf {leaf!r}: a name of small letters, digits and `-` that is no role's, for the server that holds the log; "
@@ -69,5 +68,5 @@ def users_of_roles(
         print_json({"file": str(file), "roles": names, "secrets": str(home / "secrets")})
     else:
         print_text(
-            f"{len(accounts)} accounts with {len(names)} users written to {file}; their passwords lie in {home / 'secrets'}"
+            f"{len(accounts)} accounts with {len(names)} users written to {file}; their passwords are in {home / 'secrets'}"
         )

@@ -14,11 +14,11 @@ from hindcast.core.text.toml import as_toml
 from hindcast.learner.recipes import DEFAULT
 
 WIDTH = 72
-"""Characters of a value in the table; `--json` has it whole."""
+"""Characters of a value in the table; `--json` has the whole value."""
 
-app = typer.Typer(name="config", help="Settings and where each came from.", no_args_is_help=True)
+app = typer.Typer(name="config", help="Show and check settings and their sources.", no_args_is_help=True)
 
-Recipe = Annotated[str | None, typer.Option("--recipe", help="Lay the settings over this recipe.")]
+Recipe = Annotated[str | None, typer.Option("--recipe", help="Recipe under the settings.")]
 File = Annotated[
     Path | None, typer.Option("--config", help="Settings file instead of hindcast.toml in this folder.")
 ]
@@ -35,10 +35,10 @@ def show_settings(
     recipe: Recipe = None,
     config: File = None,
     overrides: Overrides = None,
-    sources: Annotated[bool, typer.Option("--sources", help="Say where each value came from.")] = False,
+    sources: Annotated[bool, typer.Option("--sources", help="Show the source of each value.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show the settings that hold: defaults < recipe < file < environment < --set.
+    """Show the settings in force: defaults < recipe < file < environment < --set.
 
     Example: hindcast config show --sources --set learner.learning_rate=1e-5
     """
@@ -69,7 +69,7 @@ def check_file(
     file: Annotated[Path, typer.Argument(help="A settings file.")],
     as_json: Json = False,
 ) -> None:
-    """Check a settings file without starting anything. Exit code 2 names what is wrong.
+    """Check a settings file without starting a run. Exit code 2 if it is invalid.
 
     Example: hindcast config check hindcast.toml
     """

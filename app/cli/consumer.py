@@ -17,20 +17,18 @@ from hindcast.app.watch.rendering import seconds
 from hindcast.core.errors import HindcastError
 from hindcast.core.text.nearest import advice
 
-app = typer.Typer(
-    name="consumer", help="Who reads a run's log, and how far each has come.", no_args_is_help=True
-)
+app = typer.Typer(name="consumer", help="List consumers of a run's log and their lag.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="Name of an attached consumer.")]
 StoreUrl = Annotated[
     str,
-    typer.Option("--store", metavar="URL", help="Database it keeps its position in, if not its own file."),
+    typer.Option("--store", metavar="URL", help="Database with its position, if not its own file."),
 ]
 DETAIL_WIDTH = 70
 
 
 class NoSuchConsumer(HindcastError):
-    """Nothing of this name was ever attached to the run."""
+    """No consumer of this name was ever attached to the run."""
 
 
 @app.command("list")
@@ -38,11 +36,11 @@ def list_all(
     run: RunName = None,
     store: Annotated[
         list[str] | None,
-        typer.Option(metavar="URL", help="Also the consumers that keep their position here; repeatable."),
+        typer.Option(metavar="URL", help="Also consumers with their position in this database; repeatable."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List every consumer with its lag, as time first and count second: ours, work queues, and attached ones.
+    """List every consumer with its lag in time and in events: the roles, work queues, and attached consumers.
 
     Example: hindcast consumer list run-1 --json
     """
@@ -66,7 +64,7 @@ def list_all(
             )
             for row in rows
         ],
-        empty="Nobody reads this run.",
+        empty="No consumer reads this run.",
     )
 
 
@@ -74,7 +72,7 @@ def list_all(
 def show_one(
     name: Name, run: RunName = None, store: StoreUrl = "", limit: Limit = 20, as_json: Json = False
 ) -> None:
-    """Show where an attached consumer stands, the state it keeps if it is a fold, and the events it set aside.
+    """Show an attached consumer's position, its state if it is a fold, and the events it set aside.
 
     Example: hindcast consumer show success_watcher --json
     """
@@ -124,7 +122,7 @@ def show_one(
 
 @app.command("forget")
 def forget(name: Name, run: RunName = None, store: StoreUrl = "", as_json: Json = False) -> None:
-    """Drop an attached consumer's position, its state, and its own SQLite file; the next attach begins anew.
+    """Delete an attached consumer's position, state and SQLite file; the next attach starts anew.
 
     Example: hindcast consumer forget success_watcher
     """
@@ -144,11 +142,11 @@ def forget(name: Name, run: RunName = None, store: StoreUrl = "", as_json: Json 
     if as_json:
         print_json({"forgotten": name, "run": handle.name})
     else:
-        print_text(f"{name} is forgotten; attached again, it begins anew")
+        print_text(f"{name} is forgotten; attached again, it starts anew")
 
 
 def _store(handle: RunHandle, name: str, url: str) -> ConsumerStore:
-    """The store given, else the one the consumer said it uses."""
+    """The given store, else the one that the consumer last used."""
     told = read_json(consumers_folder(handle.folder) / f"{name}.json") or {}
     return ConsumerStore(url or told.get("store") or store_url(handle, name))
 
@@ -156,6 +154,6 @@ def _store(handle: RunHandle, name: str, url: str) -> ConsumerStore:
 def _unknown(handle: RunHandle, name: str, store: ConsumerStore) -> NoSuchConsumer:
     names = sorted(path.stem for path in consumers_folder(handle.folder).glob("*.json"))
     return NoSuchConsumer(
-        f"no consumer called {name!r} keeps its position for run {handle.name} in {store.shown_url}; of those attached "
+        f"no consumer called {name!r} has a position for run {handle.name} in {store.shown_url}; among those attached "
         f"here {advice(name, names)}. Run: hindcast consumer list"
     )

@@ -14,16 +14,16 @@ from hindcast.app.runs.recipe_change import change_recipe
 from hindcast.app.runs.runs import open_run
 
 app = typer.Typer(
-    name="ctl", help="Ask a run to do something; each is an event with its author.", no_args_is_help=True
+    name="ctl", help="Control a run; each command is an event with its author.", no_args_is_help=True
 )
 
-Reason = Annotated[str, typer.Option(help="Why, for whoever reads the log.")]
-Author = Annotated[str | None, typer.Option(help="Who says so; by default the user of this machine.")]
+Reason = Annotated[str, typer.Option(help="Why; recorded in the log.")]
+Author = Annotated[str | None, typer.Option(help="Author; by default the user of this machine.")]
 
 
 @app.command("pause")
 def pause(run: RunName = None, reason: Reason = "", author: Author = None, as_json: Json = False) -> None:
-    """Begin nothing new until it is resumed; episodes under way are played to their end. Holds over restarts.
+    """Pause a run: begin no new episode until it is resumed; running ones end normally. Restarts keep the pause.
 
     Example: hindcast ctl pause --reason "the machine is needed"
     """
@@ -34,13 +34,13 @@ def pause(run: RunName = None, reason: Reason = "", author: Author = None, as_js
 def resume(
     run: RunName = None,
     of: Annotated[
-        str | None, typer.Option(metavar="AUTHOR", help="Lift somebody else's pause rather than one's own.")
+        str | None, typer.Option(metavar="AUTHOR", help="Lift another author's pause instead of your own.")
     ] = None,
     reason: Reason = "",
     author: Author = None,
     as_json: Json = False,
 ) -> None:
-    """Lift a pause; the run goes on once no other is in force.
+    """Lift a pause; the run continues once no other pause is in force.
 
     Example: hindcast ctl resume --of root
     """
@@ -49,7 +49,7 @@ def resume(
 
 @app.command("drain")
 def drain(run: RunName = None, reason: Reason = "", author: Author = None, as_json: Json = False) -> None:
-    """Cancel what nobody has started, request nothing more until the system is started again.
+    """Cancel requests that no actor has started, and request no more until the system is started again.
 
     Example: hindcast ctl drain --reason "done for today"
     """
@@ -64,7 +64,7 @@ def cancel(
     author: Author = None,
     as_json: Json = False,
 ) -> None:
-    """Cancel one episode, waiting or under way: it counts as cancelled, and nobody trains on it.
+    """Cancel one waiting or running episode: it counts as cancelled and is not trained on.
 
     Example: hindcast ctl cancel ep_9f2c41d07ab3 --reason "the site was down"
     """
@@ -77,7 +77,7 @@ def set_settings(
         list[str],
         typer.Argument(
             metavar="KEY=VALUE… [RUN]",
-            help="Settings and what they become; then which run, by default the one started last.",
+            help="Settings with their new values; then the run, by default the one started last.",
         ),
     ],
     run_option: Annotated[str | None, typer.Option("--run", hidden=True)] = None,
@@ -85,9 +85,9 @@ def set_settings(
     author: Author = None,
     as_json: Json = False,
 ) -> None:
-    """Change the recipe of a run, also while it goes on: what is recorded here holds from its position on.
+    """Change settings of a run, also while it is running; they hold from the recorded position on.
 
-    What one role alone reads can change; everything else can in a fork. Nothing is recorded unless the whole fits.
+    Only settings that one role alone reads can change; a fork can change the others. Either all are recorded or none.
 
     Example: hindcast ctl set learner.kl_coefficient=0.1 --reason "it drifts"
     """
@@ -118,5 +118,5 @@ def _ask(
     if as_json:
         print_json(msgspec.to_builtins(asked))
         return
-    later = "" if asked.works else "; nothing goes on now, so it is done once the run is started"
+    later = "" if asked.works else "; the run is not running, so it takes effect at the next start"
     print_text(f"{command} of run {asked.run} recorded at position {asked.position}{later}")

@@ -9,15 +9,15 @@ from hindcast.storage.readmodel.phases import list_phases
 from hindcast.storage.readmodel.results import PhaseRow
 
 app = typer.Typer(
-    name="curriculum", help="The curriculum: phases and the tasks made for them.", no_args_is_help=True
+    name="curriculum", help="The curriculum: phases and their generated tasks.", no_args_is_help=True
 )
 
 
 @app.command("show")
 def show_phases(run: SourceName = None, as_of: AsOf = None, as_json: Json = False) -> None:
-    """Show the phases: tasks proposed, admitted and rejected, the critic's values, and how the phase's tasks went.
+    """Show the phases: tasks proposed, admitted and rejected, the critic's values, and the success on the phase's tasks.
 
-    Single tasks, with values and reasons: hindcast task list --phase N.
+    For single tasks with values and reasons: hindcast task list --phase N.
 
     Example: hindcast curriculum show
     """
@@ -47,7 +47,7 @@ def show_phases(run: SourceName = None, as_of: AsOf = None, as_json: Json = Fals
 
 
 def _values(phase: PhaseRow) -> str:
-    """Lowest, middle and highest, and how many there are."""
+    """Lowest, median and highest value, and their number."""
     if not phase.valued:
         return show(None)
     low, middle, high = map(show, (phase.value_low, phase.value_median, phase.value_high))

@@ -17,24 +17,22 @@ from hindcast.app.settings.configuration import resolve
 from hindcast.app.system.home import home_folder
 from hindcast.app.system.system import holding
 
-app = typer.Typer(
-    name="demonstrations", help="Demonstrations that were made elsewhere.", no_args_is_help=True
-)
+app = typer.Typer(name="demonstrations", help="Import demonstrations from files.", no_args_is_help=True)
 
 
 @app.callback()
 def group() -> None:
-    """Demonstrations that were made elsewhere."""
+    """Import demonstrations from files."""
 
 
 @app.command("import")
 def import_file(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="JSONL, or of atif a trajectory or a folder of them.")
+        Path, typer.Argument(metavar="FILE", help="JSONL file; for atif a trajectory or a folder of them.")
     ],
-    format_name: Annotated[Format, typer.Option("--format", help="What the file holds.")] = "jsonl",
+    format_name: Annotated[Format, typer.Option("--format", help="Format of the file.")] = "jsonl",
     run: Annotated[
-        str | None, typer.Argument(metavar="RUN", help="Which run takes them; made if there is none.")
+        str | None, typer.Argument(metavar="RUN", help="Run that takes them; created if it does not exist.")
     ] = None,
     recipe: Annotated[str | None, typer.Option(help="Recipe of a new run.")] = None,
     overrides: Annotated[
@@ -43,17 +41,17 @@ def import_file(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Take episodes from a file into a run's log as demonstrations, which cloning trains on. Not while the run is worked on.
+    """Import episodes from a file into a run's log as demonstrations for cloning. The run must not be running.
 
-    Everything is checked first: one that does not fit is named with file, line and key, and nothing is appended. What the log
-    has already is passed over, so an interrupted import goes on with the same command. docs/exports.md says what files hold.
+    It checks everything first: if one episode is invalid, it names file, line and key, and appends nothing. It skips episodes
+    that the log has already, so the same command resumes an interrupted import. For the file formats, see docs/exports.md.
 
     Example: hindcast demonstrations import lines/episodes.jsonl taught --recipe sft
     """
     from hindcast.app.imports.import_documents import import_documents, try_out  # loads transformers
 
     home = home_folder()
-    with holding(home):  # a system that began meanwhile would have its actors play what is appended
+    with holding(home):  # actors of a system started meanwhile would play the appended requests
         names, making = list_runs(home), bool(recipe or overrides)
 
         def chosen() -> RunHandle:
@@ -71,7 +69,7 @@ def import_file(
                     said=lambda at: bar.update(checking, completed=at),
                 )
             )
-            handle = chosen()  # made only now that everything fits
+            handle = chosen()  # created only now that everything is valid
             writing = bar.add_task("appending", total=number)
             done = asyncio.run(
                 import_documents(
@@ -88,5 +86,5 @@ def import_file(
         + (f", {done.present} were there" if done.present else "")
     )
     print_text(
-        f"They are judged and trained on by: hindcast start {done.run}, as many as its curriculum.demonstrations says"
+        f"To judge and train on them: hindcast start {done.run} (it takes as many as its curriculum.demonstrations says)"
     )

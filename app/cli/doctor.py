@@ -18,10 +18,10 @@ MARKS = {"ok": "ok    ", "note": "NOTE  ", "failed": "FAILED"}
 
 @app.command("doctor")
 def doctor(as_json: Json = False) -> None:
-    """Use every part that a run needs, and say of each what was found and what to do.
+    """Use every part that a run needs, and report the result and the remedy for each.
 
-    Packages, disk and its speed, broker, room in the log, browser, base policy, memory, ports, clock. Exit code 1 when a
-    part failed; a NOTE is no failure.
+    It checks packages, disk and its speed, broker, room in the log, browser, base policy, memory, ports and clock. Exit code 1
+    if a part failed; a NOTE is no failure.
 
     Example: hindcast doctor --json
     """

@@ -34,7 +34,7 @@ from hindcast.storage.readmodel.queries import list_episodes, show_episode
 from hindcast.storage.readmodel.results import EpisodeDetail
 from hindcast.storage.readmodel.unknown_names import refuse_unknown
 
-app = typer.Typer(name="episode", help="Episodes: attempts at tasks.", no_args_is_help=True)
+app = typer.Typer(name="episode", help="Episodes: attempts at tasks, step by step.", no_args_is_help=True)
 
 ANSWER_WIDTH = 60
 
@@ -49,15 +49,16 @@ def list_all(
     origin: OfOrigin = None,
     task: Annotated[str | None, typer.Option(help="Only attempts at this task.")] = None,
     group: Annotated[str | None, typer.Option(help="Only members of this group.")] = None,
-    policy: Annotated[int | None, typer.Option(help="Only those that this policy version began.")] = None,
+    policy: Annotated[int | None, typer.Option(help="Only episodes that this policy version began.")] = None,
     before: Annotated[
-        int | None, typer.Option(metavar="POSITION", help="Only those requested before it, to page on.")
+        int | None,
+        typer.Option(metavar="POSITION", help="Only episodes requested before it, for the next page."),
     ] = None,
     limit: Limit = 50,
     as_of: AsOf = None,
     as_json: Json = False,
 ) -> None:
-    """List episodes, the latest request first.
+    """List episodes, latest request first.
 
     Example: hindcast episode list --outcome success --family find_price --limit 10
     """
@@ -114,12 +115,12 @@ def show_one(
         typer.Option(metavar="DIR", file_okay=False, help="Write its screenshots into this folder."),
     ] = None,
     marks: Annotated[
-        bool, typer.Option("--marks", help="Beside each also one with numbered boxes (screenshot/marks/1).")
+        bool, typer.Option("--marks", help="Also write each with numbered boxes (screenshot/marks/1).")
     ] = False,
     as_of: AsOf = None,
     as_json: Json = False,
 ) -> None:
-    """Show one episode: its steps, its verdicts, the batches and updates it went into.
+    """Show one episode: its steps, verdicts, batches and updates.
 
     Example: hindcast episode show ep_9f2c41d07ab3 --screenshots pictures
     """
@@ -143,18 +144,16 @@ def show_one(
 @app.command("dispute")
 def dispute_one(
     episode: Annotated[str, typer.Argument(help="The episode's id, such as ep_9f2c41d07ab3.")],
-    outcome: Annotated[str, typer.Argument(help="What it was: success or failure.")],
-    reason: Annotated[str, typer.Option(help="What the judge did not see.")],
+    outcome: Annotated[str, typer.Argument(help="The true outcome: success or failure.")],
+    reason: Annotated[str, typer.Option(help="What the judge missed.")],
     judge: Annotated[
-        str | None, typer.Option(help="Whose verdict is wrong; by default that of the one training uses.")
+        str | None, typer.Option(help="Judge of the wrong verdict; default: the judge that training uses.")
     ] = None,
     run: RunName = None,
-    author: Annotated[
-        str | None, typer.Option(help="Who says so; by default the user of this machine.")
-    ] = None,
+    author: Annotated[str | None, typer.Option(help="Author; by default the user of this machine.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Say that a verdict is wrong. It is recorded and shown beside the verdict; training does not heed it.
+    """Dispute a verdict. The dispute is recorded and shown with the verdict; training ignores it.
 
     Example: hindcast episode dispute ep_9f2c41d07ab3 success --reason "the order was placed"
     """
@@ -212,8 +211,8 @@ def _print_detail(detail: EpisodeDetail) -> None:
     )
     if detail.pages_released:
         print_text(
-            f"pages of {detail.pages_released} steps were let go of since (storage.keep_page_episodes); their fingerprints "
-            "stand in the log, and an archive may have them"
+            f"pages of {detail.pages_released} steps were deleted (storage.keep_page_episodes); their fingerprints "
+            "are in the log, and an archive may have the pages"
         )
     for line in in_words(detail.screenshots):
         print_text(line)
@@ -229,5 +228,5 @@ def _print_detail(detail: EpisodeDetail) -> None:
         if batch.replaces is not None:
             how = f"replayed in place of {batch.replaces}"
         more = f", {batch.epochs} times each sample" if batch.epochs > 1 else ""
-        what = f"{how} in updates {updates}{more}" if batch.epochs else "used up without training on it"
+        what = f"{how} in updates {updates}{more}" if batch.epochs else "used up without training"
         print_text(f"batch {batch.batch} at position {batch.position}: {what}")

@@ -1,4 +1,4 @@
-"""Options that choose episodes of a run, for the commands that go through recorded ones."""
+"""Options that select episodes of a run."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from hindcast.core.errors import SettingsError
 from hindcast.core.text.nearest import advice
 
 Episode = Annotated[list[str] | None, typer.Option("--episode", help="This episode; repeatable.")]
-Episodes = Annotated[int | None, typer.Option("--episodes", min=1, help="A seeded sample of so many.")]
+Episodes = Annotated[int | None, typer.Option("--episodes", min=1, help="Size of a seeded sample.")]
 All = Annotated[bool, typer.Option("--all", help="Every episode.")]
 Families = Annotated[
     list[str] | None,
@@ -18,7 +18,7 @@ Families = Annotated[
 Origin = Annotated[
     str | None, typer.Option("--origin", help="Only online, demonstration or evaluation ones.")
 ]
-Seed = Annotated[int, typer.Option("--seed", help="Of the sample.")]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of the sample.")]
 
 ORIGINS = ("online", "demonstration", "evaluation")
 
@@ -33,14 +33,14 @@ def wanted_of(
     seed: int,
     usual: int | None,
 ) -> EpisodeSelection:
-    """The episodes that the options ask for. `usual`: size of the sample where none of them says how many; None: all.
+    """The selection that the options ask for. `usual`: size of the sample if no option sets it; None: all.
 
     Raises:
-        SettingsError: they contradict each other.
+        SettingsError: the options contradict each other.
 
     """
     if sum(map(bool, (episode, episodes, every))) > 1:
-        raise SettingsError("--episode, --episodes and --all contradict each other: give one of them")
+        raise SettingsError("--episode, --episodes and --all contradict each other: give one")
     if origin is not None and origin not in ORIGINS:
         raise SettingsError(f"--origin {origin!r} is unknown; {advice(origin, ORIGINS)}")
     named = frozenset(episode or ())

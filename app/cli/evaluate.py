@@ -31,7 +31,7 @@ from hindcast.core.text.plain_values import read_count
 app = typer.Typer()
 
 EPISODES = 100
-"""Played where nothing else is asked for."""
+"""Episodes played by default."""
 SUITES = {
     "store": "store",
     "miniwob": "miniwob",
@@ -40,8 +40,8 @@ SUITES = {
     "webshop": "webshop",
     "browsergym": "browsergym",
 }
-"""Suite -> site. A suite has the site's usual families, `-all` every one; that of WebArena each task of its file once,
-that of WebShop the goals of its test part."""
+"""Suite -> site. A suite has the site's usual families, `-all` has every family; WebArena's has each task of its file once,
+WebShop's the goals of its test part."""
 
 TASK_FILES = {
     WEBARENA: "a task file: set sites.webarena_tasks and sites.webarena_sites (docs/webarena.md)",
@@ -49,7 +49,7 @@ TASK_FILES = {
     "(docs/webshop.md)",
     BROWSERGYM: "a Python that has its tasks: set sites.browsergym_python and sites.browsergym_tasks (docs/browsergym.md)",
 }
-"""Site that is offered only where settings name its tasks -> what to set."""
+"""Site that needs settings for its tasks -> the settings to set."""
 
 
 @app.command("eval")
@@ -57,21 +57,21 @@ def evaluate_policy(
     policy: Annotated[
         str,
         typer.Option(
-            help="`base`, a model folder, a version of the run such as 12, `latest`, or `endpoint:MODEL`: who answers at "
+            help="`base`, a model folder, a version of the run such as 12, `latest`, or `endpoint:MODEL` at "
             "endpoint.base_url."
         ),
     ] = "base",
     suite: Annotated[
         str,
         typer.Option(
-            help="Which tasks: store, miniwob, miniwob-all, webarena, webshop, browsergym, or your own task file: all of them."
+            help="Tasks: store, miniwob, miniwob-all, webarena, webshop, browsergym, or all tasks of your own task file."
         ),
     ] = "store",
     episodes: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="How many episodes. Default: 100, or one for each task of your own file or of WebArena's.",
+            help="Number of episodes. Default: 100, or one for each task of your own file or of WebArena's.",
         ),
     ] = None,
     family: Annotated[list[str] | None, typer.Option(help="Only these families; repeatable.")] = None,
@@ -82,9 +82,7 @@ def evaluate_policy(
     temperature: Annotated[float, typer.Option(min=0.0, help="Sampling temperature; 0 is greedy.")] = 0.0,
     budgets: Annotated[
         str | None,
-        typer.Option(
-            help="Success within so many steps each, such as 2,4,8,16; the largest is what is played."
-        ),
+        typer.Option(help="Step budgets such as 2,4,8,16: success within each; the largest is played."),
     ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting.")
@@ -98,7 +96,7 @@ def evaluate_policy(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Success on unseen tasks with a 95 % interval, by task family. Exit code 1 where no episode could be played.
+    """Measure success on unseen tasks with a 95 % interval, by task family. Exit code 1 if no episode could be played.
 
     Example: hindcast eval --policy latest --suite store --episodes 200 --json
     """
@@ -178,10 +176,10 @@ def evaluate_policy(
             f"{report.asked.cost_usd:.4f} dollars"
         )
     if isinstance(source, WebArenaTasks):
-        print_text(f"Of the task file: {source.describe()}.")
+        print_text(f"Task file: {source.describe()}.")
     for task_name, count in report.unlike_starts.items():
         print_text(
-            f"{task_name}: {count} of its episodes did not begin like its first one, though resets = 'per_episode' says so"
+            f"{task_name}: {count} of its episodes did not begin like its first one, although resets = 'per_episode' requires it"
         )
     if points:
         print_table(
@@ -192,9 +190,7 @@ def evaluate_policy(
             ],
             empty="",
         )
-        print_text(
-            "Won and ended within so many steps of one set of episodes; all but the last are lower bounds."
-        )
+        print_text("Success within each budget on one set of episodes; all but the last are lower bounds.")
 
 
 def _source(sources: Mapping[str, TaskSource], environment: str) -> TaskSource:
@@ -204,14 +200,14 @@ def _source(sources: Mapping[str, TaskSource], environment: str) -> TaskSource:
 
 
 def _families_of(suite: str, source: TaskSource) -> Sequence[str]:
-    """The families of a suite; none means the site's usual ones."""
+    """The families of a suite; empty means the site's usual ones."""
     if source.name == WEBSHOP:
         return [family for family in source.families() if family.endswith("test")][:1]
     return source.families() if suite.endswith("-all") else ()
 
 
 def _own_file(suite: str) -> Path | None:
-    """The task file that a suite is; None for one of ours. Raises SettingsError where it is neither."""
+    """The task file that a suite names; None for a built-in suite. Raises SettingsError for any other name."""
     if suite in SUITES:
         return None
     path = Path(suite)
@@ -223,7 +219,7 @@ def _own_file(suite: str) -> Path | None:
 
 
 def _tasks_of(source: TaskSource, families: Sequence[str]) -> list[Task]:
-    """Every task of the families, once. Seeds count the tasks of a family, and begin anew after the last."""
+    """Every task of the families, once. Seeds number the tasks of a family and start again after the last."""
     found: dict[str, Task] = {}
     for family in families:
         number = 0
@@ -240,7 +236,7 @@ def _budgets(text: str, settings: Settings) -> list[int]:
         raise SettingsError(f"--budgets {text!r} must be numbers of steps above 0, such as 2,4,8,16")
     if settings.scaffold.states:
         raise SettingsError(
-            "--budgets reads several budgets off one set of episodes, and a scaffold acts by how many steps are left: set "
+            "--budgets needs one set of episodes for all budgets, and a scaffold acts by the number of steps left: set "
             "scaffold.states to nothing, or evaluate once per budget"
         )
     return budgets
@@ -249,17 +245,17 @@ def _budgets(text: str, settings: Settings) -> list[int]:
 def _find_policy(
     policy: str, settings: Settings, run: str | None, as_of: str | None
 ) -> tuple[Path, Path | None, str]:
-    """Model folder, weights file if they are a run's, and the name to show."""
+    """Model folder, weights file if the policy is a run's version, and the name to show."""
     from hindcast.core.models.folders import policy_folder
 
     number = read_count(policy)
     if policy != "latest" and number is None:
         if as_of is not None:
-            raise SettingsError(f"--as-of is about a run's own versions; --policy {policy} is none of them")
+            raise SettingsError(f"--as-of needs a version of a run; --policy {policy} is none")
         if run is not None:
             raise SettingsError(
-                f"{run} is the run whose versions are meant, and --policy {policy} is none of them: say --policy latest or the "
-                "number of a version, or leave out the run"
+                f"{run} names a run, but --policy {policy} is no version of a run: use --policy latest or the "
+                "number of a version, or omit the run"
             )
         return policy_folder(policy), None, policy
     handle = open_source(run)

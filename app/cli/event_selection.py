@@ -1,4 +1,4 @@
-"""Which events of a log somebody wants to see."""
+"""Selection of a log's events by type, episode, task, policy version and producer."""
 
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
@@ -24,24 +24,24 @@ from hindcast.events.registry import BY_CLASS, BY_NAME
 
 
 class EventSelection(msgspec.Struct, kw_only=True):
-    """Which events are wanted. Of a task are also the events of its episodes, once their requests went by."""
+    """Selects events. A task's selection includes its episodes' events, once `learn` has seen their requests."""
 
     types: tuple[str, ...] = ()
     """Names or patterns such as `episode.*`; empty: all."""
     episode: str | None = None
     task: str | None = None
-    """Id, `store/buy`, `store/buy:3`, or a pattern of these."""
+    """Id, `store/buy`, `store/buy:3`, or a pattern."""
     policy: int | None = None
     """Policy version."""
     producer: str | None = None
     """Name or pattern such as `actor.*`."""
     _tasks: set[str] = msgspec.field(default_factory=set)
-    """Ids of tasks that fit."""
+    """Ids of matching tasks."""
     _episodes: set[str] = msgspec.field(default_factory=set)
-    """Episodes of these tasks."""
+    """Episodes of the matching tasks."""
 
     def learn(self, fact: Fact) -> None:
-        """Note which tasks there are, and what episodes they have."""
+        """Take in tasks and their episodes from one fact."""
         if self.task is not None and isinstance(fact, TaskProposed | EpisodeRequested):
             if _is_called(fact.task, self.task):
                 self._tasks.add(fact.task.id)
@@ -49,7 +49,7 @@ class EventSelection(msgspec.Struct, kw_only=True):
                 self._episodes.add(fact.episode)
 
     def takes(self, recorded: Recorded) -> bool:
-        """Whether an event is among them; to be asked of all events in order."""
+        """Whether the selection contains an event. Call it for all events in order."""
         self.learn(recorded.fact)
         envelope = recorded.envelope
         if self.types and not any(fnmatchcase(envelope.type, pattern) for pattern in self.types):
@@ -70,7 +70,7 @@ class EventSelection(msgspec.Struct, kw_only=True):
 
     @property
     def everything(self) -> bool:
-        """Whether nothing is left out."""
+        """Whether the selection contains all events."""
         chosen = (self.episode, self.task, self.policy, self.producer)
         return not self.types and all(one is None for one in chosen)
 
@@ -83,10 +83,10 @@ def select(
     task: str | None = None,
     policy: int | None = None,
 ) -> EventSelection:
-    """A selection of known types.
+    """A selection with known event types.
 
     Raises:
-        SettingsError: no type of event is meant, naming the nearest.
+        SettingsError: a type matches no event; names the nearest type.
 
     """
     for pattern in types or ():
@@ -98,7 +98,7 @@ def select(
 
 
 async def learn_tasks(log: EventLog, selection: EventSelection, *, until: int) -> None:
-    """What a selection by task has to know of the events that are not read because they lie before the beginning."""
+    """Read what a selection by task needs from events before the reading starts."""
     if selection.task is None:
         return
     for family in sorted({BY_CLASS[kind].family for kind in (TaskProposed, EpisodeRequested)}):
@@ -112,7 +112,7 @@ def _is_called(task: Task, pattern: str) -> bool:
 
 
 def _is_of_version(recorded: Recorded, version: int) -> bool:
-    """Whether the policy of that version did this, or this made it, used it or adopted it."""
+    """Whether a policy version did this event, or the event created, used or adopted that version."""
     match recorded.fact:
         case EpisodeEnded(policy_versions=(low, high)):
             return low <= version <= high

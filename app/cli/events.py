@@ -1,4 +1,4 @@
-"""Events for people: one as a line, one in full, many as counts."""
+"""Formats events for people: one line, in full, or as counts."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -41,7 +41,7 @@ def as_line(recorded: Recorded) -> str:
 
 
 def describe(recorded: Recorded, *, arrays: bool = False) -> dict[str, Any]:
-    """An event in plain values; with `arrays` the packed numbers as lists."""
+    """An event as plain values; with `arrays`, packed numbers as lists."""
     plain = recorded.describe()
     if arrays:
         packed = {name: getattr(recorded.fact, name) for name in UNPACKED if hasattr(recorded.fact, name)}
@@ -50,7 +50,7 @@ def describe(recorded: Recorded, *, arrays: bool = False) -> dict[str, Any]:
 
 
 def describe_stored(stored: Stored, *, arrays: bool = False) -> dict[str, Any]:
-    """What stands at a position; when it does not decode, why, and the beginning of its bytes."""
+    """The event at a position; if it does not decode, the error and the beginning of its bytes."""
     try:
         recorded = decode(stored)
         assert recorded is not None
@@ -83,19 +83,19 @@ def _flat(path: str, value: Any) -> Iterator[str]:
 
 
 class ChainStats(msgspec.Struct, kw_only=True):
-    """What one producer appended, and whether its hash chains hold."""
+    """Counts of one producer's events, and the state of its hash chains."""
 
     events: int = 0
     incarnations: int = 0
-    """Starts of the process: each has a chain of its own."""
+    """Starts of the process; each has its own chain."""
     first: int = 0
     last: int = 0
     broken: str | None = None
-    """The first fault of its chains, in words; None while they are whole."""
+    """The first fault of its chains; None if there is none."""
 
 
 class Stats(msgspec.Struct, kw_only=True):
-    """What a stretch of the log holds; `add` takes its events in order."""
+    """Counts over a part of the log; `add` takes its events in order."""
 
     events: int = 0
     payload_bytes: int = 0
@@ -123,25 +123,25 @@ class Stats(msgspec.Struct, kw_only=True):
 
     @property
     def seconds(self) -> float:
-        """From the first to the last, by the producers' clocks."""
+        """Time from the first event to the last, by the producers' clocks."""
         return max(0.0, (self.ended_ns - self.began_ns) / 1e9)
 
     def per_minute(self, number: int) -> float:
-        """As a rate over the stretch; 0 when it has no length."""
+        """A rate over the part; 0 if it has no duration."""
         return 60 * number / self.seconds if self.seconds else 0.0
 
 
 class Chains:
-    """Follows the hash chains of every producer, past their faults."""
+    """Checks the hash chains of every producer and continues after faults."""
 
     def __init__(self, *, after: int) -> None:
-        """`after`: where reading starts; chains may be under way there."""
+        """`after`: position before the first event; chains may have begun earlier."""
         self.producers: dict[str, ChainStats] = {}
         self._after = after
         self._checkers: dict[str, ChainChecker] = {}
 
     def check(self, recorded: Recorded) -> None:
-        """Take in one event of whatever type."""
+        """Check one event of any type."""
         envelope = recorded.envelope
         stats = self.producers.setdefault(envelope.producer, ChainStats(first=recorded.position))
         stats.events += 1
@@ -153,5 +153,5 @@ class Chains:
             self._checkers[envelope.incarnation].check(recorded)
         except CorruptEvent as error:
             stats.broken = stats.broken or str(error)
-            # whatever follows is compared with what stands here
+            # later events are compared with this one
             self._checkers[envelope.incarnation] = ChainChecker(after=recorded.position)

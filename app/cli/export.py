@@ -29,31 +29,29 @@ from hindcast.storage.readmodel.episode_filter import EpisodeFilter, matching_ep
 from hindcast.storage.readmodel.unknown_names import refuse_unknown
 
 BAR_EVENTS = 500
-"""How often the bar moves."""
+"""Events between two updates of the bar."""
 
 app = typer.Typer()
 
 
 @app.command("export")
 def export_run(
-    to: Annotated[
-        Path, typer.Option("--to", metavar="FOLDER", help="Folder to write; it must not be there yet.")
-    ],
+    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Folder to write; it must not exist.")],
     run: SourceName = None,
-    format_name: Annotated[Format, typer.Option("--format", help="In which format.")] = "parquet",
+    format_name: Annotated[Format, typer.Option("--format", help="Format.")] = "parquet",
     state: OfState = None,
     outcome: OfOutcome = None,
     environment: Environment = None,
     family: Family = None,
     origin: OfOrigin = None,
     task: Annotated[str | None, typer.Option(help="Only attempts at this task.")] = None,
-    policy: Annotated[int | None, typer.Option(help="Only those that this policy version began.")] = None,
+    policy: Annotated[int | None, typer.Option(help="Only episodes that this policy version began.")] = None,
     as_of: AsOf = None,
     as_json: Json = False,
 ) -> None:
-    """Write a run, or an archive, in a format that other tools read; docs/exports.md says what each holds.
+    """Export a run or an archive in a format of other tools; docs/exports.md describes the formats.
 
-    The folder is there as a whole or not at all. The options choose episodes; what is about no episode is always there.
+    The folder is created completely or not at all. The options select episodes; records about no episode are always exported.
 
     Example: hindcast export run-1 --to ./run-1-successes --format dataset --outcome success
     """

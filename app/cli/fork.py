@@ -30,11 +30,11 @@ def fork(
     at: Annotated[
         str,
         typer.Option(
-            "--at", metavar="PLACE", help="Where it is left: a position, update=N, policy=N, …; see the docs."
+            "--at", metavar="PLACE", help="Where to fork: a position, update=N, policy=N, …; see the docs."
         ),
     ] = "end",
     name: Annotated[
-        str | None, typer.Option("--name", help="Of the new run; default: the next free run-N.")
+        str | None, typer.Option("--name", help="Name of the new run; default: the next free run-N.")
     ] = None,
     overrides: Annotated[
         list[str] | None,
@@ -44,22 +44,22 @@ def fork(
         bool,
         typer.Option(
             "--exact",
-            help="Fork at the place even inside a batch, which then ends under the parent's settings.",
+            help="Fork exactly there, even inside a batch, which then ends under the parent's settings.",
         ),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Make a new run whose log begins as another's and continues under its own settings.
+    """Fork a run: create a new run whose log begins with the parent's and continues under its own settings.
 
-    Nothing is copied: up to that position the fork reads the parent's log. Start it with: hindcast start NAME
+    No event is copied: up to the fork position, the fork reads the parent's log. Start it with: hindcast start NAME
 
-    Inside a batch the fork begins before that batch, so that its settings hold for every update of it.
+    Inside a batch the fork begins before the batch, so that its settings hold for all of the batch's updates.
 
     Example: hindcast fork run-1 --at update=40 --name colder --set learner.kl_coefficient=0.1
     """
     parent, place = open_source(run), parse_place(at)
     with loading():
-        from hindcast.app.runs.fork import fork_run  # loads torch: only once it is needed
+        from hindcast.app.runs.fork import fork_run  # loads torch, so only now
 
     async def work() -> "ForkResult":
         async with parent.connect_log() as log:
@@ -96,7 +96,7 @@ def fork(
 
 
 def _explain(batch: OpenBatch, position: int, *, exact: bool) -> str:
-    """Say what a batch under way at the fork's place means for the fork."""
+    """Say what the fork means for a batch that the fork position divides."""
     inside = (
         f"position {position} lies inside batch {batch.batch}, with {batch.done} of its {batch.updates} updates of "
         f"{batch.model} done"

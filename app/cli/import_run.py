@@ -22,9 +22,9 @@ def import_run(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the archive.")],
     as_json: Json = False,
 ) -> None:
-    """Bring an archived run into this home: same name, positions, ids and bytes; it can be gone on with.
+    """Import an archived run into this home with the same name, positions, ids and bytes; it can then be resumed.
 
-    The archive is checked before and what was written is read back after. Interrupted, the same command goes on.
+    The archive is checked before the import, and the stream is read back after it. The same command resumes an interrupted one.
 
     Example: hindcast import /backup/run-1
     """
@@ -46,7 +46,7 @@ def _print(done: ImportedRun) -> None:
         f"{done.first} to {done.last} read back as archived"
     )
     for key, value in done.changed.items():
-        print_text(f"setting {key} = {value}: it said where the run lived before")
+        print_text(f"setting {key} = {value}: the old value was the run's former place")
     if done.missing_blobs:
         print_text(f"{done.missing_blobs} blobs that its events name were not in the archive")
-    print_text(f"Look at it: hindcast rebuild {done.run}. Go on with it: hindcast start {done.run}")
+    print_text(f"To look at it: hindcast rebuild {done.run}. To resume it: hindcast start {done.run}")

@@ -25,7 +25,7 @@ def join(
         str, typer.Argument(metavar="URL", help="The broker: tls://host:4222, several with commas.")
     ],
     roles: Annotated[
-        str, typer.Option(metavar="ROLE,ROLE", help="What this machine does, each word one process.")
+        str, typer.Option(metavar="ROLE,ROLE", help="Roles of this machine, one process for each word.")
     ] = "actor",
     run: Annotated[
         str | None,
@@ -33,23 +33,21 @@ def join(
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option(
-            help="This machine's name in the log, unlike that of any other; default: its host name."
-        ),
+        typer.Option(help="This machine's unique name in the log; default: its host name."),
     ] = None,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Where and how this machine works; repeatable."),
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting for this machine; repeatable."),
     ] = None,
     other_code: Annotated[
-        bool, typer.Option("--other-code", help="Join although the run has another revision of the code.")
+        bool, typer.Option("--other-code", help="Join although the run has another code revision.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Take part in a run from another machine, until Ctrl-C or until the run is finished. Settings come from its log.
+    """Take part in a run from another machine, until Ctrl-C or the end of the run. Settings come from the run's log.
 
     HINDCAST_HOME/secrets must hold the passwords of the roles and of `reader` (hindcast broker users), and ca.pem where the
-    broker's certificate is signed by an authority of your own.
+    broker's certificate is signed by your own authority.
 
     Example: hindcast join tls://nats-1:4222,tls://nats-2:4222 --roles actor,actor
     """

@@ -22,20 +22,20 @@ from hindcast.core.errors import SettingsError
 from hindcast.core.rl.combined_state import ORM
 from hindcast.core.settings.schema import Settings
 
-app = typer.Typer(name="judge", help="Judges: how often they are right.", no_args_is_help=True)
+app = typer.Typer(name="judge", help="Measure the accuracy of judges.", no_args_is_help=True)
 
 
 @app.callback()
 def judge() -> None:
-    """Judges: how often they are right."""
+    """Measure the accuracy of judges."""
 
 
 @app.command("accuracy")
 def accuracy(
-    name: Annotated[str, typer.Argument(metavar="JUDGE", help=f"Who judges: {', '.join(judge_names())}.")],
+    name: Annotated[str, typer.Argument(metavar="JUDGE", help=f"The judge: {', '.join(judge_names())}.")],
     run: SourceName = None,
     truth: Annotated[
-        str, typer.Option(metavar="JUDGE", help="Whose verdicts in the log are the truth.")
+        str, typer.Option(metavar="JUDGE", help="Judge whose verdicts in the log are the truth.")
     ] = "rules",
     episodes: Episodes = None,
     family: Families = None,
@@ -44,15 +44,15 @@ def accuracy(
     overrides: EndpointValues = None,
     as_json: Json = False,
 ) -> None:
-    """How often a judge is right about a run's episodes, by the truth in the log; nothing is recorded.
+    """Measure a judge's accuracy on a run's episodes against the truth in the log; appends nothing.
 
-    Balanced accuracy is the mean of two shares: of the successes, and of the failures, that it calls so.
+    Balanced accuracy is the mean of the shares of successes and of failures that the judge recognizes.
 
     Example: hindcast judge accuracy endpoint run-1 --episodes 200
     """
     if name == ORM:
         raise SettingsError(
-            "the judge orm learned from this run's episodes: it is measured on held-out tasks alone. Run: hindcast orm accuracy"
+            "the judge orm learned from this run's episodes, so that only held-out tasks can measure it. Run: hindcast orm accuracy"
         )
     wanted = wanted_of(None, episodes, every=False, family=family, origin=origin, seed=seed, usual=None)
     source = open_source(run)

@@ -13,19 +13,19 @@ from hindcast.storage.readmodel.lineage import DEPTH, LIMIT, lineage
 
 app = typer.Typer(
     name="lineage",
-    help="What something came from, down to settings and weights, and what came of it, up to later episodes.",
+    help="Trace what something came from, back to settings and weights, and what it led to.",
     no_args_is_help=True,
 )
 
 Backward = Annotated[bool, typer.Option("--backward", help="Only what it came from.")]
-Forward = Annotated[bool, typer.Option("--forward", help="Only what came of it.")]
+Forward = Annotated[bool, typer.Option("--forward", help="Only what it led to.")]
 Depth = Annotated[int, typer.Option("--depth", min=0, max=50, help="Levels of the tree.")]
 Entries = Annotated[int, typer.Option("--limit", "-n", min=1, help="Most entries of one branch.")]
 Everything = Annotated[bool, typer.Option("--all", help="Every entry of every branch.")]
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """The options that every kind takes."""
+    """Options that every kind takes."""
 
     run: str | None
     backward: bool
@@ -57,14 +57,14 @@ def _answer(kind: str, name: str, question: Question) -> None:
 
 
 class Kind(NamedTuple):
-    """A kind of thing that can be asked about."""
+    """A kind of thing whose lineage can be shown."""
 
     name: str
     metavar: str
     help: str
-    """Of the argument."""
+    """Help of the argument."""
     text: str
-    """Of the command: what is found in both directions, and an example."""
+    """Help of the command: what it shows in both directions, and an example."""
 
 
 KINDS = (
@@ -126,7 +126,7 @@ KINDS = (
 
 
 def _add(kind: Kind) -> None:
-    """The command of a kind: all take the same options."""
+    """Add the command of a kind; all take the same options."""
 
     @app.command(kind.name, help=kind.text)
     def _of_kind(

@@ -1,7 +1,7 @@
-"""`hindcast log tail / show / grep / stats / resize`. Each but the last ends with the cursor to go on from.
+"""`hindcast log tail / show / grep / stats / resize`. The reading commands print the cursor to continue from.
 
-Reading, but for `resize`, and checked like every reading: positions without a gap, hash chains, the identity of the
-log. With `--json` each event is one line, and the last line is `{"cursor": POSITION}`.
+They check what they read: positions without a gap, hash chains, the identity of the log. With `--json` each event is one
+line, and the last line is `{"cursor": POSITION}`.
 """
 
 import asyncio
@@ -38,7 +38,9 @@ from hindcast.events.envelope import Recorded
 from hindcast.events.log.port import EventLog
 from hindcast.events.log.reader import tail
 
-app = typer.Typer(name="log", help="The log: every event of a run, in order.", no_args_is_help=True)
+app = typer.Typer(
+    name="log", help="The event log of a run: tail, show, grep, stats, resize.", no_args_is_help=True
+)
 
 FIELD_WIDTH = 140
 
@@ -54,11 +56,11 @@ def tail_log(
     after: After = None,
     limit: Limit = 20,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with new events, until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Continue with new events, until Ctrl-C.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Print the last events; with --after the ones that follow a position; with --follow new ones as they come.
+    """Print the last events; with --after, those after a position; with --follow, new ones as they come.
 
     Example: hindcast log tail --task 'store/*' --policy 3 --from update=10 --follow
     """
@@ -83,7 +85,7 @@ def tail_log(
 async def print_last(
     log: EventLog, cursor: Cursor, selection: EventSelection, limit: int, *, as_json: bool
 ) -> None:
-    """The newest events; where some are left out the whole log is looked through for them."""
+    """Print the newest events; a selection searches the whole log for them."""
     if selection.everything:
         cursor.at = max(0, (await log.identity()).last - limit)
     newest: deque[Recorded] = deque(maxlen=limit)
@@ -97,7 +99,7 @@ async def print_last(
 async def print_next(
     log: EventLog, cursor: Cursor, selection: EventSelection, limit: int | None, *, as_json: bool
 ) -> None:
-    """The events that follow the cursor, at most `limit`."""
+    """Print at most `limit` events after the cursor."""
     printed = 0
     async with aclosing(following(log, cursor)) as recordeds:
         async for recorded in recordeds:
@@ -114,16 +116,16 @@ def show_events(
         str | None,
         typer.Argument(
             metavar="POSITION",
-            help="Which event. With --position or --episode the only argument is RUN.",
+            help="The event. With --position or --episode the only argument is RUN.",
         ),
     ] = None,
     run: SourceName = None,
-    at: Annotated[int | None, typer.Option("--position", min=1, help="Which event, as an option.")] = None,
+    at: Annotated[int | None, typer.Option("--position", min=1, help="The event, as an option.")] = None,
     episode: Annotated[str | None, typer.Option("--episode", help="Every event of this episode.")] = None,
-    arrays: Annotated[bool, typer.Option("--arrays", help="Token ids and the like in full.")] = False,
+    arrays: Annotated[bool, typer.Option("--arrays", help="Arrays such as token ids in full.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show one event, or all of an episode, in full. Bytes that do not decode are shown as they are.
+    """Show one event, or all of an episode, in full. Bytes that do not decode are shown raw.
 
     Example: hindcast log show 18412 --arrays
     """
@@ -158,7 +160,7 @@ def show_events(
 
 
 def print_full(plain: dict[str, object], *, as_json: bool) -> None:
-    """An event in full: one line of JSON, or indented."""
+    """Print an event in full: one line of JSON, or indented."""
     if as_json:
         print_json(plain)
     else:
@@ -169,7 +171,9 @@ def print_full(plain: dict[str, object], *, as_json: bool) -> None:
 def grep_log(
     pattern: Annotated[
         str,
-        typer.Argument(help="Regular expression, looked for in each field as in `payload.result=timeout`."),
+        typer.Argument(
+            help="Regular expression, matched with each field written as `payload.result=timeout`."
+        ),
     ],
     run: SourceName = None,
     types: Types = None,
@@ -179,10 +183,10 @@ def grep_log(
     producer: Producer = None,
     after: After = None,
     limit: Limit = 50,
-    ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="Capitals do not matter.")] = False,
+    ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="Ignore case.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Print the events of which a field matches a pattern, and the fields that do.
+    """Print events with a field that matches a pattern, and those fields.
 
     Example: hindcast log grep 'result=no_such_element' --type step.taken --limit 5
     """
@@ -211,7 +215,7 @@ def grep_log(
 
 
 def print_match(recorded: Recorded, fields: list[str], *, as_json: bool) -> None:
-    """One event with the fields that matched."""
+    """Print one event with its matching fields."""
     if as_json:
         print_json({**describe(recorded), "matched": fields})
         return
@@ -231,9 +235,9 @@ def show_stats(
     after: After = None,
     as_json: Json = False,
 ) -> None:
-    """Count events and bytes by type with their rates, and look at every producer's hash chain.
+    """Count events and bytes by type with their rates, and check every producer's hash chain.
 
-    Exit code 1 when a chain is broken: bytes were altered, or events were lost.
+    Exit code 1 if a chain is broken: bytes were changed, or events were lost.
 
     Example: hindcast log stats --json
     """
@@ -257,7 +261,7 @@ def show_stats(
 
 
 def print_stats(stats: Stats, chains: Chains, *, as_json: bool) -> None:
-    """Counts, rates and chains as JSON or as tables."""
+    """Print counts, rates and chains as JSON or as tables."""
     rates = {name: stats.per_minute(number) for name, number in stats.by_type.items()}
     if as_json:
         print_json(
@@ -296,13 +300,11 @@ def print_stats(stats: Stats, chains: Chains, *, as_json: bool) -> None:
 
 @app.command("resize")
 def resize(
-    size: Annotated[
-        str, typer.Argument(metavar="SIZE", help="What the log may hold: 16GiB, 500MiB, or bytes.")
-    ],
+    size: Annotated[str, typer.Argument(metavar="SIZE", help="New limit: 16GiB, 500MiB, or bytes.")],
     run: RunName = None,
     as_json: Json = False,
 ) -> None:
-    """Give the log another size limit, at once and for later starts: how a paused or full run is freed.
+    """Set the log's size limit, at once and for later starts. A larger limit frees a paused or full run.
 
     Example: hindcast log resize 16GiB
     """
@@ -311,4 +313,4 @@ def resize(
     if as_json:
         print_json({"run": handle.name, "max_bytes": limit})
     else:
-        print_text(f"the log of run {handle.name} may hold {limit / UNITS['MiB']:,.0f} MiB from now on")
+        print_text(f"the log of run {handle.name} has a limit of {limit / UNITS['MiB']:,.0f} MiB from now on")

@@ -1,4 +1,4 @@
-"""What the commands of `hindcast log` have in common: which events are meant, and reading them up to a cursor."""
+"""Shared by the `hindcast log` commands: options that select events, and reading up to a cursor."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -26,34 +26,35 @@ Types = Annotated[
 Episode = Annotated[str | None, typer.Option("--episode", help="Only events of this episode.")]
 Producer = Annotated[
     str | None,
-    typer.Option("--producer", help="Only what this process recorded, such as learner.1 or 'actor.*'."),
+    typer.Option("--producer", help="Only events of this process, such as learner.1 or 'actor.*'."),
 ]
 Task = Annotated[
     str | None,
     typer.Option(
         "--task",
-        help="Only events of these tasks: an id, store/buy, store/buy:3 or a pattern such as 'store/*'.",
+        help="Only events of the tasks: an id, store/buy, store/buy:3 or a pattern such as 'store/*'.",
     ),
 ]
 Policy = Annotated[
     int | None,
-    typer.Option(
-        "--policy", help="Only what this policy version did or became: steps, ends, weights, batches."
-    ),
+    typer.Option("--policy", help="Only events of this policy version: steps, ends, weights, batches."),
 ]
 After = Annotated[
     str | None,
     typer.Option(
-        "--from", "--after", metavar="PLACE", help=f"Go on after it, as the cursor of before: 0, {PLACES}."
+        "--from",
+        "--after",
+        metavar="PLACE",
+        help=f"Continue after it, for instance an earlier cursor: 0, {PLACES}.",
     ),
 ]
 
 BAR_EVENTS = 500
-"""How often a bar moves."""
+"""Events between two updates of the bar."""
 
 
 async def after_place(log: EventLog, place: str | None) -> int:
-    """The position that `--from` means; a number may lie before the log's beginning. Raises NoSuchPlace."""
+    """The position that `--from` means; a number may be before the log's beginning. Raises NoSuchPlace."""
     position = 0 if place is None else read_count(place)
     if position is None:
         assert place is not None
@@ -61,21 +62,21 @@ async def after_place(log: EventLog, place: str | None) -> int:
     last = (await log.identity()).last
     if position > last:
         raise NoSuchPlace(
-            f"nothing can follow position {place}: the log of run {log.run} ends at position {last}. Give a position up "
-            "to there; if this one is the cursor of an earlier command on this run, the log has lost events since."
+            f"nothing can follow position {place}: the log of run {log.run} ends at position {last}. Give an earlier position; "
+            "if this one is the cursor of an earlier command on this run, the log has lost events since."
         )
     return position
 
 
 class Cursor:
-    """How far a command has read."""
+    """Position that a command has read up to."""
 
     def __init__(self) -> None:
         self.at = 0
 
 
 def with_log(run: str | None, work: Callable[[EventLog, Cursor], Awaitable[None]], *, as_json: bool) -> None:
-    """Do something with a run's log, then print the cursor. Ctrl-C ends a command that would go on for ever."""
+    """Run `work` on a run's log, then print the cursor. Ctrl-C ends a command that would not end by itself."""
     cursor = Cursor()
 
     async def connected() -> None:
@@ -91,7 +92,7 @@ def with_log(run: str | None, work: Callable[[EventLog, Cursor], Awaitable[None]
 
 
 def print_event(recorded: Recorded, *, as_json: bool) -> None:
-    """One event on one line."""
+    """Print one event on one line."""
     if as_json:
         print_json(describe(recorded))
     else:
@@ -101,9 +102,9 @@ def print_event(recorded: Recorded, *, as_json: bool) -> None:
 async def following(
     log: EventLog, cursor: Cursor, *, check: bool = True, silent: bool = True
 ) -> AsyncGenerator[Recorded, None]:
-    """Events after the cursor up to where the log ends now; moves the cursor. Types of a newer version are passed over.
+    """Yield events after the cursor up to the log's current end, and move the cursor. Skips types of a newer version.
 
-    `silent` False: with a bar on a terminal, for those who print nothing before the end.
+    `silent` False: shows a bar on a terminal, for commands that print only at the end.
     """
     async with aclosing(read(log, after=cursor.at, strict=False, check=check)) as recordeds:
         with progress_bar(as_json=silent) as bar:

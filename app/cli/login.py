@@ -19,18 +19,20 @@ app = typer.Typer()
 @app.command("login")
 def login(
     url: Annotated[str, typer.Argument(help="Where to log in.")],
-    name: Annotated[str, typer.Option(help="What tasks call it: login = { state = NAME, … }.")],
+    name: Annotated[str, typer.Option(help="Name of the login in tasks: login = { state = NAME, … }.")],
     origin: Annotated[
         list[str] | None,
-        typer.Option(help="Where the browser may go, as scheme://host:port; repeatable. Default: the URL's."),
+        typer.Option(
+            help="Origins that the browser may reach, as scheme://host:port; repeatable. Default: the URL's."
+        ),
     ] = None,
     script: Annotated[
-        Path | None, typer.Option(help="Steps to do, as a task file's login has them: steps = [ … ].")
+        Path | None, typer.Option(help="Steps to do, written as a login of a task file: steps = [ … ].")
     ] = None,
     headless: Annotated[bool, typer.Option("--headless", help="Without a window; needs --script.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Log in to a site once, in a browser window, and keep that for tasks whose login names it.
+    """Log in to a site once in a browser window, and store the login for tasks that name it.
 
     Example: hindcast login http://127.0.0.1:8917/login --name notes
     """
@@ -41,16 +43,16 @@ def login(
 
     steps = read_script(script).steps if script else ()
     if headless and not steps:
-        raise SettingsError("--headless opens no window for a person: say with --script what is done")
+        raise SettingsError("--headless opens no window: give the steps with --script")
     if not headless:
         require_screen()
 
     async def logged_in() -> None:
         if headless:
             return
-        sys.stderr.write("log in, then type `done` here; Ctrl-C gives up\n")
+        sys.stderr.write("log in, then type `done` here; Ctrl-C cancels\n")
         if await type_done() is None:
-            raise SettingsError("the input ended before `done`: nothing was kept")
+            raise SettingsError("the input ended before `done`: nothing was stored")
 
     path = asyncio.run(
         save_login(
@@ -68,5 +70,5 @@ def login(
         print_json({"name": name, "file": str(path)})
     else:
         print_text(
-            f'kept as {name!r} in {path}. In a task file: login = {{ state = "{name}", signed_in = "…" }}'
+            f'stored as {name!r} in {path}. In a task file: login = {{ state = "{name}", signed_in = "…" }}'
         )

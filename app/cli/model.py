@@ -9,7 +9,7 @@ from hindcast.app.cli.options import Json
 from hindcast.app.cli.output import print_json, print_text
 from hindcast.app.settings.configuration import resolve
 
-app = typer.Typer(name="model", help="Models in folders, before they are policies.", no_args_is_help=True)
+app = typer.Typer(name="model", help="Check a model folder before it becomes a policy.", no_args_is_help=True)
 
 MARKS = {"ok": "ok    ", "note": "NOTE  ", "failed": "FAILED"}
 
@@ -26,10 +26,9 @@ def check(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say whether a model can be a policy: files, architecture, tokenizer, chat template, ends, context, memory, one use.
+    """Check whether a model can be a policy: files, architecture, tokenizer, chat template, stop tokens, context, memory, use.
 
-    `hindcast start` does the same before a new run begins from a folder. Exit code 1 when something failed; a NOTE is no
-    failure.
+    `hindcast start` does the same before a new run begins from a folder. Exit code 1 if a check failed; a NOTE is no failure.
 
     Example: hindcast model check /models/Qwen2.5-0.5B-Instruct --json
     """

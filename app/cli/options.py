@@ -1,6 +1,6 @@
-"""Arguments and options that several commands take, so that they are the same everywhere.
+"""Arguments and options that several commands share.
 
-A run is the last argument of a command, `[RUN]`. `--run NAME` means the same; it is accepted and not shown.
+A run is the last argument of a command, `[RUN]`. `--run NAME` means the same; it is accepted but not shown.
 """
 
 import functools
@@ -17,12 +17,12 @@ from hindcast.core.text.plain_values import find_unkeepable
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 RunName = Annotated[
-    str | None, typer.Argument(metavar="RUN", help="Which run; by default the one started last.")
+    str | None, typer.Argument(metavar="RUN", help="The run; by default the one started last.")
 ]
 SourceName = Annotated[
     str | None,
     typer.Argument(
-        metavar="RUN", help="Which run, or the folder of an archive; by default the run started last."
+        metavar="RUN", help="The run, or the folder of an archive; by default the run started last."
     ),
 ]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Most entries to print.")]
@@ -45,21 +45,21 @@ EpisodeState = Literal["requested", "started", "ended", "abandoned", "cancelled"
 OfState = Annotated[EpisodeState | None, typer.Option("--state", help="Only episodes in this state.")]
 OfOutcome = Annotated[
     Literal["success", "failure", "undecided"] | None,
-    typer.Option("--outcome", help="Only what the training judge called so."),
+    typer.Option("--outcome", help="Only episodes with this outcome by the training judge."),
 ]
 OfOrigin = Annotated[
     Literal["online", "demonstration", "evaluation"] | None,
-    typer.Option("--origin", help="Only episodes that were requested for this."),
+    typer.Option("--origin", help="Only episodes of this origin."),
 ]
 PLACES = "a position, `end`, or update=N, batch=N, policy=N, checkpoint=N, where N may be `last`"
-"""For the help of options that take a place in the log (see `events.log.places`)."""
+"""Help of options that take a place in the log (see `events.log.places`)."""
 AsOf = Annotated[
     str | None, typer.Option("--as-of", metavar="PLACE", help=f"Answer as of a place in the log: {PLACES}.")
 ]
 
 
 def with_checked_values(command: Callable[..., None]) -> Callable[..., None]:
-    """The command, refusing numbers and text that nothing could keep: beyond 64 bits, not finite, not UTF-8.
+    """Wrap a command to refuse values that cannot be stored: numbers beyond 64 bits or not finite, text not in UTF-8.
 
     Raises (when it is called):
         SettingsError: names the option or the argument.
@@ -79,7 +79,7 @@ def with_checked_values(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _shown_name(parameter: inspect.Parameter) -> str:
-    """How a parameter is written on the command line."""
+    """A parameter as it is written on the command line."""
     described = next(iter(getattr(parameter.annotation, "__metadata__", ())), None)
     if isinstance(described, OptionInfo):
         # in an annotation typer keeps the first name of an option as its default
@@ -90,7 +90,7 @@ def _shown_name(parameter: inspect.Parameter) -> str:
 
 
 def with_run_option(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with a hidden option `--run` that means its argument `[RUN]`; one without that argument as it is.
+    """Add to a command the hidden option `--run` for its argument `[RUN]`; a command without that argument is unchanged.
 
     Raises (when it is called):
         SettingsError: argument and option name two runs.
@@ -122,22 +122,22 @@ def with_run_option(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def one_run(argument: str | None, option: str | None) -> str | None:
-    """The run that is named as an argument, by `--run`, or by both alike.
+    """The run that is named as an argument, by `--run`, or by both.
 
     Raises:
         SettingsError: they name two runs.
 
     """
     if argument is not None and option is not None and argument != option:
-        raise SettingsError(f"two runs are named, {argument} and --run {option}: leave one out")
+        raise SettingsError(f"two runs are named, {argument} and --run {option}: omit one")
     return option if argument is None else argument
 
 
 def site_and_family(environment: str | None, family: str | None) -> tuple[str | None, str | None]:
-    """What `--environment` and `--family` name together; a family may be written with its site, as lists print it.
+    """Site and family from `--environment` and `--family`; a family may be written with its site, as lists print it.
 
     Raises:
-        SettingsError: they name two sites, or half of one.
+        SettingsError: they name two sites, or the family lacks a part.
 
     """
     site, slash, name = (family or "").partition("/")

@@ -21,14 +21,14 @@ from hindcast.core.rl.combined_state import ORM
 
 app = typer.Typer(
     name="orm",
-    help="The outcome reward model: the judge that a run trains itself.",
+    help="Measure the outcome reward model that a run trains.",
     no_args_is_help=True,
 )
 
 
 @app.callback()
 def orm() -> None:
-    """The outcome reward model: the judge that a run trains itself."""
+    """Measure the outcome reward model that a run trains."""
 
 
 @app.command("accuracy")
@@ -36,15 +36,15 @@ def accuracy(
     run: SourceName = None,
     on: Annotated[
         str | None,
-        typer.Option(metavar="RUN", help="Whose episodes; by default those of the run whose model it is."),
+        typer.Option(metavar="RUN", help="Run with the episodes; by default the run that trains the model."),
     ] = None,
     family: Families = None,
     origin: Origin = None,
     as_json: Json = False,
 ) -> None:
-    """How often the newest model is right about episodes of tasks that it never learned from, by the truth in the log.
+    """Measure the newest model's accuracy on held-out tasks against the truth in the log.
 
-    Balanced accuracy is the mean of two shares: of the successes, and of the failures, that it calls so.
+    Balanced accuracy is the mean of the shares of successes and of failures that the model recognizes.
 
     Example: hindcast orm accuracy run-1
     """
@@ -69,10 +69,10 @@ def accuracy(
 async def _measure(
     source: Source, on: Source, wanted: EpisodeSelection, said: Callable[[], None]
 ) -> AccuracyReport:
-    """The newest published version of `source`'s model, on the episodes of `on` that are of held-out tasks.
+    """Measure the newest published version of `source`'s model on the held-out episodes of `on`.
 
     Raises:
-        SettingsError: no version was published, or every task may have been learned from.
+        SettingsError: no version was published, or the model may have learned from every task.
 
     """
     from hindcast.actors.judges.orm import OrmJudge
@@ -80,13 +80,13 @@ async def _measure(
     learner = source.settings.learner
     if not learner.orm_held_out:
         raise SettingsError(
-            f"run {source.name} holds no task out (learner.orm_held_out = 0): whatever is measured was learned from"
+            f"run {source.name} holds no task out (learner.orm_held_out = 0): the model learned from all of them"
         )
     async with open_judge(ORM, source, source.settings) as judge:
         assert isinstance(judge, OrmJudge)
         if judge.version is None:
             raise SettingsError(
-                f"run {source.name} has published no outcome reward model yet, or has let go of its weights. Set "
+                f"run {source.name} has published no outcome reward model yet, or has deleted its weights. Set "
                 f"learner.orm_every, and judge.judges to name {ORM} and {learner.orm_truth}; then: hindcast log stats "
                 f"{source.name}"
             )

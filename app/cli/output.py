@@ -1,6 +1,6 @@
-"""How commands print: one JSON document, or plain text in columns. No colour anywhere, so piping changes nothing.
+"""Output of commands: one JSON document, or plain text in columns, without colors, so that a pipe changes nothing.
 
-Much of what is printed was written by pages, models and judges: no control character of theirs reaches a terminal.
+Pages, models and judges wrote much of the text; control characters are removed before it reaches a terminal.
 """
 
 import sys
@@ -20,22 +20,22 @@ NOTHING = "-"
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on one line."""
+    """Print one JSON document on one line."""
     typer.echo(msgspec.json.encode(value).decode())
 
 
 def print_text(text: str) -> None:
-    """A line of text."""
+    """Print a line of text."""
     typer.echo(printable(text))
 
 
 def say(line: str) -> None:
-    """Progress, on standard error so that `--json` stays one document."""
+    """Print progress on standard error, so that `--json` stays one document."""
     sys.stderr.write(f"{printable(line)}\n")
 
 
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
-    """Columns as wide as their content; numbers to the right. `empty`: what to say when there is no row."""
+    """Print columns as wide as their content, numbers right-aligned. `empty`: text to print without rows."""
     listed = list(rows)
     if not listed:
         typer.echo(empty)
@@ -52,7 +52,7 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: s
 
 
 def print_fields(pairs: Iterable[tuple[str, Any]]) -> None:
-    """One name and value per line."""
+    """Print one name and value per line."""
     listed = [(name, printable(show(value))) for name, value in pairs]
     width = max(len(name) for name, _ in listed)
     for name, value in listed:
@@ -60,7 +60,7 @@ def print_fields(pairs: Iterable[tuple[str, Any]]) -> None:
 
 
 def show(value: Any) -> str:
-    """A value as a person reads it, on one line."""
+    """A value as readable text on one line."""
     if value is None or value == "":
         return NOTHING
     if isinstance(value, bool):
@@ -73,13 +73,13 @@ def show(value: Any) -> str:
 
 
 def shorten(text: str | None, width: int) -> str:
-    """Text on one line, cut to a width with a sign that it was."""
+    """Text on one line, cut to a width and marked with an ellipsis if it was cut."""
     line = show(text)
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
 def rate(success: Success) -> str:
-    """A rate with its interval and n; no rate is ever shown alone."""
+    """A rate with its interval and n; a rate is never shown alone."""
     if success.judged == 0:
         return "no verdict"
     return f"{success.rate:.0%} [{success.low:.0%}, {success.high:.0%}] n={success.judged}"

@@ -18,26 +18,26 @@ app = typer.Typer()
 
 
 class NoPageServed(HindcastError):
-    """There is no page whose address could be printed."""
+    """No page is served whose address could be printed."""
 
 
 @app.command("page")
 def show_page(
     host: Annotated[
-        str, typer.Option(help="Address to listen on; other machines reach any but this machine's own.")
+        str, typer.Option(help="Address to listen on; other machines reach it unless it is loopback.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
     only_address: Annotated[
         bool,
         typer.Option(
-            "--address", help="Print the address of the page that `hindcast start` serves, and leave."
+            "--address", help="Print the address of the page that `hindcast start` serves, and exit."
         ),
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Serve the page of this home's runs until Ctrl-C: overview, episodes step by step, timeline, lineage, settings.
 
-    `hindcast start` serves it, too, and prints its address, whose token lets a browser in. Every page has a `.json` twin.
+    `hindcast start` also serves it and prints its address, whose token admits a browser. Every page has a `.json` version.
 
     Example: hindcast page --port 8080
     """
@@ -50,7 +50,7 @@ def show_page(
         _print_address(running_page(home), as_json=as_json)
         return
     open_run(home=home)
-    # what goes over a network can be overheard: such a token ends with its server
+    # a network can be overheard, so this token is valid only as long as its server
     token = page_token(home) if is_loopback(host) else secrets.token_urlsafe(32)
 
     def ready(base: str) -> None:
@@ -60,10 +60,10 @@ def show_page(
 
 
 def running_page(home: Path) -> str:
-    """Address of the page of the system that runs in a home, with its token.
+    """Address, with token, of the page of the system that runs in a home.
 
     Raises:
-        NoPageServed: none runs, or it has no page.
+        NoPageServed: no system runs, or it serves no page.
 
     """
     serving = any(
@@ -73,7 +73,7 @@ def running_page(home: Path) -> str:
     address = page_address(home) if serving else None
     if address is None:
         raise NoPageServed(
-            f"no system in {home} serves a page now. Run: hindcast start, or hindcast page without a run going on."
+            f"no system in {home} serves a page now. Run: hindcast start, or hindcast page without a running system."
         )
     return address
 

@@ -14,7 +14,7 @@ DIGEST_WIDTH = 13
 
 @app.command("list")
 def list_all(run: SourceName = None, as_of: AsOf = None, as_json: Json = False) -> None:
-    """List policy versions, the newest first, with the success of the online episodes that each began.
+    """List policy versions, newest first, with the success of the online episodes that each began.
 
     Example: hindcast policy list --json
     """

@@ -1,4 +1,4 @@
-"""Asking a run's read model from a command, which folds what is missing first."""
+"""Queries a run's read model from a command, after folding missing events."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,8 +21,8 @@ from hindcast.storage.readmodel.query_parts import position_of
 def asking(run: str | None) -> Iterator[Connection]:
     """One consistent view of the read model of a run or an archive; `run` None: the run started last.
 
-    What its log has more is folded first, unless a projector does so. Where that fails, what is there answers, and the
-    reason is printed.
+    It folds missing events first, unless a projector is running. If that fails, it prints the reason and answers from the
+    existing read model.
     """
     source = open_source(run)
     if isinstance(source, RunHandle):
@@ -40,7 +40,7 @@ def asking(run: str | None) -> Iterator[Connection]:
 
 
 def brought_up(runs: Sequence[RunHandle]) -> dict[str, HindcastError | OSError]:
-    """Fold what the read models of runs lack, with a progress bar; returns by run why one could not be folded."""
+    """Bring runs' read models up to date, with a progress bar; returns the error of each run that failed."""
     with progress_bar() as bar:
         return bring_up(runs, watching=lambda log: watched(log, bar, "folding"))
 
@@ -50,7 +50,7 @@ def reading(run: RunHandle, failure: HindcastError | OSError | None) -> Iterator
     """One consistent view of a run's read model as it is. `failure`: why it may lack events.
 
     Raises:
-        HindcastError, OSError: the failure, if there is nothing that could answer.
+        HindcastError, OSError: the failure, if there is no read model to answer from.
 
     """
     model = run.read_model()
@@ -69,10 +69,10 @@ def reading(run: RunHandle, failure: HindcastError | OSError | None) -> Iterator
 
 
 def position_at(connection: Connection, as_of: str | None) -> int | None:
-    """The position that `--as-of` means; None where it was not given.
+    """The position that `--as-of` means; None without the option.
 
     Raises:
-        NoSuchPlace, NotInReadModel: there is no such place, or not yet.
+        NoSuchPlace, NotInReadModel: the place does not exist, or not yet.
 
     """
     return None if as_of is None else position_of_place(connection, parse_place(as_of))

@@ -25,22 +25,20 @@ app = typer.Typer()
 @app.command("rebuild")
 def rebuild_run(
     run: SourceName = None,
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Where they differ, make the live one anew.")
-    ] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="If they differ, replace the live one.")] = False,
     into: Annotated[
         Path | None,
         typer.Option(
             "--into",
             metavar="FILE",
-            help="SQLite file to make or compare instead; of an archive nothing is kept without it.",
+            help="SQLite file to create or compare instead; without it, an archive's rebuild is not kept.",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Fold the log again into a fresh read model and compare it, byte for byte, with the live one.
+    """Rebuild the read model from the log and compare it with the live one, byte for byte.
 
-    Makes the live one first where there is none. Exit code 3 when they differ, replaced or not.
+    Creates the live one first if there is none. Exit code 3 if they differ, whether or not it was replaced.
 
     Example: hindcast rebuild run-1 --json
     """
@@ -58,7 +56,7 @@ def rebuild_run(
 
 
 def _database(source: Source, into: Path | None, scratch: Path) -> str:
-    """Address of the live read model: the run's own; an archive has none, so that two fresh ones are compared."""
+    """Address of the live read model: the run's own. An archive has none, so that two fresh ones are compared."""
     if into is None and isinstance(source, RunHandle):
         return source.database_url
     return sqlite_address(into or scratch / "readmodel.sqlite")

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from hindcast.app.demonstrations.recorder import Recording
 
 RECORDED_STEPS = 30
-"""Steps of a task that was written down while it was shown, where no defaults say another number."""
+"""Step limit of a task that is defined by its recording, if no defaults set one."""
 
 app = typer.Typer()
 
@@ -43,15 +43,15 @@ app = typer.Typer()
 @app.command("record")
 def record(
     url: Annotated[
-        str | None, typer.Argument(help="Where a new task starts; else name one with --task.")
+        str | None, typer.Argument(help="Start page of a new task; else name a task with --task.")
     ] = None,
-    instruction: Annotated[str | None, typer.Option(help="What the new task asks for.")] = None,
+    instruction: Annotated[str | None, typer.Option(help="Instruction of the new task.")] = None,
     task: Annotated[
-        str | None, typer.Option(help="Instead of a URL: a task of the file or the run, by name.")
+        str | None, typer.Option(help="Instead of a URL: name of a task of the file or the run.")
     ] = None,
     tasks: Annotated[
         Path | None,
-        typer.Option(help="Task file: where --task is looked up, and where a new task is written to."),
+        typer.Option(help="Task file: --task is read from it, and a new task is written to it."),
     ] = None,
     name: Annotated[str | None, typer.Option(help="Name of the new task. Default: its first words.")] = None,
     family: Annotated[str, typer.Option(help="Family of the new task.")] = "tasks",
@@ -59,7 +59,7 @@ def record(
         str | None,
         typer.Argument(
             metavar="RUN",
-            help="Which run takes the demonstration; made if there is none. With --task it is the only argument.",
+            help="Run that takes the demonstration; created if it does not exist. With --task the only argument.",
         ),
     ] = None,
     recipe: Annotated[str | None, typer.Option(help="Recipe of a new run.")] = None,
@@ -68,17 +68,17 @@ def record(
         typer.Option("--set", metavar="KEY=VALUE", help="A setting of a new run; repeatable."),
     ] = None,
     script: Annotated[
-        Path | None, typer.Option(help="Steps and answer to act out instead of hearing a person.")
+        Path | None, typer.Option(help="Steps and answer to perform instead of a person's.")
     ] = None,
     headless: Annotated[bool, typer.Option("--headless", help="Without a window; needs --script.")] = False,
     patience: Annotated[float, typer.Option(min=1, help="Seconds that a step may take.")] = 600.0,
     as_json: Json = False,
 ) -> None:
-    """Take down what a person does on a site as a demonstration in a run's log.
+    """Record a demonstration in the browser into a run's log.
 
-    A new task (URL and instruction) gets a check from what was reached: the answer, else the last address. Clicks, typing,
+    A new task (URL and instruction) gets a check from the result: the answer, else the last address. Clicks, typing,
     choices, Enter, scrolling, tabs and going back become actions on numbered elements. Type `done`, or `done ANSWER`, in
-    the terminal when the task is done. Not while the run is being worked on.
+    the terminal when the task is done. The run must not be running.
 
     Example: hindcast record http://127.0.0.1:8917/ --instruction "Find Ada's number" notes --tasks notes.toml
     """
@@ -88,11 +88,11 @@ def record(
         url, run = None, url
     home = home_folder()
     if headless and script is None:
-        raise SettingsError("--headless opens no window for a person: say with --script what is done")
+        raise SettingsError("--headless opens no window: give the steps with --script")
     if not headless:
         require_screen()
     with holding(home):
-        # throughout: a system that began while the person acts would have its actors play what is appended
+        # throughout: actors of a system started meanwhile would play the appended request
         handle = _existing(home, run, making=bool(recipe or overrides or tasks))
         if handle is None and tasks is None:
             raise SettingsError(
@@ -100,7 +100,7 @@ def record(
             )
         if handle is not None and (recipe or overrides):
             raise SettingsError(
-                f"run {handle.name} exists, and keeps its recipe and its settings: leave out --recipe and --set, or name a new "
+                f"run {handle.name} exists, and keeps its recipe and its settings: omit --recipe and --set, or name a new "
                 "run"
             )
         known = tasks if tasks is not None and tasks.exists() else None
@@ -152,7 +152,7 @@ def record(
 
 
 def _existing(home: Path, run: str | None, *, making: bool) -> RunHandle | None:
-    """The run that takes the demonstration; None: it is to be made."""
+    """The run that takes the demonstration; None if it must be created."""
     names = list_runs(home)
     if run in names or (run is None and names and not making):
         return open_run(run, home=home)
@@ -171,7 +171,7 @@ def _new_task(
 ) -> WebTask:
     if url is None or instruction is None:
         raise SettingsError(
-            "say where and what: hindcast record URL --instruction TEXT, or name a task with --task"
+            "give the start page and the task: hindcast record URL --instruction TEXT, or name a task with --task"
         )
     entry = {
         "name": name or name_for(instruction),
@@ -187,16 +187,16 @@ def _new_task(
 
 
 def _acting(script: Path | None, start: str) -> Callable[[Person], Awaitable[None]]:
-    """Who ends the recording: the script, or the person at the terminal."""
+    """Returns what ends the recording: the script, or the person at the terminal."""
     if script is not None:
         found = read_script(script)
         return lambda person: act_out(found, person, start=start)
 
     async def at_the_terminal(person: Person) -> None:
-        say("do the task in the browser, then type `done` or `done ANSWER` here; Ctrl-C gives up")
+        say("do the task in the browser, then type `done` or `done ANSWER` here; Ctrl-C cancels")
         answer = await type_done()
         if answer is None:
-            person.drop("the input ended before `done`; nothing is kept")
+            person.drop("the input ended before `done`; nothing is recorded")
         else:
             person.end(answer or None)
 

@@ -29,16 +29,16 @@ def rejudge_run(
     run: SourceName = None,
     judge: Annotated[
         str | None,
-        typer.Option(help=f"Who judges: {', '.join(judge_names())}; by default the one that training uses."),
+        typer.Option(help=f"The judge: {', '.join(judge_names())}; by default the one that training uses."),
     ] = None,
     against: Annotated[
         str | None,
         typer.Option(
-            metavar="JUDGE", help="Whose verdicts are the old ones; by default those that training uses."
+            metavar="JUDGE", help="Judge of the old verdicts; by default the one that training uses."
         ),
     ] = None,
     save: Annotated[
-        bool, typer.Option("--save", help="Append the verdicts to the log; what a judge said before stays.")
+        bool, typer.Option("--save", help="Append the verdicts to the log; earlier verdicts stay.")
     ] = False,
     by_family: Annotated[bool, typer.Option("--by-family", help="A table for every family, too.")] = False,
     episode: Episode = None,
@@ -49,10 +49,10 @@ def rejudge_run(
     overrides: EndpointValues = None,
     as_json: Json = False,
 ) -> None:
-    """Judge a run's stored evidence again: episodes whose outcome flips first, then an old x new table.
+    """Judge a run's stored evidence again: prints episodes whose outcome flips, then a table of old and new outcomes.
 
-    Nothing is appended without --save. Without --judge the training judge, as it is now, goes through its own verdicts
-    again; exit code 3 when a judge contradicts what the same version of it said before.
+    Appends nothing without --save. Without --judge, the current version of the training judge judges its own verdicts again;
+    exit code 3 if a judge contradicts an earlier verdict of the same version.
 
     Example: hindcast rejudge run-1 --judge strict --by-family
     """
@@ -89,10 +89,10 @@ def rejudge_run(
 
 
 def _writable(source: Source) -> RunHandle:
-    """The run as one that can be appended to. Raises SettingsError for what is only read, such as an archive."""
+    """The run, to be appended to. Raises SettingsError for a source that is read-only, such as an archive."""
     if not isinstance(source, RunHandle):
         raise SettingsError(
-            f"--save appends to a run's own log, and {source.name} is only read here. Leave --save out, or name a run of "
+            f"--save appends to a run's own log, and {source.name} is read-only here. Omit --save, or name a run of "
             "this home: hindcast run list"
         )
     return source

@@ -23,38 +23,34 @@ from hindcast.core.settings.endpoint import ENDPOINT
 from hindcast.core.settings.schema import Settings
 from hindcast.core.text.nearest import advice
 
-app = typer.Typer(
-    name="relabel", help="Relabelers: the goals that episodes did achieve.", no_args_is_help=True
-)
+app = typer.Typer(name="relabel", help="Measure the accuracy of relabelers.", no_args_is_help=True)
 KINDS = ("rules", ENDPOINT, LEARNED)
 
 
 @app.callback()
 def relabel() -> None:
-    """Relabelers: the goals that episodes did achieve."""
+    """Measure the accuracy of relabelers."""
 
 
 @app.command("accuracy")
 def accuracy(
     run: SourceName = None,
     relabeler: Annotated[
-        str | None, typer.Option(help=f"Who relabels: {', '.join(KINDS)}; by default the run's own.")
+        str | None, typer.Option(help=f"The relabeler: {', '.join(KINDS)}; by default the run's own.")
     ] = None,
     on: Annotated[
         str | None,
-        typer.Option(
-            metavar="RUN", help="Whose episodes; by default those of the run whose relabeler it is."
-        ),
+        typer.Option(metavar="RUN", help="Run with the episodes; by default the run of the relabeler."),
     ] = None,
     family: Families = None,
     origin: Origin = "online",
     overrides: EndpointValues = None,
     as_json: Json = False,
 ) -> None:
-    """How often a relabeler is right about the store's episodes of held-out tasks, by what the store knows was achieved.
+    """Measure a relabeler on the store's episodes of held-out tasks, against the goals that the store knows were achieved.
 
-    Precision: of the goals named, those achieved. Recall: found of those that the rules list. Balanced accuracy is over
-    steps: the mean of two shares, of those that achieved a goal and of the others, which it calls so.
+    Precision: share of achieved goals among the named. Recall: share of found goals among those that the rules list. Balanced
+    accuracy is over steps: the mean of the shares of goal-achieving and of other steps that the relabeler recognizes.
 
     Example: hindcast relabel accuracy run-1 --relabeler learned
     """
@@ -85,10 +81,10 @@ def accuracy(
 async def _measure(
     source: Source, on: Source, settings: Settings, wanted: EpisodeSelection, said: Callable[[], None]
 ) -> RelabelReport:
-    """The relabeler that the settings name, the newest version of it where the run trains it.
+    """Measure the relabeler that the settings name, in its newest version if the run trains it.
 
     Raises:
-        SettingsError: no version was published, or every task may have been learned from.
+        SettingsError: no version was published, or the relabeler may have learned from every task.
 
     """
     held_out, chosen = settings.learner.relabeler_held_out, settings.relabeler
@@ -97,14 +93,14 @@ async def _measure(
         if isinstance(opened, PublishedVersions):
             if not held_out:
                 raise SettingsError(
-                    f"run {source.name} holds no task out (learner.relabeler_held_out = 0): whatever is measured was learned "
-                    "from"
+                    f"run {source.name} holds no task out (learner.relabeler_held_out = 0): the relabeler learned "
+                    "from all of them"
                 )
             async with source.connect_log() as log:
                 speaker = await opened.begin(log)
             if speaker.version is None:
                 raise SettingsError(
-                    f"run {source.name} has published no relabeler yet, or has let go of its weights. Set relabeler.kind = "
+                    f"run {source.name} has published no relabeler yet, or has deleted its weights. Set relabeler.kind = "
                     f"{LEARNED} and learner.relabeler_every; then: hindcast log stats {source.name}"
                 )
         return await measure_relabeler(
@@ -120,7 +116,7 @@ async def _measure(
 
 
 def print_relabel_report(report: RelabelReport) -> None:
-    """The confusion table over steps, and what comes of it."""
+    """Print the confusion table over steps and the accuracy figures."""
     table = report.table
     print_table(
         (f"store \\ {report.relabeler}", "achieves a goal", "achieves none"),
@@ -147,5 +143,5 @@ def print_relabel_report(report: RelabelReport) -> None:
     why = ", ".join(f"{reason} {count}" for reason, count in report.silent_because.items())
     print_text(
         f"run {report.run}: {report.relabeler} on {report.episodes} episodes of {report.tasks} {which}tasks of {report.on}; "
-        f"{report.silent} it could not tell about{f' ({why})' if why else ''}"
+        f"{report.silent} it could not decide{f' ({why})' if why else ''}"
     )

@@ -25,14 +25,14 @@ def repair(
         Path | None,
         typer.Option("--from", metavar="DIR", help="The run's archive; without it the broker's own files."),
     ] = None,
-    reason: Annotated[str, typer.Option(help="Why, in words: it stands in the log.")] = "the log was damaged",
+    reason: Annotated[str, typer.Option(help="Why; recorded in the log.")] = "the log was damaged",
     as_json: Json = False,
 ) -> None:
-    """Make a damaged log whole: from the broker's own block files, or from the run's archive.
+    """Repair a damaged log: from the broker's own block files, or from the run's archive.
 
-    Without an archive, a log that the broker does not load any more is loaded again from its block files and read through.
-    From an archive every position gets its old bytes in a new stream; what the stream holds behind the archive's end is
-    saved into the archive first, as far as it is whole. The system must not run. Interrupted, the same command goes on.
+    Without an archive, it loads a log that the broker does not load from the block files, and reads it through. From an
+    archive, every position gets its old bytes in a new stream; intact events after the archive's end are saved into the archive
+    first. The system must not be running. The same command resumes an interrupted repair.
 
     Example: hindcast repair run-1 --from /backup/run-1
     """
@@ -57,8 +57,8 @@ def repair(
 
 def _print_reloaded(done: Reloaded) -> None:
     if done.damage:
-        print_text(f"{done.damage}: made again from the broker's block files")
-    print_text(f"run {done.run}: positions {done.first} to {done.last} read back whole")
+        print_text(f"{done.damage}: restored from the broker's block files")
+    print_text(f"run {done.run}: positions {done.first} to {done.last} read back intact")
     if not done.damage:
         print_text("the broker loads the log as it is: nothing was repaired")
     print_text(f"Now: hindcast audit {done.run}")
@@ -66,15 +66,13 @@ def _print_reloaded(done: Reloaded) -> None:
 
 def _print(done: RepairResult) -> None:
     print_text(
-        f"run {done.run}: positions {done.first} to {done.last} stand in a new stream, read back as archived; "
-        f"{done.restored} were damaged or gone, {done.saved} stood in the stream alone"
+        f"run {done.run}: positions {done.first} to {done.last} are in a new stream, read back as archived; "
+        f"{done.restored} were damaged or missing, {done.saved} were in the stream alone"
     )
     if done.lost_after is not None:
         print_text(
-            f"what once stood after position {done.lost_after} is in neither: the run goes on from there"
+            f"the events that followed position {done.lost_after} are in neither: the run continues from there"
         )
     if done.displaced_file is not None:
-        print_text(
-            f"{done.displaced} events without a place in the log were laid aside: {done.displaced_file}"
-        )
+        print_text(f"{done.displaced} events without a place in the log were moved to {done.displaced_file}")
     print_text(f"Now: hindcast audit {done.run} · hindcast rebuild {done.run} --replace")

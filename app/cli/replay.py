@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from hindcast.app.replay.sampling import SamplingReport
 
 app = typer.Typer(
-    name="replay", help="Play recorded episodes again, and compare with the record.", no_args_is_help=True
+    name="replay", help="Replay recorded episodes and compare with the record.", no_args_is_help=True
 )
 
 SAMPLE = 20
-"""Episodes that are taken where nothing is said."""
+"""Episodes in the sample by default."""
 SHOWN_LINES = 12
-"""Of a difference; --json has all."""
+"""Lines shown of a difference; --json has all."""
 
 
 @app.command("steps")
@@ -41,15 +41,15 @@ def replay_steps_of(
         bool,
         typer.Option(
             "--trust-tasks",
-            help="The tasks of your own site are yours: use the secrets and run the resets that they name.",
+            help="Trust your own site's tasks: use the secrets and run the resets that they name.",
         ),
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Drive recorded actions through the sites again and compare every page with the recorded one.
+    """Replay recorded actions on the sites and compare every page with the recorded one.
 
-    In a Chromium and a store of its own; nothing is appended. Exit code 3 when something differs, with the first step
-    that does, the difference of the two pages and the likely cause; 1 when an episode could not be replayed.
+    Uses its own Chromium and its own store; appends nothing. Exit code 3 if a page differs: prints the first differing step,
+    the difference of the pages and the likely cause. Exit code 1 if an episode could not be replayed.
 
     Example: hindcast replay steps run-1 --episodes 50 --family store/buy
     """
@@ -84,14 +84,14 @@ def replay_sampling_of(
 ) -> None:
     """Compute recorded answers again from the recorded weights, prompts and seeds.
 
-    Every token's log-probability is compared, whether its seed draws it is checked, and every answer is generated anew.
-    Exit code 3 when a log-probability is off by more than 1e-4, or a token is not what its seed draws; 1 when weights are
-    missing that were never let go of.
+    Compares every token's log-probability, checks that its seed draws it, and generates every answer again. Exit code 3 if a
+    log-probability is off by more than 1e-4, or a token is not what its seed draws. Exit code 1 if weights are missing
+    although no event deleted them.
 
     Example: hindcast replay sampling run-1 --episodes 50 --json
     """
     with loading():
-        from hindcast.app.replay.sampling import replay_sampling  # loads torch: only once it is needed
+        from hindcast.app.replay.sampling import replay_sampling  # loads torch, so only now
 
     wanted = wanted_of(episode, episodes, every=every, family=family, origin=origin, seed=seed, usual=SAMPLE)
     with progress_bar(as_json=as_json) as bar:
@@ -136,7 +136,7 @@ def _print_sampling(report: "SamplingReport") -> None:
             )
             for r in report.differing
         ],
-        empty="Every token is what weights, prompt and seed give.",
+        empty="Every token follows from weights, prompt and seed.",
     )
     print_text(
         f"run {report.run}: {report.answers} answers of {report.episodes} episodes, {report.tokens} tokens, policy "
@@ -158,7 +158,7 @@ def _print_sampling(report: "SamplingReport") -> None:
 
 
 def _left_out(report: "SamplingReport") -> list[tuple[str, int]]:
-    found = [("that a demonstrator gave: nothing was sampled", report.demonstrated)]
+    found = [("by a demonstrator, not sampled", report.demonstrated)]
     found.append(("whose tokens name several policy versions", report.mixed))
     for version, count in report.released.items():
         words = f"of policy {version}, whose weights were released (`hindcast verify` recomputes them and compares)"

@@ -62,7 +62,7 @@ def _fork_of(entry: dict[str, Any]) -> str | None:
 
 
 def _open_all(names: Sequence[str]) -> tuple[dict[str, RunHandle], dict[str, str]]:
-    """The runs that can be opened, and by name why the others cannot."""
+    """The runs that can be opened, and the errors of the others by name."""
     opened: dict[str, RunHandle] = {}
     notes: dict[str, str] = {}
     for name in names:
@@ -78,7 +78,7 @@ def _unread(name: str, note: str) -> dict[str, Any]:
 
 
 def _overview(run: RunHandle, failure: HindcastError | OSError | None) -> dict[str, Any]:
-    """A run in one line, as far as its read model tells. `failure`: why that may lack events."""
+    """A run in one line, from its read model. `failure`: why the read model may lack events."""
     known: dict[str, Any] = {"run": run.name, "folder": str(run.folder)}
     if run.fork is not None:
         known |= {"parent": run.fork.parent, "forked_at": run.fork.at}
@@ -232,20 +232,19 @@ def compare(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show two runs side by side: where they part, settings that differ, success by version, updates after that.
+    """Compare two runs: where they diverge, settings that differ, success by version, and updates after that.
 
-    The second run's column is on the right, and the difference is that of the second from the first. With one run the first
-    is its parent.
+    The second run is in the right column, and differences are second minus first. With one run, the first is its parent.
 
     Example: hindcast run compare colder
     """
     chosen = open_run(run)
     if other is None and chosen.fork is None:
-        raise SettingsError(f"run {run} is no fork: name the run it is to be compared with")
+        raise SettingsError(f"run {run} is no fork: name the run to compare it with")
     base = other or (chosen.fork.parent if chosen.fork else None)
     if other is None and chosen.fork is not None and chosen.fork.archive:
         raise SettingsError(
-            f"run {run} is a fork of {base}, which is in the archive in {chosen.fork.archive} and no run of this home. To "
+            f"run {run} is a fork of {base}, which is in the archive {chosen.fork.archive} and not in this home. To "
             f"compare the two: hindcast import {chosen.fork.archive}, hindcast rebuild {base}, hindcast run compare {run} {base}"
         )
     first, second = (run, other) if other else (base, run)
@@ -258,7 +257,7 @@ def compare(
 
 
 COMPARED = ("loss", "kl", "entropy_estimate", "gradient_norm", "ratio_mean")
-"""Metrics of updates that are shown, where there are such."""
+"""Metrics of updates that are compared if both runs have them."""
 
 
 def _print_comparison(found: Comparison) -> None:

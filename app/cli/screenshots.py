@@ -1,4 +1,4 @@
-"""The screenshots of an episode: counted in words, and written out as files."""
+"""An episode's screenshots: a summary in words, and writing them to files."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +13,7 @@ from hindcast.storage.readmodel.results import ScreenshotRow
 
 
 def in_words(rows: Sequence[ScreenshotRow]) -> list[str]:
-    """How many there are, and what became of those that are not."""
+    """Summary lines: how many are stored, and why others are not."""
     kept = [row for row in rows if row.sha256 is not None and row.released is None]
     released = [row for row in rows if row.released is not None]
     lines = []
@@ -21,7 +21,7 @@ def in_words(rows: Sequence[ScreenshotRow]) -> list[str]:
         size = sum(row.size_bytes or 0 for row in kept)
         lines.append(f"{len(kept)} screenshots, {size / 1024:.0f} KiB; --screenshots DIR writes them out")
     if released:
-        lines.append(f"{len(released)} screenshots were let go of since (storage.keep_page_episodes)")
+        lines.append(f"{len(released)} screenshots were deleted (storage.keep_page_episodes)")
     lines += [f"no screenshot {_where(row)}: {row.missing}" for row in rows if row.missing]
     return lines
 
@@ -29,9 +29,9 @@ def in_words(rows: Sequence[ScreenshotRow]) -> list[str]:
 def write_out(
     rows: Sequence[ScreenshotRow], blobs: BlobStore, folder: Path, *, marked: bool = False
 ) -> tuple[list[Path], list[str]]:
-    """Write those that are kept into a folder, made where there is none; the files, and why others could not be had.
+    """Write the stored screenshots into a folder, created if necessary; returns the files and why others are missing.
 
-    `marked`: beside each one with numbered boxes over what could be acted upon (`core.prompts.rendering.marks`).
+    `marked`: also write each with numbered boxes over the interactive elements (`core.prompts.rendering.marks`).
     """
     folder.mkdir(parents=True, exist_ok=True)
     files, without = [], []
@@ -42,7 +42,7 @@ def write_out(
         try:
             image = blobs.get(BlobRef(row.sha256, row.size_bytes or 0))
         except (BlobMissing, BlobCorrupt) as error:
-            gone = f"let go of at position {row.released}" if row.released is not None else str(error)
+            gone = f"deleted at position {row.released}" if row.released is not None else str(error)
             without.append(f"no {file.name}: {gone}")
             continue
         file.write_bytes(image)
@@ -59,7 +59,7 @@ def write_out(
 
 
 def _with_marks(image: bytes, row: ScreenshotRow) -> bytes:
-    from hindcast.core.prompts.rendering.marks import draw_marks  # other commands need no Pillow
+    from hindcast.core.prompts.rendering.marks import draw_marks  # imports Pillow
 
     marks = msgspec.json.decode(row.marks or "[]", type=tuple[Mark, ...])
     return draw_marks(image, marks, scale=row.scale or 1.0)

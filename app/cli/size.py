@@ -1,4 +1,4 @@
-"""`hindcast size`: what a run needs, by arithmetic."""
+"""`hindcast size`: estimates what a run needs."""
 
 from typing import Annotated
 
@@ -25,11 +25,11 @@ def size(
     page_bytes: Annotated[int, typer.Option(min=1, help="Bytes of a page's snapshot.")] = 8000,
     lora_rank: Annotated[int, typer.Option(min=0, help="Rank of an adapter; 0: all weights.")] = 0,
     reference: Annotated[
-        bool, typer.Option(help="Whether the learner holds a second copy of the weights for the KL.")
+        bool, typer.Option(help="Whether the learner holds a reference policy for the KL penalty.")
     ] = True,
     as_json: Json = False,
 ) -> None:
-    """Memory, GPUs, throughput, log and blobs of a run, by arithmetic; docs/scale.md says how and what was measured.
+    """Estimate a run's memory, GPUs, throughput, log and blobs; docs/scale.md gives the formulas and measurements.
 
     Example: hindcast size --model 8B --actors 64 --gpu h200
     """

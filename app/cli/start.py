@@ -30,7 +30,7 @@ def start(
     run: Annotated[
         str | None,
         typer.Argument(
-            metavar="RUN", help="Name of the run: resumed if it exists, else made. Default: the last one."
+            metavar="RUN", help="Name of the run: resumed if it exists, else created. Default: the last one."
         ),
     ] = None,
     overrides: Annotated[
@@ -49,7 +49,7 @@ def start(
     actors: Annotated[
         int,
         typer.Option(
-            min=0, max=64, help="Actor processes, each with a browser; 0: they join from elsewhere."
+            min=0, max=64, help="Actor processes, each with a browser; 0: they join from other machines."
         ),
     ] = 1,
     without: Annotated[
@@ -58,10 +58,10 @@ def start(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Start everything under honcho and say what happens. Ctrl-C stops; the same command goes on where the log ends.
+    """Start or resume a run: start the whole system under honcho and show its progress. Ctrl-C stops it in order.
 
-    Ctrl-C once more does not wait for an orderly end (exit code 130); the log is intact all the same.
-    With --until it ends by itself with exit code 0. With --json: one line when every part answers, one at the end.
+    The same command resumes the run. A second Ctrl-C ends everything at once (exit code 130); the log stays intact. With
+    --until it ends by itself with exit code 0. With --json it prints one line when every part answers, and one at the end.
 
     Example: hindcast start --recipe mgrpo --until updates=5 --json
     """

@@ -1,4 +1,4 @@
-"""Command groups that name the nearest command or value where an unknown one is given."""
+"""Command groups that suggest the nearest name for an unknown command or value."""
 
 import re
 from typing import Any
@@ -9,22 +9,22 @@ from typer.core import TyperGroup
 from hindcast.core.text.nearest import advice, nearest
 
 CHOICE = re.compile(r"^(?:Value error, )?'(?P<given>.*)' is not one of (?P<known>'.*')\.?$", re.DOTALL)
-"""What the parser says of a value that an option does not take."""
+"""The parser's message about a value that an option does not accept."""
 QUOTED = re.compile(r"'([^']*)'")
 
 
 class SuggestingGroup(TyperGroup):
-    """A group of commands. Unknown commands and values are refused with the nearest that there is."""
+    """A command group that refuses unknown commands and values with the nearest known one."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """See the base class; refuses a command that is not there."""
+        """Refuse an unknown command with the nearest one; see the base class."""
         word = args[0] if args else ""
         if word and not word.startswith("-") and self.get_command(ctx, word) is None:
             ctx.fail(f"No such command {word!r}; {advice(word, self.commands)}.")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        """See the base class; adds the nearest value to what is said of an unknown one."""
+        """Add the nearest value to an error about an unknown one; see the base class."""
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
@@ -33,7 +33,7 @@ class SuggestingGroup(TyperGroup):
 
 
 def with_nearest(message: str) -> str:
-    """The parser's message about a value, with the nearest of those that there are.
+    """The parser's message about a value, with the nearest known value added.
 
     >>> with_nearest("'csv' is not one of 'parquet', 'jsonl'.")
     "'csv' is not one of 'parquet', 'jsonl'; the nearest is parquet."
@@ -47,7 +47,7 @@ def with_nearest(message: str) -> str:
 
 
 def suggest_in(app: typer.Typer) -> None:
-    """Make the groups of an application, itself included, suggest. A group of its own kind must be a `SuggestingGroup`."""
+    """Make all groups of an application suggest. A group with its own class must be a `SuggestingGroup`."""
     own = app.info.cls
     if not (isinstance(own, type) and issubclass(own, SuggestingGroup)):
         app.info.cls = SuggestingGroup

@@ -30,7 +30,7 @@ from hindcast.storage.readmodel.episode_filter import EpisodeFilter
 from hindcast.storage.readmodel.queries import list_tasks
 from hindcast.storage.readmodel.unknown_names import refuse_unknown
 
-app = typer.Typer(name="task", help="Tasks: what episodes attempt.", no_args_is_help=True)
+app = typer.Typer(name="task", help="Tasks: list, select, solve.", no_args_is_help=True)
 
 INSTRUCTION_WIDTH = 60
 
@@ -41,12 +41,14 @@ def list_all(
     environment: Environment = None,
     family: Family = None,
     state: OfTaskState = None,
-    phase: Annotated[int | None, typer.Option(help="Only tasks made or admitted for this phase.")] = None,
+    phase: Annotated[
+        int | None, typer.Option(help="Only tasks generated or admitted for this phase.")
+    ] = None,
     limit: Limit = 50,
     as_of: AsOf = None,
     as_json: Json = False,
 ) -> None:
-    """List tasks with their success, the most attempted first.
+    """List tasks with their success, most attempted first.
 
     Example: hindcast task list --environment store
     """
@@ -91,21 +93,21 @@ def list_all(
 @app.command("select")
 def select(
     out: Annotated[
-        Path, typer.Option(help="Settings file to write; the held-out tasks go beside it.")
+        Path, typer.Option(help="Settings file to write; held-out tasks go into a second file in its folder.")
     ] = Path("tasks.toml"),
     attempts: Annotated[int, typer.Option(min=1, help="Attempts at each task.")] = 16,
     held_out: Annotated[
-        float, typer.Option(min=0.0, max=0.9, help="Share of the kept tasks that is not trained on.")
+        float, typer.Option(min=0.0, max=0.9, help="Share of the kept tasks that is held out from training.")
     ] = 0.25,
-    recipe: Annotated[str, typer.Option(help="Whose families the tasks are taken from.")] = "arpo",
+    recipe: Annotated[str, typer.Option(help="Recipe whose task families are used.")] = "arpo",
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting; repeatable.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Let the base policy attempt every task of a recipe, and keep those it solves at least once.
+    """Let the base policy attempt every task of a recipe, and keep those that it solves at least once.
 
-    A run takes them with `hindcast start --config`, an evaluation with `hindcast eval --tasks`.
+    Use the file in a run with `hindcast start --config`, and in an evaluation with `hindcast eval --tasks`.
 
     Example: hindcast task select --attempts 16 --out tasks.toml
     """
@@ -172,7 +174,7 @@ def select(
 
 @app.command("solve")
 def solve_all(
-    environment: Annotated[str, typer.Option(help="Which site: store, miniwob, webshop.")] = "miniwob",
+    environment: Annotated[str, typer.Option(help="Site: store, miniwob, webshop.")] = "miniwob",
     family: Annotated[list[str] | None, typer.Option(help="Only these families; repeatable.")] = None,
     episodes: Annotated[int, typer.Option(min=1, help="Episodes of each family.")] = 20,
     overrides: Annotated[
@@ -180,7 +182,7 @@ def solve_all(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Play the scripted demonstrators in a real browser and count what they win, by family.
+    """Play the scripted demonstrators in a real browser and count their successes by family.
 
     Example: hindcast task solve --environment miniwob --episodes 20
     """

@@ -1,5 +1,4 @@
-"""A lineage as lines of text: a tree drawn with strokes, every entry with its position, the same with and without a
-terminal."""
+"""Prints lineage as a tree of text lines, every entry with its position; the same with and without a terminal."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -11,11 +10,11 @@ DIGEST_WIDTH = 13
 TEXT_WIDTH = 60
 DOT = " · "
 NOUNS = {"policy": ("policy version", "policy versions"), "adoption": ("actor", "actors")}
-"""Where the kind is not the word for it: for one and for many."""
+"""Words for kinds whose name is not the word: singular and plural."""
 
 
 def lines(answer: Lineage) -> Iterator[str]:
-    """The whole answer."""
+    """All lines of an answer."""
     root = answer.backward or answer.forward
     assert root is not None, "one of both directions is always asked for"
     yield say(root)
@@ -33,7 +32,7 @@ def lines(answer: Lineage) -> Iterator[str]:
 
 
 def _branches(node: Node, *, indent: str = "", nothing: str = "") -> Iterator[str]:
-    """What hangs below a node, which is printed already."""
+    """The lines below a node, which is printed already."""
     if nothing and not node.branches:
         yield f"└─ {nothing}" if node.expanded else "└─ …"
     for branch in node.branches:
@@ -61,7 +60,7 @@ def _counted(branch: Branch) -> str:
 
 
 def say(node: Node) -> str:
-    """A node in one line: what it is, what is known of it, its part in what is above, where it stands."""
+    """A node in one line: identity, facts, share in its parent, position."""
     words = SAYINGS[node.kind](node.facts) if node.facts else []
     share = [f"{name} {show(value)}" for name, value in node.share.items() if value is not None]
     position = [f"position {node.position}"] if node.position is not None else []
@@ -69,7 +68,7 @@ def say(node: Node) -> str:
 
 
 def _identity(node: Node) -> str:
-    """What it is: its kind and its id, as far as the one does not say the other."""
+    """Kind and id of a node, without repetition."""
     match node.kind:
         case "episode" | "task" | "adoption" | "demonstrator":
             return node.id
@@ -90,7 +89,7 @@ def _step(facts: Mapping[str, Any]) -> list[str]:
 
 def _page(facts: Mapping[str, Any]) -> list[str]:
     if "released" in facts:
-        kept = f"let go of at position {facts['released']}"
+        kept = f"deleted at position {facts['released']}"
     else:
         kept = f"blob {shorten(facts['blob'], DIGEST_WIDTH)}" if facts.get("blob") else "content not kept"
     picture = f"screenshot {shorten(facts['screenshot'], DIGEST_WIDTH)}" if "screenshot" in facts else ""
@@ -155,7 +154,7 @@ def _update(facts: Mapping[str, Any]) -> list[str]:
 
 
 def _policy(facts: Mapping[str, Any]) -> list[str]:
-    kept = f"let go of at position {facts['released']}" if "released" in facts else ""
+    kept = f"deleted at position {facts['released']}" if "released" in facts else ""
     weights = f"weights {shorten(facts['sha256'], DIGEST_WIDTH)}" if "sha256" in facts else ""
     return [f"after update {facts.get('at_update')}", weights, kept]
 
@@ -173,7 +172,7 @@ def _settings(facts: Mapping[str, Any]) -> list[str]:
 
 
 def _checkpoint(facts: Mapping[str, Any]) -> list[str]:
-    kept = f"let go of at position {facts['released']}" if "released" in facts else ""
+    kept = f"deleted at position {facts['released']}" if "released" in facts else ""
     return [f"blob {shorten(facts.get('sha256'), DIGEST_WIDTH)}", kept]
 
 
@@ -204,14 +203,14 @@ SAYINGS: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "adoption": _nothing,
     "demonstrator": _nothing,
 }
-"""Kind -> what is said of it, in words."""
+"""Kind -> function that describes a node's facts."""
 
 
 def _origins(origins: Origins) -> str:
     if not origins.updates:
-        return "no training is behind it: its weights are those that the run began with"
+        return "no training led to it: its weights are the run's initial weights"
     return (
-        f"behind it: policy {origins.policy}; {origins.updates} updates of {origins.batches} batches, trained on "
+        f"trained from: policy {origins.policy}; {origins.updates} updates of {origins.batches} batches, with "
         f"{origins.episodes} episodes of {origins.tasks} tasks"
     )
 

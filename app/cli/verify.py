@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 LISTED = 10
-"""Updates that lie furthest from the recorded ones."""
+"""Number of updates listed with the largest differences."""
 
 
 class VerifyOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a run is to be verified, and how."""
+    """Options of `hindcast verify`."""
 
     run: str
     since: Place | None
@@ -49,7 +49,8 @@ def verify_run(
         ),
     ] = None,
     until: Annotated[
-        str, typer.Option("--until", metavar="PLACE", help="Verify the log up to there; default: its end.")
+        str,
+        typer.Option("--until", metavar="PLACE", help="Verify the log up to this place; default: its end."),
     ] = "end",
     parallel: Annotated[
         int,
@@ -58,7 +59,7 @@ def verify_run(
             metavar="N",
             min=1,
             max=256,
-            help="Share what lies between checkpoints among N processes, each with a model of its own.",
+            help="Divide the stretches between checkpoints among N processes, each with its own model.",
         ),
     ] = 1,
     tolerance: Annotated[
@@ -67,14 +68,14 @@ def verify_run(
             "--tolerance",
             metavar="T",
             min=0,
-            help="Numbers may lie T apart: for another processor or other versions than those that recorded the run.",
+            help="Accept numbers up to T apart: for another processor or other versions than the recording's.",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Recompute every batch and every update of a run from its log, and compare the digests.
+    """Recompute every batch and update of a run from its log, and compare the digests.
 
-    Exit code 3 names the first position that differs, what differed, and the likely cause.
+    Exit code 3 if one differs: prints the first differing position, the difference, and the likely cause.
 
     Example: hindcast verify run-1 --from checkpoint=40 --parallel 2 --json
     """
@@ -97,7 +98,7 @@ def verify_run(
 
 async def _verify(source: Source, asked: VerifyOptions, *, as_json: bool) -> "VerifyReport":
     with loading():
-        from hindcast.app.replay.recomputers import (  # loads torch: only once it is needed
+        from hindcast.app.replay.recomputers import (  # loads torch, so only now
             Assignment,
             recomputing_processes,
         )
@@ -125,12 +126,12 @@ async def _verify(source: Source, asked: VerifyOptions, *, as_json: bool) -> "Ve
 
 
 async def _places(log: EventLog, asked: VerifyOptions) -> tuple[int, int | None]:
-    """Positions to begin and to end at; an end of None: wherever the log ends."""
+    """First and last position to verify; a last of None means the end of the log."""
     end = None if asked.until == END else await position_of(log, asked.until)
     begin = 0 if asked.since is None else await position_of(log, asked.since)
     if end is not None and begin >= end:
         raise NoSuchPlace(
-            f"--from {asked.since} is position {begin}, --until {asked.until} is position {end}: there is nothing in between"
+            f"--from {asked.since} is position {begin}, --until {asked.until} is position {end}: nothing is between them"
         )
     return begin, end
 
@@ -153,7 +154,7 @@ def _print_report(report: "VerifyReport") -> None:
 
 
 def _how(report: "VerifyReport") -> list[str]:
-    """Which part was recomputed, by how many, and what it took."""
+    """How the verification was done: recomputed part, processes, time."""
     lines = []
     if report.stretches and report.stretches[0].stretch.begin.position > 0:
         begin = report.stretches[0].stretch.begin
@@ -197,7 +198,7 @@ def _print_divergence(found: "Divergence") -> None:
 
 
 def _machines(then: "Fingerprint | None", now: "Fingerprint | None") -> str:
-    """What decides about bits, then and now."""
+    """Hardware and versions that decide about the bits, then and now."""
     if then is None or now is None:
         return "unknown"
     return ", ".join(

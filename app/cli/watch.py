@@ -29,17 +29,17 @@ LINES_S = 10.0
 @app.command("watch")
 def watch_run(
     run: RunName = None,
-    once: Annotated[bool, typer.Option("--once", help="One look, then leave.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print once, then exit.")] = False,
     interval_s: Annotated[
         float | None,
-        typer.Option("--interval", min=0.1, help="Seconds between looks; 1 on a terminal, else 10."),
+        typer.Option("--interval", min=0.1, help="Seconds between updates; 1 on a terminal, else 10."),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Look at a run while it goes: actors, success, learner, consumers with their lag, and what holds it up, in words.
+    """Watch a running run: actors, success, learner, consumers with their lag, and what delays it.
 
-    On a terminal: `[` and `]` lead to the pages beside, j and k move, o opens an episode and a step, q leaves; the run
-    goes on. Plain lines where the output is no terminal; with --json one document per look, until Ctrl-C.
+    On a terminal: `[` and `]` switch pages, j and k move, o opens an episode and a step, q quits without stopping the run.
+    Without a terminal it prints plain lines; with --json, one document at each update, until Ctrl-C.
 
     Example: hindcast watch --once --json
     """
@@ -52,7 +52,7 @@ def watch_run(
 
 
 def _is_terminal() -> bool:
-    """Whether there is a screen that can be drawn on, and keys."""
+    """Whether the output is a screen to draw on, and the input has keys."""
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
@@ -81,7 +81,7 @@ def _watch_in_lines(handle: RunHandle, every_s: float, *, once: bool, as_json: b
 
 
 def _curve(handle: RunHandle) -> list[Counts]:
-    """Success over the whole run; none where there is no read model yet."""
+    """Success over the whole run; empty without a read model."""
     model = WatchReadModel(handle)
     try:
         return asyncio.run(model.curve())
@@ -92,7 +92,7 @@ def _curve(handle: RunHandle) -> list[Counts]:
 
 
 def _print(view: RunView, curve: list[Counts], *, once: bool, as_json: bool) -> None:
-    """One look as JSON, as tables when it is the only one, else as a line."""
+    """Print one view as JSON, as tables if it is the only one, else as a line."""
     if as_json:
         print_json(view)
     elif once:

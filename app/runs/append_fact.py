@@ -1,4 +1,4 @@
-"""What a person says to a run: one fact, appended in a role that may, and shown at once where no projector is at work."""
+"""Append a person's fact to a run, and show it at once in the read model if no projector is running."""
 
 from hindcast.app.runs.folded_read_model import show_now
 from hindcast.app.runs.runs import RunHandle
@@ -10,7 +10,7 @@ PRODUCER = "control.1"
 
 
 async def append_fact(run: RunHandle, fact: Fact, *, entity: str) -> int:
-    """Append it and bring the read model up to it; returns its position.
+    """Append a fact as role `control` and bring the read model up to date; returns the fact's position.
 
     Raises:
         BrokerUnreachable, LogFull: it could not be appended.

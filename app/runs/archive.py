@@ -1,4 +1,4 @@
-"""Archiving a run: on request into any folder, or for good while it goes on (`storage.archive`); its pages with it."""
+"""Archive a run: on request into any folder, or continuously while it runs (`storage.archive`), with deletion of old pages."""
 
 import asyncio
 from collections.abc import Callable
@@ -24,17 +24,17 @@ from hindcast.storage.blobs.page_retention import PRODUCER as PAGES
 from hindcast.storage.blobs.page_retention import PageKeeper
 
 LEASES_KEPT = 10
-"""Events stay in the broker for so many leases: whoever might still end an episode of theirs has given up by then.
+"""Number of lease times for which events stay in the broker: after that, no process can still end an episode of theirs.
 
-As long a page may be stored before an event names it.
+A page may also be stored for as long before an event names it.
 """
 ROOM_S = 10.0
-"""Between two tries to write to a full disk."""
+"""Seconds between two attempts to write to a full disk."""
 logger = structlog.get_logger(__name__)
 
 
 class ArchivingHeldUp(HindcastError):
-    """The archiver cannot go on; the run can."""
+    """The archiver cannot continue, but the run can."""
 
 
 async def archive_source(
@@ -46,7 +46,7 @@ async def archive_source(
     on_event: Callable[[int, int | None], None],
     on_blob: Callable[[int], None],
 ) -> ArchiveReport:
-    """Write what is there, with `follow` also what comes; stopped by cancelling it, which is no error.
+    """Archive all recorded events; with `follow`, also later ones until the task is canceled, which is no error.
 
     Raises:
         ArchiveBusy, ArchiveDamaged, ForeignLog, CorruptEvent, DiskFull: see `Archiver` and `ArchiveWriter`.
@@ -75,7 +75,7 @@ async def archive_source(
             try:
                 await archiver.run(follow=follow)
             except asyncio.CancelledError:
-                if not follow:  # what was asked for is not done
+                if not follow:  # the requested archive is incomplete
                     raise
             return archiver.report()
         finally:
@@ -83,9 +83,9 @@ async def archive_source(
 
 
 async def finish_archive(handle: RunHandle) -> ArchiveReport | None:
-    """Archive what a run recorded up to its end, and the blobs of that, once nothing works on the run any more.
+    """Archive the last events of a stopped run, and their blobs. Returns None if the run has no archive.
 
-    None: the run has no archive. The role `archiver` ends with the others, before they have said their last.
+    The role `archiver` stops together with the other roles, before their last events.
 
     Raises:
         ArchiveBusy, ArchiveDamaged, ForeignLog, CorruptEvent, DiskFull: see `Archiver` and `ArchiveWriter`.
@@ -104,14 +104,14 @@ async def finish_archive(handle: RunHandle) -> ArchiveReport | None:
 
 
 async def keep_archiving(handle: RunHandle, log: RunLog, publisher: Publisher) -> None:
-    """What the role `archiver` does, for ever; cancel it to stop.
+    """Run the role `archiver` for ever; cancel it to stop.
 
-    Where `storage.archive` names a folder: archive the run's own log and let the broker forget what is old. Of a fork only
-    what it recorded itself: its prefix is its parent's business. Where `storage.keep_page_episodes` says so: let go of
-    snapshots of pages, also while the archive waits for room.
+    If `storage.archive` names a folder: archive the run's own log and delete old events from the broker. A fork archives only
+    its own events, because its prefix belongs to its parent. If `storage.keep_page_episodes` is set: delete old snapshots of
+    pages, also while the archive waits for disk space.
 
     Raises:
-        ArchivingHeldUp: the archive is damaged, or another log's: a person must look; the log only grows meanwhile.
+        ArchivingHeldUp: the archive is damaged, or another log's. A person must act; meanwhile the log only grows.
         ArchiveBusy, CorruptEvent: see `Archiver`.
 
     """
@@ -131,7 +131,7 @@ async def keep_archiving(handle: RunHandle, log: RunLog, publisher: Publisher) -
 
 
 class _Current:
-    """The archiver at work; None between two of them."""
+    """Holds the running archiver; None between two of them."""
 
     archiver: Archiver | None = None
 
@@ -155,18 +155,18 @@ async def _keep_pages(handle: RunHandle, log: RunLog, archivers: _Current) -> No
 async def _keep_an_archive(
     handle: RunHandle, folder: Path, log: RunLog, publisher: Publisher, archivers: _Current
 ) -> None:
-    """Archive and move; where the archive's disk is full, wait: the run goes on until its own disks or its log are."""
+    """Archive events and delete them from the broker; on a full disk of the archive, wait and try again."""
     while True:
         try:
             await _archive_while_there_is_room(handle, folder, log, publisher, archivers)
         except* (ArchiveDamaged, ForeignLog) as group:
             raise ArchivingHeldUp(
-                f"run {handle.name} goes on, but is not archived any further and stays in the broker: "
+                f"run {handle.name} continues, but it is no longer archived and its log stays in the broker: "
                 f"{group.exceptions[0]}"
             ) from group
         except* DiskFull as group:
             archivers.archiver = None
-            logger.error("the archive waits for room; the run goes on", reason=str(group.exceptions[0]))
+            logger.error("the archive waits for space; the run continues", reason=str(group.exceptions[0]))
         await asyncio.sleep(ROOM_S)
 
 
@@ -221,14 +221,14 @@ async def _archive_and_move(
 
 
 async def _digest_before(stream: JetStreamLog) -> bytes:
-    """Rolling digest of the log before a stream's first event: a fork's says it of its parent's."""
+    """Rolling digest of the log before a stream's first event; for a fork, that of its parent's log."""
     first = await stream.read(after=stream.began - 1, limit=1) if stream.began else []
     recorded = decode(first[0]) if first else None
     return recorded.fact.parent_digest if recorded and isinstance(recorded.fact, RunForked) else START
 
 
 def _recall(writer: ArchiveWriter, open_episodes: OpenEpisodes, *, after: int) -> None:
-    """Fold what is both in the stream and in the archive: a request that is open never left the stream."""
+    """Fold events that are in both the stream and the archive: requests of open episodes never left the stream."""
     reader, position = ArchiveReader(writer.folder), max(after, writer.first - 1)
     while batch := reader.following(position):
         for stored in batch:

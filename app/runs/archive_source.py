@@ -1,4 +1,4 @@
-"""A run in an archive, as a place to answer questions from."""
+"""A run in an archive as a `Source` for commands."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,19 +18,19 @@ from hindcast.storage.blobs.store import BlobStore
 
 
 class ArchiveSource:
-    """A run in an archive: no broker, no home. What is asked of it fails worded where the archive is damaged."""
+    """A run in an archive, read without broker or home. Errors name the damaged part of the archive."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     @cached_property
     def name(self) -> str:
-        """The run."""
+        """Name of the run."""
         return load(self.folder).run
 
     @cached_property
     def started(self) -> RunStarted:
-        """What its first event says."""
+        """The fact of its first event."""
         reader = ArchiveReader(self.folder)
         before = max(before_own(reader.manifest.lineage), reader.first - 1)
         events = reader.following(before)
@@ -38,25 +38,25 @@ class ArchiveSource:
 
     @cached_property
     def settings(self) -> Settings:
-        """As the run was started with."""
+        """Settings that the run was started with."""
         return Settings.model_validate(self.started.settings)
 
     @cached_property
     def blobs(self) -> BlobStore:
-        """What its events name by digest."""
+        """The archived blobs."""
         return archive_blobs(self.folder)
 
     @property
     def keeps_pages(self) -> bool:
-        """Whether snapshots of pages are among the blobs."""
+        """Whether the archive contains snapshots of pages."""
         return load(self.folder).blobs.pages
 
     @property
     def code_rev(self) -> str:
-        """Which code this is that reads it now."""
+        """Revision of the code that reads the archive now."""
         return code_revision()
 
     @asynccontextmanager
     async def connect_log(self) -> AsyncIterator[EventLog]:
-        """Its log, to be read."""
+        """Open its log for reading."""
         yield ArchiveLog(self.folder)

@@ -1,12 +1,12 @@
-"""Who says something to a run, where they gave no name: the user of this machine."""
+"""Default author of a person's events: the user of this machine."""
 
 import os
 from getpass import getuser
 
 
 def this_user() -> str:
-    """Their name; `uid-1234` where the machine has none for them, as in a container that was given a number alone."""
+    """The user's name; `uid-1234` if the machine has no name for the user, as in some containers."""
     try:
         return getuser()
-    except (KeyError, OSError):  # the former up to Python 3.12
+    except (KeyError, OSError):  # KeyError up to Python 3.12
         return f"uid-{os.getuid()}"

@@ -1,7 +1,7 @@
-"""Pause, resume, drain and cancel: what a person asks of a run, each an event with author and reason.
+"""Pause, resume, drain and cancel: commands of a person to a run, each an event with author and reason.
 
-Who acts on it: nobody begins anything while a pause is in force (`actors.curriculum.pauses`); the curriculum drains and cancels, and
-says so with `control.applied`. A pause outlasts the system: a run that is started later waits, too.
+No role begins new work during a pause (`actors.curriculum.pauses`). The curriculum executes drain and cancel and records
+`control.applied`. A pause outlives the system: a run that is started later stays paused.
 """
 
 import re
@@ -24,13 +24,13 @@ from hindcast.events.registry import BY_CLASS
 from hindcast.events.subjects import family_wildcard, subject_of
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]+")
-"""What stands for itself in a subject."""
+"""Characters that a subject may contain unescaped."""
 
 Command = Literal["pause", "resume", "drain", "cancel"]
 
 
 class ControlRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What was recorded."""
+    """Result of a control command."""
 
     run: str
     position: int
@@ -39,7 +39,7 @@ class ControlRecord(msgspec.Struct, frozen=True, kw_only=True):
     author: str
     reason: str
     works: bool
-    """Whether the run's system is up; what waits for it is done when it is started."""
+    """Whether the run's system is running; if not, the command takes effect at its next start."""
 
 
 async def ask_run(
@@ -48,8 +48,7 @@ async def ask_run(
     """Append the command.
 
     Raises:
-        SettingsError: it would change nothing, is about an episode that the log does not have or that is over, or there is
-            nobody to do it.
+        SettingsError: it would change nothing, its episode is unknown or over, or no running role could execute it.
         BrokerUnreachable, LogFull: it could not be appended.
 
     """
@@ -57,7 +56,7 @@ async def ask_run(
     works = is_running(run)
     if command == "drain" and not works:
         raise SettingsError(
-            f"nothing goes on in run {run.name}: there is nobody to drain it. Start it: hindcast start {run.name}"
+            f"run {run.name} is not running, so that there is nothing to drain. Start it: hindcast start {run.name}"
         )
     if command in ("pause", "resume"):
         async with run.connect_log(ROLE) as log:
@@ -75,7 +74,7 @@ async def ask_run(
             )
         if not known:
             raise SettingsError(
-                f"run {run.name} has no episode {given['episode']!r} to cancel. Which there are: "
+                f"run {run.name} has no episode {given['episode']!r} to cancel. List its episodes: "
                 f"hindcast episode list {run.name}"
             )
     fact = ControlRequested(command=command, arguments=given, author=author, reason=reason)
@@ -92,7 +91,7 @@ async def ask_run(
 
 
 async def pauses_in_force(log: EventLog) -> dict[str, str]:
-    """Reasons by author, from the log's control events, looked up from the last one back."""
+    """Reasons of the pauses in force, by author; read from the log's control events, newest first."""
     subject = family_wildcard(log.run, "control")
     told: list[Recorded] = []
     until: int | None = None
@@ -108,7 +107,7 @@ async def pauses_in_force(log: EventLog) -> dict[str, str]:
 
 
 async def _was_requested(log: EventLog, episode: str) -> bool:
-    """Whether the log knows an episode: one look where it was started, else its request is looked for in the whole log."""
+    """Whether the log knows an episode. Looks up its start; without one, searches the whole log for its request."""
     started = subject_of(log.run, EpisodeStarted, key=episode)
     if _TOKEN.fullmatch(episode) and await log.last_under(started) is not None:
         return True
@@ -121,7 +120,7 @@ async def _was_requested(log: EventLog, episode: str) -> bool:
 
 
 async def _end_of(log: EventLog, episode: str) -> Recorded | None:
-    """The fact that an episode is over, whichever; None: it is not."""
+    """The terminal fact of an episode; None if the episode is not over."""
     if not _TOKEN.fullmatch(episode):
         return None
     stored = await log.last_under(subject_of(log.run, EpisodeEnded, key=episode))
@@ -133,5 +132,5 @@ def _require_change(run: str, command: str, pauses: dict[str, str], *, whose: st
         raise SettingsError(f"run {run} is paused by {whose} already: {pauses[whose]}")
     if command == "resume" and whose not in pauses:
         others = "; ".join(f"{author} ({why})" for author, why in pauses.items())
-        hint = f". Paused by: {others}; to lift that: --of AUTHOR" if others else ""
+        hint = f". Paused by: {others}; to lift another author's pause: --of AUTHOR" if others else ""
         raise SettingsError(f"run {run} is not paused by {whose}{hint}")

@@ -1,8 +1,8 @@
-"""A person disagrees with a verdict: `verdict.disputed`.
+"""Dispute of a verdict by a person: `verdict.disputed`.
 
 A dispute is shown wherever the verdict is and changes nothing else. Verdicts are facts about a judge, one per episode and
-judge (invariant 5), and what was planned from them stays planned (invariant 3): what training takes for true must not
-depend on who happened to look at a page, and when. Whoever wants other rewards names another judge and forks.
+judge (invariant 5), and plans made from them stay (invariant 3): training must not depend on who looked at a page and when.
+For other rewards, name another judge and fork.
 """
 
 import asyncio
@@ -22,17 +22,17 @@ Outcome = Literal["success", "failure"]
 
 
 class DisputeRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """What was recorded."""
+    """A recorded dispute."""
 
     run: str
     position: int
     episode: str
     judge: str
-    """Whose verdict."""
+    """Judge of the disputed verdict."""
     said: str
-    """Its outcome."""
+    """Outcome of the verdict."""
     outcome: str
-    """What the person says it is."""
+    """Outcome according to the person."""
     author: str
     reason: str
 
@@ -40,18 +40,18 @@ class DisputeRecord(msgspec.Struct, frozen=True, kw_only=True):
 async def dispute(
     run: RunHandle, episode: str, *, outcome: str, author: str, reason: str, judge: str | None = None
 ) -> DisputeRecord:
-    """Append a dispute of a judge's first verdict. `judge` None: the one that training uses.
+    """Append a dispute of a judge's first verdict. `judge` None: the judge that training uses.
 
     Raises:
         NotInReadModel: there is no such episode.
-        SettingsError: there is no such verdict, it says so already, or something is missing.
+        SettingsError: there is no such verdict, it has this outcome already, or an argument is missing.
         BrokerUnreachable, LogFull: it could not be appended.
 
     """
     if outcome not in ("success", "failure"):
         raise SettingsError(f"an outcome is success or failure, not {outcome!r}")
     if not reason.strip():
-        raise SettingsError("a dispute needs a reason: say what the judge did not see")
+        raise SettingsError("a dispute needs a reason: say what the judge missed")
     verdict = await asyncio.to_thread(_verdict, run, episode, judge)
     if verdict.outcome == outcome:
         raise SettingsError(f"{verdict.judge} says {outcome} already: there is nothing to dispute")
@@ -85,5 +85,5 @@ def _verdict(run: RunHandle, episode: str, judge: str | None) -> VerdictRow:
     mine = [verdict for verdict in found if verdict.judge == wanted]
     if not mine:
         spoken = ", ".join(dict.fromkeys(verdict.judge for verdict in found)) or "nobody yet"
-        raise SettingsError(f"{wanted} has given no verdict on {episode}; who has: {spoken}")
+        raise SettingsError(f"{wanted} has given no verdict on {episode}; judges with a verdict: {spoken}")
     return mine[0]

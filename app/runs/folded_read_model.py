@@ -1,12 +1,12 @@
-"""Read models that are folded when they are asked for: of an archive, and of a run while no projector works on it.
+"""Read models folded on demand: of an archive, and of a run without a running projector.
 
-A run of the home has its read model where its projector keeps it. After `record`, `fork` or a kill it lacks events, or is
-not there: a command that asks it folds the rest first, up to the log's end at that moment. One process at a time folds
-into it (`sole_writer`), the projector included; who finds another one at work waits for it. A page never folds.
+A run's read model is where its projector keeps it. After `record`, `fork` or a kill it lacks events or does not exist. A
+command that queries it then folds the rest first, up to the current end of the log. One process at a time folds into it
+(`sole_writer`), the projector included; others wait. The page never folds.
 
-An archive's stands in the home, `folded/<run>-<digest of where the log lies>.sqlite`, never beside the log, which may be evidence
-or lie where nothing can be written. What is kept is a fold like any other: it knows which log it was made from and how
-far, takes in what was added since, and is made anew when the log is another one or a later Hindcast has other tables.
+The read model of an archive is in the home, `folded/<run>-<digest of the log's place>.sqlite`, never next to the log, which
+may be evidence or on a read-only disk. It records its log and its position, takes in events added later, and is rebuilt if
+the log is another one or a later Hindcast has other tables.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ LOCK_FILE = "readmodel.lock"
 OPEN_S = 10.0
 """How long a command that asks a read model waits for the log to open."""
 LOCK_WAIT_S = 60.0
-"""How long another process is waited for. Without the lock two folds refuse each other's batches; neither does harm."""
+"""How long to wait for another process. Without the lock, two folds reject each other's batches, which is harmless."""
 POLL_S = 0.1
 
 _log = structlog.get_logger(__name__)
@@ -47,9 +47,9 @@ Watching = Callable[[EventLog], EventLog]
 def bring_up(
     runs: Sequence[RunHandle], *, watching: Watching = lambda log: log
 ) -> dict[str, HindcastError | OSError]:
-    """Fold what the read models of these runs lack, up to their logs' ends; returns by run why one could not be folded.
+    """Fold the read models of `runs` up to their logs' ends; returns the error of each run that could not be folded.
 
-    Passes over runs whose projector is at work. `watching`: see a log being read.
+    Skips runs whose projector is running. `watching` observes the reading of a log.
     """
     idle = [run for run in runs if not is_running(run, "projector")]
     return asyncio.run(_bring_up(idle, watching)) if idle else {}
@@ -96,7 +96,7 @@ async def _bring_one_up(run: RunHandle, watching: Watching) -> None:
 
 
 async def fold_now(run: RunHandle, log: EventLog) -> None:
-    """Fold a run's log into its read model up to where the log ends now, unless its projector does so.
+    """Fold a run's log into its read model up to the log's current end, unless its projector is running.
 
     Raises:
         ForeignLog, CorruptEvent: the log cannot be folded; the message names the position.
@@ -125,7 +125,7 @@ async def show_now(run: RunHandle, log: EventLog) -> None:
 
 @asynccontextmanager
 async def sole_writer(run: RunHandle, *, unless: Callable[[], bool] = lambda: False) -> AsyncIterator[bool]:
-    """Hold the lock of a run's read model. Yields False without it: `unless` came true, or another held it for too long."""
+    """Hold the lock of a run's read model. Yields False without it: `unless` became true, or the wait was too long."""
     until = asyncio.get_running_loop().time() + LOCK_WAIT_S
     lock = os.open(run.folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -147,7 +147,7 @@ def _try_lock(lock: int) -> bool:
 
 
 def folded(source: Source, *, watching: Watching = lambda log: log) -> ReadModel:
-    """The read model of an archive, as far as its log goes now; to be closed by the caller. `watching`: see it being read.
+    """The read model of an archive up to its log's current end. The caller closes it. `watching` observes the reading.
 
     Raises:
         CorruptEvent, ForeignLog: the log cannot be folded; the message names the position.
@@ -161,7 +161,7 @@ def folded(source: Source, *, watching: Watching = lambda log: log) -> ReadModel
             model.prepare()
             try:
                 asyncio.run(_fill(source, model, watching))
-            except ForeignLog:  # another log lies there now, or less of it than before
+            except ForeignLog:  # the folder has another log now, or less of it
                 model.reset()
                 asyncio.run(_fill(source, model, watching))
     except BaseException:
@@ -182,7 +182,7 @@ async def _fill(source: Source, model: ReadModel, watching: Watching) -> None:
 
 @contextmanager
 def _alone(file: Path) -> Iterator[None]:
-    """One process at a time folds into a file; another one waits, and finds it done."""
+    """Lock a file: one process at a time folds into it, and others wait."""
     with open(f"{file}.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -1,13 +1,13 @@
-"""A fork: a new run whose log begins as another's, by reference, and goes on under settings of its own.
+"""A fork: a new run whose log begins with another run's log, by reference, and continues under its own settings.
 
-    parent's log up to P ──fold──> digest, settings, what was under way
+    parent's log up to P ──fold──> digest, settings, open episodes
                                       │
-    fork's stream, from P + 1:     run.forked, then the ends of what was under way, then whatever the fork does
+    fork's stream, from P + 1:     run.forked, then the ends of the open episodes, then the fork's own events
 
-Of the parent only those weights, checkpoints and snapshots are taken over that it may let go of: they are linked. What was
-under way at P will be ended by nobody of the fork, so its first events do it: open episodes are abandoned (the curriculum
-asks for them again), ended ones that may still be trained on and that one of the fork's judges has not spoken about are
-judged by it. The fork becomes a run of its home last: where this is interrupted, the same command does it again.
+The fork links only those weights, checkpoints and snapshots of the parent that the parent may delete later. No process of
+the fork would end the episodes that were open at P, so its first events do: it abandons open episodes (the curriculum
+requests them again) and judges ended ones that may still be trained on and lack a verdict of one of its judges. The run
+becomes part of the home last: after an interruption, the same command repeats the work.
 """
 
 import asyncio
@@ -64,32 +64,32 @@ FIXED = (
     "learner.lora_alpha",
     "learner.lora_targets",
 )
-"""What a fork cannot choose: the weights of the prefix belong to the one, its stream and its blobs lie with its parent's, and
-what its checkpoints hold is an adapter of this form or none."""
+"""Settings that a fork cannot change. The prefix's weights belong to the first group; the fork's stream and blobs must be
+where the parent's are; and its checkpoints hold adapters of this form or none."""
 FORKED = "forked"
-"""Reason that the episodes under way are abandoned for."""
+"""Reason of abandoned open episodes."""
 RELEASED = "the run that it was forked from has let go of it"
 
 
 class ForkResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it."""
+    """Result of a fork."""
 
     run: str
     parent: str
     at: int
     """Position of the last event of the parent that belongs to the fork."""
     update: int
-    """Updates up to there."""
+    """Updates up to that position."""
     version: int
-    """Policy version it goes on with."""
+    """Policy version that the fork continues from."""
     changed: dict[str, tuple[Any, Any]]
     """Setting -> its value in the parent at that position, and in the fork."""
     abandoned: int
-    """Episodes that were under way."""
+    """Number of open episodes that were abandoned."""
     judged: int
-    """Verdicts given at the fork, on episodes that had ended without one of its judges."""
+    """Verdicts given at the fork, on ended episodes that lacked one of its judges."""
     recomputed: int
-    """Updates computed again, since the parent had let go of the weights; 0 where they were there."""
+    """Updates recomputed because the parent had deleted the weights; 0 if they were there."""
 
 
 async def fork_run(
@@ -101,15 +101,15 @@ async def fork_run(
     said: Callable[[str], None],
     watching: Callable[[EventLog], EventLog] = lambda log: log,
 ) -> ForkResult:
-    """Make the fork in this home; `overrides`: `section.key=value` that hold in it from there on.
+    """Fork `parent` in its home. `overrides`: `section.key=value` that hold in the fork.
 
-    `watching`: see the parent's log being folded.
+    `watching` observes the reading of the parent's log.
 
     Raises:
-        SettingsError: a setting that does not hold, or that a fork cannot choose; or the name is taken.
-        ForeignLog, CorruptEvent: the parent's log cannot be folded up to there.
-        ReplayDiverged: the weights had to be computed again, and came out otherwise than they were published.
-        JudgeUnavailable: whom a judge asks is out of reach; the same command goes on later.
+        SettingsError: an invalid setting, one that a fork cannot change, or a name that is taken.
+        ForeignLog, CorruptEvent: the parent's log cannot be folded up to the position.
+        ReplayDiverged: recomputed weights differ from the published ones.
+        JudgeUnavailable: a judge's endpoint does not answer; repeat the same command later.
 
     """
     if isinstance(parent, RunHandle) and (parent.folder / JOINED).exists():
@@ -120,7 +120,7 @@ async def fork_run(
     while isinstance(parent, RunHandle) and parent.parent is not None and parent.fork is not None:
         if at > parent.fork.at:
             break
-        parent = parent.parent  # up to there its log is that run's
+        parent = parent.parent  # this position is in the grandparent's log
     async with parent.connect_log() as log:
         owner = next((ancestor.run for ancestor in log.lineage if at <= ancestor.until), log.run)
         ancestors = {log.run, *(ancestor.run for ancestor in log.lineage)}
@@ -158,13 +158,13 @@ async def fork_run(
 def settings_of_fork(
     state: BufferState, overrides: Sequence[str], *, recipe: str, here: Mapping[str, Any]
 ) -> Resolved:
-    """The settings that hold where the parent is left, with what was chosen by hand laid over them.
+    """The parent's settings at the fork position, with the chosen overrides.
 
-    `here`: those that say where a run lives, of a parent that lives elsewhere.
+    `here`: settings that say where the run is stored, if the parent is stored elsewhere.
 
     Raises:
-        SettingsError: see above.
-        ModelFileError: screenshots are to be shown to a policy that reads none.
+        SettingsError: see `fork_run`.
+        ModelFileError: the settings show screenshots to a policy that cannot read them.
 
     """
     parents = Layer(source="the parent", values=flatten(state.resolved, "the parent"))
@@ -186,7 +186,7 @@ def settings_of_fork(
             f"others. Leave the setting out, or fork before the critic's first update; there {now!r} can be chosen."
         )
     if resolved.settings.actors.screenshot_observation != "off":
-        # says so where the parent's policy reads no pictures
+        # raises if the parent's policy reads no images
         ImageProcessor(policy_folder(resolved.settings.policy.base))
     return resolved
 
@@ -197,7 +197,7 @@ def _is_file(database: Any) -> bool:
 
 
 def changes(state: BufferState, resolved: Resolved) -> dict[str, tuple[Any, Any]]:
-    """Settings that the fork does not have from its parent."""
+    """Settings in which the fork differs from its parent: name -> (parent's value, fork's value)."""
     then = flatten(state.settings.model_dump(mode="json"), "the parent")
     now = flatten(resolved.settings.model_dump(mode="json"), "the fork")
     return {key: (then[key], value) for key, value in now.items() if then[key] != value}
@@ -206,10 +206,10 @@ def changes(state: BufferState, resolved: Resolved) -> dict[str, tuple[Any, Any]
 async def _keep_blobs(
     fork: RunHandle, state: BufferState, said: Callable[[str], None]
 ) -> tuple[list[BlobRef], int]:
-    """Have in the fork's own folder what its prefix says is kept, whatever the parent lets go of from now on.
+    """Link or copy into the fork's folder the blobs that its prefix keeps, so that the parent may delete them.
 
-    Returns what the parent has let go of already, and how many updates were computed again since that was among it
-    which actors sample from at the start.
+    Returns the blobs that the parent has deleted already, and the number of updates recomputed because the weights that
+    actors first sample from were among them.
 
     Raises:
         BlobMissing, BlobCorrupt: the base policy is not there or damaged.
@@ -250,7 +250,7 @@ def _publisher(fork: RunHandle, log: EventLog) -> Publisher:
 
 
 async def _begin(fork: RunHandle, log: EventLog, publisher: Publisher, state: BufferState) -> None:
-    """Record run.forked, unless an interrupted try has.
+    """Record run.forked, unless an interrupted attempt has recorded it.
 
     Raises:
         SettingsError: the broker holds another log under this name.
@@ -283,13 +283,13 @@ async def _begin(fork: RunHandle, log: EventLog, publisher: Publisher, state: Bu
     begun = decode(stored[0], strict=True) if stored else None
     if begun is None or not _same_fork(begun.fact, fact):
         raise SettingsError(
-            f"the broker holds another log of a run {fork.name!r}, though this home knows no such run: a fork that was "
-            "interrupted, perhaps. Choose another name with --name."
+            f"the broker holds another log of a run {fork.name!r}, which this home does not know: perhaps an interrupted fork. "
+            "Choose another name with --name."
         )
 
 
 def _same_fork(begun: Fact, fact: RunForked) -> bool:
-    """Whether what stands there is what an interrupted try of the same command recorded."""
+    """Whether the first event is the one that an interrupted attempt of the same command recorded."""
     if not isinstance(begun, RunForked) or begun.start is None or fact.start is None:
         return False
     origin = (fact.parent, fact.at_position, fact.parent_digest, fact.start.settings)
@@ -297,7 +297,7 @@ def _same_fork(begun: Fact, fact: RunForked) -> bool:
 
 
 async def _release(gone: Sequence[BlobRef], log: EventLog, publisher: Publisher, *, at: int) -> None:
-    """Say of what the prefix keeps and the parent has let go of since that nobody has it; an interrupted try may have."""
+    """Record that blobs which the prefix keeps, and the parent has deleted, are gone; skips those recorded already."""
     async with aclosing(read(log, after=at)) as recordeds:
         said = {r.fact.blob.sha256 async for r in recordeds if isinstance(r.fact, BlobReleased)}
     for ref in gone:
@@ -307,7 +307,7 @@ async def _release(gone: Sequence[BlobRef], log: EventLog, publisher: Publisher,
 
 
 async def _abandon(prefix: Prefix, publisher: Publisher) -> int:
-    """End what was requested and had not ended."""
+    """Abandon the episodes that were requested and had not ended."""
     open_ones = prefix.leases.all_open()
     for lease in open_ones:
         fact = EpisodeAbandoned(
@@ -322,7 +322,7 @@ async def _abandon(prefix: Prefix, publisher: Publisher) -> int:
 
 
 async def _judge(fork: RunHandle, log: EventLog, prefix: Prefix, publisher: Publisher) -> int:
-    """Give the verdicts that nobody has given in the parent."""
+    """Judge the prefix's ended episodes that lack a verdict of one of the fork's judges."""
     judged = 0
     names = fork.settings.judge.judges
     shelf = shelf_for(names, fork.settings, fork.blobs)
@@ -355,8 +355,8 @@ async def _judge_all(
             opinion = await judge_in_time(judge, task, ended.evidence, story, timeout_s=timeout_s)
         if opinion.may_pass:
             raise JudgeUnavailable(
-                f"{judge.identity.name} cannot judge {episode} for the fork: {opinion.judgment.reason}. Nothing is recorded "
-                f"about it; when it can be asked again, repeat the same command"
+                f"{judge.identity.name} cannot judge {episode} for the fork: {opinion.judgment.reason}. No verdict is recorded; "
+                "repeat the same command when the judge answers again"
             )
         fact = EpisodeJudged(
             episode=episode,
@@ -366,7 +366,7 @@ async def _judge_all(
             reading=opinion.reading,
             consulted=opinion.consulted,
         )
-        with suppress(ExpectationFailed):  # an interrupted try has given it
+        with suppress(ExpectationFailed):  # an interrupted attempt has recorded it
             await publisher.decide(
                 fact,
                 entity=verdict_key(episode, judge.identity),

@@ -1,4 +1,4 @@
-"""What a fork has to know of the log that it begins as: the learner's fold, what is under way, what nobody has judged."""
+"""What a fork needs from its parent's log: the learner's fold, open episodes, and ended episodes without a verdict."""
 
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -22,22 +22,22 @@ from hindcast.learner.buffer.state import BufferState
 
 @dataclass(slots=True)
 class Prefix:
-    """What a log says up to the fork, as far as the fork has to act on it."""
+    """State of a log up to the fork position, as far as the fork must act on it."""
 
     buffer: BufferState
     leases: LeaseBook = field(default_factory=LeaseBook)
     tasks: dict[str, Task] = field(default_factory=dict)
     unjudged: dict[str, Recorded] = field(default_factory=dict)
-    """Ends by episode, as long as it may be trained on, or not every judge of the run has spoken."""
+    """Ended episodes that may be trained on, or that lack a verdict of one of the run's judges: episode -> its end."""
     spoken: dict[str, set[str]] = field(default_factory=dict)
-    """Names of those who have, by episode of `unjudged`."""
+    """Names of the judges with a verdict, by episode of `unjudged`."""
 
 
 async def fold_prefix(log: EventLog, *, at: int) -> Prefix:
-    """Fold a log up to `at`.
+    """Fold a log up to position `at`.
 
     Raises:
-        ForeignLog: it does not begin with run.started, or not reach so far.
+        ForeignLog: it does not begin with run.started, or ends before.
 
     """
     projection = ReplayBuffer()
@@ -70,7 +70,7 @@ def _take(prefix: Prefix, recorded: Recorded) -> None:
 
 
 def _forget(prefix: Prefix) -> None:
-    """Let go of what nobody needs to judge any more: judged, and no longer among what may be trained on."""
+    """Drop episodes that need no verdict any more: judged, and no longer candidates for training."""
     judges = set(prefix.buffer.settings.judge.judges)
     for episode in [name for name in prefix.unjudged if name not in prefix.buffer.episodes]:
         if prefix.spoken.get(episode, set()) >= judges:

@@ -1,10 +1,10 @@
-"""An archive back into a broker: the same run, the same positions, ids, subjects and bytes, ready to be gone on with.
+"""Import an archive into a broker: the same run with the same positions, ids, subjects and bytes, ready to be resumed.
 
     read the archive through ──> blobs ──> events ──> read back and compare ──> settings.toml
 
-The archive of a fork holds its ancestors' events too: those become runs of this home as far as they are needed, unless
-they are there already. A run becomes one of its home last, with its settings; until then `importing.json` says whose
-half-filled stream it is, and the same command goes on.
+The archive of a fork also holds its ancestors' events: they become runs of this home as far as they are needed, unless the
+home has them. A run becomes part of the home last, with its settings. Until then `importing.json` names the import that
+fills the stream, and the same command resumes it.
 """
 
 import asyncio
@@ -34,31 +34,31 @@ from hindcast.storage.blobs.store import BlobStore
 
 
 class ImportedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it."""
+    """Result of an import."""
 
     run: str
     home: str
     first: int
     last: int
     events: int
-    """Appended, ancestors' included; less than the archive holds where an interrupted import went on."""
+    """Events appended, ancestors' included; fewer than in the archive if an interrupted import was resumed."""
     blobs: int
     missing_blobs: int
-    """Named by events, but not in the archive; pages too, where it was made without."""
+    """Blobs named by events but not in the archive; pages, too, if it was made without them."""
     ancestors: tuple[str, ...]
-    """Runs that were made beside it, as far as it is a fork of them."""
+    """Ancestor runs that the import created because the run is a fork of them."""
     changed: dict[str, str]
-    """Settings that are not as in the run's first event, and why."""
+    """Settings that differ from the run's first event, and why."""
 
 
 async def carry_out(
     plan: ImportPlan, *, on_event: Callable[[int], None], on_blob: Callable[[int], None]
 ) -> ImportedRun:
-    """Make the runs. Interrupted, the same command goes on where this ended.
+    """Create the runs. After an interruption, the same command resumes the import.
 
     Raises:
         ForeignLog: the broker holds another log under the run's name, or the parent of a fork is another run.
-        BrokerUnreachable, LogFull, DiskFull: nothing is lost, and the same command goes on.
+        BrokerUnreachable, LogFull, DiskFull: nothing is lost; the same command resumes the import.
 
     """
     source, appended = ArchiveLog(plan.folder), 0
@@ -112,9 +112,9 @@ async def _copy_blobs(
 
 
 def _keep_blobs(plan: ImportPlan, part: RunImport, copied: CopyResult) -> int:
-    """Have in a fork's own folder what its prefix says is kept, as forking does: its parent here may let go of it, or has.
+    """Copy into a fork's folder the blobs that its prefix keeps, as forking does: its parent may have deleted them or will.
 
-    Returns how many are nowhere. Blocking.
+    Returns the number of blobs found nowhere. Blocking.
     """
     own, archived, missing = part.handle.blobs, archive_blobs(plan.folder), 0
     for named in plan.kept.wanted.values():
@@ -132,7 +132,7 @@ def _keep_blobs(plan: ImportPlan, part: RunImport, copied: CopyResult) -> int:
 
 
 async def fill_stream(folder: Path, part: RunImport, on_event: Callable[[int], None]) -> int:
-    """Append what a run's stream lacks, and compare the whole of it with the archive; how many events that were.
+    """Append the events that a run's stream lacks, and compare the whole stream with the archive; returns how many.
 
     Raises:
         ForeignLog: the stream is not the beginning of this part of the archive.
@@ -146,8 +146,8 @@ async def fill_stream(folder: Path, part: RunImport, on_event: Callable[[int], N
         begun = await _has_begun(log)
         if begun and unfinished(handle.folder) is None:
             raise ForeignLog(
-                f"the broker of {handle.home} holds a log of a run {handle.name!r} already, though this home knows no such "
-                "run. Set HINDCAST_HOME to another folder, or restore that run's folder."
+                f"the broker of {handle.home} holds a log of a run {handle.name!r} already, which this home does not know "
+                "as a run. Set HINDCAST_HOME to another folder, or restore that run's folder."
             )
         if unfinished(handle.folder) is None:
             place = str(folder.absolute())
@@ -180,7 +180,7 @@ async def fill_stream(folder: Path, part: RunImport, on_event: Callable[[int], N
 
 
 async def _append(log: JetStreamLog, events: Sequence[Stored]) -> None:
-    """Events at their own positions, or none of them."""
+    """Append all events at their own positions, or none."""
     records = [Record(stored.subject, stored.data, stored.id) for stored in events]
     first = events[0].position
     before = await log.last_under(everything(log.run))
@@ -188,8 +188,8 @@ async def _append(log: JetStreamLog, events: Sequence[Stored]) -> None:
     positions = await log.append(records, expect=expect)
     if positions[0] != first:
         raise ForeignLog(
-            f"position {first} of run {log.run} was to be imported, but got position {positions[0]}: something else is "
-            "appended to its stream. Set HINDCAST_HOME to another folder and import there."
+            f"position {first} of run {log.run} was to be imported, but got position {positions[0]}: another program appends "
+            "to its stream. Set HINDCAST_HOME to another folder and import there."
         )
 
 
@@ -202,7 +202,7 @@ async def _has_begun(log: JetStreamLog) -> bool:
 
 
 async def _require_same(part: RunImport, source: EventLog) -> None:
-    """That an ancestor of this home is the one in the archive, up to where it was forked."""
+    """Check that an ancestor in this home equals the one in the archive, up to where it was forked."""
     async with part.handle.connect_log() as log:
         identity = await log.identity()
         mine = await log.read(after=part.last - 1, limit=1) if identity.last >= part.last else []
@@ -215,7 +215,7 @@ async def _require_same(part: RunImport, source: EventLog) -> None:
 
 
 async def fingerprint(log: EventLog, first: int, last: int) -> bytes:
-    """Of everything that is stored from one position to another: positions, subjects, ids, bytes."""
+    """Digest of all stored positions, subjects, ids and bytes from one position to another."""
     digest = sha256()
     position = first - 1
     async with aclosing(log.tail(after=position)) as batches:

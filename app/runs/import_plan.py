@@ -1,4 +1,4 @@
-"""What the import of an archive would make: the archive read through, and a run planned for each run that recorded it."""
+"""Plan of an import: reads the archive through and plans a run for each run that recorded events in it."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,7 @@ from hindcast.events.log.run_identity import beginning_in
 from hindcast.storage.archive.archived_blobs import BlobNeeds
 
 SLACK = 2
-"""A stream's limit is at least so many times what is imported into it: the run is to go on."""
+"""A stream's size limit is at least this multiple of the imported bytes, so that the run can continue."""
 HERE = {
     "log.url": "",
     "log.domain": "",
@@ -30,11 +30,11 @@ HERE = {
     "storage.database": "",
     "storage.archive": "",
 }
-"""Settings that say where a run lives: an imported one lives in this home, whatever it did before."""
+"""Settings that say where a run is stored; an imported run is stored in this home."""
 
 
 class RunImport(msgspec.Struct, frozen=True, kw_only=True):
-    """The events of one run in an archive, and the run that they become."""
+    """One run's events in an archive, and the run that they become."""
 
     handle: RunHandle
     first: int
@@ -45,35 +45,35 @@ class RunImport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ImportPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """An archive that was read through and found whole, and what becomes of it."""
+    """A complete archive and the runs that its import creates."""
 
     folder: Path
     parts: tuple[RunImport, ...]
     needs: BlobNeeds
     kept: BlobNeeds
-    """The same without snapshots of pages."""
+    """Blobs that the run needs, without snapshots of pages."""
     events: int
 
     @property
     def run(self) -> RunImport:
-        """The run that the archive is of; before it come its ancestors."""
+        """The archive's own run; its ancestors come before it."""
         return self.parts[-1]
 
 
 class _Gathered:
-    """What a check passes on."""
+    """Facts collected while an archive is checked."""
 
     def __init__(self, starts: set[int]) -> None:
         self._starts = starts
         self.beginnings: dict[int, Stored] = {}
         self.bytes: dict[int, int] = {}
-        """Content of the events that each run recorded, by the position of its beginning."""
+        """Bytes of the events that each run recorded, by the first position of the run's part."""
         self.needs = BlobNeeds(pages=True)
         self.kept = BlobNeeds(pages=False)
         self._at = 0
 
     def take(self, stored: Stored, envelope: Envelope) -> None:
-        """The next event."""
+        """Take the next event."""
         if stored.position in self._starts:
             self._at = stored.position
             self.beginnings[self._at] = stored
@@ -84,12 +84,12 @@ class _Gathered:
 
 
 def plan_import(folder: Path, *, on_event: Callable[[int], None]) -> ImportPlan:
-    """Read an archive through and say what its import would make. Blocking.
+    """Read an archive through and plan its import. Blocking.
 
     Raises:
-        ArchiveMissing, ArchiveDamaged, ArchiveUnknown: it is not whole.
+        ArchiveMissing, ArchiveDamaged, ArchiveUnknown: it is not complete.
         SettingsError: this home has the run already, or its settings do not hold here.
-        ForeignLog: it does not hold a run's beginning.
+        ForeignLog: it does not begin with the start of a run.
 
     """
     home, manifest = home_folder(), load(folder)
@@ -114,8 +114,8 @@ def plan_import(folder: Path, *, on_event: Callable[[int], None]) -> ImportPlan:
         known = run in existing
         if known and until is None:
             raise SettingsError(
-                f"there is a run {run!r} in {home} already. To look at the archive no import is needed (hindcast verify "
-                f"{folder}); to have both, set HINDCAST_HOME to another folder."
+                f"there is a run {run!r} in {home} already. Commands can read the archive without an import (hindcast verify "
+                f"{folder}); to have both runs, set HINDCAST_HOME to another folder."
             )
         handle, changed = _handle(home, run, start, size_bytes=gathered.bytes.get(first, 0), known=known)
         parts.append(RunImport(handle=handle, first=first, last=last, changed=changed, known=known))
@@ -125,7 +125,7 @@ def plan_import(folder: Path, *, on_event: Callable[[int], None]) -> ImportPlan:
 
 
 def _stretches(manifest: Manifest) -> list[tuple[str, int, int | None]]:
-    """Run, first and last position of what each run recorded, oldest first; None: to the end."""
+    """Name, first and last position of each run's own events, oldest run first; last None: to the end."""
     stretches: list[tuple[str, int, int | None]] = []
     first = manifest.first
     for ancestor in manifest.lineage:
@@ -138,7 +138,7 @@ def _stretches(manifest: Manifest) -> list[tuple[str, int, int | None]]:
 def _handle(
     home: Path, run: str, start: Stored | None, *, size_bytes: int, known: bool
 ) -> tuple[RunHandle, dict[str, Any]]:
-    """The run that a part becomes, and which of its settings are changed for it."""
+    """The run that a part becomes, and the settings that change for it."""
     if known:
         return open_run(run, home=home), {}
     started = beginning_in(start, run=run)

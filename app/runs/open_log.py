@@ -1,7 +1,7 @@
-"""Opening a run before anybody works on it: the stream, the base policy's weights, `run.started` or `run.resumed`.
+"""Open a run before any role works on it: the stream, the base policy's weights, `run.started` or `run.resumed`.
 
-Invariant 1: the settings that hold are those of the first event. A settings file that was edited afterwards is refused,
-but for what says where and how fast the run works: a full log is freed by raising `log.max_bytes` there.
+Invariant 1: the settings in force are those of the first event. A settings file that was edited afterwards is refused,
+except settings for where and how fast the run works: raising `log.max_bytes` there frees a full log.
 """
 
 import asyncio
@@ -44,9 +44,10 @@ logger = structlog.get_logger(__name__)
 
 
 async def open_log(handle: RunHandle, launch: Launch | None) -> None:
-    """Make the stream if need be and record that the run starts or goes on. Role `admin`.
+    """Create the stream if necessary, and record that the run starts or resumes. Needs the role `admin`.
 
-    A work queue that the broker could not load is made anew (`log.repaired` says so). What killed processes left unfinished among the blobs goes first: most of the others wait for the run to be open.
+    It creates again work queues that the broker could not load (recorded as `log.repaired`), and first deletes unfinished
+    blobs of killed processes, since most roles wait for the run to be open.
 
     Raises:
         SettingsError: the settings file differs from what the run was started with.
@@ -90,7 +91,7 @@ async def open_log(handle: RunHandle, launch: Launch | None) -> None:
 
 
 def _started(handle: RunHandle) -> RunStarted:
-    # it loads transformers, which a run that goes on is spared
+    # imported here because it loads transformers, which a resumed run does not need
     with loading():
         from hindcast.core.models.policy import encode_weights, load_policy
 
@@ -112,7 +113,7 @@ def _started(handle: RunHandle) -> RunStarted:
 
 
 def behaviour_of(settings: ActorSettings) -> dict[str, str]:
-    """The named, versioned parts that shape what is sampled."""
+    """Names and versions of the parts that shape sampling."""
     return {
         "renderer": settings.renderer,
         "prompt": settings.history,
@@ -134,7 +135,7 @@ async def _check_beginning(log: EventLog, settings: Settings) -> None:
     ]
     if changed:
         raise SettingsError(
-            f"the settings of run {log.run} are fixed in its first event, but its settings file now says otherwise: "
+            f"the settings of run {log.run} are fixed in its first event, but its settings file now differs: "
             f"{'; '.join(changed[:5])}. Undo the change, or start another run with these settings: "
             "hindcast start NEW_NAME"
         )

@@ -1,13 +1,13 @@
-"""A damaged log made whole from its archive: a new stream under the old name, every position with its old bytes.
+"""Restore a damaged log from its archive: a new stream under the old name with the old bytes at every position.
 
     (stream not loaded ──> loaded again from its own block files: `app.runs.stream_repair`)
     archive, checked ──┐
     stream, as far as it follows the archive ──> archive ──> (stream deleted) ──> new stream, read back ──> log.repaired
 
-What the stream still holds behind the archive's end is saved first, as long as it follows it link by link; from the first
-event that does not, nothing can be trusted any more. What stands there and is not in the archive is laid aside in a file,
-never thrown away silently: a broker that loses its end gives out positions a second time. While a repair is under way the
-run cannot be opened (`importing.json`); the same command goes on where it was interrupted.
+Events in the stream after the archive's end are saved first, as long as they follow it link by link; later ones cannot be
+trusted. Events that are in neither part are moved to a file and never lost silently, because a broker that lost its end
+hands out positions twice. During a repair the run cannot be opened (`importing.json`); after an interruption, the same
+command resumes the repair.
 """
 
 import asyncio
@@ -43,30 +43,30 @@ READ_EVENTS = 500
 
 
 class RepairResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it."""
+    """Result of a repair."""
 
     run: str
     first: int
     last: int
-    """Positions of the new stream, log.repaired not counted."""
+    """Last position of the new stream, before log.repaired."""
     restored: int
-    """Events that the damaged stream did not have any more, or not as they were written; all, where a repair went on."""
+    """Events that were missing or changed in the damaged stream; all events if an interrupted repair was resumed."""
     saved: int
-    """Events that stood in the stream alone, and are in the archive now."""
+    """Events that only the stream held, now in the archive."""
     displaced: int
-    """Events of the damaged stream that have no place in the log."""
+    """Events of the damaged stream without a place in the log."""
     displaced_file: str | None
     lost_after: int | None
-    """Position after which the stream once went on with what could not be read; None: nothing is known to be lost."""
+    """Position after which the stream once held unreadable events; None: nothing is known to be lost."""
 
 
 class Findings(msgspec.Struct, kw_only=True):
-    """What a damaged stream still holds, beside its archive."""
+    """Content of a damaged stream, compared with its archive."""
 
     same: int = 0
-    """Events as the archive has them."""
+    """Events equal to the archive's."""
     following: list[Stored] = msgspec.field(default_factory=list)
-    """Events that follow the archive's end without a break."""
+    """Events that follow the archive's end without a gap."""
     displaced: list[Stored] = msgspec.field(default_factory=list)
     lost_after: int | None = None
 
@@ -74,11 +74,11 @@ class Findings(msgspec.Struct, kw_only=True):
 async def repair_log(
     handle: RunHandle, archive: Path, *, reason: str, on_event: Callable[[int], None]
 ) -> RepairResult:
-    """Make the run's stream anew. Nothing else may work on the run.
+    """Create the run's stream again from the archive. Nothing else may work on the run.
 
     Raises:
         StartFailed: a system runs in this home.
-        ArchiveMissing, ArchiveDamaged, ForeignLog: the archive is not whole, or another run's.
+        ArchiveMissing, ArchiveDamaged, ForeignLog: the archive is incomplete or of another run.
 
     """
     check_home_is_free(handle.home)
@@ -128,7 +128,7 @@ async def repair_log(
 def _check(
     handle: RunHandle, archive: Path, chains: ChainChecker, on_event: Callable[[int], None]
 ) -> CheckReport:
-    """That the archive is whole and this run's; `chains` knows every producer's end afterwards."""
+    """Check that the archive is complete and of this run; afterwards `chains` knows the end of every producer's chain."""
     manifest = load(archive)
     if manifest.run != handle.name:
         raise ForeignLog(
@@ -137,7 +137,7 @@ def _check(
     if manifest.first > handle.first:
         raise ForeignLog(
             f"the archive in {archive} begins with position {manifest.first}, the run's own events with {handle.first}: a log "
-            "can only be made anew from its beginning. Nothing was changed."
+            "can only be restored from its beginning. Nothing was changed."
         )
 
     def take(stored: Stored, envelope: Envelope) -> None:
@@ -155,7 +155,7 @@ def _check(
 
 
 async def inspect(stream: EventLog, archive: EventLog, report: CheckReport, chains: ChainChecker) -> Findings:
-    """Look through a damaged stream, whatever it still gives out; `chains` knows those of the archive."""
+    """Read what a damaged stream still delivers; `chains` knows the archive's producers."""
     findings = Findings()
     try:
         end = (await stream.identity()).last
@@ -166,7 +166,7 @@ async def inspect(stream: EventLog, archive: EventLog, report: CheckReport, chai
     while after < end:
         batch = await stream.read(after=after, limit=READ_EVENTS)
         if not batch:
-            after += 1  # a broker gives out nothing from a damaged place on, though it has what stands behind
+            after += 1  # a broker delivers nothing from a damaged place on, although it has later events
             continue
         kept = {stored.position: stored for stored in await _archived(archive, batch, until=report.last)}
         for stored in batch:
@@ -199,7 +199,7 @@ async def _archived(archive: EventLog, batch: list[Stored], *, until: int) -> li
 
 
 def _follows(stored: Stored, last: int, chains: ChainChecker, *, run: str) -> bool:
-    """Whether an event is the next one after position `last`, whole, this run's, and vouched for by its producer's chain."""
+    """Whether an event is the next after position `last`, undamaged, of this run, and linked into its producer's chain."""
     if stored.position != last + 1:
         return False
     try:
@@ -217,7 +217,7 @@ def _digest(stored: Stored) -> bytes:
 
 
 def _lay_aside(handle: RunHandle, displaced: list[Stored]) -> str | None:
-    """Keep events that lose their place, in a file of their own."""
+    """Write events that lose their place to a file; returns its path."""
     if not displaced:
         return None
     number = 1 + len(list(handle.folder.glob(f"{DISPLACED}-*.msgpack")))
@@ -229,7 +229,7 @@ def _lay_aside(handle: RunHandle, displaced: list[Stored]) -> str | None:
 
 
 def _save(handle: RunHandle, archive: Path, following: list[Stored]) -> None:
-    """Have what only the stream holds in the archive."""
+    """Append to the archive the events that only the stream holds."""
     manifest = load(archive)
     writer = ArchiveWriter.open(
         archive,
@@ -245,7 +245,7 @@ def _save(handle: RunHandle, archive: Path, following: list[Stored]) -> None:
 
 
 async def _is_beginning(stream: JetStreamLog, archive: Path, *, first: int) -> bool:
-    """Whether a stream, as far as it goes, is what the archive holds from `first` on."""
+    """Whether a stream, as far as it goes, equals the archive from `first` on."""
     try:
         end = (await stream.identity()).last
         log = ArchiveLog(archive)

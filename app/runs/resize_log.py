@@ -1,4 +1,4 @@
-"""Giving a log more room, at once and for later starts: how a paused or full run is freed while it goes on."""
+"""Raise a log's size limit, at once and for later starts; it frees a paused or full run while it is running."""
 
 import re
 
@@ -9,7 +9,7 @@ from hindcast.core.text.plain_values import GREATEST_INTEGER
 
 UNITS = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
 LONGEST = 32
-"""Characters of a number."""
+"""Characters of a wrong size that a message shows."""
 SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT]iB)?")
 
 
@@ -17,7 +17,7 @@ def parse_size(text: str) -> int:
     """Bytes in `16GiB`, `500 MiB` or `1000000`.
 
     Raises:
-        SettingsError: it is none of these.
+        SettingsError: it is no size.
 
     """
     found = SIZE.fullmatch(text.strip())
@@ -34,11 +34,11 @@ def parse_size(text: str) -> int:
 
 
 async def resize_log(handle: RunHandle, max_bytes: int) -> RunHandle:
-    """Tell the broker the new limit, then write it into the run's settings; a running system goes on by itself.
+    """Set the broker's limit, then write it into the run's settings; a running system continues by itself.
 
     Raises:
-        SettingsError: less than the log holds already.
-        ApiError: the broker refuses so much; nothing was changed.
+        SettingsError: the log holds more already.
+        ApiError: the broker rejects the limit; nothing was changed.
 
     """
     async with handle.connect_log() as log:
@@ -46,7 +46,7 @@ async def resize_log(handle: RunHandle, max_bytes: int) -> RunHandle:
     if max_bytes <= fill.used_bytes:
         raise SettingsError(
             f"the log of run {handle.name} holds {fill.used_bytes} bytes already: log.max_bytes = {max_bytes} would stop "
-            "it. Give more than that."
+            "it. Choose a larger limit."
         )
     layer, _ = read_file(handle.folder / SETTINGS_FILE)
     change = Layer(source="hindcast log resize", values={"log.max_bytes": max_bytes})

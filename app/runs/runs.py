@@ -1,8 +1,8 @@
-"""The runs of a home: where each keeps its files, and how to get at its settings, its read model and its log.
+"""The runs of a home: their files, settings, read models and logs.
 
 HINDCAST_HOME (default .hindcast)
-  current.json               which run the system works on
-  runs/<run>/settings.toml   blobs/   readmodel.sqlite   fork.json (of a fork: whose log comes first, and up to where)
+  current.json               the run that the system works on
+  runs/<run>/settings.toml   blobs/   readmodel.sqlite   fork.json (of a fork: its parent and the position)
   broker/  secrets/  broker.json
 """
 
@@ -54,27 +54,27 @@ if TYPE_CHECKING:
 SETTINGS_FILE = "settings.toml"
 FORK_FILE = "fork.json"
 IMPORTING = "importing.json"
-"""There while a run's stream is filled from an archive or repaired: from which one, and by which command."""
+"""File in a run's folder while its stream is filled from an archive or repaired; it names the command that does so."""
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,47}")
-"""A run's name stands in subjects, folders and schema names."""
+"""Pattern of a run's name, which is part of subjects, folders and schema names."""
 
 
 class NoSuchRun(HindcastError):
-    """There is no run of this name, or none at all."""
+    """There is no run of this name, or no run at all."""
 
 
 class Fork(msgspec.Struct, frozen=True, kw_only=True):
-    """Of which run a run is a fork."""
+    """A fork's parent and position."""
 
     parent: str
     at: int
     """Position of the last event of the parent that belongs to the fork."""
     archive: str = ""
-    """Folder of the archive that the parent is read from; empty: it is a run of this home."""
+    """Folder of the archive that holds the parent; empty: the parent is a run of this home."""
 
 
 class RunHandle:
-    """One run of a home. Opening it touches nothing."""
+    """One run of a home. Creating the handle opens no file."""
 
     def __init__(self, home: Path, name: str, resolved: Resolved, *, fork: Fork | None = None) -> None:
         self.home = home
@@ -84,17 +84,17 @@ class RunHandle:
 
     @property
     def settings(self) -> Settings:
-        """The run's settings, as written down when it was made."""
+        """The settings in the run's settings file."""
         return self.resolved.settings
 
     @property
     def recipe(self) -> str:
-        """The recipe that the settings are laid over."""
+        """The recipe under the settings."""
         return self.resolved.recipe
 
     @property
     def folder(self) -> Path:
-        """Where the run's own files lie."""
+        """Folder of the run's own files."""
         return run_folder(self.home, self.name)
 
     @property
@@ -104,7 +104,7 @@ class RunHandle:
 
     @cached_property
     def blobs(self) -> BlobStore:
-        """The run's blobs. Only read: those of its archive, and its parent's, which a fork's prefix names."""
+        """The run's blobs; read-only: those of its archive, and those of its parent that a fork's prefix names."""
         archived = () if self.archive is None else archive_blobs(self.archive).folders
         older = None if self.parent is None else self.parent.blobs
         parents = () if older is None else older.folders
@@ -119,10 +119,10 @@ class RunHandle:
 
     @cached_property
     def parent(self) -> "RunHandle | ArchiveSource | None":
-        """The run this one is a fork of.
+        """The run that this one is a fork of; None if it is no fork.
 
         Raises:
-            NoSuchRun: it is not there any more.
+            NoSuchRun: it no longer exists.
 
         """
         if self.fork is None:
@@ -130,24 +130,24 @@ class RunHandle:
         if self.fork.archive:
             if not is_archive(Path(self.fork.archive)):
                 raise NoSuchRun(
-                    f"run {self.name} is a fork of {self.fork.parent}, read from the archive in {self.fork.archive}, which is not "
-                    f"there any more. Put it back, or write where it is now into {self.folder / FORK_FILE}"
+                    f"run {self.name} is a fork of {self.fork.parent}, read from the archive in {self.fork.archive}, which no longer "
+                    f"exists. Restore it, or write its new place into {self.folder / FORK_FILE}"
                 )
             return ArchiveSource(Path(self.fork.archive))
         if self.fork.parent not in list_runs(self.home):
             raise NoSuchRun(
-                f"run {self.name} is a fork of {self.fork.parent}, whose log and blobs it reads, but there is no such run in "
-                f"{self.home} any more. Restore its folder, or import its archive: hindcast import DIR"
+                f"run {self.name} is a fork of {self.fork.parent}, whose log and blobs it reads, but {self.home} no longer has that "
+                f"run. Restore its folder, or import its archive: hindcast import DIR"
             )
         return open_run(self.fork.parent, home=self.home)
 
     @property
     def code_rev(self) -> str:
-        """Which code this is; stands in every event."""
+        """Revision of the running code, as events record it."""
         return code_revision()
 
     def read_model(self) -> "ReadModel":
-        """The run's read model; to be closed by the caller."""
+        """The run's read model. The caller closes it."""
         from hindcast.storage.readmodel.database import (
             ReadModel,  # SQLAlchemy, which most processes never need
         )
@@ -156,14 +156,14 @@ class RunHandle:
 
     @asynccontextmanager
     async def connect_log(self, role: str = "reader") -> AsyncIterator[RunLog]:
-        """The run's log, as seen by a role; `admin` makes it where there is none. A fork's begins with its parent's.
+        """Open the run's log with a role's permissions; `admin` creates it if necessary. A fork's log begins with its parent's.
 
-        Starts the home's broker for the while when it does not run.
+        Starts the home's broker for the block if it is not running.
 
         Raises:
-            BrokerUnreachable, BrokerDenied: no way to the broker.
-            LogMissing, ForeignLog: it holds no log of this run, or another one under its name.
-            StreamNotLoaded: its folder holds the run's events, and it does not load them.
+            BrokerUnreachable, BrokerDenied: the broker does not answer, or refuses the role.
+            LogMissing, ForeignLog: the broker has no log of this run, or another one under its name.
+            StreamNotLoaded: the broker's folder has the run's events, but the broker does not load them.
 
         """
         async with self.connect_stream(role) as stream:
@@ -176,45 +176,45 @@ class RunHandle:
 
     @property
     def first(self) -> int:
-        """Position that the run's own events begin with."""
+        """Position of the run's first own event."""
         return 1 if self.fork is None else self.fork.at + 1
 
     @property
     def archive(self) -> Path | None:
-        """Folder that the beginning of the run's log is moved to while it goes on; None: it all stays in the broker."""
+        """Folder that the beginning of the log is moved to while the run is running; None: all of it stays in the broker."""
         chosen = self.settings.storage.archive
         return self.home / Path(chosen).expanduser() / self.name if chosen else None
 
     @property
     def wants_archiver(self) -> bool:
-        """Whether there is work for the role `archiver`."""
+        """Whether the role `archiver` has work."""
         return bool(self.settings.storage.archive or self.settings.storage.keep_page_episodes)
 
     @property
     def idle_roles(self) -> list[str]:
-        """Roles of the Procfile that this run has no work for."""
+        """Roles of the Procfile without work in this run."""
         wanted = {"archiver": self.wants_archiver, "relabeler": bool(self.settings.relabeler.kind)}
         return [role for role, wants in wanted.items() if not wants]
 
     def _whole(self, stream: JetStreamLog) -> OwnLog:
-        """What the run recorded, wherever it is now.
+        """All events that the run recorded, from archive and broker.
 
         Raises:
-            ForeignLog: its beginning is not in the broker, and no archive is named.
+            ForeignLog: the broker lacks the beginning, and no archive is named.
 
         """
         if self.archive is not None:
             return ContinuedLog(self.archive, stream, first=self.first)
         if stream.began > self.first:
             raise ForeignLog(
-                f"the log of run {self.name} begins at position {stream.began} in the broker: what stands before was moved to "
+                f"the log of run {self.name} begins at position {stream.began} in the broker: earlier events were moved to "
                 f"an archive. Set storage.archive in {self.folder / SETTINGS_FILE} to the folder where it is."
             )
         return stream
 
     @asynccontextmanager
     async def connect_stream(self, role: str) -> AsyncIterator[JetStreamLog]:
-        """What the broker holds of the run's own log; see `connect_log` for all of it."""
+        """Open what the broker holds of the run's own log; see `connect_log` for the whole log."""
         filling = unfinished(self.folder)
         if filling is not None:
             doing = f"filled from the archive in {filling.archive}" if filling.archive else "repaired"
@@ -231,14 +231,14 @@ class RunHandle:
 
     @property
     def stored_stream(self) -> Path | None:
-        """The folder of the run's stream, where the home's own broker has stored events of it."""
+        """Folder of the run's stream, if the home's own broker has stored events of it; else None."""
         return None if self.settings.log.url else stored_stream(self.home, self.name)
 
     async def _require_loaded(self, connection: Connection) -> None:
-        """Nobody may take a stream that the broker does not load for one that is not there, and make a new one.
+        """Check that the broker loads the run's stream, so that no role takes it for missing and creates a new one.
 
         Raises:
-            StreamNotLoaded: naming the damaged file.
+            StreamNotLoaded: the message names the damaged file.
 
         """
         stored = self.stored_stream
@@ -248,12 +248,12 @@ class RunHandle:
         if why:
             raise StreamNotLoaded(
                 f"the broker does not load the log of run {self.name} ({why}): {describe_stream_damage(stored, why)}. Its events "
-                f"lie in {stored / 'msgs'}. Run: hindcast repair {self.name}"
+                f"are in {stored / 'msgs'}. Run: hindcast repair {self.name}"
             )
 
     @asynccontextmanager
     async def connect(self, role: str) -> AsyncIterator[Connection]:
-        """A connection to the run's broker, whatever that holds of it; the home's is started for the while if need be."""
+        """Connect to the run's broker, whatever it holds; starts the home's broker for the block if necessary."""
         settings = self.settings.log
         async with AsyncExitStack() as stack:
             url = settings.url or await stack.enter_async_context(
@@ -265,27 +265,27 @@ class RunHandle:
 
 
 def run_folder(home: Path, name: str) -> Path:
-    """Where a run's files lie, whether or not it exists."""
+    """Folder of a run's files, whether or not it exists."""
     return home / "runs" / name
 
 
 class UnfinishedImport(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream is being filled from an archive or repaired, or that was interrupted."""
+    """A running or interrupted import or repair of a stream."""
 
     archive: str
-    """Its folder; empty: the run is repaired from the broker's own files."""
+    """Folder of the archive; empty: the run is repaired from the broker's own files."""
     command: str
-    """What goes on with it."""
+    """Command that resumes it."""
     repair: bool = False
-    """The run was there before; else it is imported."""
+    """Whether it repairs an existing run; else it imports one."""
     displaced: int = 0
-    """Of a repair: how many events were laid aside …"""
+    """Events that a repair moved to `displaced_file`."""
     displaced_file: str | None = None
-    """… and where."""
+    """File with those events."""
 
 
 def unfinished(folder: Path) -> UnfinishedImport | None:
-    """What is left to be done in a run's folder. An import is done once the run has its settings, which come last."""
+    """The unfinished import or repair in a run's folder. An import is finished once the run has settings, written last."""
     note = read_json(folder / IMPORTING)
     filling = None if note is None else msgspec.convert(note, UnfinishedImport)
     done = filling is not None and not filling.repair and (folder / SETTINGS_FILE).exists()
@@ -300,11 +300,11 @@ def list_runs(home: Path) -> list[str]:
 
 
 def open_run(name: str | None = None, *, home: Path | None = None) -> RunHandle:
-    """An existing run; None: the one started last, else the newest.
+    """Open an existing run; None: the run started last, else the newest.
 
     Raises:
-        NoSuchRun: with the names there are.
-        SettingsError: its settings file does not hold.
+        NoSuchRun: lists the existing names.
+        SettingsError: its settings file is invalid.
 
     """
     home = home or home_folder()
@@ -328,8 +328,8 @@ def open_run(name: str | None = None, *, home: Path | None = None) -> RunHandle:
             resolved = lay_over([layer], recipe=recipe or DEFAULT)
     except (SettingsError, msgspec.ValidationError) as error:
         raise SettingsError(
-            f"run {chosen} cannot be opened: {error}\nIts log is untouched. Put the file right in {folder}, or move that folder "
-            "away; other runs of the home are started by their name."
+            f"run {chosen} cannot be opened: {error}\nIts log is unchanged. Correct the file in {folder}, or move that folder "
+            "away; other runs of the home can be started by name."
         ) from error
     return RunHandle(home, chosen, resolved, fork=fork)
 
@@ -340,10 +340,10 @@ def current_run(home: Path | None = None) -> RunHandle:
 
 
 def create_run(resolved: Resolved, *, name: str | None = None, home: Path | None = None) -> RunHandle:
-    """A new run with these settings; None: the next free name of the form `run-1`.
+    """Create a run with these settings; name None: the next free name of the form `run-1`.
 
     Raises:
-        SettingsError: the name is taken or cannot be one.
+        SettingsError: the name is taken or invalid.
 
     """
     handle = plan_run(resolved, name=name, home=home)
@@ -365,10 +365,10 @@ def plan_run(
     fork: Fork | None = None,
     ancestors: Collection[str] = (),
 ) -> RunHandle:
-    """The same, before anything of it is there. `ancestors`: runs of which it is a fork, wherever they are.
+    """Like `create_run`, but write nothing. `ancestors`: the runs that it is a fork of, wherever they are.
 
     Raises:
-        SettingsError: the name is taken or cannot be one, groups would share a back end, or WebShop's files cannot be read.
+        SettingsError: the name is taken or invalid, groups would share a back end, or WebShop's files cannot be read.
 
     """
     require_sound_groups(resolved.settings)
@@ -397,7 +397,7 @@ def plan_run(
 
 
 def write_down(handle: RunHandle) -> None:
-    """Make a planned run one of its home's: its settings come last, since they are what it is known by."""
+    """Make a planned run part of its home. Its settings are written last, because they mark an existing run."""
     folder = handle.folder
     folder.mkdir(parents=True, exist_ok=True)
     if handle.fork is not None:
@@ -406,10 +406,10 @@ def write_down(handle: RunHandle) -> None:
 
 
 def write_settings(folder: Path, resolved: Resolved) -> None:
-    """Make these the settings in a run's folder: written to a temporary file, read back, then renamed.
+    """Write the settings file of a run's folder: to a temporary file, which is read back and then renamed.
 
     Raises:
-        SettingsError: what was written does not read back to the same settings; the file before it is untouched.
+        SettingsError: the file does not read back to the same settings; the old file is unchanged.
 
     """
     temporary = folder / f".{SETTINGS_FILE}"
@@ -420,10 +420,10 @@ def write_settings(folder: Path, resolved: Resolved) -> None:
         same = back.settings == resolved.settings and not layer.mistakes
     except SettingsError as error:
         temporary.unlink()
-        raise SettingsError(f"the settings cannot be kept in {folder / SETTINGS_FILE}: {error}") from error
+        raise SettingsError(f"the settings cannot be written to {folder / SETTINGS_FILE}: {error}") from error
     if not same:
         temporary.unlink()
         raise SettingsError(
-            f"the settings cannot be kept in {folder / SETTINGS_FILE}: they read back as others. Nothing was changed."
+            f"the settings cannot be written to {folder / SETTINGS_FILE}: they do not read back as the same settings. Nothing was changed."
         )
     temporary.replace(folder / SETTINGS_FILE)

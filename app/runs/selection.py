@@ -1,4 +1,4 @@
-"""Which run a start works on: the one of that name, the last one, or a new one."""
+"""Selects the run that a start works on: the named one, the last one, or a new one."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,11 +27,11 @@ def select_run(
     config: Path | None = None,
     overrides: Sequence[str] = (),
 ) -> RunHandle:
-    """An existing run is resumed with its own settings; settings given by hand make a new one.
+    """Open an existing run to resume it; settings given by hand create a new run.
 
     Raises:
-        SettingsError: settings are given for a run that exists: they are fixed in its first event; or the model that a new one
-            would begin with cannot be its policy.
+        SettingsError: settings are given for an existing run, whose settings are fixed in its first event; or the model of a
+            new run cannot be its policy.
 
     """
     changes = recipe is not None or config is not None or bool(overrides)
@@ -40,7 +40,7 @@ def select_run(
         if changes:
             raise SettingsError(
                 f"run {name!r} exists, and its settings are fixed in its first event. Leave out --recipe, --config, "
-                "--tasks and --set to go on with it, or choose another name for a new run with these settings."
+                "--tasks and --set to resume it, or choose another name for a new run with these settings."
             )
         return open_run(name, home=home)
     resolved = resolve(recipe=recipe, file=config, overrides=overrides)

@@ -1,4 +1,4 @@
-"""Where a question about a run is answered from: a run of this home, or the folder of an archive."""
+"""Sources that commands read a run from: a run of this home, or the folder of an archive."""
 
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -15,46 +15,46 @@ from hindcast.storage.blobs.store import BlobStore
 
 
 class Source(Protocol):
-    """A run that can be read. Nothing of it is opened before it is asked for."""
+    """A run that can be read. Its parts are opened on access."""
 
     @property
     def name(self) -> str:
-        """The run."""
+        """Name of the run."""
         ...
 
     @property
     def folder(self) -> Path:
-        """Where its files lie."""
+        """Folder of its files."""
         ...
 
     @property
     def settings(self) -> Settings:
-        """As the run was started with."""
+        """Settings that the run was started with."""
         ...
 
     @property
     def blobs(self) -> BlobStore:
-        """What its events name by digest."""
+        """Blobs that its events name by digest."""
         ...
 
     @property
     def code_rev(self) -> str:
-        """Which code this is that reads it now."""
+        """Revision of the code that reads the run now."""
         ...
 
     def connect_log(self) -> AbstractAsyncContextManager[EventLog]:
-        """Its log, to be read."""
+        """Open its log for reading."""
         ...
 
 
 def open_source(name: str | None = None) -> RunHandle | ArchiveSource:
-    """A run by its name, or an archive by its folder; None: the run started last.
+    """Open a run by its name, or an archive by its folder; None: the run started last.
 
-    Where both are meant by the same word it is the run; `./run-1` is always a folder.
+    A word that is both is the run; `./run-1` is always a folder.
 
     Raises:
-        NoSuchRun: with the names there are.
-        ArchiveMissing: a path that leads to no archive.
+        NoSuchRun: lists the existing names.
+        ArchiveMissing: the path is no archive.
 
     """
     if name is None or name in list_runs(home_folder()):

@@ -1,10 +1,10 @@
-"""A log that the broker does not load, brought back from the broker's own block files.
+"""Repair a log that the broker does not load, from the broker's own block files.
 
     stream not served ──> (broker stopped, descriptions deleted) ──> stream created over its blocks ──> read through
         ──> log.repaired
 
-Only what the broker says of the stream is made again, never its events: they are read through afterwards, link by link,
-and compared with what others of the home have read. While this is under way the run cannot be opened (`importing.json`).
+Only the broker's description of the stream is created again, never its events. They are then read through link by link and
+compared with what other readers of the home have read. During the repair the run cannot be opened (`importing.json`).
 """
 
 import asyncio
@@ -36,22 +36,22 @@ logger = structlog.get_logger(__name__)
 
 
 class Reloaded(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of it."""
+    """Result of the repair."""
 
     run: str
     first: int
     last: int
-    """Positions that were read through, log.repaired not counted."""
+    """Last position that was read through, before log.repaired."""
     damage: str
-    """What was damaged; empty: the broker loads the log as it is."""
+    """Description of the damage; empty: the broker loads the log as it is."""
 
 
 async def repair_in_place(handle: RunHandle, *, reason: str) -> Reloaded:
-    """Have the broker load the run's stream again and read it through. Nothing else may work on the run.
+    """Make the broker load the run's stream again, and read it through. Nothing else may work on the run.
 
     Raises:
         StartFailed: a system runs in this home.
-        CorruptEvent: the blocks do not hold the whole log; it can be made anew from an archive.
+        CorruptEvent: the blocks lack a part of the log; it can be restored from an archive.
 
     """
     check_home_is_free(handle.home)
@@ -71,7 +71,7 @@ async def repair_in_place(handle: RunHandle, *, reason: str) -> Reloaded:
 
 
 async def reload_stream(handle: RunHandle) -> str:
-    """Make the broker serve the run's stream from its block files, if it does not; returns what was damaged."""
+    """Make the broker serve the run's stream from its block files if it does not; returns a description of the damage."""
     stored = handle.stored_stream
     if stored is None:
         return ""
@@ -94,9 +94,9 @@ async def reload_stream(handle: RunHandle) -> str:
 
 
 async def renew_lost_queues(handle: RunHandle) -> list[str]:
-    """Delete work queues that the broker did not load, so that their roles make them anew; returns what was damaged.
+    """Delete work queues that the broker did not load, so that their roles create them again; returns their damage.
 
-    Nobody works on the run yet. A new queue hands out everything again, and what is done already is passed over.
+    Call it before any role works on the run. A new queue delivers every message again, and workers skip finished ones.
     """
     stored = handle.stored_stream
     kept = [] if stored is None else [queue for queue in QUEUES if queue_folder(stored, queue).is_dir()]
@@ -117,7 +117,7 @@ async def renew_lost_queues(handle: RunHandle) -> list[str]:
 
 
 async def _read_through(handle: RunHandle) -> LogIdentity:
-    """Every event that the broker holds, by its chain, and against what others have read."""
+    """Read every event that the broker holds, check its chain, and compare it with what others have read."""
     settings = handle.settings.log
     async with handle.connect("reader") as connection:
         log = await JetStreamLog.open(connection, handle.name, settings)
@@ -136,7 +136,7 @@ async def _read_through(handle: RunHandle) -> LogIdentity:
 
 
 async def record_repair(handle: RunHandle, fact: LogRepaired) -> None:
-    """Say so in the stream, while nobody else can open it: a repair without a word of it is done again."""
+    """Record the repair in the stream before the run can be opened; an unrecorded repair is done again."""
     settings = handle.settings.log
     async with handle.connect("repairer") as connection:
         log = await JetStreamLog.open(connection, handle.name, settings)

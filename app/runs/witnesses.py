@@ -1,12 +1,12 @@
-"""What a home knows of a run's log besides the log: how far it went, and what stood there.
+"""Witnesses of a run's log outside the log: records of a position and the event there.
 
-A broker that lost the end of a stream gives the same positions out again, and nothing in the log shows it (one flipped
-bit in a block file can do it). These can tell: the read model and attached consumers, which note with their own state how
-far they have read, and `witness.json`, where every start and every audit without defects leaves what it saw.
+A broker that lost the end of a stream hands out the same positions again, and the log does not show it (one flipped bit in
+a block file can cause it). Witnesses show it: the read model and attached consumers, which store their position with their
+own state, and `witness.json`, where every start and every audit without defects records the end of the log.
 
     runs/RUN/witness.json    {"start": {position, digest, first_digest}, "audit": {…, rolling}}
 
-One that is there and cannot be read is no witness that is not there: a start refuses, and an audit has a defect.
+An unreadable witness differs from a missing one: a start refuses it, and an audit reports a defect.
 """
 
 from collections.abc import Sequence
@@ -31,11 +31,11 @@ WHO = {"start": "the last start of the run", "audit": "the last audit without de
 
 
 class WitnessUnreadable(HindcastError):
-    """What starts and audits noted of the log is there and cannot be read."""
+    """`witness.json` exists and cannot be read."""
 
 
 def known_witnesses(handle: RunHandle) -> list[Witness]:
-    """Everybody of the home who has read the run's log; a database that does not answer is left out. Blocking.
+    """Everything in the home that has read the run's log, except databases that do not answer. Blocking.
 
     Raises:
         WitnessUnreadable: `witness.json` is empty or damaged.
@@ -46,7 +46,7 @@ def known_witnesses(handle: RunHandle) -> list[Witness]:
 
 
 def note(handle: RunHandle, who: str, witness: Witness) -> None:
-    """Write down what a start or an audit saw. A full disk keeps nobody from work: then it stays unsaid."""
+    """Record what a start or an audit saw. A full disk does not stop the caller; the record is then skipped."""
     path = handle.folder / FILE
     content = read_json(path)
     noted = content if isinstance(content, dict) else {}
@@ -61,15 +61,15 @@ def note(handle: RunHandle, who: str, witness: Witness) -> None:
 
 
 def forget_noted(handle: RunHandle) -> None:
-    """Drop what starts and audits noted: the log was made anew, and may lack events that they saw."""
+    """Delete `witness.json`, after the log was restored and may lack events that starts and audits saw."""
     (handle.folder / FILE).unlink(missing_ok=True)
 
 
 async def require_witnessed(log: EventLog, witnesses: Sequence[Witness], *, folder: Path) -> None:
-    """Assert that the log still holds what others have read of it.
+    """Check that the log still holds what its witnesses have read.
 
     Raises:
-        ForeignLog: it goes less far, or holds another event there.
+        ForeignLog: it ends earlier, or holds another event at a witness's position.
 
     """
     last = (await log.identity()).last
@@ -85,15 +85,15 @@ async def require_witnessed(log: EventLog, witnesses: Sequence[Witness], *, fold
                 continue
             what = f"holds another event at position {witness.position} than {witness.name} had read there"
         raise ForeignLog(
-            f"the log of run {log.run} {what}: the broker lost events, or its folder was replaced. Nothing was begun, since "
-            f"new events would be given positions that others had. Run: hindcast audit {log.run}    Then restore the "
-            f"broker's folder, or hindcast repair {log.run} --from ARCHIVE. To go on without what is lost: hindcast rebuild "
+            f"the log of run {log.run} {what}: the broker lost events, or its folder was replaced. Nothing was started, because "
+            f"new events would get positions that others had. Run: hindcast audit {log.run}    Then restore the "
+            f"broker's folder, or hindcast repair {log.run} --from ARCHIVE. To continue without the lost events: hindcast rebuild "
             f"{log.run} --replace, hindcast consumer forget NAME for each that is ahead, and delete {folder / FILE}"
         )
 
 
 async def witness_of(log: EventLog, position: int) -> Witness:
-    """What a start sees: the event at the log's end, and its first."""
+    """Witness of a start: the log's last event and its first."""
     stored = await log.read(after=position - 1, limit=1)
     identity = await log.identity()
     return Witness(
@@ -130,14 +130,14 @@ def _noted(folder: Path) -> list[Witness]:
 
 def _unreadable(path: Path, what: str) -> WitnessUnreadable:
     return WitnessUnreadable(
-        f"{path} cannot be read: {what}. It says how far the log of run {path.parent.name} went; without it nobody may notice "
-        f"that the broker lost the log's end. Run: hindcast audit {path.parent.name}    If the rest of it is as it should be, "
+        f"{path} cannot be read: {what}. It records how far the log of run {path.parent.name} went; without it, a lost end of "
+        f"the log may stay unnoticed. Run: hindcast audit {path.parent.name}    If the audit finds nothing else, "
         f"delete the file: the next start writes it again"
     )
 
 
 def _read_model(handle: RunHandle) -> list[Witness]:
-    """Its rolling digest leaves out what its Hindcast did not know, so that it is no witness of that."""
+    """Witness of the read model. Its rolling digest omits events that its Hindcast did not know, so it is left out."""
     try:
         model = handle.read_model()
         try:

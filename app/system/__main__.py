@@ -1,4 +1,4 @@
-"""A Procfile line: `python -m hindcast.app.system ROLE` supervises one worker of that role."""
+"""Supervise one worker of a role. A Procfile line runs it: `python -m hindcast.app.system ROLE`."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ from hindcast.app.system.processes import pid_alive, read_json
 from hindcast.app.system.supervisor import MACHINE, POLL_S, Supervisor, instance_name
 
 OPTIONAL = ("archiver", "relabeler")
-"""Roles that not every run has work for."""
+"""Roles that some runs do not need."""
 
 
 def main() -> int:
@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def _has_work(supervisor: Supervisor, home: Path, role: str) -> bool:
-    """Whether the run asks for a role, once the bus has opened it; without, no worker takes up memory."""
+    """Whether the run needs the role. Waits until the bus has opened the run, so that an unneeded worker takes no memory."""
     while not supervisor.is_stopping():
         ready = read_json(home / "ready.json")
         if ready is not None and pid_alive(int(ready["bus_pid"])):

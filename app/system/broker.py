@@ -1,9 +1,9 @@
-"""The broker of a home, for whoever needs the log for a moment: the running one, or one started for the while.
+"""The broker of a home: use the running one, or start a temporary one for a command.
 
-Two servers on one JetStream store would ruin it. `broker.json` says which process keeps the broker of a home, and on which
-port; it changes only while `broker.lock` is held. The `bus` process keeps a lasting one and stops a passing one before.
-Commands share `broker.users`: the last of them stops the passing broker that one of them started. When that one was
-killed, `broker_watchdog` stops it.
+Two servers on one JetStream store would ruin it. `broker.json` names the process that runs the broker of a home, and its
+port; it changes only under `broker.lock`. The `bus` process runs a permanent broker and stops a temporary one first.
+Commands share a lock on `broker.users`; the last to release it stops a temporary broker. If that command was killed,
+`broker_watchdog` stops the broker.
 
 Every wait is bounded by a constant below.
 """
@@ -44,13 +44,13 @@ CREATED_WITHIN_S = 2.0
 
 
 class BrokerState(msgspec.Struct, frozen=True, kw_only=True):
-    """What `broker.json` says about the broker."""
+    """Content of `broker.json`."""
 
     port: int
     pid: int
-    """The process that keeps it: `bus`, which restarts the server when it dies, or a passing server itself."""
+    """Process that runs the broker: `bus`, which restarts the server when it dies, or a temporary server itself."""
     passing: bool = False
-    """Started for a command; the last command that uses it stops it."""
+    """Whether it is temporary: started for a command, and stopped by the last command that uses it."""
     began: float = 0.0
     """When the process began, by `process_began`: the number alone may have been given to another."""
     created: float = 0.0
@@ -58,7 +58,7 @@ class BrokerState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def noted_broker(home: Path) -> BrokerState | None:
-    """The broker last noted, whether or not it still runs."""
+    """The broker recorded in `broker.json`, running or not; None if there is none."""
     try:
         return msgspec.convert(read_json(home / STATE), BrokerState)
     except msgspec.ValidationError:
@@ -66,7 +66,7 @@ def noted_broker(home: Path) -> BrokerState | None:
 
 
 def running_broker(home: Path) -> BrokerState | None:
-    """The broker last noted, if its process exists."""
+    """The broker recorded in `broker.json` if its process exists; else None."""
     state = noted_broker(home)
     if state is None:
         return None
@@ -84,7 +84,7 @@ def _is_noted(state: BrokerState) -> bool:
 
 
 def note_broker(home: Path, *, port: int, pid: int, passing: bool = False) -> BrokerState:
-    """Write down which broker serves this home."""
+    """Record which broker serves this home."""
     state = BrokerState(port=port, pid=pid, passing=passing, began=process_began(pid) or 0.0)
     write_json(home / STATE, msgspec.to_builtins(state))
     return state
@@ -92,10 +92,10 @@ def note_broker(home: Path, *, port: int, pid: int, passing: bool = False) -> Br
 
 @asynccontextmanager
 async def ensure_broker(home: Path, *, port: int = 0) -> AsyncIterator[str]:
-    """The address of this home's broker, which answers until the block ends; one is started if none runs.
+    """Yield the address of this home's broker, which answers until the block ends. Starts one if none runs.
 
     Raises:
-        BrokerUnreachable: it does not answer, or was not started in time.
+        BrokerUnreachable: it does not answer, or did not start in time.
         PortTaken: the fixed port belongs to another program.
 
     """
@@ -105,7 +105,7 @@ async def ensure_broker(home: Path, *, port: int = 0) -> AsyncIterator[str]:
     try:
         lease = await asyncio.wrap_future(taking)
     except asyncio.CancelledError:
-        taking.add_done_callback(_give_back)  # by the thread, which goes on: what it starts would stay
+        taking.add_done_callback(_give_back)  # the thread still runs and may start a broker
         raise
     try:
         yield f"nats://{HOST}:{lease.state.port}"
@@ -114,9 +114,9 @@ async def ensure_broker(home: Path, *, port: int = 0) -> AsyncIterator[str]:
 
 
 def plan_broker(home: Path, *, port: int) -> BrokerPlan:
-    """For the process that keeps the lasting broker and holds `bus.lock`: how to start it, again and again.
+    """Plan how the permanent broker is started and restarted. For the process that holds `bus.lock`.
 
-    A passing broker is stopped first. Port 0: the one last used, so that whoever is connected finds it again, else any.
+    A temporary broker is stopped first. Port 0: the last port, so that connected clients find it again, else any free one.
 
     Raises:
         PortTaken: the fixed port belongs to another program.
@@ -133,7 +133,7 @@ def plan_broker(home: Path, *, port: int) -> BrokerPlan:
 
 @contextmanager
 def stopped_broker(home: Path) -> Iterator[None]:
-    """No server runs on this home's store during the block; a passing one is stopped first. Blocking.
+    """Keep this home's store without a server during the block; stops a temporary one first. Blocking.
 
     Raises:
         BrokerUnreachable: a system runs in this home.
@@ -163,7 +163,7 @@ class _Lease:
         users = os.open(home / "broker.users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             with _locked(home):
-                fcntl.flock(users, fcntl.LOCK_SH)  # first: the watchdog of a broker that nobody uses stops it
+                fcntl.flock(users, fcntl.LOCK_SH)  # first: the watchdog stops a broker without users
                 state = running_broker(home) or _start(home, port)
                 if not greets(state.port, within_s=START_S):
                     raise BrokerUnreachable(
@@ -176,7 +176,7 @@ class _Lease:
         return cls(home, users, state)
 
     def give_back(self) -> None:
-        """Stop the broker if it was passing and nobody else uses it."""
+        """Stop the broker if it is temporary and has no other user."""
         try:
             fcntl.flock(self._users, fcntl.LOCK_UN)
             if not self.state.passing:
@@ -195,7 +195,7 @@ def _give_back(taking: "Future[_Lease]") -> None:
 
 
 def greets(port: int, *, within_s: float) -> bool:
-    """Whether a NATS server says hello on this port before the time is over."""
+    """Whether a NATS server greets on this port within the time."""
     deadline = time.monotonic() + within_s
     while True:
         with suppress(OSError), socket.create_connection((HOST, port), timeout=GREETING_S) as connection:
@@ -211,7 +211,7 @@ def _start(home: Path, port: int) -> BrokerState:
     log = str(home / "broker.log")
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     command = [sys.executable, "-I", "-S", broker_watchdog.__file__, *plan.command()]
-    pid = os.posix_spawn(  # no object that would kill or reap the server when this command ends before the others
+    pid = os.posix_spawn(  # no Popen object, which would kill or reap the server when this command ends
         command[0],
         command,
         {**os.environ, HOME_VARIABLE: str(home)},
@@ -232,7 +232,7 @@ def _start(home: Path, port: int) -> BrokerState:
 
 
 def _plan(home: Path, port: int) -> BrokerPlan:
-    """On the fixed port, else on the one last used, else on any."""
+    """Plan for the fixed port, else the last port, else any free one."""
     noted = noted_broker(home)
     if port or noted is None:
         return prepare(home, port=port)
@@ -254,7 +254,7 @@ def _stop(state: BrokerState) -> None:
 
 @contextmanager
 def _locked(home: Path) -> Iterator[None]:
-    """Nobody else starts or stops this home's broker meanwhile."""
+    """Hold `broker.lock`: no other process starts or stops this home's broker during the block."""
     deadline = time.monotonic() + LOCK_S
     with _open_lock(home, "broker.lock") as lock:
         while not _try_lock(lock, fcntl.LOCK_EX):

@@ -1,9 +1,9 @@
-"""A broker whose disk was full is started again once there is room.
+"""Restart the broker after its disk was full.
 
-nats-server does not end when a write fails, and never writes to that stream again, room or not: it goes on reading, and
-whoever appends hears nothing. Started again it restores everything it has acknowledged. So its own words are listened to:
-after a failed write the broker is renewed as soon as its disk has `ENOUGH_BYTES`. Where that is so already (a quota, a
-broken disk) renewals get rarer and rarer, `LONGEST_PAUSE_S` apart in the end.
+After a failed write nats-server keeps running and serving reads, but never writes to that stream again, and publishers
+get no answer. A restart restores everything that it acknowledged. So this watches the broker's output: after a failed
+write it asks for a restart as soon as the disk has `ENOUGH_BYTES` free. If writes fail although there is room (a quota, a
+broken disk), the pause between restarts grows up to `LONGEST_PAUSE_S`.
 """
 
 import shutil
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 FAILED = ("no space left on device", "disk quota exceeded", "file too large", "input/output error")
-"""The system's words for a write that failed, as nats-server repeats them."""
+"""Error texts of the operating system for a failed write, as nats-server logs them."""
 ENOUGH_BYTES = 16 * 1024 * 1024
 """Two of the broker's blocks."""
 CHECK_S = 0.5
@@ -20,16 +20,16 @@ REMIND_S = 60.0
 LONGEST_PAUSE_S = 60.0
 
 Say = Callable[[str, str], None]
-"""State and detail."""
+"""Takes a process state and a detail for people."""
 
 
 def free_bytes(folder: Path) -> int:
-    """Room on the disk that holds a folder."""
+    """Free bytes on the disk that holds a folder."""
     return shutil.disk_usage(folder).free
 
 
 class BrokerDisk:
-    """See `supervisor.Watch`."""
+    """Asks for a restart of the broker after failed writes; implements `supervisor.WorkerWatch`."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class BrokerDisk:
         clock: Callable[[], float] = time.monotonic,
         free: Callable[[Path], int] = free_bytes,
     ) -> None:
-        """`store` is the broker's folder; `say` tells people."""
+        """Watch the broker whose store is in `store`; `say` shows the state to people."""
         self._store = store
         self._say = say
         self._clock = clock
@@ -51,7 +51,7 @@ class BrokerDisk:
         self._renewed_at = float("-inf")
 
     def heard(self, line: str) -> None:
-        """One line of the broker's output."""
+        """Read one line of the broker's output."""
         if self._failed or not ("[ERR]" in line or "[FTL]" in line) or not any(w in line for w in FAILED):
             return
         now = self._clock()
@@ -62,7 +62,7 @@ class BrokerDisk:
         self._remind_at = now
 
     def wants_renewal(self) -> bool:
-        """Whether the broker is to be started again now."""
+        """Whether the supervisor should restart the broker now."""
         now = self._clock()
         if not self._failed:
             return False
@@ -70,8 +70,8 @@ class BrokerDisk:
             self._remind_at = now + REMIND_S
             self._say(
                 "paused",
-                f"the broker cannot write to {self._store} ({self._free(self._store) / 2**20:.0f} MiB free): nothing is "
-                "lost, everybody waits. Make room on that disk; it goes on by itself",
+                f"the broker cannot write to {self._store} ({self._free(self._store) / 2**20:.0f} MiB free): no event "
+                "is lost and all roles wait. Free space on that disk; the broker then restarts by itself",
             )
         if now < self._check_at:
             return False

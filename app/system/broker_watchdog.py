@@ -1,12 +1,12 @@
-"""Starts a passing broker and stops it when no command uses it any more, also when every command was killed.
+"""Start a temporary broker, and stop it when no command uses it any more, even if every command was killed.
 
-Run as a script by `app.system.broker`, without any package, since each command that needs the log waits for it:
+`app.system.broker` runs it as a script without any package, since each command that needs the log waits for it:
 
     python -I -S broker_watchdog.py PROGRAM ARGUMENTS...        (the home is in `HOME_VARIABLE`)
 
-It forks. The parent becomes the server, so that the process that a command starts is the broker itself. The child watches:
-commands hold a shared lock on `broker.users`, which the kernel releases when a process ends, however it ends. Once nobody
-holds it, the child stops the server while it holds `broker.lock`, so that no command finds a broker that is about to end.
+It forks. The parent becomes the server, so that the process which a command starts is the broker itself. The child
+watches: commands hold a shared lock on `broker.users`, which the kernel releases when a process ends in any way. When
+nobody holds it, the child stops the server under `broker.lock`, so that no command finds a broker that is about to end.
 """
 
 import fcntl
@@ -21,11 +21,11 @@ POLL_S = 0.2
 STOP_S = 10.0
 """From SIGTERM to SIGKILL."""
 IGNORED = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
-"""Signals to a whole process group are the server's; the child ends with it."""
+"""Signals sent to the whole process group are for the server; the child ends with it."""
 
 
 def watch(server: int, home: Path) -> None:
-    """Return once the server has ended. It is our parent, so its number cannot be another process's meanwhile."""
+    """Return once the server has ended. The server is our parent, so no other process can take its number meanwhile."""
     lock = os.open(home / "broker.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     users = os.open(home / "broker.users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     while os.getppid() == server:
@@ -55,10 +55,10 @@ def _try_lock(file: int) -> bool:
 
 
 def main() -> None:
-    """Become the server; leave a child that watches it."""
+    """Become the server; leave a child process that watches it."""
     home = Path(os.environ.pop(HOME_VARIABLE))
     server = os.getpid()
-    os.umask(0o077)  # nats-server's files are the owner's, whatever the umask of the command
+    os.umask(0o077)  # nats-server's files are for their owner alone
     if os.fork() != 0:
         os.execv(sys.argv[1], sys.argv[1:])
     for number in IGNORED:

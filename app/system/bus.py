@@ -1,8 +1,8 @@
-"""The `bus` line of the Procfile: our own broker, first up and last down.
+"""The `bus` role: runs Hindcast's own broker. It starts first and stops last.
 
-Before anybody else may work it lets a short-lived child open the run's stream and record `run.started` or
-`run.resumed`; then `ready.json` says where the broker listens, and which roles have no work. On a stop it
-stays until the others have said what they had to say. It also watches the work queues (`queues`). After a full disk it starts the broker again (`broker_disk`).
+Before other roles may work, a short-lived child opens the run's stream and records `run.started` or `run.resumed`. Then
+`ready.json` names the broker's address and the roles without work. On a stop, the bus waits for the last events of the
+others. It also watches the work queues (`queue_watch`) and restarts the broker after a full disk (`broker_disk`).
 """
 
 import fcntl
@@ -26,9 +26,9 @@ from hindcast.core.errors import HindcastError
 BUS_LOCK = "bus.lock"
 READY = "ready.json"
 PREPARE_S = 120.0
-"""Opening the stream and recording the start; it loads torch to tell its version and instruction set."""
+"""Limit for opening the stream and recording the start; the child loads torch to record its version and CPU features."""
 OTHERS_S = 3.8
-"""How long the broker outlasts the stop for the sake of others; honcho kills 5 s after the first one has left."""
+"""How long the broker outlives the stop for the other roles; honcho kills 5 s after the first process has ended."""
 POLL_S = 0.05
 
 
@@ -64,7 +64,7 @@ def _run(name: str, folder: Path, home: Path) -> int:
         sys.stderr.write(f"{detail}\n")
         supervisor.say(state, detail)
 
-    # nats-server leaves with 0 when somebody else tells it to, and with 2 when it panics
+    # nats-server exits with 0 when another process stops it, and with 2 when it panics
     watch = BrokerDisk(plan.store, say=say)
     supervisor = Supervisor(name, plan.command, folder=folder, watch=watch, lasting=True)
     supervisor.catch_signals()
@@ -74,7 +74,7 @@ def _run(name: str, folder: Path, home: Path) -> int:
         nonlocal prepared
         status = 0 if prepared else prepare(name)
         if status == 0:
-            if not prepared:  # once: a broker started again on a full disk must not fail for want of a file
+            if not prepared:  # once: a restart on a full disk must not fail because a file cannot be written
                 write_json(home / READY, {"bus_pid": os.getpid(), "port": plan.port, "idle": idle})
                 queues.start()
             prepared = True
@@ -91,7 +91,7 @@ def _run(name: str, folder: Path, home: Path) -> int:
 
 
 def _use_foreign(name: str, folder: Path, home: Path, *, run: RunHandle) -> int:
-    """The broker is somebody else's (`log.url`): only open the run there."""
+    """Only open the run: the broker at `log.url` is not ours."""
     supervisor = Supervisor(name, lambda: (), folder=folder)
     supervisor.catch_signals()
     status = prepare(name)
@@ -105,7 +105,7 @@ def _use_foreign(name: str, folder: Path, home: Path, *, run: RunHandle) -> int:
 
 
 def prepare(name: str) -> int:
-    """Let a child of ours open the run; returns its exit status."""
+    """Open the run in a child process; returns its exit status."""
     try:
         return subprocess.run(
             [sys.executable, "-P", "-m", "hindcast.app.system.worker", "prepare", name],

@@ -1,7 +1,7 @@
-"""`hindcast doctor`: is everything here that a run needs? Each part is really used, not only looked for.
+"""`hindcast doctor`: checks every part that a run needs by using it.
 
-Consumes nothing of a run but its log's size and its newest event's time. Waits at most as long as the constants below and
-the browser's own bound say. Leaves nothing behind: what it starts it stops.
+It reads the log's size and its newest event's time, and nothing else of a run. Waits are bounded by the constants below
+and by the browser's own limit. It stops everything that it starts.
 """
 
 import asyncio
@@ -34,49 +34,49 @@ from hindcast.events.jetstream.stream_log import NEEDED_VERSION, JetStreamLog
 from hindcast.events.subjects import family_wildcard
 
 FREE_MIB = 2000
-"""Disk space under which a run would soon stop."""
+"""Free disk space below which a run would soon stop."""
 MEMORY_MIB = 3000
 """Memory that a small run needs: a browser, two copies of a small model."""
 CONTEXT_MIB = 150
-"""What one more browser context needs."""
+"""Memory of one more browser context."""
 LOG_ROOM = 0.1
-"""A log with less room than this share is worth a word."""
+"""Share of free room in the log below which doctor reports a note."""
 SYNCS_PER_S = 40.0
 """Each batch of events is synced to disk: below this rate appending slows a run down."""
 SYNC_S = 0.5
 APPENDS = 20
 CLOCK_S = 5.0
-"""How far a clock may lie behind the newest event before it is wrong."""
+"""How far a clock may be behind the newest event before doctor reports it."""
 PART_S = 90.0
-"""How long one part may take; the browser's own bound lies below."""
+"""Limit for one part; the browser's own limit is lower."""
 
 Verdict = Literal["ok", "note", "failed"]
 
 
 class DoctorFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found about one part."""
+    """Result of checking one part."""
 
     part: str
     verdict: Verdict
-    """`note`: a run works, and something is worth knowing."""
+    """`note`: a run works, but the result deserves attention."""
     result: str
     fix: str = ""
-    """What to do; empty when nothing is wrong."""
+    """What to do; empty if nothing is wrong."""
 
 
 class Degraded(Exception):
-    """Something is found that a run can live with."""
+    """A part has a defect that a run can work with."""
 
 
 class Unusable(Exception):
-    """Something is found that a run cannot live with."""
+    """A part has a defect that a run cannot work with."""
 
 
 Look = Callable[[], Awaitable[str]]
 
 
 def parts(home: Path, settings: Settings) -> list[tuple[str, Look, str]]:
-    """What is looked at, in order: name, how, and what to do when it is not well."""
+    """The parts in order: name, check, and what to do if the check fails."""
     return [
         ("python", _python, "Install Python 3.11 or newer and run `make setup`."),
         ("packages", _packages, "Run `make setup`, which installs the versions of constraints.txt."),
@@ -117,7 +117,7 @@ def parts(home: Path, settings: Settings) -> list[tuple[str, Look, str]]:
 
 
 async def examine(part: str, look: Look, fix: str) -> DoctorFinding:
-    """Look at one part."""
+    """Check one part."""
     try:
         async with asyncio.timeout(PART_S):
             return DoctorFinding(part=part, verdict="ok", result=await look())
@@ -134,7 +134,7 @@ async def _python() -> str:
 
 
 async def _packages() -> str:
-    """Against what this version of Hindcast asks for, and against the versions that were tested together."""
+    """Compare installed packages with the requirements and with the versions that were tested together."""
     wrong, differing = [], []
     tested = _tested()
     for text in importlib.metadata.requires("hindcast") or []:
@@ -159,7 +159,7 @@ async def _packages() -> str:
 
 
 def _tested() -> dict[str, str]:
-    """Versions in constraints.txt, where the source is at hand."""
+    """Versions in constraints.txt, if the source is there."""
     file = Path(__file__).resolve().parents[2] / "constraints.txt"
     lines = file.read_text().splitlines() if file.exists() else []
     pairs = (line.partition("==") for line in lines if "==" in line and not line.startswith("#"))
@@ -173,7 +173,7 @@ async def _home(home: Path) -> str:
 
 
 async def _disk(home: Path) -> str:
-    """Room, and how many writes a second reach the disk."""
+    """Check free space, and measure how many writes a second reach the disk."""
     free = shutil.disk_usage(home).free // 2**20
     rate = await asyncio.to_thread(_syncs_per_s, home)
     found = f"{free} MiB free at {home}, {rate:.0f} synced writes/s"
@@ -196,7 +196,7 @@ def _syncs_per_s(folder: Path) -> float:
 
 
 async def _broker() -> str:
-    """A broker of its own in an empty folder: started, asked for its version, appended to, stopped."""
+    """Start a broker in an empty folder, read its version, append events, and stop it."""
     with scratch_folder() as home:
         async with ensure_broker(home) as url:
             connection = await connect(url, role="admin", home=home)
@@ -218,7 +218,7 @@ async def _broker() -> str:
 
 
 async def _log(home: Path) -> str:
-    """Room in the newest run's log."""
+    """Check the free room in the newest run's log."""
     handle = _newest(home)
     if handle is None:
         return "no run yet"
@@ -234,7 +234,7 @@ async def _log(home: Path) -> str:
 
 
 async def _browser(settings: Settings) -> str:
-    """Launched, and a page computed in it."""
+    """Launch the browser and evaluate a page in it."""
     from playwright.async_api import Error as PlaywrightError
 
     from hindcast.actors.environments.chromium import Chromium
@@ -278,7 +278,7 @@ async def _memory(settings: Settings) -> str:
 
 
 async def _ports(home: Path, settings: Settings) -> str:
-    """That loopback gives ports, and that the fixed ones are free or our own."""
+    """Check that loopback gives ports, and that the fixed ports are free or in use by this home."""
     broker = running_broker(home)
     own = {broker.port} if broker else set()
     fixed = {"log.port": settings.log.port, "sites.port": settings.sites.port}
@@ -302,7 +302,7 @@ def _bindable(port: int) -> bool:
 
 
 async def _clock(home: Path) -> str:
-    """That it goes, and has not fallen behind what is recorded already."""
+    """Check that the clock runs and is not behind the newest recorded event."""
     now = datetime.now(tz=UTC)
     handle = _newest(home)
     if handle is not None:
@@ -312,8 +312,8 @@ async def _clock(home: Path) -> str:
         behind_s = (decode_envelope(newest[0]).occurred_ns - time.time_ns()) / 1e9 if newest else 0.0
         if behind_s > CLOCK_S:
             raise Degraded(
-                f"{now:%Y-%m-%d %H:%M:%SZ} lies {behind_s:.0f} s before the newest event of run {handle.name}; order does "
-                "not depend on it, but shown times and lags do"
+                f"{now:%Y-%m-%d %H:%M:%SZ} is {behind_s:.0f} s before the newest event of run {handle.name}; the order of "
+                "events does not depend on it, but shown times and lags do"
             )
     return f"{now:%Y-%m-%d %H:%M:%SZ}"
 

@@ -1,7 +1,7 @@
-"""Whether there is room left to begin anything: in the log, and on the disks of log, blobs and read model.
+"""Back-pressure on disk space: whether the log and the disks of log, blobs and read model have room for new episodes.
 
-Soft limits, well before the hard ones: what was begun can be ended, and the event that says so fits. Behind them stand the
-hard ones: a full log makes publishers wait (`events.log.publisher`), a full disk whoever writes to it.
+These are soft limits, well below the hard ones: running episodes can end, and the events about their end fit. At the hard
+limits, publishers wait for a full log (`events.log.publisher`), and every writer waits for a full disk.
 """
 
 import shutil
@@ -13,14 +13,14 @@ from hindcast.events.log.joined_log import RunLog
 from hindcast.storage.blobs.bucket import is_bucket
 
 SOFT_LIMIT = 0.9
-"""Share of `log.max_bytes` at which nothing new is begun."""
+"""Share of `log.max_bytes` from which no new episode is requested."""
 RELIEF = 1.25
-"""After a halt so many times `storage.min_free_mib` must be free: otherwise every small file would halt it again."""
+"""After a halt, this multiple of `storage.min_free_mib` must be free, so that small files do not halt it again."""
 MIB = 1024 * 1024
 
 
 def room_check(handle: RunHandle, log: RunLog) -> Callable[[bool], Awaitable[str]]:
-    """A check for the curriculum (`actors.curriculum.role.RoomCheck`)."""
+    """The check that the curriculum runs (`actors.curriculum.role.RoomCheck`)."""
     folders = disks_of(handle)
 
     async def check(halted: bool) -> str:
@@ -32,7 +32,7 @@ def room_check(handle: RunHandle, log: RunLog) -> Callable[[bool], Awaitable[str
 
 
 def disks_of(handle: RunHandle) -> list[Path]:
-    """Folders that the run writes to on this machine."""
+    """Folders on this machine that the run writes to."""
     folders = [handle.folder]
     if not handle.settings.log.url:
         folders.append(handle.home / "broker")
@@ -49,7 +49,7 @@ def disks_of(handle: RunHandle) -> list[Path]:
 
 
 def log_shortage(used_bytes: int, limit_bytes: int) -> str:
-    """Why the log has too little room, or nothing."""
+    """Why the log has too little room; empty if it has enough."""
     if used_bytes < SOFT_LIMIT * limit_bytes:
         return ""
     return (
@@ -59,7 +59,7 @@ def log_shortage(used_bytes: int, limit_bytes: int) -> str:
 
 
 def disk_shortage(folders: Iterable[Path], min_free_mib: int, *, halted: bool) -> str:
-    """Which disk has too little room, or nothing."""
+    """Which disk has too little room; empty if all have enough."""
     needed_mib = min_free_mib * (RELIEF if halted else 1.0)
     for folder in filter(Path.exists, folders):
         free_mib = shutil.disk_usage(folder).free / MIB

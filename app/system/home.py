@@ -1,4 +1,4 @@
-"""The home: the folder that holds every run of this machine."""
+"""The home folder, which holds every run of this machine."""
 
 import os
 from pathlib import Path
@@ -6,14 +6,14 @@ from pathlib import Path
 from hindcast.core.errors import SettingsError
 
 SHOWN = 200
-"""Characters of an impossible path that a message repeats."""
+"""Characters of an invalid path that a message shows."""
 
 
 def home_folder() -> Path:
-    """`HINDCAST_HOME`, by default `.hindcast` in the current folder.
+    """The folder `HINDCAST_HOME`, by default `.hindcast` in the current folder.
 
     Raises:
-        SettingsError: that is no folder, or its path is not valid UTF-8, which SQLite needs.
+        SettingsError: it is no folder, or its path is not valid UTF-8, which SQLite needs.
 
     """
     home = Path(os.environ.get("HINDCAST_HOME") or ".hindcast").absolute()

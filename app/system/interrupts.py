@@ -1,7 +1,7 @@
-"""Ctrl-C at `hindcast start`: the first asks for an orderly stop, one more ends everything at once. SIGTERM counts alike.
+"""Ctrl-C handling: the first Ctrl-C of `hindcast start` stops it in order, the second ends everything at once.
 
-The interpreter handles them, not the event loop: neither a loop that does not come round nor a stop that hangs may keep
-a person waiting.
+SIGTERM counts like Ctrl-C. The interpreter handles the signals, not the event loop, so that neither a blocked loop nor a
+hanging stop can delay them.
 """
 
 import asyncio
@@ -18,21 +18,21 @@ import psutil
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 INTERRUPTED = 130
-"""Exit status."""
+"""Exit status after the second signal."""
 SAME_S = 1.0
-"""One press can arrive several times: from the terminal, and from a program above that passes it on."""
+"""Signals within this time count as one: a press can arrive from the terminal and from a parent that passes it on."""
 GONE_S = 2.0
-"""How long killed processes may take to be gone."""
+"""How long to wait for killed processes to end."""
 
 
 @contextmanager
 def ending_in_order() -> Iterator[None]:
-    """SIGTERM and SIGHUP end what runs within as Ctrl-C does, so that it stops what it has started.
+    """End the block on SIGTERM and SIGHUP as on Ctrl-C, so that it can stop what it has started.
 
-    A signal that is ignored already (`nohup`) stays so. What handles SIGINT or SIGTERM by itself goes on doing so.
+    A signal that is ignored already (`nohup`) stays ignored. Code that handles SIGINT or SIGTERM itself keeps its handler.
 
     Raises:
-        SystemExit: with 128 and the signal's number, where a signal ended it.
+            SystemExit: with 128 plus the signal's number, if a signal ended the block.
 
     """
     asked: list[tuple[int, float]] = []
@@ -45,7 +45,7 @@ def ending_in_order() -> Iterator[None]:
             return
         if signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, signal.SIG_DFL):
             raise KeyboardInterrupt
-        signal.raise_signal(signal.SIGINT)  # the event loop, or whoever else has Ctrl-C, takes it
+        signal.raise_signal(signal.SIGINT)  # the event loop or another handler of Ctrl-C takes it
 
     taken = [
         number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL
@@ -66,7 +66,7 @@ def ending_in_order() -> Iterator[None]:
 
 
 def heed_interrupts(stop: asyncio.Event) -> None:
-    """From now on SIGINT and SIGTERM set `stop`; from the second on they end this process and everything below it."""
+    """Set `stop` at the first SIGINT or SIGTERM; at the second, end this process and all its descendants."""
     loop = asyncio.get_running_loop()
     asked_s: float | None = None
 
@@ -75,7 +75,7 @@ def heed_interrupts(stop: asyncio.Event) -> None:
         now_s = time.monotonic()
         if asked_s is None:
             asked_s = now_s
-            with suppress(RuntimeError):  # the loop is closed: there is nothing left to be stopped
+            with suppress(RuntimeError):  # the loop is closed and nothing runs
                 loop.call_soon_threadsafe(stop.set)
         elif now_s - asked_s > SAME_S:
             end_at_once()
@@ -85,18 +85,18 @@ def heed_interrupts(stop: asyncio.Event) -> None:
 
 
 def end_at_once() -> NoReturn:
-    """Kill every process below this one, say so, and leave without any cleaning up."""
+    """Kill every process below this one, report it, and exit without cleaning up."""
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     below = psutil.Process().children(recursive=True)
-    for one in below:  # parents come first: nobody is left who would start another
+    for one in below:  # parents first, so that none starts another child
         with suppress(psutil.Error):
             one.kill()
     psutil.wait_procs(below, timeout=GONE_S)
     text = (
-        f"stopped at once, {len(below)} processes killed. The log is intact: what was acknowledged stands in it, and the "
-        "same command goes on from there.\n"
+        f"stopped at once, {len(below)} processes killed. The log is intact: it holds every acknowledged event, and the same "
+        "command resumes the run.\n"
     )
-    with suppress(OSError):  # not through the buffer, in the midst of whose writing this may be
+    with suppress(OSError):  # unbuffered: the signal may have interrupted a buffered write
         os.write(sys.stderr.fileno(), text.encode())
     os._exit(INTERRUPTED)

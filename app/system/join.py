@@ -1,9 +1,8 @@
-"""Joining a run from another machine by its broker's address alone: settings come from the first event of its log.
+"""Join a run from another machine, given the broker's address; settings come from the first event of its log.
 
-What says where this machine works (`log.url`, its own folders) is laid over them; nothing else may differ. Before anything
-starts it is made sure that the run is there, that every role's password holds, that clocks agree (lag, and the age of what
-the archiver lets go of, are reckoned from recorded times), that the code is the same, and that blobs and the model can be
-reached from here.
+Settings that say where this machine works (`log.url`, its own folders) override the recorded ones; nothing else may
+differ. Before anything starts, it checks that the run exists, every role's password works, clocks agree (lag and the age
+of pages for the archiver come from recorded times), the code is the same, and blobs and the model are reachable.
 """
 
 import asyncio
@@ -37,41 +36,41 @@ from hindcast.events.subjects import family_wildcard
 from hindcast.learner.recipes import DEFAULT
 
 JOINED = "joined.json"
-"""In the folder of a run that this home has joined: which broker it is at."""
+"""File in the folder of a joined run; it names the broker."""
 CLOCK_S = 20.0
-"""How far this machine's clock may be from the broker's: a consumer that is a minute behind is an alert."""
+"""Largest difference of this machine's clock from the broker's: a consumer one minute behind raises an alert."""
 MACHINE = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
-"""A machine's name stands in subjects."""
+"""Pattern of a machine's name, which is part of log subjects."""
 NEEDS_BLOBS = ("curriculum", "actor", "judge", "relabeler", "learner", "archiver")
 WRITES_BLOBS = ("curriculum", "actor", "learner", "archiver")
 NEEDS_MODEL = ("actor", "relabeler", "learner")
 AS_READER = {"page": "reader"}
-"""Roles without a user of their own."""
+"""Roles that connect as another role's user."""
 
 
 class JoinRefused(HindcastError):
-    """This machine cannot take part in that run as it is."""
+    """This machine cannot take part in the run as it is."""
 
 
 class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody who joins asks for."""
+    """Arguments of `hindcast join`."""
 
     url: str
     run: str | None
-    """None: the only one there is."""
+    """None: the only run of the broker."""
     counts: Mapping[str, int]
-    """Processes of each role."""
+    """Number of processes of each role."""
     machine: str
     overrides: Sequence[str] = ()
     other_code: bool = False
-    """Whether another revision of the code may join."""
+    """Whether to join with another code revision."""
 
 
 def parse_roles(text: str) -> dict[str, int]:
-    """`actor,actor,judge` as a number of processes for each role; actors bring the store that they play in.
+    """Parse `actor,actor,judge` into a number of processes for each role. Actors also start the store that they play in.
 
     Raises:
-        SettingsError: there is no such role, or it can only be on the run's first machine.
+        SettingsError: a role does not exist, or may only run on the run's first machine.
 
     """
     counts: dict[str, int] = {}
@@ -79,7 +78,7 @@ def parse_roles(text: str) -> dict[str, int]:
         if role not in ROLES or role == "bus":
             joinable = [name for name in ROLES if name != "bus"]
             raise SettingsError(
-                f"--roles {text!r} names {role!r}, and no machine joins so; {advice(role, joinable)}"
+                f"--roles {text!r} names {role!r}, which no machine can join as; {advice(role, joinable)}"
             )
         counts[role] = counts.get(role, 0) + 1
     if "actor" in counts:
@@ -88,22 +87,22 @@ def parse_roles(text: str) -> dict[str, int]:
 
 
 def parse_machine(name: str) -> str:
-    """A machine's name as it stands in the names of its processes; raises SettingsError."""
+    """Validate a machine's name, which becomes part of its processes' names. Raises SettingsError."""
     short = name.split(".")[0].lower().replace("_", "-")
     if not MACHINE.fullmatch(short):
         raise SettingsError(
-            f"{name!r} cannot be a machine's name in the log: small letters, digits and `-`, 31 at most. Give one with --name."
+            f"{name!r} cannot be a machine's name: use small letters, digits and `-`, at most 31 characters. Give one with --name."
         )
     return short
 
 
 async def plan_join(home: Path, asked: JoinRequest) -> RunHandle:
-    """The run as this machine will see it, written down in `home`.
+    """Check that this machine can join the run, and record the run in `home`.
 
     Raises:
-        BrokerUnreachable, BrokerDenied: no way to the broker, or a role's password is missing or wrong.
-        JoinRefused: no such run, another clock, another code, or blobs or model that are not here.
-        SettingsError: an override of what a run computes.
+        BrokerUnreachable, BrokerDenied: the broker does not answer, or a role's password is missing or wrong.
+        JoinRefused: no such run, a wrong clock, other code, or unreachable blobs or model.
+        SettingsError: an override changes what the run computes.
 
     """
     here = _here(asked)
@@ -121,8 +120,8 @@ async def plan_join(home: Path, asked: JoinRequest) -> RunHandle:
         _require_same_clock(await clock_ahead_s(reader, run), asked.url)
     if run in list_runs(home) and read_json(run_folder(home, run) / JOINED) is None:
         raise JoinRefused(
-            f"{home} has a run {run!r} of its own. Set HINDCAST_HOME to another folder, which then is this machine's part of "
-            "the run that it joins."
+            f"{home} has a run {run!r} of its own. Set HINDCAST_HOME to another folder for the part of the joined run that works "
+            "on this machine."
         )
     looking = RunHandle(home, run, merge_recorded([here], recipe=DEFAULT))
     async with looking.connect_stream("reader") as stream:
@@ -142,7 +141,7 @@ async def plan_join(home: Path, asked: JoinRequest) -> RunHandle:
 
 
 def _here(asked: JoinRequest) -> Layer:
-    """What holds on this machine, whatever the run's first event says."""
+    """Settings that hold on this machine instead of the recorded ones."""
     chosen = [from_override(text).values for text in asked.overrides]
     values = {key: value for layer in chosen for key, value in layer.items()}
     fixed = sorted(key for key in values if not is_operational(key))
@@ -158,7 +157,7 @@ def _here(asked: JoinRequest) -> Layer:
 
 
 def _users(counts: Mapping[str, int]) -> list[str]:
-    """The broker's users that the roles are."""
+    """The broker's users for these roles."""
     users = [AS_READER.get(role, role) for role in counts]
     return list(dict.fromkeys(["reader", *(user for user in users if user in PUBLISHES)]))
 
@@ -179,7 +178,7 @@ def _require_same_clock(ahead_s: float, url: str) -> None:
     if abs(ahead_s) > CLOCK_S:
         raise JoinRefused(
             f"this machine's clock is {abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} that of the broker at {url}. "
-            "Lag, and the age of what the archiver lets go of, are reckoned from recorded times. Set the clock (NTP)."
+            "Lags and the age of archived pages are computed from recorded times. Set the clock (NTP)."
         )
 
 
@@ -189,31 +188,30 @@ async def _require_same_code(log: RunLog, ours: str, *, other_code: bool) -> Non
     theirs = decode_envelope(last).code_rev
     if ours != theirs and not other_code:
         raise JoinRefused(
-            f"run {log.run} was last started with the code {theirs or 'of no known revision'}, and this is {ours}: what they "
-            "record may differ. Install that revision here, or say --other-code."
+            f"run {log.run} was last started with code revision {theirs or 'unknown'}, and this is {ours}: they may record "
+            "different events. Install that revision here, or pass --other-code."
         )
 
 
 def _joined_as(handle: RunHandle, asked: JoinRequest) -> list[str]:
-    """Names under which this home has joined the run before; a home that joined before these were noted is believed."""
+    """Names under which this home has joined the run before; a home that joined before names were recorded is trusted."""
     note = read_json(handle.folder / JOINED)
     return [] if note is None else list(note.get("machines", [asked.machine]))
 
 
 async def _require_no_fork(stream: JetStreamLog) -> None:
-    """A fork's log begins with its parent's, which only the home that it was made in knows where to read."""
+    """Refuse a fork: its log begins with its parent's log, which only the fork's own home can read."""
     if stream.began > 1:
         first = await stream.read(after=stream.began - 1, limit=1)
         if first and decode_envelope(first[0]).type == BY_CLASS[RunForked].name:
             raise JoinRefused(
-                f"run {stream.run} is a fork: what its log has before position {stream.began} is its parent's, and is read "
-                "from the home that the fork was made in. Play it there, or begin a run of its own from its weights and join "
-                "that one."
+                f"run {stream.run} is a fork: events before position {stream.began} are in its parent's log, which only the home "
+                "of the fork can read. Run it there, or start a new run from its weights and join that one."
             )
 
 
 async def _require_own_name(stream: JetStreamLog, asked: JoinRequest, joined_as: Sequence[str]) -> None:
-    """Two machines of one name would be one in the log: the second's processes would seem to be restarts of the first's."""
+    """Refuse a name that another machine uses: its processes would look like restarts of the other machine's."""
     if asked.machine in joined_as:
         return
     for role in asked.counts:
@@ -221,14 +219,14 @@ async def _require_own_name(stream: JetStreamLog, asked: JoinRequest, joined_as:
         if await stream.last_under(f"run.{stream.run}.*.{name}.*") is not None:
             raise JoinRefused(
                 f"the log of run {stream.run} has events of {name}, and this home has not joined it as {asked.machine} before: "
-                "another machine bears that name. Give this one another with --name."
+                "another machine has that name. Choose another with --name."
             )
 
 
 def _require_same_blobs(handle: RunHandle, known: BlobRef, asked: JoinRequest) -> None:
-    """That blobs of this run can be read from here and, by who makes some, be written: else the first page would show it.
+    """Check that this machine can read the run's blobs, and write them if its roles do.
 
-    A folder that is not mounted here can be written to all the same, so it is asked for a blob of the run first.
+    It reads an existing blob first, because a folder that is not mounted here may still be writable.
     """
     place = handle.settings.storage.blobs
     if not place or not any(role in NEEDS_BLOBS for role in asked.counts):
@@ -241,13 +239,12 @@ def _require_same_blobs(handle: RunHandle, known: BlobRef, asked: JoinRequest) -
             handle.blobs.release(probe)
     except (HindcastError, OSError) as error:
         raise JoinRefused(
-            f"the blobs of run {handle.name} lie in {place} (storage.blobs), and this machine cannot work with them: {error}"
+            f"the blobs of run {handle.name} are in {place} (storage.blobs), and this machine cannot use them: {error}"
         ) from error
     if not there:
         raise JoinRefused(
-            f"run {handle.name} keeps its blobs in {place} (storage.blobs), and its first weights are not there as seen from "
-            f"this machine (sha256 {known.sha256[:16]}…): mount the same folder here, or look at AWS_ENDPOINT_URL and the "
-            "bucket's name."
+            f"run {handle.name} keeps its blobs in {place} (storage.blobs), and this machine does not find its first weights there "
+            f"(sha256 {known.sha256[:16]}…): mount the same folder here, or check AWS_ENDPOINT_URL and the bucket's name."
         )
 
 
@@ -260,5 +257,5 @@ def _require_reachable(handle: RunHandle, counts: Mapping[str, int]) -> None:
     model = handle.settings.policy.base
     if any(role in NEEDS_MODEL for role in counts) and not policy_folder(model).is_dir():
         raise JoinRefused(
-            f"run {handle.name} has policy.base = {model}, and there is no such folder on this machine: put the model there, too."
+            f"run {handle.name} has policy.base = {model}, and this machine has no such folder: put the model there."
         )

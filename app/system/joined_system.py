@@ -1,7 +1,7 @@
-"""`hindcast join`: roles of a run that others opened, under honcho, until somebody stops them or the run is finished.
+"""`hindcast join`: run roles of an existing run under honcho, until a stop or the end of the run.
 
-Consumes the log's tail for `run.finished`. Waits for every part to answer, then for that or a signal. Produces nothing
-itself.
+Consumes the log's tail for `run.finished`. Waits for every part to answer, then for that event or a signal. Produces
+nothing itself.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from hindcast.events.log.reader import tail
 
 
 class JoinEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """How it ended, the last line of `hindcast join`."""
+    """The outcome, printed as the last line of `hindcast join`."""
 
     run: str
     reason: str
@@ -51,7 +51,7 @@ async def run_joined(handle: RunHandle, asked: JoinRequest, *, as_json: bool) ->
     system.start()
     reason = ""
     try:
-        # what a bus tells its home: that the run is open, here since before we came
+        # as a bus writes it: the run is open already
         write_json(handle.home / READY, {"bus_pid": os.getpid(), "idle": handle.idle_roles})
         await wait_until_ready(system, say, stop)
         if not stop.is_set():
@@ -68,7 +68,7 @@ async def run_joined(handle: RunHandle, asked: JoinRequest, *, as_json: bool) ->
 
 
 async def _watch(handle: RunHandle, system: System, say: Callable[[str], None], stop: asyncio.Event) -> str:
-    """Until a stop is asked for, or the run is finished; returns why, empty for the former."""
+    """Wait until a stop or the end of the run; returns why the run finished, empty after a stop."""
     reason = ""
 
     async def listen() -> None:
@@ -84,7 +84,7 @@ async def _watch(handle: RunHandle, system: System, say: Callable[[str], None], 
                             reason = f"the run is finished: {recorded.fact.reason}"
                             return
             except BrokerUnreachable as error:
-                say(f"the log does not answer, trying further: {error}")
+                say(f"the log does not answer, trying again: {error}")
 
     async with asyncio.TaskGroup() as group:
         listening = group.create_task(listen())

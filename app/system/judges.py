@@ -1,4 +1,4 @@
-"""Judges of a run, also that which the run trains itself and that which asks an endpoint. Loads what is asked for alone."""
+"""Opens the judges of a run, including trained ones and those behind an endpoint. Loads only what the settings ask for."""
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -16,11 +16,11 @@ from hindcast.core.settings.schema import Settings
 from hindcast.storage.blobs.store import BlobStore
 
 MEMORY = "endpoint"
-"""Folder in the home of what endpoints have answered: equal questions of all runs are asked once."""
+"""Folder in the home that stores answers of endpoints, so that an equal question of any run is asked once."""
 
 
 def shelf_for(names: Collection[str], settings: Settings, blobs: BlobStore) -> JudgeVersions | None:
-    """Where `orm` comes from; None: it is not among these judges.
+    """The published versions of the reward model `orm`; None if it is not among these judges.
 
     Raises:
         ModelFileError: the policy's folder cannot be loaded.
@@ -38,10 +38,10 @@ def shelf_for(names: Collection[str], settings: Settings, blobs: BlobStore) -> J
 async def open_judges(
     names: Collection[str], settings: Settings, blobs: BlobStore
 ) -> AsyncIterator[dict[str, AnyJudge]]:
-    """The judges that are of one version as long as they live: the same in every run, and of the others those that are named.
+    """Open the judges with one fixed version: those of every run, and the optional ones among the named judges.
 
     Raises:
-        SettingsError: one is named, and the settings name no server or no model for it.
+        SettingsError: a named judge lacks its endpoint or its model in the settings.
         ModelFileError: the folder of `judge.webrl_orm` cannot be loaded.
 
     """
@@ -66,10 +66,10 @@ async def open_judges(
 
 @asynccontextmanager
 async def open_judge(name: str, source: Source, settings: Settings) -> AsyncIterator[AnyJudge]:
-    """A judge by its name, under these settings; `orm` in the newest version that the run has published.
+    """Open one judge by name under these settings; `orm` in the newest version that the run has published.
 
     Raises:
-        SettingsError: there is no such judge, or it lacks an endpoint or a model.
+        SettingsError: no judge has this name, or it lacks its endpoint or model.
         ModelFileError, BlobCorrupt: the model cannot be loaded.
 
     """

@@ -1,7 +1,7 @@
-"""Keeps what a program prints in a file, without ever being in its way: on a full disk the words are lost, not the program.
+"""Store a program's output in rotated files without blocking the program: on a full disk the output is lost.
 
-honcho ends, and everything with it, when its output cannot be written. So it writes into a pipe, and a thread of ours
-takes the words from there. The file is bounded: a long one becomes `<name>.1`, that one `<name>.2`, and the oldest goes.
+honcho, and everything with it, ends when its output cannot be written. So honcho writes into a pipe, and a thread reads
+the pipe and writes the file. A full file is renamed to `<name>.1`, that one to `<name>.2`, and the oldest is deleted.
 """
 
 from collections import deque
@@ -13,32 +13,32 @@ from threading import Thread
 from typing import IO
 
 KEPT_BYTES = 8 * 1024 * 1024
-"""Of each file."""
+"""Size limit of each file."""
 KEPT_OLDER = 3
-"""Files beside the one being written."""
+"""Older files that are kept."""
 LAST_LINES = 15
 LONGEST_LINE_BYTES = 64 * 1024
-"""What is longer is taken in parts, so that a program that prints no line end cannot fill the memory."""
+"""Longer lines are split, so that a program that prints no line end cannot fill the memory."""
 
 
 class KeptOutput(Thread):
-    """Appends everything from `stream` to a file until it ends. Its last lines are known without reading the file."""
+    """Thread that appends a stream to a file until it ends, and keeps the last lines in memory."""
 
     def __init__(
         self, stream: IO[bytes], place: Path, *, kept_bytes: int = KEPT_BYTES, kept_older: int = KEPT_OLDER
     ) -> None:
-        """`start` it."""
+        """Prepare the thread; `start` runs it."""
         super().__init__(daemon=True)
         self._stream = stream
         self._file = _Lines(place, kept_bytes=kept_bytes, kept_older=kept_older)
         self._last: deque[str] = deque(maxlen=LAST_LINES)
 
     def last_lines(self) -> list[str]:
-        """The end of what this program has said; nothing that another one said into the same file before."""
+        """The last lines of this program, without output of other programs in the same file."""
         return list(self._last)
 
     def run(self) -> None:
-        """Take words until there are no more."""
+        """Read until the stream ends."""
         lost = 0
         with self._stream:
             for part in iter(lambda: self._stream.readline(LONGEST_LINE_BYTES), b""):
@@ -47,7 +47,7 @@ class KeptOutput(Thread):
                 word = f"({lost} lines lost: there was no room)\n{line}" if lost else line
                 try:
                     self._file.append(word)
-                except OSError:  # no room, most likely: nobody reads this more than it is worth
+                except OSError:  # most likely a full disk
                     lost += 1
                 else:
                     lost = 0
@@ -62,7 +62,7 @@ def keep_output(stream: IO[bytes], place: Path) -> KeptOutput:
 
 
 class _Lines(RotatingFileHandler):
-    """The library's rotation for lines that somebody else has formatted already."""
+    """Rotating file handler for lines that are already formatted."""
 
     terminator = ""
 
@@ -77,11 +77,11 @@ class _Lines(RotatingFileHandler):
         )
 
     def append(self, line: str) -> None:
-        """Raises OSError when there is no room; then the file is opened anew for the next one."""
+        """Write one line. Raises OSError if the disk is full; the file is then opened again for the next line."""
         self.emit(makeLogRecord({"msg": line}))
 
     def handleError(self, record: LogRecord) -> None:
-        """Called where an error is being handled."""
+        """Re-raise the error of a failed write. logging calls this inside its `except`."""
         with suppress(OSError):
             self.close()
         raise

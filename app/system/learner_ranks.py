@@ -1,9 +1,9 @@
-"""The other processes of a learner that computes in several (`learner.processes`): started, watched, ended.
+"""Starts, watches and ends the other data-parallel ranks of a learner (`learner.processes`).
 
     supervisor ──> learner (rank 0: log, blobs, orders) ──starts──> ranks 1, 2 … (`app.system.worker learner` again)
 
-They are of the learner's session and die with it; when one of them ends, so does the learner, and its supervisor starts
-all of them again. On several machines torchrun starts every one: then nobody is started here.
+The ranks are in the learner's session and die with it. When one ends, the learner ends, too, and its supervisor starts
+all of them again. On several machines torchrun starts every rank, and this module starts none.
 """
 
 import asyncio
@@ -32,15 +32,15 @@ WATCH_S = 0.5
 
 
 class RankEnded(HindcastError):
-    """A process that computes updates together with this one is gone: none can be computed without it."""
+    """A data-parallel rank ended: no update can be computed without it."""
 
 
 def require_place(place: Place, settings: LearnerSettings) -> None:
-    """Raise SettingsError where the environment has another number of processes than the settings."""
+    """Raise SettingsError if the environment and the settings differ in the number of processes."""
     if place.size != settings.processes:
         raise SettingsError(
             f"learner.processes = {settings.processes}, and the environment (WORLD_SIZE) says {place.size}: start torchrun with "
-            f"as many processes in all as the run's setting says"
+            f"as many processes in all as the setting says"
         )
 
 
@@ -53,7 +53,7 @@ async def train(
     place: Place | None,
     until_updates: int | None,
 ) -> None:
-    """Lead the learner until its goal is reached. Raises as `learner.loop.run_learner` and `companions` do."""
+    """Run the leader until its goal is reached. Raises as `learner.loop.run_learner` and `companions` do."""
     with companions(handle.settings.learner, place, name) as (make_trainer, others):
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -67,13 +67,13 @@ async def train(
                     make_trainer=make_trainer,
                 )
                 watching.cancel()
-        except* RuntimeError as lost:  # what a collective raises that has lost somebody
+        except* RuntimeError as lost:  # raised by a collective that has lost a rank
             others.require_all()
             raise lost
 
 
 def help_leader(place: Place, handle: RunHandle) -> None:
-    """Compute with the learner that leads, until its goal is reached. Blocking."""
+    """Compute as a follower rank until the leader reaches its goal. Blocking."""
     settings = handle.settings.learner
     require_place(place, settings)
     configure(settings.threads)
@@ -82,24 +82,24 @@ def help_leader(place: Place, handle: RunHandle) -> None:
 
 
 class RankProcesses:
-    """Those that a leader started itself."""
+    """The ranks that a leader started itself."""
 
     def __init__(self, started: Sequence["subprocess.Popen[bytes]"]) -> None:
         self._started = started
 
     async def watch(self) -> None:
-        """For ever. Raises CompanionEnded when one of them has ended."""
+        """Watch for ever. Raises RankEnded when a rank has ended."""
         while True:
             self.require_all()
             await asyncio.sleep(WATCH_S)
 
     def require_all(self) -> None:
-        """Raise CompanionEnded where one of them has ended."""
+        """Raise RankEnded if a rank has ended."""
         for rank, process in enumerate(self._started, start=1):
             if (status := process.poll()) is not None:
                 raise RankEnded(
-                    f"process {rank} of the learner (pid {process.pid}) ended with status {status}; what it had to say "
-                    "stands above. All of them are started again."
+                    f"process {rank} of the learner (pid {process.pid}) ended with status {status}; its messages are above. "
+                    "All ranks are started again."
                 )
 
 
@@ -107,10 +107,10 @@ class RankProcesses:
 def companions(
     settings: LearnerSettings, place: Place | None, name: str
 ) -> Iterator[tuple[MakeTrainer, RankProcesses]]:
-    """What makes the leader's trainer, and whom it computes with; `place`: as torchrun says, None: it did not start this.
+    """Yield what makes the leader's trainer, and the other ranks. `place`: by torchrun; None: started without torchrun.
 
     Raises:
-        SettingsError: see `require_place`; or there is no GPU, and the settings insist on one.
+        SettingsError: see `require_place`; or there is no GPU although the settings require one.
 
     """
     require_device(settings.device)
@@ -121,7 +121,7 @@ def companions(
         require_place(place, settings)
         with joined(place, found_store(place), settings.device) as (orders, ranks):
             yield MakeLeading(orders, ranks), RankProcesses([])
-            orders.give(EndOrder())  # nobody here can stop them, and torchrun waits for all
+            orders.give(EndOrder())  # only an order ends them, and torchrun waits for all
         return
     store = open_store(settings.processes)
     started = [

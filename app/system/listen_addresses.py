@@ -1,4 +1,4 @@
-"""Where something of a home listens: a file that says so, and listening there again after a restart."""
+"""Files that record where a home's servers listen, and serving at the same address after a restart."""
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -10,43 +10,43 @@ from hindcast.app.system.processes import read_json, write_json
 from hindcast.core.errors import EnvironmentFailed
 
 SITE_FILE = "site.json"
-"""Of the embedded store."""
+"""Address of the embedded store."""
 PAGE_FILE = "page.json"
-"""Of the page."""
+"""Address of the page."""
 POLICY_FILE = "policy-server.json"
-"""Of the vLLM server that is started here."""
+"""Address of the vLLM server that runs here."""
 
 Ready = Callable[[str], None]
 Serve = Callable[[int, Ready], Awaitable[None]]
-"""Port (0: any free one) and whom to tell the base address; returns when it is told to stop."""
+"""Serves at a port (0: any free one) and reports the base address; returns when it is stopped."""
 
 logger = structlog.get_logger(__name__)
 
 
 def base_url_in(file: Path) -> str | None:
-    """Where it listened last; None: nowhere yet."""
+    """The last address; None if there is none yet."""
     told = read_json(file)
     return None if told is None else str(told["base_url"])
 
 
 def page_token(home: Path) -> str:
-    """What the page of this home asks its visitors for; the same after every restart."""
+    """The token that visitors of this home's page need; the same after every restart."""
     return lasting_token(home, "page")
 
 
 def page_address(home: Path) -> str | None:
-    """The address that lets a visitor in to the page of a running system; None: it has not said yet where it listens."""
+    """The address with the token of a running page; None while the page has not reported where it listens."""
     base = base_url_in(home / PAGE_FILE)
     return None if base is None else with_token(base, page_token(home))
 
 
 def with_token(base: str, token: str) -> str:
-    """The address that shows a page its token once."""
+    """The page's address with the token, which the page stores as a cookie."""
     return f"{base}/?token={token}"
 
 
 async def serve_again(file: Path, serve: Serve, *, ready: Ready, port: int = 0) -> None:
-    """Serve at `port`, or where it listened last so that whoever has it open finds it again, or at any free port.
+    """Serve at `port`, else at the last port so that open clients find the server again, else at any free port.
 
     Raises:
         EnvironmentFailed: `port` is taken.

@@ -1,7 +1,7 @@
-"""Messages of the processes on standard error: a line each, for people or as JSON, other libraries' through the same pipe.
+"""Log messages of the processes on standard error, one a line, as text or JSON; libraries' messages included.
 
-In JSON every object says which process, role and run it comes from, the trace and span it was written in, and, where it
-is about an event, the event's position. Loaded by supervisors too, so nothing large is imported before it is needed.
+In JSON every object has the process, role, run, trace and span, and the position of the event that it is about. Supervisors
+load this module, too, so large imports come only when they are needed.
 """
 
 import json
@@ -16,31 +16,31 @@ from hindcast.core.text.plain_values import parse_toml
 
 LEVELS = ("debug", "info", "warning", "error")
 QUIET_LIBRARIES = "warning"
-"""What libraries say below this level only matters to somebody who looks for a fault (`telemetry.log_level = "debug"`)."""
+"""Level of libraries' messages, unless `telemetry.log_level` is `debug`."""
 
 
 class LogStyle(NamedTuple):
-    """How messages are written."""
+    """Format and level of messages."""
 
     format: str = "text"
     level: str = "info"
 
     @property
     def is_json(self) -> bool:
-        """Whether for machines."""
+        """Whether messages are JSON."""
         return self.format == "json"
 
 
 def current_run(home: Path) -> str:
-    """Name of the run that this home works on; empty where there is none yet."""
+    """Name of this home's current run; empty if there is none yet."""
     launch = read_json(home / "current.json")
     return str(launch.get("run", "")) if isinstance(launch, dict) else ""
 
 
 def style_of(home: Path) -> LogStyle:
-    """The style of the run that this home works on, before anything of it is opened; the default where there is none.
+    """The style of this home's current run, read before the run is opened; the default if there is no run.
 
-    What is wrong in its settings is said by whoever opens the run.
+    Wrong settings are ignored here; opening the run reports them.
     """
     try:
         content = parse_toml((home / "runs" / current_run(home) / "settings.toml").read_text())
@@ -54,7 +54,7 @@ def style_of(home: Path) -> LogStyle:
 
 
 def configure_logging(style: LogStyle, *, process: str, role: str, run: str = "") -> None:
-    """Write what this process and its libraries say in this style from now on."""
+    """Write the messages of this process and its libraries in this style from now on."""
     import structlog
 
     def add_origin(
@@ -70,12 +70,12 @@ def configure_logging(style: LogStyle, *, process: str, role: str, run: str = ""
     ]
     if style.is_json:
         stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
-        # without the values of variables, which the library would add: passwords and words of pages are among them
+        # without the values of variables, which the library adds: they may hold passwords and page content
         tracebacks = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
         shared += [stamp, _add_trace, structlog.processors.ExceptionRenderer(tracebacks)]
         renderer: structlog.typing.Processor = structlog.processors.JSONRenderer(default=str)
     else:
-        # a traceback stands below its message, as Python writes it
+        # the traceback follows its message, as in Python
         shared += [structlog.processors.TimeStamper(fmt="%H:%M:%S"), structlog.processors.format_exc_info]
         on_one_line = structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"])
 
@@ -103,7 +103,7 @@ def configure_logging(style: LogStyle, *, process: str, role: str, run: str = ""
 
 
 def _add_trace(_logger: Any, _method: str, message: Any) -> Any:
-    """The span that the message was written in."""
+    """Add the ids of the current span."""
     from opentelemetry import trace
 
     context = trace.get_current_span().get_span_context()
@@ -114,7 +114,7 @@ def _add_trace(_logger: Any, _method: str, message: Any) -> Any:
 
 
 def tell(style: LogStyle, process: str, text: str, *, level: str = "error", **more: str) -> None:
-    """One message without a logger: of a supervisor, and the last words of a worker."""
+    """Write one message without a logger: for supervisors, and for a worker's last message."""
     if style.is_json:
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         message = {"process": process, "event": text, "level": level, "timestamp": now, **more}

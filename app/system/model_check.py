@@ -1,4 +1,4 @@
-"""Whether a model's folder can be a policy under some settings: by what it says, and by one round of use."""
+"""Checks whether a model's folder can be a policy under some settings: by its files, and by one round of use."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from hindcast.core.settings.schema import Settings
 
 
 def check_model(folder: Path, settings: Settings) -> list[FolderFinding]:
-    """Every finding, in order; the model is computed with only where nothing failed before."""
+    """All findings, in order. The model is only computed with if no earlier check failed."""
     found = check_folder(folder, settings)
     if all(finding.verdict != "failed" for finding in found):
         found.append(_round_trip(folder, settings))
@@ -22,7 +22,7 @@ def check_model(folder: Path, settings: Settings) -> list[FolderFinding]:
 
 
 def require_model(settings: Settings) -> None:
-    """Check the model that a new run would begin with. Raises SettingsError with everything that failed."""
+    """Check the base model of a new run. Raises SettingsError with every failed check."""
     failed = [
         f"policy.base = {settings.policy.base!r}, {finding.part}: {finding.result} {finding.fix}".rstrip()
         for finding in check_model(policy_folder(settings.policy.base), settings)
@@ -66,7 +66,7 @@ def _round_trip(folder: Path, settings: Settings) -> FolderFinding:
         tried = round_trip(policy, prompts)
     except HindcastError as error:
         return FolderFinding(part="use", verdict="failed", result=str(error))
-    except Exception as error:  # code of whatever architecture the folder names: it may fail in any way
+    except Exception as error:  # the architecture's own code may fail in any way
         return FolderFinding(
             part="use",
             verdict="failed",

@@ -1,4 +1,4 @@
-"""vLLM servers of a run: the one that is started here, and where actors find those there are."""
+"""vLLM servers of a run: starts the local one, and finds the addresses of all for actors."""
 
 import asyncio
 import socket
@@ -35,13 +35,13 @@ from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.run_identity import log_name
 
 OUTPUT = Path("policy-server") / "output.log"
-"""In the home: what the server started here says."""
+"""File in the home with the local server's output."""
 
 Ready = Callable[[str], None]
 
 
 def addresses_of(settings: Settings, home: Path) -> Callable[[], Sequence[str]]:
-    """Where a run's servers are, asked anew each time: the one started here may have moved."""
+    """Returns a function that reads the servers' current addresses: the local server may have moved."""
     if settings.vllm.servers:
         return lambda: settings.vllm.servers
 
@@ -89,10 +89,10 @@ async def opened_engine(
 
 
 async def keep_servers(handle: RunHandle, log: EventLog, publisher: Publisher, *, ready: Ready) -> None:
-    """Start the server, unless others are named, and keep all at the newest weights, for ever.
+    """Start the local server, unless the settings name others, and load the newest weights into all of them, for ever.
 
     Raises:
-        EngineFailed: the server started here ended; whoever supervises this process starts both again.
+        EngineFailed: the local server ended; the supervisor of this process starts both again.
 
     """
     settings = handle.settings
@@ -136,7 +136,7 @@ async def _fail_when_ended(process: ServerProcess, address: str, keeper: WeightS
 
 @asynccontextmanager
 async def _own_server(handle: RunHandle, base: Path) -> AsyncIterator[tuple[ServerProcess, str]]:
-    """A vLLM server on loopback, where it listened last if that port is free; and its address."""
+    """A vLLM server on loopback with its address; it reuses the last port if that is free."""
     settings = handle.settings
     port = free_port(handle.home / POLICY_FILE)
     command = server_command(server_python(settings), base.absolute(), port=port, settings=settings)
@@ -151,8 +151,9 @@ def _place(address: str) -> dict[str, object]:
 
 
 def free_port(file: Path) -> int:
-    """The port of last time if nobody listens there, else any. Should another take it meanwhile, the server ends, and is
-    started again with another.
+    """The last port if it is free, else any free port.
+
+    If another program takes the port meanwhile, the server ends and starts again with another port.
     """
     last = read_json(file)
     for port in ([int(last["port"])] if last is not None else []) + [0]:

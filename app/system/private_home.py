@@ -1,11 +1,11 @@
-"""A home is its owner's: folders 0700, files 0600, for every role and command.
+"""Access rights of a home: folders 0700 and files 0600, for every role and command.
 
-The umask says so, set once by each entry point (`restrict_new_files`), so that SQLite, nats-server and libraries keep to it,
-too. What older versions left open is closed (`close_home`). What a user asks for elsewhere (`--to`) gets the modes of
-their own umask (`users_umask`).
+Each entry point sets the umask once (`restrict_new_files`), so that SQLite, nats-server and libraries obey it, too.
+`close_home` restricts what older versions left open. Output outside the home (`--to`) gets the user's own umask
+(`users_umask`).
 
-A home that is group-writable and has the set-group-ID bit (`chmod 2770`) is shared with its group on purpose: what is made in
-it is the group's, too, but for secrets and blobs, which stay the owner's.
+A home that is group-writable with the set-group-ID bit (`chmod 2770`) is shared with its group on purpose. New files are
+then the group's, too, except secrets and blobs, which stay the owner's.
 """
 
 import os
@@ -19,30 +19,30 @@ from pathlib import Path
 from hindcast.events.disk import Disk
 
 UMASK = "HINDCAST_UMASK"
-"""Environment variable with the umask of whoever ran the command, in octal digits."""
+"""Environment variable with the user's umask, in octal digits."""
 OTHERS = 0o077
-"""Access that a home gives to nobody but its owner."""
+"""Permission bits that no one but the owner gets."""
 NOT_IN_GROUP = 0o007
-"""Access that a shared home gives to its owner and group alone."""
+"""Permission bits that nobody outside the group of a shared home gets."""
 BLOBS = "blobs"
-"""A folder of many files, which have always been the owner's."""
+"""Folder of blobs; its many files have always been the owner's, so `close_home` skips it."""
 _OURS = re.compile(
     r"broker|runs|secrets|processes|folded|endpoint|policy-server|peers|bench-.+"
     r"|(broker|current|failure|page|policy-server|ready|site)\.json|broker\.(lock|log|users)|bus\.lock"
     r"|honcho\.log(\.\d+)?|\..+\.json\.\d+|\.doctor-.+"
 )
-"""Names in a home that Hindcast gives."""
+"""Names that Hindcast gives to entries of a home."""
 
 
 def restrict_new_files(home: Path) -> None:
-    """From now on this process and those that it starts make files for the home's owner alone."""
+    """Restrict the files that this process and its children create to the home's owner."""
     before = os.umask(_withheld(home))
     os.environ.setdefault(UMASK, f"{before:o}")
 
 
 @contextmanager
 def users_umask(place: Path, home: Path) -> Iterator[None]:
-    """What is made within has the modes of the user's own umask, unless `place`, where it is made, lies in the home."""
+    """Use the user's own umask for files created in the block, unless `place`, where they are created, is in the home."""
     users = os.environ.get(UMASK)
     if users is None or place.resolve().is_relative_to(home.resolve()):
         yield
@@ -55,28 +55,28 @@ def users_umask(place: Path, home: Path) -> Iterator[None]:
 
 
 def make_home(home: Path) -> None:
-    """The folder, for its owner alone, with all that it holds."""
+    """Create the home folder for its owner alone, and restrict its content."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     close_home(home)
 
 
 def is_open(home: Path) -> bool:
-    """Whether others can look into a folder that holds something of ours."""
+    """Whether other users can read a folder that holds entries of Hindcast."""
     with suppress(OSError):
         return bool(home.stat().st_mode & _withheld(home)) and any(map(is_named_by_us, os.listdir(home)))
     return False
 
 
 def is_named_by_us(name: str) -> bool:
-    """Whether Hindcast gives an entry of a home this name."""
+    """Whether Hindcast gives this name to an entry of a home."""
     return _OURS.fullmatch(name) is not None
 
 
 def close_home(home: Path) -> None:
-    """Take from others what older versions let them read.
+    """Withdraw other users' access to a home that an older version left open.
 
-    A folder that holds other things than ours, or that all may write to (`/tmp`), stays as it is: then each entry of ours
-    is closed for itself. What belongs to another user is left to them.
+    A folder with foreign entries, or one that all users may write to (`/tmp`), keeps its mode; then each entry of Hindcast is
+    restricted. Files of other users stay unchanged.
     """
     withheld = _withheld(home)
     with suppress(PermissionError):
@@ -93,14 +93,14 @@ def close_home(home: Path) -> None:
 
 
 def lasting_token(home: Path, name: str) -> str:
-    """A secret of the home, never empty: made once, however many ask for it at once, readable by the owner alone."""
+    """A secret of the home, never empty: created once even by concurrent callers, readable by the owner alone."""
     path = home / "secrets" / name
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     mine = secrets.token_hex(4)
     if not path.exists():
         Disk().create(path, secrets.token_urlsafe(32).encode(), mine=mine)
     token = path.read_text().strip()
-    if not token:  # somebody emptied it
+    if not token:  # the file was emptied
         token = secrets.token_urlsafe(32)
         Disk().replace(path, token.encode(), mine=mine)
     return token
@@ -114,7 +114,7 @@ def _restrict(place: Path, withheld: int) -> None:
 
 
 def _withheld(home: Path) -> int:
-    """Bits that no file of this home has."""
+    """Permission bits that no file of this home gets."""
     shared = stat.S_ISGID | stat.S_IWGRP
     with suppress(OSError):
         if home.stat().st_mode & shared == shared:

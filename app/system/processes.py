@@ -1,7 +1,7 @@
-"""Which processes of a home are alive and what they are doing: one small JSON file each, written atomically.
+"""State files of a home's processes: one small JSON file each, written atomically.
 
-These files are for people and tests (`hindcast doctor`, kill -9 tests). No role reads another's state from them:
-invariant 1, the log is the truth.
+They are for people and tests (`hindcast doctor`, kill -9 tests). No role reads another role's state from them
+(invariant 1: the log is the truth).
 """
 
 import json
@@ -19,12 +19,12 @@ from hindcast.events.disk import PRIVATE_FILE, PRIVATE_FOLDER
 
 
 class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
-    """What one process last said about itself."""
+    """State that one process reported last."""
 
     name: str
     pid: int
     state: str
-    """`starting`, `ready`, `restarting`, `paused` (there is no room), `finished`, `stopped`, `failed`."""
+    """`starting`, `ready`, `restarting`, `paused` (no disk space), `finished`, `stopped`, `failed`."""
     restarts: int = 0
     since: float = 0.0
     """Unix seconds."""
@@ -51,10 +51,10 @@ def pid_alive(pid: int) -> bool:
 
 
 def process_began(pid: int) -> float | None:
-    """When a process began, which with its number identifies it; None: there is none.
+    """Start time of a process, which identifies it together with its number; None if it does not exist.
 
-    In seconds since the machine's boot where the system tells it: unix time would move with a clock that is set, and a
-    process that lives would be taken for another.
+    In seconds since boot where the system reports it: unix time changes when the clock is set, and a living process would
+    look like another.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
@@ -68,7 +68,7 @@ def process_began(pid: int) -> float | None:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write atomically: a reader sees the old content or the new one, never half."""
+    """Write atomically: a reader sees the old content or the new, never a part."""
     path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE), "w") as file:
@@ -77,7 +77,7 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def read_json(path: Path) -> Any | None:
-    """The content, or None where there is no such file or it is not JSON."""
+    """The content; None if there is no such file or it is not JSON."""
     try:
         return parse_json(path.read_text())
     except (OSError, ValueError):
@@ -85,31 +85,29 @@ def read_json(path: Path) -> Any | None:
 
 
 def report(folder: Path, *, name: str, pid: int, state: str, restarts: int = 0, detail: str = "") -> None:
-    """Say what process `name` is doing. A full disk keeps nobody from work: then it stays unsaid."""
+    """Record what process `name` is doing. A full disk does not stop the caller; the record is then skipped."""
     entry = ProcessState(name=name, pid=pid, state=state, restarts=restarts, since=time.time(), detail=detail)
     with suppress(OSError):
         write_json(folder / f"{name}.json", msgspec.to_builtins(entry))
 
 
 def list_processes(folder: Path) -> list[ProcessState]:
-    """What every process last said, by name."""
+    """The last state of every process, by name."""
     found = []
     for path in sorted(folder.glob("*.json")):
         content = read_json(path)
         if content is not None:
-            with suppress(
-                msgspec.ValidationError
-            ):  # damaged: it says nothing, and its process writes it anew
+            with suppress(msgspec.ValidationError):  # damaged; its process will write it again
                 found.append(msgspec.convert(content, ProcessState))
     return found
 
 
 FAILURE = "failure.json"
-"""What stopped the system, when no restart could help: the newest message meant for a person."""
+"""Message for people about the failure that stopped the system, when no restart could help."""
 
 
 def report_failure(home: Path, *, name: str, message: str) -> None:
-    """Leave word for whoever started the system; unsaid on a full disk, as in `report`."""
+    """Record a failure for the command that started the system; skipped on a full disk, as in `report`."""
     with suppress(OSError):
         write_json(home / FAILURE, {"name": name, "message": message})
 
@@ -118,7 +116,7 @@ WORKING = ("starting", "ready", "restarting")
 
 
 def others_working(folder: Path, *, besides: Collection[str]) -> bool:
-    """Whether a process of another role than those `besides` is still there."""
+    """Whether a process of a role other than `besides` is alive."""
     return any(
         entry.alive and entry.state in WORKING and entry.name.split(".")[0] not in besides
         for entry in list_processes(folder)

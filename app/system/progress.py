@@ -1,4 +1,4 @@
-"""What a run has come to, in words: a pure fold of the log, and the lines it says on the way."""
+"""Progress of a run: a pure fold of the log, and the lines that `hindcast start` shows."""
 
 import msgspec
 
@@ -23,11 +23,11 @@ from hindcast.events.catalogue import (
 from hindcast.events.envelope import Recorded
 
 VERSIONS_KEPT = 16
-"""Policy versions whose success is remembered, the newest: older ones are not spoken of any more."""
+"""Number of newest policy versions whose success is remembered."""
 
 
 def _update_of(fact: UpdateApplied | UpdateSkipped) -> str:
-    """Which one: of the policy, or of a model beside it."""
+    """Names an update: of the policy, or of an auxiliary model."""
     return f"update {fact.update}" if fact.model == POLICY else f"{fact.model} update {fact.update}"
 
 
@@ -39,20 +39,20 @@ class VersionTally(msgspec.Struct):
 
 
 class Progress(msgspec.Struct):
-    """How far a run is. `apply` takes every event in order."""
+    """Progress of a run. `apply` takes every event in order."""
 
     position: int = 0
     digest: str = ""
-    """sha256 of the event there."""
+    """sha256 of the event at `position`."""
     updates: int = 0
     episodes: int = 0
-    """Online episodes that came to their natural end."""
+    """Online episodes that ended by themselves, not abandoned."""
     demonstrations: int = 0
-    """Demonstrations that came to their natural end."""
+    """Demonstrations that ended by themselves, not abandoned."""
     running: dict[str, str] = msgspec.field(default_factory=dict)
-    """Requested and not terminal: episode -> origin."""
+    """Requested episodes that have not ended: episode -> origin."""
     ended: dict[str, tuple[str, int, int]] = msgspec.field(default_factory=dict)
-    """Ended and not judged: episode -> (family, steps, lowest version that sampled)."""
+    """Ended episodes without a verdict: episode -> (family, steps, lowest policy version that sampled)."""
     families: dict[str, str] = msgspec.field(default_factory=dict)
     by_version: dict[int, VersionTally] = msgspec.field(default_factory=dict)
     lost: int = 0
@@ -106,9 +106,9 @@ class Progress(msgspec.Struct):
             case WaitExceeded() as fact:
                 return f"{recorded.envelope.producer} waited longer than {fact.setting} = {fact.limit_s} s for {fact.waited_for}"
             case ControlRequested(command="pause") as fact:
-                return f"PAUSED by {fact.author}: {fact.reason}. Nothing new is begun until it is resumed"
+                return f"PAUSED by {fact.author}: {fact.reason}. No new episode begins until it is resumed"
             case ControlRequested(command="resume") as fact:
-                return f"goes on: {fact.reason}"
+                return f"resumed: {fact.reason}"
             case _:
                 return None
         return None
@@ -142,9 +142,9 @@ class Progress(msgspec.Struct):
 
 
 class Narrator:
-    """Picks the lines that a start shows: where it began, then every line after that.
+    """Selects the lines that a start shows: the current state, then every later line.
 
-    What happens while the system still starts is kept back until all earlier events are read: the newest start comes last.
+    Lines from the time of start-up are held back until all earlier events are read, so that they come last.
     """
 
     def __init__(self, progress: Progress, *, quiet_until: int) -> None:
@@ -152,7 +152,7 @@ class Narrator:
         self._progress = progress
         self._quiet_until = quiet_until
         self._since_start: list[str] = []
-        """Lines of the newest start recorded by then and of what followed it."""
+        """Lines of the newest start recorded so far, and of the events after it."""
 
     def apply(self, recorded: Recorded) -> list[str]:
         """Fold one event; returns the lines to show."""

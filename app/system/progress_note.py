@@ -1,7 +1,7 @@
-"""What `hindcast start` had made of a run so far: a note beside the run, so that the next start need not read all of it again.
+"""A snapshot of `hindcast start`'s progress fold, stored in the run's folder so that the next start reads less of the log.
 
-Never the truth: a note of other code, of another log, or one that cannot be read is left alone, and the log is folded from
-its beginning.
+It is never the truth. A snapshot of other code or of another log, or an unreadable one, is ignored, and the log is folded
+from its beginning.
 """
 
 from contextlib import suppress
@@ -19,7 +19,7 @@ from hindcast.storage.snapshots import SnapshotKind
 
 FILE = "progress.json"
 EVERY_EVENTS = 10_000
-"""Events between two notes: about as many are read at the next start."""
+"""Events between two snapshots; the next start reads about as many."""
 
 _KIND = SnapshotKind(
     "progress", Progress, rules=("hindcast.app.system.progress", "hindcast.actors.environments.web.starts")
@@ -33,15 +33,15 @@ class _Note(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProgressNote:
-    """The note of one run."""
+    """Snapshot of one run's progress."""
 
     def __init__(self, folder: Path) -> None:
-        """`folder`: the run's own."""
+        """`folder`: the run's folder."""
         self._path = folder / FILE
         self._written_at = 0
 
     async def recall(self, log: EventLog) -> Progress:
-        """As noted down last, or from the beginning."""
+        """The stored progress, or an empty one to be folded from the beginning."""
         content = read_json(self._path)
         if content is None:
             return Progress()
@@ -55,13 +55,13 @@ class ProgressNote:
             )
             await check_log(log, after=progress.position, bookmark=bookmark)
         except (ForeignLog, ValueError) as error:
-            logger.warning("the note of the run's progress is left alone", reason=str(error))
+            logger.warning("the note of the run's progress is ignored", reason=str(error))
             return Progress()
         self._written_at = progress.position
         return progress
 
     def keep(self, progress: Progress, *, at_least: int = EVERY_EVENTS) -> None:
-        """Note it down, if so many events followed the last note; on a full disk it stays as it was."""
+        """Store the progress if at least so many events followed the last snapshot; on a full disk the old one remains."""
         if progress.position - self._written_at < at_least:
             return
         with suppress(OSError):

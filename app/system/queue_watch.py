@@ -1,7 +1,7 @@
-"""The work queues of a run: made when it is opened, and watched as long as the system is up.
+"""Creates a run's work queues and watches them while the system is up.
 
-A queue whose consumer was changed or has vanished hands out nothing, and no role notices: there is just no work. So the
-process `bus` looks every `log.queue_check_s`, makes such a consumer anew and appends `queue.repaired`.
+A queue whose consumer was changed or has vanished hands out nothing, and no role notices: it only sees no work. So the
+bus process checks every `log.queue_check_s`, creates such a consumer again and appends `queue.repaired`.
 """
 
 import asyncio
@@ -18,19 +18,19 @@ from hindcast.events.log.publisher import Publisher
 
 PRODUCER = "queues.1"
 STOP_S = 1.0
-"""How long a stop waits for the look under way."""
+"""How long a stop waits for the running check."""
 
 _log = structlog.get_logger(__name__)
 
 
 def queues_of(handle: RunHandle) -> dict[str, str]:
-    """Work queue -> family, of the queues that a run has a role for."""
+    """Work queue -> event family, for the queues that a role of this run works on."""
     idle = handle.idle_roles
     return {name: queue.family for name, queue in QUEUES.items() if queue.role not in idle}
 
 
 async def make_queues(handle: RunHandle, stream: JetStreamLog) -> None:
-    """Make the queues that are not there; repair and report those that are not as they should be. Role `admin`."""
+    """Create missing queues; repair and report changed ones. Needs the role `admin`."""
     await stream.make_positions()
     for name, family in queues_of(handle).items():
         wrong = await stream.ensure_queue(name, family=family)
@@ -39,7 +39,7 @@ async def make_queues(handle: RunHandle, stream: JetStreamLog) -> None:
 
 
 async def check_queues(handle: RunHandle, stream: JetStreamLog) -> None:
-    """Repair and report every queue that was changed or has vanished. Role `admin`."""
+    """Repair and report every queue that was changed or has vanished. Needs the role `admin`."""
     for name, family in queues_of(handle).items():
         wrong = await stream.ensure_queue(name, family=family)
         if wrong:
@@ -56,7 +56,7 @@ async def _report(handle: RunHandle, stream: JetStreamLog, name: str, wrong: str
 
 
 class QueueWatch:
-    """Checks the queues every `log.queue_check_s`, in a thread of its own: the supervisor's loop blocks."""
+    """Checks the queues every `log.queue_check_s` in its own thread, because the supervisor's loop blocks."""
 
     def __init__(self, handle: RunHandle) -> None:
         self._handle = handle
@@ -64,11 +64,11 @@ class QueueWatch:
         self._thread = threading.Thread(target=self._run, name="queue watch", daemon=True)
 
     def start(self) -> None:
-        """Begin, once the run is open."""
+        """Begin to check, once the run is open."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End; wait at most `STOP_S` for the look under way."""
+        """Stop checking; waits at most `STOP_S` for the running check."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(STOP_S)

@@ -26,5 +26,5 @@ async def wait_for_bus(home: Path) -> None:
             return
         await asyncio.sleep(POLL_S)
     raise BrokerUnreachable(
-        f"the bus has not opened a run in {home} within {READY_WAIT_S:.0f} s. Its own words are in the system's output."
+        f"the bus has not opened a run in {home} within {READY_WAIT_S:.0f} s. See the messages of bus.1 in the system's output."
     )

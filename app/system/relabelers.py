@@ -1,4 +1,4 @@
-"""The relabelers there are."""
+"""Opens the relabeler that a run's settings name."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -22,12 +22,12 @@ LEARNED = "learned"
 async def open_relabeler(
     settings: Settings, blobs: BlobStore, *, pages: BlobStore | None = None
 ) -> AsyncIterator[Relabeler | PublishedVersions[Any]]:
-    """The relabeler that the settings name; the versions of it where the run itself trains it.
+    """The relabeler of the settings; its published versions if the run trains it.
 
-    `blobs`: where its weights are; `pages`: where the pages of episodes are; None: there, too.
+    `blobs` holds its weights; `pages` holds the pages of episodes, by default `blobs`, too.
 
     Raises:
-        SettingsError: they name none.
+        SettingsError: the settings name no relabeler.
         ModelFileError: the policy's folder cannot be loaded.
 
     """

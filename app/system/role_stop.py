@@ -1,4 +1,4 @@
-"""How a role's work ends: at the word of its supervisor, and the projector's only after the others had their last."""
+"""How a role ends: when its supervisor stops it; the projector only after the last events of the other roles."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -8,14 +8,14 @@ from pathlib import Path
 from hindcast.app.system.processes import others_working
 
 LAST_WORDS_S = 2.8
-"""How long the projector outlasts a stop; honcho kills 5 s after the first process has left."""
+"""How long the projector outlives a stop; honcho kills 5 s after the first process has ended."""
 SETTLE_S = 0.2
-"""From the last word of the others to the projector's own end."""
+"""From the end of the last other role to the projector's own end."""
 POLL_S = 0.1
 
 
 async def outlast_others(home: Path, stop: asyncio.Event, outlasted: asyncio.Event) -> None:
-    """Set `outlasted` when the others have said what they had to say after `stop`, so that the tables show it."""
+    """Set `outlasted` once the other roles have ended after `stop`, so that the tables show their last events."""
     await stop.wait()
     with suppress(TimeoutError):
         async with asyncio.timeout(LAST_WORDS_S):

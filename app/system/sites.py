@@ -1,4 +1,4 @@
-"""The sites that episodes take place on, and the store for a command that opens it without a run."""
+"""Opens the sites that episodes take place on; also the store, for a command without a run."""
 
 import asyncio
 import secrets
@@ -19,18 +19,18 @@ from hindcast.core.settings.schema import Settings
 SERVER_S = 20.0
 """How long the store may take to answer."""
 TOKEN = secrets.token_urlsafe(16)
-"""Control token of a store that lives as long as this process, on a port nobody else knows."""
+"""Control token of a store that lives as long as this process, on a port that only this process knows."""
 
 
 def login_states(home: Path) -> Path:
-    """Where saved logins of the user's sites lie."""
+    """Folder of saved logins of the user's sites."""
     return home / "secrets" / "logins"
 
 
 def sites_with(store: StoreSite, settings: Settings, *, trusted: bool = True) -> dict[str, Venue]:
-    """Every site by the name of its environment, beside the store that is served already.
+    """Every site by the name of its environment; `store` is already served.
 
-    `trusted`: whether the tasks are the user's own, so that secrets and resets of theirs may be used.
+    `trusted`: whether the tasks are the user's own, so that their secrets and resets may be used.
     """
     sites: list[Venue] = [store, MiniwobSite(), WebSite(login_states(home_folder()), trusted=trusted)]
     if settings.sites.webarena_tasks:
@@ -44,7 +44,7 @@ def sites_with(store: StoreSite, settings: Settings, *, trusted: bool = True) ->
 
 @asynccontextmanager
 async def sites_running(settings: Settings, *, trusted: bool = True) -> AsyncIterator[dict[str, Venue]]:
-    """Every site by name, the store served by this process for as long as the block lasts; see `sites_with`."""
+    """Every site by name, with the store served by this process during the block; see `sites_with`."""
     from hindcast.actors.environments.store.server import serve
 
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()

@@ -1,9 +1,9 @@
-"""`hindcast start`: the whole system under honcho, what it does in words, and an end when a goal is reached.
+"""`hindcast start`: runs the whole system under honcho, shows what it does, and ends when a goal is reached.
 
-Consumes the log's tail, once for its own lines and once for alerts (`app.alerts.terminal`). Waits for every part to answer
-(`READY_S`), then for the goal or a signal; a second signal waits for nothing (`app.system.interrupts`). Produces
-`control.requested` (drain) and `run.finished` when the goal is reached; everything else is done by the roles. Once they have
-ended, an archive (`storage.archive`) is brought to the log's last position before the end is reported.
+Consumes the log's tail twice: for its own lines and for alerts (`app.alerts.terminal`). Waits for every part to answer
+(`READY_S`), then for the goal or a signal; a second signal ends everything at once (`app.system.interrupts`). Produces
+`control.requested` (drain) and `run.finished` when the goal is reached; the roles do everything else. Before it reports the
+end, it archives (`storage.archive`) up to the log's last position.
 """
 
 import asyncio
@@ -34,17 +34,17 @@ from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.reader import tail
 
 DRAIN_S = 10.0
-"""How long requests that nobody started may take to be cancelled at the end of a finite run."""
+"""How long the end of a finite run waits until requests that nobody started are canceled."""
 POLL_S = 0.1
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """The last line of a finite start."""
+    """The last line of a start with a goal."""
 
     run: str
     updates: int
     episodes: int
-    """Played by the policy to train on."""
+    """Training episodes played by the policy."""
     demonstrations: int
     events: int
     wall_s: float
@@ -53,7 +53,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 async def follow(
     handle: RunHandle, system: System, launch: Launch, say: Callable[[str], None], stop: asyncio.Event
 ) -> Progress:
-    """Say what happens until the goal is reached or a stop is asked for; then drain."""
+    """Show what happens until the goal is reached or a stop is asked for; then drain."""
     progress = Progress()
     note = ProgressNote(handle.folder)
     began = time.monotonic()
@@ -66,8 +66,8 @@ async def follow(
         while True:
             try:
                 return await read()
-            except BrokerUnreachable as error:  # the system lives, and so does its end
-                say(f"the log does not answer, trying further: {error}")
+            except BrokerUnreachable as error:  # the system runs on, and can still be ended
+                say(f"the log does not answer, trying again: {error}")
 
     async def read() -> None:
         nonlocal progress, caught_up, caught_up_at, narrator
@@ -109,12 +109,12 @@ async def follow(
 
 
 async def _finish(handle: RunHandle, progress: Progress, reason: str) -> None:
-    """Cancel what nobody started, record the end. Episodes under way are abandoned by their actors' stop."""
+    """Cancel requests that nobody started and record the end. Running episodes are abandoned when their actors stop."""
     asked = await _record(
         handle, "control", ControlRequested(command="drain", arguments={}, author="start", reason=reason)
     )
     async with handle.connect_log(role="reader") as log:
-        with contextlib.suppress(TimeoutError):  # what is still open then has a lease
+        with contextlib.suppress(TimeoutError):  # open requests then have a lease
             async with asyncio.timeout(DRAIN_S):
                 async for recorded in tail(log, after=progress.position):
                     progress.apply(recorded)
@@ -122,7 +122,7 @@ async def _finish(handle: RunHandle, progress: Progress, reason: str) -> None:
                     if recorded.position >= asked and answered:
                         break
     finished = RunFinished(reason=reason, updates=progress.updates, episodes=progress.episodes)
-    # read anew: the administrator makes the settings' size limit hold, and the log may have been given more meanwhile
+    # opening as administrator applies log.max_bytes, which may have been raised meanwhile
     await _record(open_run(handle.name, home=handle.home), "admin", finished)
 
 
@@ -139,7 +139,7 @@ async def _record(handle: RunHandle, role: str, fact: Fact) -> int:
 async def run_system(
     handle_of: Callable[[], RunHandle], launch: Launch, *, home: Path, as_json: bool
 ) -> Summary:
-    """Start everything, follow it, stop it. Returns what the run had come to."""
+    """Start everything, follow it, stop it. Returns the run's summary."""
     began = time.monotonic()
     stop = asyncio.Event()
     heed_interrupts(stop)
@@ -174,15 +174,15 @@ async def run_system(
                 f"everything is up. Look at {page} · in another terminal: hindcast run show {launch.run} · hindcast log tail"
             )
             handle = handle_of()
-            # nobody reads alerts where nothing is printed
+            # alerts are not shown where nothing is printed
             async with contextlib.nullcontext() if as_json else _alerts(handle, say):
                 progress = await follow(handle, system, launch, say, stop)
     finally:
-        with contextlib.suppress(OSError):  # whoever read has gone: what runs is stopped all the same
+        with contextlib.suppress(OSError):  # the reader of the output has gone; stop all the same
             say("stopping; Ctrl-C once more ends everything at once" if stop.is_set() else "stopping")
         await asyncio.to_thread(system.stop)
-        with contextlib.suppress(OSError):  # no room
-            # a goal holds for one start alone
+        with contextlib.suppress(OSError):  # a full disk
+            # a goal holds for one start
             write_launch(home, Launch(run=launch.run, actors=launch.actors, without=launch.without))
     await _finish_archive(open_run(launch.run, home=home), say)
     return Summary(
@@ -196,7 +196,7 @@ async def run_system(
 
 
 async def _finish_archive(handle: RunHandle, say: Callable[[str], None]) -> None:
-    """Archive the last events; an archive that cannot take them is named, and the run has ended all the same."""
+    """Archive the last events. If the archive cannot take them, say which; the run has ended all the same."""
     if handle.archive is None:
         return
     from hindcast.app.runs.archive import finish_archive  # most runs have no archive
@@ -205,7 +205,7 @@ async def _finish_archive(handle: RunHandle, say: Callable[[str], None]) -> None
         report = await finish_archive(handle)
     except HindcastError as error:
         sys.stderr.write(
-            f"the archive in {handle.archive} lacks the end of run {handle.name}: {error}    The next start goes on with it, or: "
+            f"the archive in {handle.archive} lacks the end of run {handle.name}: {error}    The next start completes it, or run: "
             f"hindcast archive {handle.name} {handle.archive}\n"
         )
         return

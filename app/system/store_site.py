@@ -1,4 +1,4 @@
-"""The embedded store as this home's actors find it: its control token, where it listens, whether it has moved."""
+"""The embedded store as actors find it: its control token and address, and a check whether it has moved."""
 
 import asyncio
 import time
@@ -11,7 +11,7 @@ from hindcast.core.errors import EnvironmentFailed
 SITE_WAIT_S = 60.0
 """How long an actor waits for the store's first answer."""
 STORE_CHECK_S = 2.0
-"""How often an actor looks whether the store has moved to another port."""
+"""Seconds between two checks whether the store has moved to another port."""
 POLL_S = 0.1
 
 
@@ -21,10 +21,10 @@ def control_token(home: Path) -> str:
 
 
 async def store_address(home: Path) -> str:
-    """Where the store listens, once it does.
+    """Wait for the store's address.
 
     Raises:
-        EnvironmentFailed: it has not said so for `SITE_WAIT_S`.
+        EnvironmentFailed: the store has not reported it for `SITE_WAIT_S`.
 
     """
     until = time.monotonic() + SITE_WAIT_S
@@ -34,12 +34,12 @@ async def store_address(home: Path) -> str:
             return base_url
         await asyncio.sleep(POLL_S)
     raise EnvironmentFailed(
-        f"the store has not said where it listens ({home / SITE_FILE}) for {SITE_WAIT_S:.0f} s. See what site.1 says."
+        f"the store has not reported where it listens ({home / SITE_FILE}) for {SITE_WAIT_S:.0f} s. See the messages of site.1."
     )
 
 
 async def watch_store(home: Path, base_url: str) -> None:
-    """Raise EnvironmentFailed when the store has moved: the actor starts again with the new address."""
+    """Raise EnvironmentFailed when the store has moved; the actor then starts again with the new address."""
     while True:
         await asyncio.sleep(STORE_CHECK_S)
         now = await store_address(home)

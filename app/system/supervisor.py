@@ -1,8 +1,8 @@
-"""One Procfile line: keeps one role's worker alive, and ends only on SIGTERM or SIGINT.
+"""Keeps one role's worker alive, and ends only on SIGTERM or SIGINT. One supervisor is one Procfile line.
 
-honcho stops everything when any of its children ends, so a crash must never reach it: a worker that dies is started
-again after a back-off. The worker runs in a session of its own. honcho signals whole process groups; without that,
-the browser would die before the actor could record the end of its episodes.
+honcho stops everything when any of its children ends, so a crash must never reach it: a dead worker is started again
+after a back-off. The worker runs in its own session, because honcho signals whole process groups: otherwise the browser
+would die before the actor could record the end of its episodes.
 
 `python -m hindcast.app.system ROLE` runs it; honcho names the instance in HONCHO_PROCESS_NAME.
 """
@@ -25,32 +25,32 @@ from hindcast.app.system.processes import pid_alive, report
 STOP_AFTER_S = 4.0
 """honcho kills its children 5 s after the first of them has ended."""
 HEALTHY_S = 30.0
-"""A worker that lived this long starts with the shortest back-off again."""
+"""A worker that lived this long resets the back-off."""
 BACKOFF_S = (0.3, 1.0, 2.0, 5.0, 10.0)
 POLL_S = 0.05
 PR_SET_PDEATHSIG = 1
 """See prctl(2)."""
 RESTARTS = "HINDCAST_RESTARTS"
-"""Environment variable that tells a worker how often it was started again."""
+"""Environment variable with the number of a worker's restarts."""
 STARTER = "HINDCAST_STARTER"
-"""Environment variable with the process id that everything stops with: of `hindcast start`, for which it is a benchmark's."""
+"""Environment variable with the id of the process that everything stops with: `hindcast start`, or a benchmark above it."""
 MACHINE = "HINDCAST_MACHINE"
-"""Environment variable with the name of a machine that has joined a run: the names of its processes hold it."""
+"""Environment variable with the name of a machine that has joined a run; its processes' names contain it."""
 HOPELESS = 2
 """Exit status of a worker that no restart can help: wrong settings, a foreign log, a damaged model."""
 STOPPED = 3
-"""Exit status of a worker that was told to stop. By somebody else than its supervisor, it is started again."""
+"""Exit status of a worker that a signal stopped. If its supervisor did not send it, the worker is started again."""
 RENEWED = 256
-"""In place of an exit status: its watch asked for another worker."""
+"""Used as exit status when the worker's watch asked for a new worker."""
 
 
 def die_with_parent() -> None:
-    """Ask Linux to kill this process when the one that started it is gone; elsewhere nothing happens."""
+    """Ask Linux to kill this process when its parent ends; elsewhere this does nothing."""
     _signal_when_orphaned(signal.SIGKILL)
 
 
 def stop_with_parent() -> None:
-    """The same with SIGTERM: for one that has others to stop."""
+    """Ask Linux for SIGTERM when the parent ends: for a process that has others to stop."""
     _signal_when_orphaned(signal.SIGTERM)
 
 
@@ -60,14 +60,14 @@ def _signal_when_orphaned(number: int) -> None:
 
 
 class WorkerWatch(Protocol):
-    """Somebody who listens to a worker and may ask for another in its place."""
+    """Listens to a worker's output and may ask for a restart."""
 
     def heard(self, line: str) -> None:
-        """One line of its standard error. Called from a thread."""
+        """Read one line of its standard error. Called from a thread."""
         ...
 
     def wants_renewal(self) -> bool:
-        """Whether the worker is to be stopped and started again now."""
+        """Whether to restart the worker now."""
         ...
 
 
@@ -83,7 +83,7 @@ class Supervisor:
         watch: WorkerWatch | None = None,
         lasting: bool = False,
     ) -> None:
-        """`lasting`: the worker is never done and its exit status means nothing to us: it is always started again."""
+        """`lasting`: the worker never finishes, so it is always started again, whatever its exit status."""
         self.name = name
         self.folder = folder
         self.restarts = 0
@@ -95,7 +95,7 @@ class Supervisor:
         self._worker: subprocess.Popen[bytes] | None = None
 
     def catch_signals(self) -> None:
-        """From now on SIGTERM and SIGINT ask for a stop."""
+        """Treat SIGTERM and SIGINT as requests to stop from now on."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._stop)
 
@@ -103,11 +103,11 @@ class Supervisor:
         self._stop_asked = True  # no lock: one signal may interrupt the handling of another
 
     def is_stopping(self) -> bool:
-        """Whether somebody has asked for a stop."""
+        """Whether a stop was asked for."""
         return self._stop_asked or self._is_orphaned()
 
     def _is_orphaned(self) -> bool:
-        """Whether the `hindcast start` above honcho is gone: honcho itself passes nothing on when it is killed."""
+        """Whether the `hindcast start` above honcho is gone: a killed honcho passes no signal on."""
         return self._starter != 0 and not pid_alive(self._starter)
 
     def run(
@@ -119,7 +119,7 @@ class Supervisor:
         """Keep the worker alive until a stop is asked for; returns the exit status for honcho.
 
         `on_started` is called with the pid after each start; a status other than 0 from it ends everything.
-        `before_stop` may wait for others before the worker is told to stop.
+        `before_stop` may wait for other roles before the worker is stopped.
         """
         attempt = 0
         while not self.is_stopping():
@@ -180,7 +180,7 @@ class Supervisor:
         return 0
 
     def idle(self) -> None:
-        """There is nothing to keep alive: stay, since leaving would stop all the others."""
+        """Stay alive without a worker, because the end of this process would stop all the others."""
         if not self.is_stopping():
             self.say("finished", "")
         while not self.is_stopping():
@@ -207,7 +207,7 @@ class Supervisor:
         tell(style_of(self.folder.parent), self.name, text, level="warning")
 
     def _reap(self) -> None:
-        """Kill whatever of the worker's session is left: browsers, drivers."""
+        """Kill what is left of the worker's session: browsers, drivers."""
         if self._worker is not None:
             try:
                 os.killpg(self._worker.pid, signal.SIGKILL)
@@ -216,22 +216,22 @@ class Supervisor:
             self._worker.wait()
 
     def say(self, state: str, detail: str) -> None:
-        """Tell people what becomes of the worker."""
+        """Record the worker's state for people."""
         pid = self._worker.pid if self._worker else os.getpid()
         report(self.folder, name=self.name, pid=pid, state=state, restarts=self.restarts, detail=detail)
 
 
 def _pass_on(stream: IO[bytes], watch: WorkerWatch) -> None:
-    """Repeat what a worker says, and let its watch hear it."""
+    """Repeat a worker's output, and pass each line to its watch."""
     with stream:
         for line in stream:
-            with suppress(OSError):  # unheard; to stop reading would kill the worker at its next word
+            with suppress(OSError):  # without a reader, the next write would kill the worker
                 sys.stderr.buffer.write(line)
                 sys.stderr.buffer.flush()
             watch.heard(line.decode(errors="replace"))
 
 
 def instance_name(name: str, *, machine: str) -> str:
-    """What a process is called in the log, `actor.1` by honcho: on a machine that has joined a run, `actor.<machine>-1`."""
+    """Name of a process in the log: `actor.1` as honcho names it; `actor.<machine>-1` on a machine that has joined a run."""
     role, _, number = name.partition(".")
     return f"{role}.{machine}-{number}" if machine else name

@@ -1,6 +1,6 @@
-"""honcho and everything under it, as one thing that is started, watched and stopped.
+"""honcho and all processes under it, as one object to start, watch and stop.
 
-Waits for every part to answer (`READY_S`), and at a stop for honcho (`STOP_S`), which is killed then.
+Waits until every part answers (`READY_S`). A stop waits `STOP_S` for honcho, then kills it.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from hindcast.core.errors import HindcastError
 
 PROCFILE = Path(__file__).parent / "procfiles" / "Procfile"
 PROCFILE_VLLM = PROCFILE.with_name("Procfile.vllm")
-"""With the role that keeps vLLM servers."""
+"""Procfile with the role that runs vLLM servers."""
 POLICY_SERVER = "policy_server"
 ROLES = (
     "bus",
@@ -39,25 +39,25 @@ ROLES = (
     "archiver",
 )
 READY_S = 150.0
-"""From the start of honcho until every part has answered, policy servers apart."""
+"""Limit from the start of honcho until every part has answered, policy servers excluded."""
 STOP_S = 12.0
-"""honcho kills after 5 s; the rest is its own end and the broker's."""
+"""honcho kills after 5 s; the rest is for its own end and the broker's."""
 LAST_WORDS_S = 1.0
-"""How long what the processes said last may take into the file."""
+"""How long writing the processes' last output to the file may take."""
 POLL_S = 0.1
 STARTER_POLL_S = 1.0
 
 
 class StartFailed(HindcastError):
-    """A part of the system did not come up."""
+    """A part of the system did not start."""
 
 
 @contextlib.contextmanager
 def holding(home: Path) -> Iterator[None]:
-    """Nobody starts, joins or repairs anything in this home meanwhile.
+    """Lock the home during the block: nothing else starts, joins or repairs there.
 
     Raises:
-        StartFailed: somebody does already.
+        StartFailed: another process holds the lock.
 
     """
     make_home(home)
@@ -66,7 +66,7 @@ def holding(home: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise StartFailed(
-                f"another system runs in {home}, or somebody records, imports or repairs there. Stop that first, or set "
+                f"another system runs in {home}, or a command records, imports or repairs there. Stop that first, or set "
                 "HINDCAST_HOME to another folder."
             ) from None
         yield
@@ -79,12 +79,12 @@ def check_home_is_free(home: Path) -> None:
 
 
 class System:
-    """honcho and everything under it."""
+    """honcho and all processes under it."""
 
     def __init__(
         self, home: Path, counts: Mapping[str, int], *, machine: str = "", serving_s: float = 0.0
     ) -> None:
-        """`counts`: how many processes of each role. `machine`: stands in their names where another machine has some, too.
+        """`counts`: number of processes of each role. `machine`: part of their names on a machine that has joined a run.
         `serving_s`: how long policy servers may take to start.
         """
         self.home = home
@@ -92,13 +92,13 @@ class System:
         self._counts = {role: count for role, count in counts.items() if count}
         self._procfile = PROCFILE_VLLM if POLICY_SERVER in self._counts else PROCFILE
         self.ready_s = READY_S + serving_s
-        """From the start of honcho until every part has answered."""
+        """Limit from the start of honcho until every part has answered."""
         self.output = home / "honcho.log"
         self._honcho: subprocess.Popen[bytes] | None = None
         self._keeping: KeptOutput | None = None
 
     def start(self) -> None:
-        """Start honcho in a session of its own, so that Ctrl-C reaches only us."""
+        """Start honcho in its own session, so that Ctrl-C reaches only this process."""
         environment = {
             **os.environ,
             "HINDCAST_HOME": str(self.home),
@@ -111,7 +111,7 @@ class System:
         for entry in (
             *processes.glob("*.json"),
             *processes.glob(".*.json.*"),
-        ):  # the latter half-written, by killed ones
+        ):  # half-written files of killed processes
             entry.unlink()
         for stale in (READY, FAILURE):
             (self.home / stale).unlink(missing_ok=True)
@@ -142,7 +142,7 @@ class System:
         self._keeping = keep_output(self._honcho.stdout, self.output)
 
     def names(self) -> set[str]:
-        """Names that the processes have."""
+        """Names of the processes."""
         return {
             instance_name(f"{role}.{n + 1}", machine=self.machine)
             for role, count in self._counts.items()
@@ -150,7 +150,7 @@ class System:
         }
 
     def waiting_for(self) -> set[str]:
-        """Parts that have not answered yet."""
+        """Names of the parts that have not answered yet."""
         ready = {
             entry.name
             for entry in list_processes(self.home / "processes")
@@ -159,7 +159,7 @@ class System:
         return self.names() - ready
 
     def check(self) -> None:
-        """Raise StartFailed with the end of honcho's output when honcho has ended by itself."""
+        """Raise StartFailed with the end of honcho's output if honcho has ended by itself."""
         assert self._honcho is not None
         status = self._honcho.poll()
         if status is not None:
@@ -175,7 +175,7 @@ class System:
             )
 
     def stop(self) -> None:
-        """Ask honcho to stop everything and wait for it; what does not go is killed."""
+        """Ask honcho to stop everything and wait for it; then kill what is left."""
         if self._honcho is None or self._honcho.poll() is not None:
             return
         self._honcho.terminate()
@@ -207,7 +207,7 @@ async def wait_until_ready(system: System, say: Callable[[str], None], stop: asy
 
 
 def stop_with_starter(stop: asyncio.Event) -> None:
-    """Where a program started this command (a benchmark), ask for a stop once that program is gone."""
+    """Set `stop` once the program that started this command (a benchmark) has ended."""
     starter = int(os.environ.get(STARTER, "0"))
 
     def look() -> None:

@@ -1,4 +1,4 @@
-"""Whether a home's system works on a run at this moment, as its processes say about themselves."""
+"""Whether a home's system works on a run at this moment, by its processes' state files."""
 
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.system.launch import read_launch
@@ -6,7 +6,7 @@ from hindcast.app.system.processes import WORKING, list_processes
 
 
 def is_running(run: RunHandle, role: str = "bus") -> bool:
-    """Whether a process of this role is alive and at work, and on this run."""
+    """Whether a process of this role is alive and at work on this run."""
     launch = read_launch(run.home)
     return (
         launch is not None

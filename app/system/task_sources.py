@@ -5,7 +5,7 @@ from hindcast.core.settings.schema import Settings
 
 
 def task_sources(settings: Settings) -> dict[str, TaskSource]:
-    """Every environment's tasks, by name."""
+    """Environment name -> its tasks, for every environment that the settings open."""
     from hindcast.actors.environments.browsergym.tasks import BrowsergymTasks
     from hindcast.actors.environments.miniwob.tasks import MiniwobTasks
     from hindcast.actors.environments.store.tasks import StoreTasks

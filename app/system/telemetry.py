@@ -1,8 +1,7 @@
-"""Spans and metrics of a process, sent to an OpenTelemetry collector: the only place that exports anything.
+"""Export a process's spans and metrics to an OpenTelemetry collector. Nothing else in Hindcast exports.
 
-Only roles at work come here (`app.bootstrap.opened`). Commands do not, so that nothing of a replay is ever exported
-(invariant 9). Nothing is waited for: what a collector does not take in time is dropped from a bounded queue, which is said
-once, and the run goes on.
+Only running roles use it (`app.bootstrap.opened`). Commands do not, so that a replay exports nothing (invariant 9). The
+run never waits for the collector: a bounded queue drops what the collector does not take in time, and one warning says so.
 """
 
 import logging
@@ -15,22 +14,22 @@ import structlog
 from hindcast.core.settings.schema import TelemetrySettings
 
 QUEUE_SPANS = 4096
-"""Spans that wait to be sent; beyond it the oldest are dropped."""
+"""Spans in the queue; beyond it the oldest are dropped."""
 BATCH_SPANS = 512
 EVERY_MS = 1000.0
-"""How long a span may wait for others to be sent with."""
+"""Longest time that a span waits to be sent in a batch."""
 METRICS_EVERY_MS = 10_000.0
 EXPORT_S = 5.0
-"""One attempt to send, retries included."""
+"""Limit for one attempt to send, retries included."""
 FLUSH_S = 0.4
-"""How long leaving waits for what is not sent yet: a stop has 4 s in all, and `app.system.worker.STOP_S` of them are a role's."""
+"""How long the exit waits for unsent spans: a stop takes 4 s in all, of which a role gets `app.system.worker.STOP_S`."""
 
 _log = structlog.get_logger(__name__)
 
 
 @contextmanager
 def exporting(settings: TelemetrySettings, *, process: str, role: str, run: str) -> Iterator[None]:
-    """Record spans and metrics during the block if the settings name a collector. Once in a process."""
+    """Export spans and metrics during the block if the settings name a collector. Use once in a process."""
     if not settings.otlp_endpoint:
         yield
         return
@@ -44,7 +43,7 @@ def exporting(settings: TelemetrySettings, *, process: str, role: str, run: str)
 
 
 def _begin(settings: TelemetrySettings, *, process: str, role: str, run: str) -> Callable[[], None]:
-    """Make everything that is recorded go to the collector; returns what sends the rest."""
+    """Send everything that is recorded to the collector; returns a function that sends the rest."""
     from opentelemetry import metrics, trace
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -86,7 +85,7 @@ def _begin(settings: TelemetrySettings, *, process: str, role: str, run: str) ->
 
 
 class _Once(logging.Handler):
-    """Says the first thing that the exporting library complains of; the rest would fill the output of a long run."""
+    """Logs the exporter's first complaint and drops the rest, which would fill the output of a long run."""
 
     def __init__(self, endpoint: str) -> None:
         super().__init__(logging.WARNING)
@@ -94,12 +93,12 @@ class _Once(logging.Handler):
         self._said = False
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say it, unless something was said before."""
+        """Log the record if it is the first."""
         if self._said:
             return
         self._said = True
         _log.warning(
-            "traces are not taken; the run goes on without them, and this is said once",
+            "the collector takes no traces; the run continues without them, and this is the only warning",
             endpoint=self._endpoint,
             reason=record.getMessage(),
         )

@@ -1,4 +1,4 @@
-"""The Python that a vLLM server is started with: of an environment of its own, never ours."""
+"""The Python of the separate environment that a vLLM server runs in."""
 
 from pathlib import Path
 
@@ -9,14 +9,14 @@ from hindcast.core.settings.vllm import VLLM
 from hindcast.core.text.plain_values import parse_json
 
 OWN_PYTHON = Path(__file__).resolve().parents[2] / ".venv-vllm" / "bin" / "python"
-"""Of `make vllm`."""
+"""The Python that `make vllm` installs."""
 
 
 def server_python(settings: Settings) -> Path:
-    """The Python that the server is started with.
+    """The Python that starts the server.
 
     Raises:
-        SettingsError: there is none.
+        SettingsError: it does not exist.
 
     """
     chosen = settings.vllm.python
@@ -48,6 +48,6 @@ def require_policy_servers(settings: Settings) -> None:
     if tied:
         raise SettingsError(
             f"policy.base = {settings.policy.base!r} shares its embedding with its head (tie_word_embeddings in {path}), and "
-            "vLLM's build for CPUs keeps the old head when weights change: its answers would not be those of the version that "
-            "they name. Use a model that shares nothing, train an adapter (learner.lora_rank), or set policy.engine to in_process"
+            "vLLM's build for CPUs keeps the old head when weights change: its answers would not come from the version that they name. "
+            "Use a model with untied embeddings, train an adapter (learner.lora_rank), or set policy.engine to in_process"
         )

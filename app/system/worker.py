@@ -1,7 +1,7 @@
-"""The work behind one Procfile line: `python -m hindcast.app.system.worker ROLE NAME`, started by its supervisor.
+"""Runs one role: `python -m hindcast.app.system.worker ROLE NAME`, started by its supervisor.
 
-Crash-only: it folds what it needs from the log at every start. SIGTERM sets `stop`; the role records what it must and
-leaves within `STOP_S`. Exit status 0: the work is done; 2: no restart can help; 3: it was told to stop; else it crashed.
+Crash-only: the role folds its state from the log at every start. SIGTERM sets `stop`; the role records what it must and
+ends within `STOP_S`. Exit status 0: the work is done; 2: no restart can help; 3: a signal stopped it; else it crashed.
 """
 
 import asyncio
@@ -49,10 +49,10 @@ BEYOND_RESTART = (
     SettingsError,
     UnknownVersion,
 )
-"""Errors that come again at every start until a person does something: the whole system stops and says so."""
+"""Errors that return at every start until a person acts: the whole system stops and reports them."""
 
 FINITE = ("prepare", "learner", "curriculum")
-"""Roles that may be done: the others work until they are stopped."""
+"""Roles whose work can be complete; the others work until they are stopped."""
 
 Ready = Callable[[str], None]
 Role = Callable[[str, asyncio.Event, Ready], Awaitable[None]]
@@ -61,22 +61,22 @@ logger = structlog.get_logger(__name__)
 
 
 class _Unawaited(ThreadPoolExecutor):
-    """Threads for blocking calls that nobody waits for at the end: a database or a disk may hold one for half a minute."""
+    """Threads for blocking calls that the exit does not wait for: a database or a disk may block one for half a minute."""
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Begin nothing more; what is under way ends with the process (`leave`)."""
+        """Start no more calls; running ones end with the process (`leave`)."""
         super().shutdown(wait=False, cancel_futures=True)
 
 
 class EndedByItself(HindcastError):
-    """A role left its loop without being asked: to be started again."""
+    """A role returned without being stopped; it is started again."""
 
 
 async def work(role: str, name: str, stop: asyncio.Event) -> None:
-    """Run one role until it is done or `stop` is set by a signal.
+    """Run one role until it is done or a signal sets `stop`.
 
     Raises:
-        EndedByItself: the role returned, though it has no goal it could have reached.
+        EndedByItself: the role returned although it has no goal to reach.
 
     """
     with loading():
@@ -110,7 +110,7 @@ async def _cancel_late(stop: asyncio.Event, working: "asyncio.Task[None]", at_wo
 
 
 def explain(error: BaseException, name: str, *, once: bool = False) -> int:
-    """Say what a person can use, return the exit status. `once`: nobody starts this again, it ends the whole system."""
+    """Report an error to people; returns the exit status. `once`: this process is not restarted, and ends the system."""
     if isinstance(error, BaseExceptionGroup):
         statuses = [explain(inner, name, once=once) for inner in error.exceptions]
         return max(statuses, default=1)
@@ -132,7 +132,7 @@ def explain(error: BaseException, name: str, *, once: bool = False) -> int:
 
 
 def leave(status: int) -> NoReturn:
-    """End the process now. Everything that must last is in the log by then; a computation in a thread is not waited for."""
+    """End the process now, without waiting for computations in threads. All that must last is in the log already."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
@@ -145,11 +145,11 @@ def main() -> int:
     restrict_new_files(home)
     configure_logging(style_of(home), process=name, role=role, run=current_run(home))
     stop = asyncio.Event()
-    of_the_bus = role == "prepare"  # its child, which hears the same signals and decides itself
+    of_the_bus = role == "prepare"  # a child of the bus, which gets the same signals and decides itself
     told = 0 if of_the_bus else STOPPED
     try:
         uvloop.run(work(role, name, stop))
-    except BaseException as error:  # the process boundary: whatever it is, the supervisor gets a status
+    except BaseException as error:  # the process boundary: the supervisor gets a status for any error
         if isinstance(error, asyncio.CancelledError) and stop.is_set():
             return told
         return explain(error, name, once=of_the_bus)

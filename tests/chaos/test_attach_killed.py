@@ -158,7 +158,7 @@ async def test_a_stuck_consumer_is_shown_leaves_when_asked_and_undoes_what_it_be
     finally:
         process.kill()
     assert code == 1
-    assert "did not come back from the event after position" in err
+    assert "did not return from the event after position" in err
     assert ledger(handle, "stuck") == list(range(1, position(handle, "stuck") + 1))
     assert position(handle, "stuck") < 5
 

@@ -198,7 +198,7 @@ def test_a_system_on_a_disk_that_runs_full_pauses_says_so_and_goes_on_by_itself(
     words = spoken.read_text()
     assert "PAUSED by curriculum: the disk of" in words
     assert "is FULL" in words
-    assert "goes on: there is room again" in words
+    assert "resumed: there is room again" in words
     assert home.json("verify", "full", timeout_s=300)["identical"]
     assert home.json("rebuild", "full")["identical"]
 

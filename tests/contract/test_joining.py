@@ -190,7 +190,7 @@ async def test_a_shared_folder_that_is_not_mounted_is_told_before_anything_start
 ) -> None:
     """It can be made and written to here, and nothing of the run is in it."""
     home = shared.machine(tmp_path / "m", "reader", "actor")
-    with pytest.raises(JoinRefused, match=r"first weights are not there as seen from this machine.*mount"):
+    with pytest.raises(JoinRefused, match=r"this machine does not find its first weights there.*mount"):
         await plan_join(home, asked(shared.hub.url, overrides=[f"storage.blobs={tmp_path / 'empty'}"]))
 
 

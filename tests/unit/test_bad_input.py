@@ -239,7 +239,7 @@ def test_settings_that_do_not_read_back_are_never_renamed_into_place(
     before = (handle.folder / SETTINGS_FILE).read_bytes()
     for text in ("[learner]\nlearning_rate = Infinity\n", "[run]\nseed = 7\n"):
         monkeypatch.setattr("hindcast.app.runs.runs.to_toml", lambda _, text=text: text)
-        with pytest.raises(SettingsError, match="cannot be kept"):
+        with pytest.raises(SettingsError, match="cannot be written"):
             write_settings(handle.folder, resolved)
     assert (handle.folder / SETTINGS_FILE).read_bytes() == before
     assert sorted(path.name for path in handle.folder.iterdir()) == [SETTINGS_FILE]

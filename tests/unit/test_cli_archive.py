@@ -345,7 +345,7 @@ class TestLasting:
             await asyncio.gather(archiving, return_exceptions=True)
             path = segment_path(folder, 21)
             path.write_bytes(path.read_bytes()[:-1])
-            with pytest.raises(ArchivingHeldUp, match="run held goes on, but is not archived any further"):
+            with pytest.raises(ArchivingHeldUp, match="run held continues, but it is no longer archived"):
                 await keep_archiving(fork, log, publisher)
         assert not issubclass(ArchivingHeldUp, BEYOND_RESTART)
 

@@ -126,7 +126,7 @@ def test_a_fork_whose_parent_is_gone_says_what_to_restore(tmp_path: Path) -> Non
         (Fork(parent="old", at=5), "hindcast import DIR"),
         (
             Fork(parent="old", at=5, archive=str(tmp_path / "moved")),
-            r"write where it is now into .*fork\.json",
+            r"write its new place into .*fork\.json",
         ),
     ):
         with pytest.raises(NoSuchRun, match=said):

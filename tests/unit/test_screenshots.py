@@ -233,13 +233,13 @@ def test_pictures_are_counted_in_words_and_written_out(tmp_path: Path) -> None:
     )
     assert in_words(rows) == [
         "2 screenshots, 0 KiB; --screenshots DIR writes them out",
-        "1 screenshots were let go of since (storage.keep_page_episodes)",
+        "1 screenshots were deleted (storage.keep_page_episodes)",
         "no screenshot after step 3: not drawn",
     ]
     files, without = write_out(rows, blobs, tmp_path / "out" / "pictures")
     assert [file.name for file in files] == ["step-000-before.jpg", "end.jpg"]
     assert all(file.read_bytes() == b"the first page" for file in files)
-    assert without == ["no step-004-before.jpg: let go of at position 88"]
+    assert without == ["no step-004-before.jpg: deleted at position 88"]
 
 
 async def test_what_a_policy_is_shown_is_photographed_at_every_step_whatever_the_rate() -> None:

@@ -279,7 +279,7 @@ def test_a_collector_that_is_not_there_is_told_of_once_and_changes_nothing() -> 
     done = export_to("http://127.0.0.1:1", linger_s=1.5)
     assert done.stdout == "went on\n"
     (line,) = done.stderr.splitlines()
-    assert "traces are not taken" in line
+    assert "the collector takes no traces" in line
     assert "http://127.0.0.1:1" in line
 
 
