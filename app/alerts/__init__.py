@@ -1,1 +1,1 @@
-"""What a person should hear about: of a system's processes, of a run's success, mismatch, lag and stillness."""
+"""Alerts about a run: its processes, success, sampler mismatch, consumer lag and standstill."""

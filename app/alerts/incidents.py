@@ -1,8 +1,8 @@
-"""The incidents of a run in the store of whoever watches it: each noted once, shown once, and sent once.
+"""Stores a run's incidents in the watcher's store: each is recorded once, shown once, and sent once.
 
-What was shown on the terminal is marked apart from what is told for good: a webhook may refuse a message for hours, and
-the watcher be started again meanwhile. Both are marked afterwards. A process that is killed in between tells it again,
-under the same id: who receives it can tell that it is the same.
+"Shown on the terminal" and "delivered" are separate marks: a webhook may refuse a message for hours while the watcher is
+started again. Both are set afterwards. A process that is killed in between repeats the message under the same id, by which
+the receiver recognizes it.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ incidents = Table(
     Column("told", Boolean, nullable=False),
     Column("over_told", Boolean, nullable=False),
 )
-"""`told`, `over_told`: whether its beginning and its end were."""
+"""`told`, `over_told`: whether its beginning and its end were delivered."""
 shown = Table(
     "hindcast_incidents_shown",
     metadata,
@@ -36,7 +36,7 @@ shown = Table(
     Column("id", Text, primary_key=True),
     Column("over", Boolean, primary_key=True),
 )
-"""Which beginnings and ends the terminal has shown, whoever else is still to be told."""
+"""Beginnings and ends that the terminal has shown, whether or not they were delivered elsewhere."""
 
 passed_over = Table(
     "hindcast_incidents_passed_over",
@@ -44,54 +44,54 @@ passed_over = Table(
     Column("run", Text, primary_key=True),
     Column("position", BigInteger, nullable=False),
 )
-"""Up to where beginnings and ends of incidents are noted, but told to nobody."""
+"""Position up to which beginnings and ends are recorded but not delivered."""
 
 
 class AlertMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """What is told about an incident."""
+    """A message about the beginning or end of an incident."""
 
     run: str
     id: str
     kind: str
     position: int
     over: bool
-    """Whether it is about its end."""
+    """Whether the message is about the end."""
     text: str
 
     @property
     def line(self) -> str:
-        """As terminals show it."""
+        """The message as a terminal line."""
         return f"{'over' if self.over else 'ALERT'} · {self.text} (run {self.run}, {self.id})"
 
 
 class Incidents:
-    """Of one run. Blocking."""
+    """Incidents of one run. Blocking."""
 
     def __init__(self, store: ConsumerStore, run: str) -> None:
         self._store = store
         self._run = run
 
     def prepare(self) -> None:
-        """Make the table where there is none."""
+        """Create the table if it is missing."""
         self._store.prepare()
         with self._store.asking() as db:
             metadata.create_all(db)
 
     def has_passed_over(self) -> bool:
-        """Whether it is known up to where nobody is told anything."""
+        """Whether a position is set up to which nothing is delivered."""
         with self._store.asking() as db:
             mine = passed_over.c.run == self._run
             return db.execute(select(passed_over.c.position).where(mine)).first() is not None
 
     def pass_over(self, until: int) -> None:
-        """Tell nobody of what began, or ended, by this position: it was past before anybody watched. Said once."""
+        """Deliver nothing that began or ended by this position, before the first watcher started. Only the first call counts."""
         with self._store.asking() as db:
             db.execute(insert(passed_over).values(run=self._run, position=until))
 
     def note(self, found: Iterable[Incident], *, folded: bool = False) -> None:
-        """Take in incidents as they stand; what is noted already changes only by its end.
+        """Record incidents in their current state; a recorded one changes only by its end.
 
-        `folded`: from the log, so that their positions say whether they are past.
+        `folded`: they come from the log, so that their positions show whether they are past.
         """
         with self._store.asking() as db:
             mine = select(passed_over.c.position).where(passed_over.c.run == self._run)
@@ -110,14 +110,14 @@ class Incidents:
                     db.execute(update(incidents).where(*this).values(over=one.over, **told))
 
     def unfinished(self, kind: str) -> list[Incident]:
-        """Those of a kind that are not over."""
+        """Recorded incidents of a kind that are not over."""
         mine = (incidents.c.run == self._run, incidents.c.kind == kind, incidents.c.over == "")
         with self._store.asking() as db:
             rows = db.execute(select(*(incidents.c[name] for name in NOTED)).where(*mine)).mappings()
             return [Incident(**row) for row in rows]
 
     def untold(self) -> list[AlertMessage]:
-        """What nobody was told yet, in the order of the log; of an incident its beginning first."""
+        """Undelivered messages in the order of the log; an incident's beginning comes first."""
         with self._store.asking() as db:
             rows = db.execute(
                 select(incidents)
@@ -133,19 +133,19 @@ class Incidents:
         return found
 
     def unshown(self) -> list[AlertMessage]:
-        """Of what is untold, what the terminal has not shown either; in the same order."""
+        """Undelivered messages that the terminal has not shown; in the same order."""
         mine = select(shown.c.id, shown.c.over).where(shown.c.run == self._run)
         with self._store.asking() as db:
             known = {(row.id, row.over) for row in db.execute(mine)}
         return [one for one in self.untold() if (one.id, one.over) not in known]
 
     def mark_shown(self, message: AlertMessage) -> None:
-        """The terminal has shown it."""
+        """Record that the terminal has shown a message."""
         with self._store.asking() as db:
             db.execute(insert(shown).values(run=self._run, id=message.id, over=message.over))
 
     def mark(self, message: AlertMessage) -> None:
-        """It was told."""
+        """Record that a message was delivered."""
         mine = (incidents.c.run == self._run, incidents.c.id == message.id)
         told = {"over_told": True} if message.over else {"told": True}
         with self._store.asking() as db:

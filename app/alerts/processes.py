@@ -1,6 +1,6 @@
-"""What a person should hear about the processes of a system: that one was started again, or waits for room.
+"""Alerts about a system's processes: restarts, and waiting for disk space.
 
-On a full disk the processes cannot even write down that they wait: so its room is looked at here as well.
+On a full disk the processes cannot write their state, so this also checks the disk itself.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,7 +11,7 @@ from hindcast.app.system.processes import ProcessState
 
 
 class ProcessAlerts:
-    """Compares what the processes say with what they said before."""
+    """Compares the processes' states with their states at the last check."""
 
     def __init__(self, home: Path, *, free: Callable[[Path], int] = free_bytes) -> None:
         self._home = home
@@ -20,7 +20,7 @@ class ProcessAlerts:
         self._last: dict[str, ProcessState] = {}
 
     def look_at_disk(self) -> list[str]:
-        """A line when the home's disk has become full, and one when it is not any more."""
+        """A line when the home's disk becomes full, and one when it has space again."""
         full = self._free(self._home) < ENOUGH_BYTES
         if full == self._full:
             return []
@@ -28,11 +28,11 @@ class ProcessAlerts:
         if not full:
             return [f"the disk of {self._home} has room again"]
         return [
-            f"the disk of {self._home} is FULL: nothing is lost, everybody waits. Make room; it goes on by itself"
+            f"the disk of {self._home} is FULL: no event is lost and all roles wait. Free space; the system then continues by itself"
         ]
 
     def look(self, entries: Iterable[ProcessState]) -> list[str]:
-        """Lines about what is new since the last look; nothing at the first sight of a process."""
+        """Lines about changes since the last check; none when a process is first seen."""
         lines = []
         for entry in entries:
             before = self._last.get(entry.name)
@@ -42,7 +42,7 @@ class ProcessAlerts:
             if entry.state == "paused" and before.state != "paused":
                 lines.append(f"{entry.name} waits: {entry.detail}")
             elif before.state == "paused" and entry.state == "ready":
-                lines.append(f"{entry.name} goes on")
+                lines.append(f"{entry.name} works again")
             elif entry.restarts > before.restarts:
                 why = f": {entry.detail}" if entry.state == "restarting" else ""
                 lines.append(f"{entry.name} is started again (time {entry.restarts}){why}")

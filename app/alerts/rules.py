@@ -1,7 +1,7 @@
-"""What in a run's events somebody should hear about: a pure fold, attached to the run like any other consumer.
+"""Alert rules: a pure fold of a run's events into incidents, attached to the run like any other consumer.
 
-An incident begins once and may be over once. Its id names what it is and the position at which it began, so that whoever
-folds the log again names it the same.
+An incident begins once and may end once. Its id consists of its kind and the position of its beginning, so that every fold
+of the log gives it the same id.
 """
 
 from math import isfinite
@@ -28,44 +28,44 @@ from hindcast.events.jetstream.accounts import may_append
 from hindcast.events.registry import BY_CLASS
 
 KEPT = 100
-"""Incidents that the state remembers, the newest: the store of incidents has all of them."""
+"""Newest incidents in the state; the store of incidents has all."""
 MISMATCH = "mismatch_kl"
 UPDATES = 10
-"""Updates whose mean is the present one; what was before is the mean of five times as many."""
+"""Updates in the present mean; the mean before is over five times as many."""
 EARLIER = 5 * UPDATES
 
 
 class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
-    """From where on something is an incident."""
+    """Thresholds from which something is an incident."""
 
     stretch: int = 100
-    """Judged online episodes that success is taken over."""
+    """Number of judged online episodes in a success rate."""
     success_fall: float = 0.1
-    """Success lost against the best stretch before; the 95 % interval of the difference must lie below 0, too."""
+    """Drop of success against the best stretch before; the difference's 95 % interval must also be below 0."""
     mismatch_times: float = 3.0
-    """Mean mismatch of the last updates against those before …"""
+    """Mean mismatch of the last updates, as a multiple of the mean before …"""
     mismatch_least: float = 0.01
-    """… and what it must be at least."""
+    """… and its least absolute value."""
     lag_s: float = 60.0
-    """A consumer that is further behind than this, and falls back, is too slow."""
+    """Seconds: a consumer that is further behind, and whose lag grows, is too slow."""
     still_s: float = 300.0
-    """A system that is up, not paused, and has recorded nothing for so long stands still. A consumer that has spent so long
-    on one event falls back."""
+    """Seconds without an event after which a system that is up and not paused stands still; also the longest that one event
+    may hold a consumer before its lag counts."""
 
 
 class Incident(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that somebody should hear about."""
+    """Something that a person should know about a run."""
 
     id: str
     kind: str
     """`success`, `mismatch`, `queue`, `intruder`, `lag`, `still`."""
     position: int
-    """Where it began."""
+    """Position at which it began."""
     text: str
     over: str = ""
-    """How it ended; empty: it has not."""
+    """How it ended; empty: it has not ended."""
     over_at: int = 0
-    """Position at which it ended, where a fold tells it."""
+    """Position at which it ended, if it comes from the log."""
 
 
 class AlertState(msgspec.Struct, kw_only=True):
@@ -77,12 +77,12 @@ class AlertState(msgspec.Struct, kw_only=True):
     recent: list[bool] = []
     """Outcomes of the newest stretch."""
     block: list[bool] = []
-    """Older outcomes that make no whole stretch yet."""
+    """Older outcomes that do not fill a stretch yet."""
     best: int | None = None
-    """Successes of the best whole stretch before the newest."""
+    """Successes of the best full stretch before the newest."""
     mismatches: list[float] = []
     before: float | None = None
-    """Mean mismatch before the incident that has not ended."""
+    """Mean mismatch before the current incident."""
     pauses: dict[str, str] = {}
     finished: bool = False
     incidents: list[Incident] = []
@@ -93,15 +93,15 @@ class AlertState(msgspec.Struct, kw_only=True):
 
 
 class AlertFold:
-    """Success that falls, a sampler that drifts away from the learner, a repaired queue, events that an intruder wrote."""
+    """Detects falling success, rising sampler mismatch, repaired queues, and events that an intruder wrote."""
 
     def __init__(self, thresholds: Thresholds, *, judge: str) -> None:
-        """`judge`: whose verdicts count."""
+        """`judge`: the judge whose verdicts count."""
         self._limits = thresholds
         self._judge = judge
 
     def initial(self) -> AlertState:
-        """Nothing has happened."""
+        """The empty state."""
         return AlertState()
 
     def apply(self, state: AlertState, recorded: Recorded) -> AlertState:
@@ -178,7 +178,7 @@ class AlertFold:
 
 
 def _begin(state: AlertState, kind: str, position: int, text: str, *, over: str = "") -> None:
-    """Note an incident. `over`: how it has ended already."""
+    """Record an incident. `over`: how it has ended already."""
     incident = Incident(
         id=f"{kind}.{position}",
         kind=kind,

@@ -1,8 +1,8 @@
-"""The alerts of a run in the terminal that started it: the watcher of `hindcast alerts`, beside the system.
+"""Alerts of a run in the terminal of `hindcast start`: runs the watcher of `hindcast alerts` during the system.
 
-It keeps its place under a name of its own, so that `hindcast alerts` may watch the same run, and begins with the run,
-so that it knows what is usual for it; what was past when it first began is told to nobody. Whatever befalls it, the
-system goes on: it is tried again after `AGAIN_S`, unless there is nobody left to tell it to.
+It has its own consumer name, so that `hindcast alerts` may watch the same run, and folds from the run's beginning to know
+the usual values; older incidents are not shown. Its failures never stop the system: it tries again after `AGAIN_S`, unless
+nothing reads its output.
 """
 
 import asyncio
@@ -19,14 +19,14 @@ from hindcast.core.errors import HindcastError
 NAME = "start-alerts"
 AGAIN_S = 30.0
 LEAVE_S = 5.0
-"""How long a stop waits for a look that is under way."""
+"""How long a stop waits for a running check."""
 
 
 @asynccontextmanager
 async def telling_alerts(handle: RunHandle, say: Callable[[str], None]) -> AsyncIterator[None]:
-    """Say every alert of the run until the end of the block. `say` is called in a thread.
+    """Show every alert of the run until the end of the block. `say` is called in a thread.
 
-    What the block raises comes through as it is, and nothing of ours is added to it.
+    Exceptions of the block pass unchanged.
     """
     session = AttachmentSession()
     tasks = asyncio.TaskGroup()
@@ -38,7 +38,7 @@ async def telling_alerts(handle: RunHandle, say: Callable[[str], None]) -> Async
         session.stop.set()
         try:
             await asyncio.wait((watching,), timeout=LEAVE_S)
-        finally:  # also where this wait itself is cancelled
+        finally:  # also if this wait itself is canceled
             watching.cancel()
             await tasks.__aexit__(None, None, None)  # an error of the block is no error of a group
 
@@ -51,7 +51,7 @@ async def _tell(
     def told(line: str) -> None:
         try:
             say(line)
-        except OSError:  # whoever read has gone, and hears of it at the next start
+        except OSError:  # the output has no reader; the next start shows the alert
             loop.call_soon_threadsafe(session.stop.set)
             raise
 
@@ -67,12 +67,12 @@ async def _tell(
                 begin="start",
                 new_since_ns=since_ns,
             )
-        except Exception as error:  # of ours or not: training does not end because nobody watches it
+        except Exception as error:  # any error: training must not end because alerts failed
             trouble = _words(error)
             if trouble != said and not session.stop.is_set():
                 said = trouble
                 with suppress(OSError):
-                    told(f"alerts cannot be watched, trying further: {trouble}")
+                    told(f"alerts cannot be watched, trying again: {trouble}")
         with suppress(TimeoutError):
             await asyncio.wait_for(session.stop.wait(), AGAIN_S)
 

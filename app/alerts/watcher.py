@@ -1,8 +1,8 @@
-"""Watches a run and tells what somebody should hear: on the terminal, and to a webhook.
+"""Watches a run for incidents and reports them on the terminal and to a webhook.
 
-Consumes the log through `attach`, as any consumer of one's own: the position and the fold's state move in one transaction.
-Waits `LOOK_S` between looks at that state, at the consumers and at the log's end. Produces incidents in the consumer's own
-store, each noted once, and messages about them, each marked once it was taken (`app.alerts.incidents`).
+Consumes the log through `attach`, like a user's consumer: position and fold state move in one transaction. Waits `LOOK_S`
+between checks of that state, the consumers and the log's end. Produces incidents in the consumer's own store, each recorded
+once, and messages about them, each marked once it was delivered (`app.alerts.incidents`).
 """
 
 import asyncio
@@ -32,7 +32,7 @@ TARGET = "hindcast.app.alerts.rules:AlertFold"
 LOOK_S = 5.0
 FIRST_RETRY_S = 2.0
 LONGEST_RETRY_S = 300.0
-"""Between two tries of a webhook that does not take an alert."""
+"""Longest pause between two attempts to send an alert to a webhook that refuses it."""
 
 _log = structlog.get_logger(__name__)
 
@@ -40,20 +40,20 @@ Said = Callable[[AlertMessage], None]
 
 
 Lags = Mapping[str, tuple[float | None, int]]
-"""By consumer: how many seconds it is behind, at which position; None: that cannot be told now."""
+"""Consumer -> its lag in seconds and its position; lag None: not known now."""
 
 
 class _LagSeen(NamedTuple):
-    """One consumer at the last look."""
+    """One consumer at the last check."""
 
     lag_s: float
     position: int
     lag_at_move_s: float
-    """Its lag when its position moved last."""
+    """Its lag when its position last moved."""
 
 
 class StandstillClock:
-    """Since when what stands still has stood still, and how far behind each consumer was."""
+    """Remembers since when the log and each consumer have stood still."""
 
     def __init__(self, thresholds: Thresholds) -> None:
         self._limits = thresholds
@@ -61,7 +61,7 @@ class StandstillClock:
         self._lags: dict[str, _LagSeen] = {}
 
     def still(self, last: int, now_s: float, *, expected: bool, standing: list[Incident]) -> list[Incident]:
-        """What the log's last position says. `expected`: whether somebody should be at work."""
+        """Incidents from the log's last position. `expected`: whether some role should be at work."""
         if self._last is None or self._last[0] != last or not expected:
             self._last = (last, now_s)
         for_s = now_s - self._last[1]
@@ -75,10 +75,10 @@ class StandstillClock:
         ]
 
     def lag(self, lags: Lags, *, standing: list[Incident]) -> list[Incident]:
-        """What the lags of everybody who is at work say.
+        """Incidents from the lags of all consumers at work.
 
-        A consumer falls back when it takes in events and its lag still grows. One long event, such as an update, may hold a
-        position for `still_s` before that counts.
+        A consumer falls behind if its lag grows although it applies events. One long event, such as an update, may hold a position
+        for `still_s` before it counts.
         """
         found = []
         begun = {one.id.split(".")[1]: one for one in standing}
@@ -102,7 +102,7 @@ class StandstillClock:
 
 
 class AlertSender:
-    """Says a message once on the terminal, and to the webhook until it is taken."""
+    """Shows a message once on the terminal, and sends it to the webhook until it is accepted."""
 
     def __init__(self, incidents: Incidents, said: Said, *, webhook: str) -> None:
         self._incidents = incidents
@@ -112,7 +112,7 @@ class AlertSender:
         self._wait_s = FIRST_RETRY_S
 
     def tell(self, now_s: float) -> None:
-        """Everything that nobody was told yet. Blocking. The terminal does not wait for the webhook."""
+        """Deliver everything undelivered. Blocking. The terminal does not wait for the webhook."""
         for message in self._incidents.unshown():
             self._said(message)
             self._incidents.mark_shown(message)
@@ -143,14 +143,14 @@ async def watch_alerts(
     webhook: str = "",
     look_s: float = LOOK_S,
 ) -> int:
-    """Watch until the session is stopped; returns the position reached. `name`: what was told is known under it.
+    """Watch until the session is stopped; returns the position reached. `name`: consumer name of the position and the marks.
 
-    `new_since_ns`: what was recorded before, and watched under this name for the first time, is folded, but nobody is told
-    of it; None: everything is told.
+    `new_since_ns`: at the first start under this name, incidents recorded before are folded but not delivered; None: deliver
+    all.
 
     Raises:
-        AlreadyAttached: somebody watches this run.
-        BrokerUnreachable, StoreUnavailable, ForeignLog: the log or the store let it down.
+        AlreadyAttached: another process watches under this name.
+        BrokerUnreachable, StoreUnavailable, ForeignLog: the log or the store failed.
 
     """
     fold = AlertFold(thresholds, judge=handle.settings.judge.judges[0])
@@ -174,14 +174,14 @@ async def watch_alerts(
             group.create_task(looking.until(over, look_s))
             report = await attach(handle, attachment, session, loading=lambda target: Attached(target, fold))
             over.set()
-        await looking.once()  # what came in last
+        await looking.once()  # the last events
     finally:
         store.close()
     return report.position
 
 
 async def _last_before(log: EventLog, time_ns: int) -> int:
-    """The last position that was recorded by then, by its producer's clock: the log may have been out of reach since."""
+    """The last position recorded by a time, by its producer's clock; the log may have been unreachable since."""
     low, high = 0, (await log.identity()).last
     while low < high:
         middle = (low + high + 1) // 2
@@ -194,10 +194,10 @@ async def _last_before(log: EventLog, time_ns: int) -> int:
 
 
 def lags_of(rows: Sequence[ConsumerRow]) -> Lags:
-    """How far behind everybody is who is at work: not who watches, nor who was stopped on purpose or works elsewhere.
+    """Lags of all consumers at work, without watchers, stopped consumers and those of other machines.
 
-    A work queue counts even where its worker is stopped: it waits here. The queue of episodes counts only then: the
-    curriculum keeps up to `curriculum.max_running` requests waiting, and each waits its turn.
+    A work queue counts even if its worker is stopped, because its work waits here. The queue of episodes counts only then: the
+    curriculum keeps up to `curriculum.max_running` requests waiting there.
     """
     working = [
         row
@@ -210,7 +210,7 @@ def lags_of(rows: Sequence[ConsumerRow]) -> Lags:
 
 
 class _Looking:
-    """Looks at everything that incidents come from."""
+    """Checks every source of incidents."""
 
     def __init__(
         self,
@@ -220,7 +220,7 @@ class _Looking:
         incidents: Incidents,
         state: Callable[[], AlertState],
     ) -> None:
-        """`state`: what the fold has come to. Blocking."""
+        """`state` reads the fold's current state. Blocking."""
         self._handle = handle
         self._clock = clock
         self._teller = teller
@@ -229,22 +229,21 @@ class _Looking:
         self._last = 0
 
     async def until(self, over: asyncio.Event, look_s: float) -> None:
-        """Look again and again. A look under way is finished: cancelled, its thread would go on telling beside the last
-        look."""
+        """Check repeatedly. A running check finishes: if it were canceled, its thread would still report during the last check."""
         while not over.is_set():
             await self.once()
             with suppress(TimeoutError):
                 await asyncio.wait_for(over.wait(), look_s)
 
     async def once(self) -> None:
-        """One look: note what is new, tell it."""
+        """Check once: record new incidents and deliver them."""
         state = await asyncio.to_thread(self._state)
         found: list[Incident] = []
         up = is_running(self._handle)
         last, lags = await self._reached(up=up)
         expected = up and not state.pauses and not state.finished
         still = await asyncio.to_thread(self._incidents.unfinished, "still")
-        if last:  # else the broker was never reached, and what stands still has not moved for that
+        if last:  # 0: the broker was never reached, so a standstill means nothing
             found += self._clock.still(last, time.monotonic(), expected=expected, standing=still)
         if lags is not None:
             slow = await asyncio.to_thread(self._incidents.unfinished, "lag")
@@ -254,7 +253,7 @@ class _Looking:
         await asyncio.to_thread(self._teller.tell, time.monotonic())
 
     async def _reached(self, *, up: bool) -> tuple[int, Lags | None]:
-        """The log's last position, and how far behind everybody is who is at work; None: nobody can be asked now."""
+        """The log's last position, and the lags of consumers at work; None: not known now."""
         try:
             async with self._handle.connect_log("reader") as log:
                 self._last = (await log.identity()).last

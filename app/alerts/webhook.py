@@ -1,4 +1,4 @@
-"""An alert as an HTTP POST: one JSON object, with a key by which a receiver knows that it has it already."""
+"""Sends an alert as an HTTP POST: one JSON object, with a key by which a receiver recognizes repetitions."""
 
 import http.client
 import urllib.error
@@ -14,11 +14,11 @@ TIMEOUT_S = 10.0
 
 
 class WebhookFailed(HindcastError):
-    """The receiver of alerts does not answer, or refuses one. It is told again later."""
+    """The receiver of alerts does not answer, or refuses an alert. It is sent again later."""
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """An alert is sent where the user said, and nowhere else."""
+    """Refuses redirects: an alert goes only to the address that the user gave."""
 
     def redirect_request(self, *_: object, **__: object) -> None:
         return None
@@ -28,7 +28,7 @@ _opener = urllib.request.build_opener(_NoRedirects)
 
 
 def require_webhook(url: str) -> None:
-    """Raise SettingsError for what no alert can be sent to."""
+    """Raise SettingsError for an address that cannot receive alerts."""
     try:
         address = urlsplit(url)
         fits = address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
@@ -36,14 +36,14 @@ def require_webhook(url: str) -> None:
         fits = False
     if not fits:
         raise SettingsError(f"--webhook {url!r} is no address: give http://… or https://…")
-    if "@" in address.netloc:  # urllib would look the whole of it up as a host
+    if "@" in address.netloc:  # urllib would resolve all of it as a host
         raise SettingsError(
             "--webhook takes no user and password in the address: let its path hold the secret"
         )
 
 
 def post(url: str, message: AlertMessage) -> None:
-    """Send it and wait for the answer. Raises WebhookFailed."""
+    """Send a message and wait for the answer. Raises WebhookFailed."""
     key = f"{message.run}/{message.id}/{'over' if message.over else 'begun'}"
     request = urllib.request.Request(
         url,
@@ -57,5 +57,5 @@ def post(url: str, message: AlertMessage) -> None:
             return
     except urllib.error.HTTPError as error:
         raise WebhookFailed(f"the webhook at {host} answered {error.code} to alert {message.id}") from error
-    except (OSError, http.client.HTTPException) as error:  # the second: what answers does not speak HTTP
+    except (OSError, http.client.HTTPException) as error:  # HTTPException: the answer is not HTTP
         raise WebhookFailed(f"the webhook at {host} does not answer: {error}") from error

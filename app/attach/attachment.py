@@ -1,10 +1,10 @@
-"""A consumer attached to a run: reads the log as the `reader`, who may publish nothing, from its own position on.
+"""Runs a consumer attached to a run: reads the log from the consumer's position, as role `reader`, which cannot publish.
 
-Consumes everything in the log that follows the consumer's position. Waits for the log (`log.append_timeout_s` while the
-broker is away), for its own lock, and between tries of an event that the consumer refuses. Produces nothing in the log:
-position, dead letters and effect are in the consumer's store; how it fares is in `consumers/NAME.json`.
+Consumes every event after the consumer's position. Waits for the log (`log.append_timeout_s` while the broker is away), for
+its own lock, and between retries of an event that the consumer refuses. Produces nothing in the log: position, dead letters
+and effect are in the consumer's store; its status is in `consumers/NAME.json`.
 
-It pulls: a slow consumer holds a few hundred events, a stuck one nothing but its own thread, and the run sees neither.
+It pulls: a slow consumer buffers a few hundred events, a blocked one blocks only its own thread, and the run notices neither.
 """
 
 import asyncio
@@ -33,41 +33,41 @@ from hindcast.events.log.port import EventLog, LogIdentity
 from hindcast.storage.readmodel.sqlite_address import sqlite_address
 
 TELL_S = 0.5
-"""How often a change of the consumer's state is written down."""
+"""Shortest time between two writes of the consumer's status."""
 LEAVE_S = 3.0
-"""How long a stop waits for the event that is being taken in."""
+"""How long a stop waits for the event that is being applied."""
 
 T = TypeVar("T")
 State = Literal["running", "stopped", "failed"]
 
 
 class AlreadyAttached(HindcastError):
-    """A consumer of this name is at work on this run already."""
+    """A consumer of this name is attached to the run already."""
 
 
 class NeverBegun(HindcastError):
-    """A stop was asked for before the consumer had begun; its thread may still be held."""
+    """A stop came before the consumer began; its thread may still be blocked."""
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be attached to what."""
+    """Arguments of an attachment."""
 
     target: str
     """MODULE:NAME."""
     name: str
     begin: str = "start"
-    """Where a consumer without a position begins: `start`, `live`, or a position; it takes in what follows."""
+    """Where a consumer without a position begins: `start`, `live`, or the position before its first event."""
     until: str = ""
-    """A position, or `end`: where the log ends now; empty: for ever."""
+    """A position, or `end`, the current end of the log; empty: for ever."""
     store: str = ""
     """Database address; empty: SQLite under the run's folder."""
     tries: int = 5
     set_aside: bool = False
-    """Go on without an event that is refused for good, rather than stop."""
+    """Whether to skip an event that is refused for good; else the consumer stops."""
 
 
 class AttachmentStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What an attached consumer's process last said about itself: `consumers/NAME.json`."""
+    """Status that an attached consumer's process wrote last to `consumers/NAME.json`."""
 
     name: str
     target: str
@@ -76,7 +76,7 @@ class AttachmentStatus(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     pid: int
     began: float = 0.0
-    """When the process began, by `process_began`: its number may have been given to another."""
+    """When the process began, by `process_began`; the system may give its number to another process later."""
     state: State
     detail: str = ""
     working_on: int | None = None
@@ -90,30 +90,30 @@ class AttachmentReport(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     position: int
     taken: int
-    """Events taken in by this process."""
+    """Events applied by this process."""
     dead_letters: int
     resumed: bool
     stuck: bool = False
-    """It was stopped in the midst of an event and did not come back from it; the transaction is undone."""
+    """Whether it was stopped during an event and did not return from it; the transaction is rolled back."""
 
 
 class AttachmentSession:
-    """What a caller may watch and stop."""
+    """Handle through which a caller watches and stops an attachment."""
 
     def __init__(self) -> None:
         self.stop = asyncio.Event()
         self.on_start: Callable[[Attached, ConsumerPosition, int, bool], None] = lambda *_: None
-        """Called with the consumer, where it stands, the log's last position, whether it was here before."""
+        """Called with the consumer, its position, the log's last position, and whether it was attached before."""
         self.on_progress: Callable[[int], None] = lambda _: None
 
 
 def consumers_folder(run_folder: Path) -> Path:
-    """Where the consumers attached to a run keep what is theirs."""
+    """Folder of the files of consumers attached to a run."""
     return run_folder / "consumers"
 
 
 def store_url(handle: RunHandle, name: str) -> str:
-    """The default store of a consumer."""
+    """Address of a consumer's default store."""
     return sqlite_address(consumers_folder(handle.folder) / f"{name}.sqlite")
 
 
@@ -124,13 +124,13 @@ async def attach(
     *,
     loading: Callable[[str], Attached] = load,
 ) -> AttachmentReport:
-    """Run a consumer until it is stopped, has reached `until`, or fails. `loading`: what the target's name stands for.
+    """Run a consumer until it is stopped, reaches `until`, or fails. `loading` resolves the target's name.
 
     Raises:
         AlreadyAttached, SettingsError: it cannot begin.
-        NeverBegun: it was stopped before it had.
+        NeverBegun: it was stopped before it began.
         ConsumerStopped: it refused an event for good; the message names the position.
-        ForeignLog, BrokerUnreachable, StoreUnavailable, ConsumerMoved: the log or the store let it down.
+        ForeignLog, BrokerUnreachable, StoreUnavailable, ConsumerMoved: the log or the store failed.
 
     """
     folder = consumers_folder(handle.folder)
@@ -175,7 +175,7 @@ async def attach(
 
 
 async def _unless_stopped(work: Awaitable[T], attachment: Attachment, session: AttachmentSession) -> T:
-    """What the consumer's own code comes to before it begins. Raises NeverBegun."""
+    """Await start-up work of the consumer's own code. Raises NeverBegun on a stop."""
     done = await _until_stopped(work, session.stop)
     if done is None:
         raise NeverBegun(
@@ -185,7 +185,7 @@ async def _unless_stopped(work: Awaitable[T], attachment: Attachment, session: A
 
 
 async def _until_stopped(work: Awaitable[T], stop: asyncio.Event) -> T | None:
-    """The outcome of `work`; None when a stop was asked for before. What a thread does for it is not waited for."""
+    """The result of `work`; None if a stop comes first. It does not wait for threads that `work` uses."""
     working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -197,7 +197,7 @@ async def _until_stopped(work: Awaitable[T], stop: asyncio.Event) -> T | None:
 
 
 async def _leave(effect: AttachedEffect, thread: ThreadPoolExecutor) -> bool:
-    """Let the consumer's thread end; whether it did."""
+    """Wait for the consumer's thread to end; returns whether it did."""
     effect.stopping = True
     ended = asyncio.get_running_loop().run_in_executor(thread, lambda: None)
     thread.shutdown(wait=False)
@@ -206,7 +206,7 @@ async def _leave(effect: AttachedEffect, thread: ThreadPoolExecutor) -> bool:
 
 
 async def _beginning(log: EventLog, identity: LogIdentity, attachment: Attachment) -> ConsumerPosition:
-    """Where a consumer begins that has no position yet."""
+    """First position of a consumer without a stored one."""
     begin = attachment.begin
     named = {"start": 0, "live": identity.last}
     position = named[begin] if begin in named else read_count(begin)
@@ -242,7 +242,7 @@ def _until(attachment: Attachment, identity: LogIdentity) -> int | None:
 
 
 class _Teller:
-    """Writes down how the consumer fares."""
+    """Writes the consumer's status file."""
 
     def __init__(self, folder: Path, attachment: Attachment, handle: RunHandle) -> None:
         self.effect: AttachedEffect | None = None
@@ -261,7 +261,7 @@ class _Teller:
 
     @asynccontextmanager
     async def telling(self) -> AsyncIterator[None]:
-        """Say `running` until the end of the block, then how it ended."""
+        """Report `running` until the end of the block, then how it ended."""
         self._tell(self._word)
         ticking = asyncio.ensure_future(self._tick())
         state: State = "stopped"
@@ -284,7 +284,7 @@ class _Teller:
             working = self.effect.working_on if self.effect else None
             on, since = working or (None, 0.0)
             if working and time.time() - since < TELL_S:
-                on, since = None, 0.0  # not worth telling: it will be another one
+                on, since = None, 0.0  # not reported: the next is another one
             self._tell(msgspec.structs.replace(self._word, working_on=on, working_since=since))
 
     def _tell(self, word: AttachmentStatus) -> None:
@@ -295,10 +295,10 @@ class _Teller:
 
 @contextmanager
 def detached(handle: RunHandle, name: str) -> Iterator[None]:
-    """Nobody works under this name meanwhile; freed by the system when the process dies.
+    """Hold a consumer name's lock during the block; the system releases it when the process dies.
 
     Raises:
-        AlreadyAttached: somebody does.
+        AlreadyAttached: a process holds it.
 
     """
     folder = consumers_folder(handle.folder)

@@ -1,14 +1,14 @@
-"""Every consumer of a run with its position and lag: our own and the attached ones.
+"""Lists every consumer of a run with its position and lag: the roles and attached consumers.
 
-Where each position comes from:
-- `projector`: the read model, where it moves with the rows;
-- `learner`, `curriculum`, `actor`: what each process says that it has read, so a few hundred events more than it has
-  taken in; the learner also says in each plan up to where it had read;
-- `episodes`, `verdicts`, `relabels`: the work queues of actors, judge and relabeler; everything up to the position is done;
-- attached ones: their own store.
+Sources of the positions:
+- `projector`: the read model, which stores it with its rows;
+- `learner`, `curriculum`, `actor`: the position that each process reports as read, a few hundred events ahead of what it
+  has applied; the learner also records in each plan up to where it had read;
+- `episodes`, `verdicts`, `relabels`: the work queues of actors, judge and relabeler; all work up to the position is done;
+- attached consumers: their own store.
 
-Lag is first a time: how long ago the first event was recorded that the consumer has not taken in. While the system is
-down it is counted to the last event instead, else it would grow in a run that nobody continues.
+Lag is first a time: the age of the first event that the consumer has not applied. While the system is down, it is measured
+to the last event instead, because it would grow in a stopped run.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from hindcast.storage.readmodel.fold import read_cursor
 from hindcast.storage.readmodel.tables import batches, notices
 
 STALLED_S = 30.0
-"""A consumer that has been at one event for longer than this is stalled."""
+"""A consumer that works on one event for longer is stalled."""
 TAILS = ("learner", "curriculum", "actor")
 
 State = Literal["running", "stopped", "stalled", "failed", "starting", "restarting", "unknown"]
@@ -48,29 +48,29 @@ class ConsumerRow(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["ours", "queue", "attached"]
     state: State
     detail: str = ""
-    """Why it is in that state; the last error."""
+    """Reason of the state; the last error."""
     position: int | None = None
     lag_s: float | None = None
-    """Age of the first event it has not taken in; 0 when it has them all."""
+    """Age of the first event not applied; 0 if there is none."""
     lag_events: int | None = None
     in_work: int = 0
-    """Of a queue: handed out and not done."""
+    """For a queue: messages delivered and not acknowledged."""
     dead_letters: int = 0
     target: str = ""
 
 
 class Lag:
-    """How far behind the log's end a position is."""
+    """Lag of positions behind the log's end."""
 
     def __init__(self, log: EventLog, last: int, *, now_ns: int | None) -> None:
-        """`now_ns` None: the time of the last event."""
+        """`now_ns` None: use the time of the last event."""
         self.last = last
         self._log = log
         self._now_ns = now_ns
         self._known: dict[int, int] = {}
 
     async def of(self, position: int | None) -> tuple[float | None, int | None]:
-        """Seconds and events for a consumer that has taken in everything up to `position`."""
+        """Seconds and events for a consumer that has applied everything up to `position`."""
         if position is None:
             return None, None
         if position >= self.last:
@@ -78,7 +78,7 @@ class Lag:
         return await self.age_s(position + 1), self.last - position
 
     async def age_s(self, position: int) -> float:
-        """How long ago the event at a position was recorded, by its producer's clock."""
+        """Age of the event at a position, by its producer's clock."""
         now_ns = self._now_ns or await self._recorded_ns(self.last)
         return max(0.0, (now_ns - await self._recorded_ns(position)) / 1e9)
 
@@ -90,7 +90,7 @@ class Lag:
 
 
 class _Told(msgspec.Struct):
-    """What the read model says of consumers."""
+    """Consumers' figures from the read model."""
 
     position: int | None = None
     planned_as_of: int | None = None
@@ -98,7 +98,7 @@ class _Told(msgspec.Struct):
 
 
 async def list_consumers(handle: RunHandle, *, stores: Sequence[str] = ()) -> list[ConsumerRow]:
-    """Everybody who reads this run's log. `stores`: databases that consumers of other machines keep their position in."""
+    """List all consumers of this run's log. `stores`: databases with positions of consumers on other machines."""
     processes = list_processes(handle.home / "processes")
     up = any(entry.name.startswith("bus") and entry.alive for entry in processes)
     async with handle.connect_log("reader") as log:
@@ -167,7 +167,7 @@ async def _queue(
 
 
 async def _attached(handle: RunHandle, lag: Lag, stores: Sequence[str]) -> list[ConsumerRow]:
-    """Consumers of this home by what their process says and what their store holds, then those of further stores."""
+    """Consumers of this home, from their status files and stores, then those of further stores."""
     rows: dict[str, ConsumerRow] = {}
     for path in sorted(consumers_folder(handle.folder).glob("*.json")):
         content = read_json(path)
@@ -213,7 +213,7 @@ async def _attached_row(
 
 
 def state_of(word: AttachmentStatus) -> tuple[State, str]:
-    """What an attached consumer is doing, from what its process said last and from the process itself."""
+    """State of an attached consumer, from its last status and its process."""
     if word.state != "running":
         return word.state, word.detail
     if word.host != this_host():
@@ -226,7 +226,7 @@ def state_of(word: AttachmentStatus) -> tuple[State, str]:
     if not alive or status == psutil.STATUS_ZOMBIE:
         return (
             "failed",
-            f"its process {word.pid} is gone without a word: it was killed, or the machine restarted",
+            f"its process {word.pid} ended without a report: it was killed, or the machine restarted",
         )
     if status == psutil.STATUS_STOPPED:
         return "stalled", f"its process {word.pid} is suspended"
@@ -275,7 +275,7 @@ def _told(handle: RunHandle) -> _Told:
 
 
 def _standing(url: str, run: str, name: str) -> tuple[ConsumerPosition | None, int]:
-    """From its store; nothing where that does not answer, as when its address needs a password."""
+    """Position from the consumer's store; None if the store does not answer, as when its address needs a password."""
     try:
         found = next((one for one in _standings(url, run) if one.name == name), None)
         return found, _letters(url, run, name) if found else 0

@@ -1,7 +1,7 @@
-"""An attached consumer as the effect of `events.log.consumer.consume`: its writes and its position in one transaction.
+"""Applies an attached consumer as an `events.log.consumer.Effect`: its writes and its position in one transaction.
 
-Events are applied one by one in one thread of their own, so that a consumer may block without holding up the connection
-to the broker. A transaction ends after `COMMIT_S` at the latest: what a slow consumer has done is not done again.
+Events are applied one by one in a separate thread, so that a blocked consumer does not block the broker connection. A
+transaction ends after at most `COMMIT_S`, so that a slow consumer's work is not repeated.
 """
 
 import asyncio
@@ -31,36 +31,36 @@ from hindcast.events.log.consumer import key_of
 from hindcast.events.log.reader import Bookmark
 
 COMMIT_S = 1.0
-"""No transaction takes in another event after this long."""
+"""Time after which a transaction takes no further event."""
 
 T = TypeVar("T")
 
 
 class Refused(Exception):
-    """The consumer's own code raised one of our errors. What it says is about the event, not about the system."""
+    """The consumer's own code raised a HindcastError, which is about the event and not about the system."""
 
 
 class AttachedEffect:
-    """The effect (`events.log.consumer.Effect`, `Bookmarked`). `open` first."""
+    """The effect (`events.log.consumer.Effect`, `Bookmarked`). Call `open` first."""
 
     def __init__(
         self, attached: Attached, store: ConsumerStore, *, new: ConsumerPosition, thread: Executor
     ) -> None:
-        """`new`: where the consumer begins when the store does not know it."""
+        """`new`: first position of a consumer that the store does not know."""
         self.standing = new
         self.taken = 0
-        """Events taken in by this process."""
+        """Events applied by this process."""
         self.working_on: tuple[int, float] | None = None
-        """Position of the event that is being taken in, and since when (unix seconds)."""
+        """Position of the event that is being applied, and since when (unix seconds)."""
         self.stopping = False
-        """Set to take in no further event; what is done is kept."""
+        """Set it to apply no further event; finished work is kept."""
         self._attached = attached
         self._store = store
         self._thread = thread
         self._stale = False
 
     async def open(self) -> bool:
-        """Find or make the consumer's place in the store; whether it was there before."""
+        """Find or create the consumer's row in the store; returns whether it existed."""
         return await self._blocking(self._open)
 
     def _open(self) -> bool:
@@ -79,22 +79,22 @@ class AttachedEffect:
         return found is not None
 
     async def position(self) -> int:
-        """How far it came."""
+        """Position of the last applied event."""
         return self.standing.position
 
     async def bookmark(self) -> Bookmark | None:
-        """Which log it has read."""
+        """The log that it has read."""
         return self.standing.bookmark
 
     async def apply(self, recordeds: Sequence[Recorded], position: int) -> None:
-        """Take in the events that follow the position, and move it; kept in transactions of `COMMIT_S` at most."""
+        """Apply events after the position and move the position, in transactions of at most `COMMIT_S`."""
         waiting = [recorded for recorded in recordeds if recorded.position > self.standing.position]
         while waiting or position > self.standing.position:
             done = await self._blocking(partial(self._apply_some, waiting, position))
             waiting = waiting[done:]
 
     def _apply_some(self, recordeds: Sequence[Recorded], position: int) -> int:
-        """One transaction; how many of the events are in it. Raises what the first of them raises."""
+        """Run one transaction; returns the number of its events. Raises the error of its first event."""
         if self._stale:
             self._attached.restore(self.standing.state)
             self._stale = False
@@ -125,8 +125,8 @@ class AttachedEffect:
         return done
 
     def _take(self, recorded: Recorded, db: Connection) -> None:
-        """To whoever runs us a HindcastError means that nothing works now: one that the consumer raises must not pass
-        for it."""
+        """Apply one event. Wraps a HindcastError of the consumer's code, which the caller would take for a failure of the
+        system."""
         try:
             self._attached.take(recorded, db)
         except HindcastError as error:
@@ -150,10 +150,10 @@ class AttachedEffect:
 
 
 class LiveAttachedEffect(AttachedEffect):
-    """The same for a consumer that may go on without an event (`events.log.consumer.LiveEffect`); skips are kept locally."""
+    """The same for a consumer that may skip an event (`events.log.consumer.LiveEffect`); stores skips locally."""
 
     async def set_aside(self, recorded: Recorded, error: str) -> None:
-        """Remember that this event was not applied, and move on."""
+        """Record that this event was skipped, and move on."""
         await self._blocking(partial(self._set_aside, recorded, error))
 
     def _set_aside(self, recorded: Recorded, error: str) -> None:
@@ -170,7 +170,7 @@ class LiveAttachedEffect(AttachedEffect):
         self.standing = after
 
     async def held_back(self) -> set[str]:
-        """What the events set aside so far hold back."""
+        """Entities that are held back by skipped events."""
         return await self._blocking(self._held_back)
 
     def _held_back(self) -> set[str]:

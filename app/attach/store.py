@@ -49,7 +49,7 @@ consumers = Table(
     Column("last_digest", LargeBinary, nullable=False),
     Column("state", LargeBinary),
 )
-"""One row per consumer and run: how far it came, in which log, and the state of a fold."""
+"""One row per consumer and run: its position, its log, and the state of a fold."""
 dead_letters = Table(
     "hindcast_dead_letters",
     metadata,
@@ -60,19 +60,19 @@ dead_letters = Table(
     Column("held", Text, nullable=False),
     Column("error", Text, nullable=False),
 )
-"""Events that a consumer went on without; `held`: what else is held back with them."""
+"""Events that a consumer skipped; `held`: entity whose later events are held back, too."""
 
 
 class StoreUnavailable(HindcastError):
-    """The database that an attached consumer keeps its position in does not answer."""
+    """The database of an attached consumer's position does not answer."""
 
 
 class ConsumerMoved(HindcastError):
-    """Somebody else moved this consumer's position."""
+    """Another process moved this consumer's position."""
 
 
 class ConsumerPosition(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a consumer stands: a row of `hindcast_consumers`."""
+    """Position of a consumer: a row of `hindcast_consumers`."""
 
     run: str
     name: str
@@ -81,20 +81,20 @@ class ConsumerPosition(msgspec.Struct, frozen=True, kw_only=True):
     position: int
     first_digest: bytes
     last_position: int
-    """Position of the last event taken in; less than `position` when events of unknown types followed."""
+    """Position of the last event applied; less than `position` if events of unknown types followed."""
     last_digest: bytes
     state: bytes | None
 
     @property
     def bookmark(self) -> Bookmark | None:
-        """Which log it has read, so that another one under the name is refused."""
+        """The log that it has read, so that another log of the same name is refused."""
         if not self.last_position:
             return None
         return Bookmark(position=self.last_position, digest=self.last_digest, first_digest=self.first_digest)
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
-    """An event that a consumer went on without."""
+    """An event that a consumer skipped."""
 
     position: int
     type: str
@@ -106,7 +106,7 @@ class ConsumerStore:
     """The database of attached consumers. Blocking."""
 
     def __init__(self, url: str) -> None:
-        """Raises SettingsError: no address of a database we can use, or one that holds a password."""
+        """Raises SettingsError: the address is no supported database, or contains a password."""
         self._url = parse(url, given="--store")
         self._engine = open_engine(self._url, given="--store")
         self.shown_url = shown(self._url)
@@ -119,7 +119,7 @@ class ConsumerStore:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """A transaction: all of it is kept at the end of the block, or none of it."""
+        """A transaction: the block's writes are all committed at its end, or none."""
         try:
             begun = self._engine.begin()
             connection = begun.__enter__()
@@ -137,7 +137,7 @@ class ConsumerStore:
 
     @contextmanager
     def asking(self) -> Iterator[Connection]:
-        """The same for statements of our own: all that goes wrong is the database's.
+        """A transaction for Hindcast's own statements, whose errors are all the database's.
 
         Raises:
             StoreUnavailable: it does not answer, is full, or is damaged.
@@ -150,7 +150,7 @@ class ConsumerStore:
             raise self._unavailable(error) from error
 
     def prepare(self) -> None:
-        """Make the tables where there are none."""
+        """Create missing tables."""
         if self.file is not None:
             self.file.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
             self.file.touch(PRIVATE_FILE)
@@ -158,11 +158,11 @@ class ConsumerStore:
             metadata.create_all(db)
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._engine.dispose()
 
     def standings(self, run: str) -> list[ConsumerPosition]:
-        """Every consumer of a run that keeps its position here; none where nothing was ever attached."""
+        """Positions of a run's consumers in this store; empty if none was ever attached."""
         if self.file is not None and not self.file.exists():
             return []
         with self.asking() as db:
@@ -172,7 +172,7 @@ class ConsumerStore:
             return [ConsumerPosition(**row) for row in rows.mappings()]
 
     def dead_letters(self, run: str, name: str, *, limit: int) -> tuple[int, list[DeadLetter]]:
-        """How many there are, and the newest."""
+        """Number of skipped events, and the newest of them."""
         mine = (dead_letters.c.run == run, dead_letters.c.name == name)
         columns = (dead_letters.c[field] for field in DeadLetter.__struct_fields__)
         with self.asking() as db:
@@ -183,7 +183,7 @@ class ConsumerStore:
             return number, [DeadLetter(**row) for row in rows.mappings()]
 
     def forget(self, run: str, name: str) -> None:
-        """Drop what we keep of a consumer; tables of its own stay."""
+        """Delete a consumer's position, state and dead letters; its own tables stay."""
         with self.asking() as db:
             for table in (consumers, dead_letters):
                 db.execute(delete(table).where(table.c.run == run, table.c.name == name))
@@ -193,12 +193,12 @@ class ConsumerStore:
 
 
 def begin_standing(db: Connection, standing: ConsumerPosition) -> None:
-    """Note a consumer that has none yet."""
+    """Insert the row of a new consumer."""
     db.execute(insert(consumers).values(**_values(standing)))
 
 
 def find_standing(db: Connection, run: str, name: str) -> ConsumerPosition | None:
-    """Where a consumer stands; None for a new one."""
+    """Position of a consumer; None for a new one."""
     row = (
         db.execute(select(consumers).where(consumers.c.run == run, consumers.c.name == name))
         .mappings()
@@ -208,10 +208,10 @@ def find_standing(db: Connection, run: str, name: str) -> ConsumerPosition | Non
 
 
 def move(db: Connection, before: ConsumerPosition, after: ConsumerPosition) -> None:
-    """From one position to the next.
+    """Move a consumer from one position to the next.
 
     Raises:
-        ConsumerMoved: it is not where this process left it.
+        ConsumerMoved: the stored position is not `before`.
 
     """
     moved = db.execute(
@@ -225,25 +225,25 @@ def move(db: Connection, before: ConsumerPosition, after: ConsumerPosition) -> N
     )
     if moved.rowcount != 1:
         raise ConsumerMoved(
-            f"consumer {before.name} is not at position {before.position} any more: another process works under this "
-            "name, or somebody forgot it. Nothing was written; attach under another --name."
+            f"consumer {before.name} is not at position {before.position} any more: another process uses this "
+            "name, or its position was deleted. Nothing was written; attach under another --name."
         )
 
 
 def set_aside(db: Connection, run: str, name: str, letter: DeadLetter) -> None:
-    """Remember an event that was not applied."""
+    """Record an event that was skipped."""
     values = {**msgspec.structs.asdict(letter), "error": letter.error[:ERROR_CHARACTERS]}
     db.execute(insert(dead_letters).values(run=run, name=name, **values))
 
 
 def held_back(db: Connection, run: str, name: str) -> set[str]:
-    """What events set aside hold back with them."""
+    """Entities held back by skipped events."""
     mine = (dead_letters.c.run == run, dead_letters.c.name == name)
     return set(db.scalars(select(dead_letters.c.held).where(*mine).distinct()))
 
 
 def this_host() -> str:
-    """The name by which a consumer's machine is shown."""
+    """Name of this machine in consumers' rows."""
     return socket.gethostname()
 
 

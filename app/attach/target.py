@@ -1,6 +1,6 @@
-"""What `MODULE:NAME` names, made into one thing: something that takes an event within a transaction.
+"""Resolves `MODULE:NAME` to an attached consumer, which applies an event within a transaction.
 
-Modules are found as Python finds them, and in the current folder. Mistakes show here, before anything is read.
+Modules are found as Python finds them, and in the current folder. Mistakes are reported before any event is read.
 """
 
 import importlib
@@ -21,28 +21,28 @@ from hindcast.events.log.projection import Projection
 
 
 class TargetFailed(HindcastError):
-    """The module of a consumer fails when it is imported, or its class when it is made."""
+    """The consumer's module fails when it is imported, or its class when it is called."""
 
 
 class WritingConsumer(Protocol):
     """A consumer that writes its effect into a database."""
 
     def __call__(self, event: Recorded, db: Connection, /) -> None:
-        """Take in one event. Whatever it raises undoes what it wrote about this event."""
+        """Apply one event. Any exception rolls back its writes for this event."""
         ...
 
 
 @runtime_checkable
 class FoldConsumer(Projection[Any], Protocol):
-    """A consumer that is a state and nothing else: `events.log.projection.Projection`."""
+    """A consumer that is only a state: `events.log.projection.Projection`."""
 
 
 Prepare = Callable[[Connection], None]
-"""What a consumer does at every start, before the first event, in a transaction of its own."""
+"""Called at every start before the first event, in its own transaction."""
 
 
 class Attached:
-    """A consumer with its state: what takes events, one by one, in one thread."""
+    """A consumer and its state; applies events one by one in one thread."""
 
     def __init__(self, target: str, consumer: Any, *, prepare: Prepare | None = None) -> None:
         """Raises SettingsError when `consumer` is of no known form."""
@@ -60,30 +60,30 @@ class Attached:
 
     @property
     def doc(self) -> str:
-        """The first line of what the consumer says about itself."""
+        """First line of the consumer's docstring."""
         return (inspect.getdoc(self._consumer) or "").partition("\n")[0]
 
     def prepare(self, db: Connection) -> None:
-        """Let it make its tables."""
+        """Let the consumer create its tables."""
         if self._prepare is not None:
             self._prepare(db)
 
     def take(self, event: Recorded, db: Connection) -> None:
-        """One event."""
+        """Apply one event."""
         if self._fold is not None:
             self._state = self._fold.apply(self._state, event)
         else:
             self._consumer(event, db)
 
     def snapshot(self) -> bytes | None:
-        """The state of a fold, encoded; None where there is none."""
+        """Encoded state of a fold; None for other consumers."""
         return None if self._fold is None else msgspec.msgpack.encode(self._state)
 
     def restore(self, snapshot: bytes | None) -> None:
-        """Go back to a snapshot, or to the beginning.
+        """Restore a snapshot; None: the initial state.
 
         Raises:
-            SettingsError: the state has another shape than when it was written.
+            SettingsError: the state has another type than when it was written.
 
         """
         if self._fold is None:
@@ -95,8 +95,8 @@ class Attached:
             self._state = msgspec.msgpack.decode(snapshot, type=self._type)
         except msgspec.ValidationError as error:
             raise SettingsError(
-                f"{self.target}: the state kept for it is no {self._type} any more ({error}). Attach it under another "
-                "--name, or drop what it kept: hindcast consumer forget NAME"
+                f"{self.target}: its stored state is no {self._type} any more ({error}). Attach it under another "
+                "--name, or delete its state: hindcast consumer forget NAME"
             ) from error
 
     def _check_state(self) -> None:
@@ -106,14 +106,14 @@ class Attached:
             self.restore(snapshot)
         except (TypeError, SettingsError) as error:
             raise SettingsError(
-                f"{self.target}: its state cannot be kept ({error}). Let initial() say what it returns, made of plain "
+                f"{self.target}: its state cannot be stored ({error}). Annotate what initial() returns, and use plain "
                 "values, dataclasses or msgspec structs."
             ) from error
         assert snapshot is not None
 
 
 def load(target: str) -> Attached:
-    """The consumer named `MODULE:NAME`; a class is called without arguments.
+    """Load the consumer named `MODULE:NAME`; a class is called without arguments.
 
     Raises:
         SettingsError: there is no such module or name, or it is no consumer.
@@ -180,6 +180,6 @@ def _check_callable(target: str, consumer: Any) -> None:
 
 
 def _state_type(fold: FoldConsumer) -> Any:
-    """What `initial` says it returns, else the type of what it returns."""
+    """The annotated return type of `initial`, else the type of its value."""
     hinted = get_type_hints(fold.initial).get("return")
     return type(fold.initial()) if hinted in (None, Any) else hinted

@@ -461,7 +461,7 @@ async def begun(handle: RunHandle, heard: Heard) -> None:
             await heard.next()
     hindered = heard.lines.pop()
     assert hindered.startswith(
-        f"alerts cannot be watched, trying further: a consumer called '{NAME}' is attached already"
+        f"alerts cannot be watched, trying again: a consumer called '{NAME}' is attached already"
     )
 
 

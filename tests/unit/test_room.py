@@ -169,7 +169,7 @@ def test_people_hear_of_restarts_and_pauses_once() -> None:
     assert alerts.look([entry("ready", 3)]) == [], "what was before is no news"
     assert alerts.look([entry("paused", 3, "no room")]) == ["bus.1 waits: no room"]
     assert alerts.look([entry("paused", 3, "no room")]) == []
-    assert alerts.look([entry("ready", 4)]) == ["bus.1 goes on"]
+    assert alerts.look([entry("ready", 4)]) == ["bus.1 works again"]
     assert alerts.look([entry("restarting", 5, "exit status 1")]) == [
         "bus.1 is started again (time 5): exit status 1"
     ]
