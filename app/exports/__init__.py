@@ -1,1 +1,1 @@
-"""A run in other people's formats: one module for each, and what they share."""
+"""Exports of a run: one module for each format, and their common parts."""

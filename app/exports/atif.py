@@ -4,8 +4,8 @@
     system  the page that the episode began on, as the observation
     agent   an answer: its thought, its action as a function call, the page it led to, token ids and log-probabilities
 
-A page is the text that the policy read; as it was recorded it stands beside, in `extra.page` of the
-observation, so that an import loses nothing of it.
+A page is the text that the policy read. Its recorded form is in `extra.page` of the observation, so that an import loses
+nothing.
 """
 
 from collections.abc import Mapping
@@ -40,7 +40,7 @@ from hindcast.events.envelope import BlobRef, Recorded
 
 IMAGES = "images"
 KEY = "hindcast"
-"""In `extra`: what ATIF has no field for."""
+"""Key in `extra` for what ATIF has no field for."""
 FIRST_PAGE = "The page that the episode begins on."
 
 
@@ -94,7 +94,7 @@ def images_of(played: AssembledEpisode) -> list[BlobRef]:
 
 
 def image_path(image: BlobRef) -> str:
-    """Relative to the trajectory."""
+    """Path of an image, relative to the trajectory."""
     return f"{IMAGES}/{image.sha256}.jpg"
 
 
@@ -110,7 +110,7 @@ def _agent(played: AssembledEpisode, sources: Sources) -> Agent:
 
 
 def _beside(played: AssembledEpisode, sources: Sources) -> dict[str, Any]:
-    """The document without what the trajectory tells."""
+    """The episode's document without what the trajectory contains."""
     document = msgspec.to_builtins(document_of(played, sources, steps=False))
     return {
         key: value for key, value in document.items() if key not in ("steps", "final_page", "instruction")
@@ -120,7 +120,7 @@ def _beside(played: AssembledEpisode, sources: Sources) -> dict[str, Any]:
 def _seen(page: BlobRef | None, url: str, sources: Sources) -> ObservationResult:
     found = sources.page(page)
     if found is None:
-        why = "this page was not recorded" if page is None else f"page {page.sha256} was let go of"
+        why = "this page was not recorded" if page is None else f"page {page.sha256} was deleted"
         return ObservationResult(extra={"url": url, "missing": why})
     return ObservationResult(
         content=sources.text(found), extra={"url": url, "page": msgspec.to_builtins(found)}
@@ -210,7 +210,7 @@ def _moment(ns: int) -> str:
 
 
 class AtifWriter:
-    """See `app.exports.writer.Writer`."""
+    """Writes trajectories; see `app.exports.writer.Writer`."""
 
     def __init__(self, folder: Path, sources: Sources) -> None:
         self._folder = folder
@@ -218,10 +218,10 @@ class AtifWriter:
         self._counts = {"episodes": 0, "images": 0}
 
     def fact(self, recorded: Recorded) -> None:
-        """Trajectories are told by episode."""
+        """Ignore single events: a trajectory is a whole episode."""
 
     def episode(self, played: AssembledEpisode) -> None:
-        """A document, and its images."""
+        """Write a trajectory and its images."""
         told = msgspec.json.encode(trajectory_of(played, self._sources))
         (self._folder / file_name(played.ended.episode, "json")).write_bytes(told)
         self._counts["episodes"] += 1
@@ -234,5 +234,5 @@ class AtifWriter:
                 self._counts["images"] += 1
 
     def close(self, log_digest: str) -> Mapping[str, int]:
-        """Nothing is left to be written."""
+        """Nothing left to write."""
         return self._counts

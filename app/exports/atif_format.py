@@ -1,7 +1,7 @@
-"""ATIF, the Agent Trajectory Interchange Format of Harbor, version 1.8: the part of it that an episode is told in.
+"""ATIF, Harbor's Agent Trajectory Interchange Format, version 1.8: the part that represents an episode.
 
 Field by field as the published models have it (RFC 0001 of harbor-framework/harbor; package harbor 0.25,
-`harbor.models.trajectories`). Left out, and so refused by an import: subagents, continuations, audio.
+`harbor.models.trajectories`). Not supported, and refused by an import: subagents, continuations, audio.
 """
 
 from typing import Any, Literal
@@ -14,11 +14,11 @@ READ = tuple(f"ATIF-v1.{minor}" for minor in range(9))
 
 
 class Atif(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Base: unknown fields are not allowed, absent ones are left out."""
+    """Base: unknown fields are refused, and fields at their default are omitted."""
 
 
 class Agent(Atif, frozen=True, kw_only=True):
-    """Who acted."""
+    """The agent that acted."""
 
     name: str
     version: str
@@ -38,7 +38,7 @@ class ToolCall(Atif, frozen=True, kw_only=True):
 
 
 class ImageSource(Atif, frozen=True, kw_only=True):
-    """An image beside the document."""
+    """An image file next to the document."""
 
     media_type: Literal["image/jpeg", "image/png", "image/gif", "image/webp"]
     path: str
@@ -53,7 +53,7 @@ class ContentPart(Atif, frozen=True, kw_only=True):
 
 
 class ObservationResult(Atif, frozen=True, kw_only=True):
-    """What an action led to; without `source_call_id` what nobody's action led to."""
+    """Result of an action; without `source_call_id`, of no action."""
 
     source_call_id: str | None = None
     content: str | list[ContentPart] | None = None
@@ -61,13 +61,13 @@ class ObservationResult(Atif, frozen=True, kw_only=True):
 
 
 class Observation(Atif, frozen=True, kw_only=True):
-    """What was seen after a step."""
+    """Observation after a step."""
 
     results: list[ObservationResult]
 
 
 class Metrics(Atif, frozen=True, kw_only=True):
-    """Of one call of the model."""
+    """Metrics of one model call."""
 
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
@@ -96,12 +96,12 @@ class Step(Atif, frozen=True, kw_only=True):
     metrics: Metrics | None = None
     is_copied_context: bool | None = None
     llm_call_count: int | None = None
-    """0: no model was asked; then there are neither metrics nor reasoning."""
+    """0: no model was called; then there are neither metrics nor reasoning."""
     extra: dict[str, Any] | None = None
 
 
 class FinalMetrics(Atif, frozen=True, kw_only=True):
-    """Of the whole trajectory."""
+    """Metrics of the whole trajectory."""
 
     total_prompt_tokens: int | None = None
     total_completion_tokens: int | None = None

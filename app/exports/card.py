@@ -1,4 +1,4 @@
-"""The card of a dataset folder: front matter in YAML for the Hub and `datasets`, then where the data come from, in words."""
+"""Dataset card of an export: front matter in YAML for the Hub and `datasets`, then the provenance in words."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -24,13 +24,13 @@ class Split(msgspec.Struct):
 
 
 class Card(msgspec.Struct, frozen=True):
-    """What the card says."""
+    """Content of the card."""
 
     origin: Origin
     log_digest: str
     splits: Sequence[Split]
     schema: Any
-    """Of pyarrow."""
+    """A pyarrow schema."""
 
     def text(self) -> str:
         """The whole file."""

@@ -1,7 +1,7 @@
-"""`hindcast export --format dataset`: a folder as Hugging Face's `datasets` loads it: parquet shards and a card.
+"""`hindcast export --format dataset`: a folder that Hugging Face `datasets` loads: parquet shards and a card.
 
-A row is an episode with its steps. `train` are episodes that were played to learn from, `test` evaluations. Shards are
-cut by size; `README.md` says in its front matter which columns and splits there are, and in words where they come from.
+A row is an episode with its steps. `train` has the training episodes, `test` the evaluations. Shards are cut by size; the
+front matter of `README.md` lists columns and splits, and its text gives the provenance.
 """
 
 from collections.abc import Mapping
@@ -18,9 +18,9 @@ from hindcast.core.grammar.answer_form import split_form
 from hindcast.events.envelope import Recorded
 
 SHARD_BYTES = 256 * 1024 * 1024
-"""Of text, before it is compressed."""
+"""Size of a shard's text before compression."""
 ROWS_IN_GROUP = 100
-"""An episode with its pages is some 100 kB."""
+"""Rows of a row group; an episode with its pages has about 100 kB."""
 DATA, CARD = "data", "README.md"
 
 _TEXT, _INTEGER = pa.string(), pa.int64()
@@ -52,7 +52,7 @@ EPISODE: dict[str, Any] = {
     "reward": pa.float64(),
     "steps": pa.list_(pa.struct(list(STEP.items()))),
 }
-"""The columns; what they mean stands in docs/exports.md."""
+"""The columns; docs/exports.md explains them."""
 SCHEMA = pa.schema(list(EPISODE.items()))
 
 
@@ -68,7 +68,7 @@ class _Shards:
         self.split = Split(name)
 
     def add(self, row: dict[str, Any], size: int) -> None:
-        """A row of so many bytes."""
+        """Add a row of `size` bytes."""
         if self._open is None or self._in_shard >= self._shard_bytes:
             self._close()
             self._files.append(self._folder / f"{self.split.name}-{len(self._files):05}")
@@ -79,7 +79,7 @@ class _Shards:
         self.split.bytes += size
 
     def finish(self) -> None:
-        """Give the files their names, which say how many there are."""
+        """Rename the files, so that their names contain their number."""
         self._close()
         for file in self._files:
             file.rename(file.with_name(f"{file.name}-of-{len(self._files):05}.parquet"))
@@ -91,7 +91,7 @@ class _Shards:
 
 
 class DatasetWriter:
-    """See `app.exports.writer.Writer`."""
+    """Writes datasets; see `app.exports.writer.Writer`."""
 
     def __init__(self, folder: Path, sources: Sources, *, shard_bytes: int = SHARD_BYTES) -> None:
         self._folder = folder
@@ -101,10 +101,10 @@ class DatasetWriter:
         self._splits = {name: _Shards(data, name, shard_bytes=shard_bytes) for name in ("train", "test")}
 
     def fact(self, recorded: Recorded) -> None:
-        """Rows are episodes."""
+        """Ignore single events: a row is a whole episode."""
 
     def episode(self, played: AssembledEpisode) -> None:
-        """A row."""
+        """Add a row."""
         name = "test" if played.request.origin == "evaluation" else "train"
         row = row_of(played, self._sources)
         size = len(row["instruction"]) + sum(
@@ -113,7 +113,7 @@ class DatasetWriter:
         self._splits[name].add(row, size)
 
     def close(self, log_digest: str) -> Mapping[str, int]:
-        """The card is written last, since it counts."""
+        """Write the card, last because it contains the counts."""
         for shards in self._splits.values():
             shards.finish()
         splits = [shards.split for shards in self._splits.values() if shards.split.examples]

@@ -1,7 +1,7 @@
-"""One episode as one document: what `episodes.jsonl` holds a line of, and what demonstrations are imported from.
+"""One episode as one document: a line of `episodes.jsonl`, and the format of imported demonstrations.
 
-Everything that an episode is, without what belongs to one policy (token ids, log-probabilities): instruction, pages,
-actions, how it ended, what judges said. Strict: an unknown key is refused, so that nothing is passed over.
+It holds all of an episode except what belongs to one policy (token ids, log-probabilities): instruction, pages, actions,
+end, verdicts. Strict: an unknown key is refused, so that nothing is ignored silently.
 """
 
 from typing import Any, Literal
@@ -21,11 +21,11 @@ FORMAT: Literal["hindcast-episode/1"] = "hindcast-episode/1"
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Base of what stands in the file."""
+    """Base of the document's parts."""
 
 
 class DocumentTask(Document, frozen=True, kw_only=True):
-    """As `core.domain.task.Task`."""
+    """A task, as `core.domain.task.Task`."""
 
     environment: str
     family: str
@@ -40,22 +40,22 @@ class DocumentTask(Document, frozen=True, kw_only=True):
 
 
 class DocumentStep(Document, frozen=True, kw_only=True):
-    """What was seen, and what was done about it."""
+    """An observation and the answer to it."""
 
     page: Page | None
-    """None: it was not recorded, or was let go of since."""
+    """None: it was not recorded, or was deleted."""
     action: Action | None
     """None: the answer was no action."""
     thought: str = ""
-    """What preceded the answer, where answers have a thought."""
+    """Text before the answer, if answers have a thought."""
     answer: str = ""
-    """As it was given. An import writes its own, in the run's form and dialect."""
+    """The answer as sampled. An import writes its own, in the run's form and dialect."""
     result: StepResult = "ok"
     detail: str = ""
 
 
 class DocumentVerdict(Document, frozen=True, kw_only=True):
-    """What one judge said. Told; an import asks the run's own judges."""
+    """One judge's verdict. For information: an import asks the run's own judges."""
 
     judge: str
     version: str
@@ -65,15 +65,15 @@ class DocumentVerdict(Document, frozen=True, kw_only=True):
 
 
 class DocumentSource(Document, frozen=True, kw_only=True):
-    """Where it comes from."""
+    """Origin of the episode."""
 
     run: str
     episode: str
     position: int
-    """Of its end in that run's log."""
+    """Position of its end in that run's log."""
     origin: str
     policy_versions: tuple[int, int]
-    """Lowest and highest that sampled a token; -1: a demonstrator's."""
+    """Lowest and highest policy version that sampled a token; -1: a demonstrator's."""
 
 
 class EpisodeDocument(Document, frozen=True, kw_only=True):
@@ -82,11 +82,11 @@ class EpisodeDocument(Document, frozen=True, kw_only=True):
     format: Literal["hindcast-episode/1"]
     task: DocumentTask
     instruction: str
-    """What the agent was told."""
+    """Instruction given to the agent."""
     steps: tuple[DocumentStep, ...]
     reason: EndReason
     evidence: Evidence
-    """What evaluators read: answer, final address, what the site said about itself."""
+    """Input of evaluators: answer, final address, the site's own state."""
     final_page: Page | None = None
     verdicts: tuple[DocumentVerdict, ...] = ()
     source: DocumentSource | None = None

@@ -1,7 +1,7 @@
-"""Episodes put together from the log: a pure fold that holds those under way, and gives each as it ends.
+"""Assembles episodes from the log: a pure fold that holds running episodes and returns each when it ends.
 
-Memory: the episodes under way, not the length of the log. One that never ended by itself is nobody's example and is
-dropped with its terminal fact.
+Memory grows with the running episodes, not with the log. An episode that was abandoned or cancelled is dropped with its
+terminal fact.
 """
 
 from collections.abc import Container
@@ -20,7 +20,7 @@ from hindcast.events.envelope import Recorded
 
 
 class AssembledStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A step and where it stands."""
+    """A step and its position."""
 
     position: int
     occurred_ns: int
@@ -28,7 +28,7 @@ class AssembledStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AssembledEpisode(msgspec.Struct, frozen=True, kw_only=True):
-    """One episode that came to its natural end."""
+    """One episode that ended by itself."""
 
     request: EpisodeRequested
     started: EpisodeStarted
@@ -37,9 +37,9 @@ class AssembledEpisode(msgspec.Struct, frozen=True, kw_only=True):
     ended: EpisodeEnded
     ended_ns: int
     position: int
-    """Of its end."""
+    """Position of its end."""
     code_rev: str
-    """Of the actor that played it."""
+    """Code revision of the actor that played it."""
 
 
 class _UnderWay(msgspec.Struct, kw_only=True):
@@ -50,14 +50,14 @@ class _UnderWay(msgspec.Struct, kw_only=True):
 
 
 class EpisodeAssembler:
-    """`take` every event in order; it gives an episode when it has ended."""
+    """Assembles episodes; `take` every event in order."""
 
     def __init__(self, wanted: Container[str]) -> None:
         self._wanted = wanted
         self._under_way: dict[str, _UnderWay] = {}
 
     def take(self, recorded: Recorded) -> AssembledEpisode | None:
-        """The episode that this event ends, if it is wanted."""
+        """The episode that this event ends, if it is wanted; else None."""
         match recorded.fact:
             case EpisodeRequested() as fact if fact.episode in self._wanted:
                 self._under_way[fact.episode] = _UnderWay(request=fact)

@@ -1,4 +1,4 @@
-"""`hindcast export`: from a run or an archive to a folder in one of the formats."""
+"""`hindcast export`: writes a run or an archive into a folder in one of the formats."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,7 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 
 
 def origin_of(source: Source, *, position: int, wanted: EpisodeFilter) -> Origin:
-    """What an export of a source is of."""
+    """Provenance of an export of a source."""
     return Origin(
         run=source.name,
         position=position,
@@ -29,7 +29,7 @@ def origin_of(source: Source, *, position: int, wanted: EpisodeFilter) -> Origin
 
 
 def _open_writer(name: Format, folder: Path, sources: Sources, source: Source) -> Writer:
-    """A format's modules are imported when it is asked for: some take a second."""
+    """Open a format's writer; imports its modules only now, because some take a second."""
     match name:
         case "parquet":
             from hindcast.app.exports.parquet import ParquetWriter

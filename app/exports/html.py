@@ -1,7 +1,7 @@
-"""`hindcast export --format html`: one file for each episode that shows what its page shows, and needs nothing beside it.
+"""`hindcast export --format html`: one self-contained file for each episode with the content of its page.
 
-The page's own templates write it (`app.page`): everything is escaped, pages are text, pictures stand in the file. Its
-content security policy allows its own style sheet and pictures, and no script, so that nothing in it can run.
+The page's own templates write it (`app.page`): everything is escaped, pages are text, images are embedded. The content
+security policy allows only its own style sheet and images and no script, so that nothing in the file can run.
 """
 
 from base64 import b64encode
@@ -59,7 +59,7 @@ class EpisodeFile:
 
 
 def _pictures(told: EpisodePage, sources: Sources) -> dict[str, str]:
-    """The film strip's images as addresses that hold them."""
+    """The film strip's images as data URLs."""
     sizes = {row.sha256: row.size_bytes or 0 for row in told.detail.screenshots if row.sha256}
     found = {}
     for frame in told.frames:
@@ -70,7 +70,7 @@ def _pictures(told: EpisodePage, sources: Sources) -> dict[str, str]:
 
 
 class HtmlWriter:
-    """See `app.exports.writer.Writer`."""
+    """Writes episode files; see `app.exports.writer.Writer`."""
 
     def __init__(self, folder: Path, sources: Sources, source: Source) -> None:
         self._folder = folder
@@ -79,14 +79,14 @@ class HtmlWriter:
         self._episodes = 0
 
     def fact(self, recorded: Recorded) -> None:
-        """Files are of episodes."""
+        """Ignore single events: a file is a whole episode."""
 
     def episode(self, played: AssembledEpisode) -> None:
-        """A file."""
+        """Write a file."""
         text = self._file.text(played, self._sources)
         (self._folder / file_name(played.ended.episode, "html")).write_text(text, encoding="utf-8")
         self._episodes += 1
 
     def close(self, log_digest: str) -> Mapping[str, int]:
-        """Nothing is left to be written."""
+        """Nothing left to write."""
         return {"episodes": self._episodes}

@@ -15,7 +15,7 @@ FACTS, EPISODES = "facts.jsonl", "episodes.jsonl"
 
 
 class JsonlWriter:
-    """See `app.exports.writer.Writer`."""
+    """Writes JSON lines; see `app.exports.writer.Writer`."""
 
     def __init__(self, folder: Path, sources: Sources) -> None:
         self._sources = sources
@@ -24,17 +24,17 @@ class JsonlWriter:
         self._counts = {"facts": 0, "episodes": 0}
 
     def fact(self, recorded: Recorded) -> None:
-        """A line."""
+        """Write an event's line."""
         self._facts.write(to_line(recorded) + b"\n")
         self._counts["facts"] += 1
 
     def episode(self, played: AssembledEpisode) -> None:
-        """A line."""
+        """Write an episode's line."""
         self._episodes.write(msgspec.json.encode(document_of(played, self._sources)) + b"\n")
         self._counts["episodes"] += 1
 
     def close(self, log_digest: str) -> Mapping[str, int]:
-        """Nothing is left to be written."""
+        """Nothing left to write."""
         self._facts.close()
         self._episodes.close()
         return self._counts

@@ -1,9 +1,9 @@
 """One event as one line of JSON, and back to the same bytes.
 
-Payload and envelope stand as they were recorded, of whatever version, and nothing is lost: what JSON has no word for is
-written as an object of one key. `{"$bytes": "<base64>"}` are bytes (packed numbers), `{"$float": "nan"}` (`inf`,
-`-inf`; another NaN than the usual one by its eight bytes, as in `7ff8000000000001`) a float that is no number,
-`{"$map": …}` an object whose only key looks like one of these. Integers have up to 64 bits.
+Payload and envelope are written as recorded, in any version, without loss. Values that JSON lacks are objects of one key.
+`{"$bytes": "<base64>"}` are bytes (packed numbers). `{"$float": "nan"}` (`inf`, `-inf`; an unusual NaN by its eight bytes,
+as in `7ff8000000000001`) is a float that is no number. `{"$map": …}` is an object whose only key looks like one of the
+above. Integers have up to 64 bits.
 """
 
 import math
@@ -28,20 +28,20 @@ NO_LINE = (
     ValueError,
     struct.error,
 )
-"""What reading a line raises that is none: of another shape, with longer integers, nested without end."""
+"""Errors of reading a line that is no event: another shape, longer integers, endless nesting."""
 _USUAL = ("nan", "inf", "-inf")
 _MARKS = {BYTES, FLOAT, MAP}
 _FIELDS = tuple(name for name in Envelope.__struct_fields__ if name != "payload")
 
 
 class LineRefused(HindcastError):
-    """A line is none of an exported event."""
+    """A line is no exported event."""
 
     exit_code = 2
 
 
 def to_line(recorded: Recorded) -> bytes:
-    """The event, without a line end."""
+    """The event as JSON, without a line end."""
     envelope = recorded.envelope
     plain = {name: getattr(envelope, name) for name in _FIELDS}
     plain["prev_hash"] = envelope.prev_hash.hex()
@@ -51,10 +51,10 @@ def to_line(recorded: Recorded) -> bytes:
 
 
 def from_line(line: bytes | str) -> tuple[int, bytes]:
-    """The position, and the bytes that the log holds there.
+    """Position and original bytes of the line's event.
 
     Raises:
-        LineRefused: it is no such line, or was altered: its bytes have another digest than it names.
+        LineRefused: it is no such line, or was changed: the digest of its bytes differs from the one that it names.
 
     """
     try:

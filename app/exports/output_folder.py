@@ -1,4 +1,4 @@
-"""The folder that an export is written into: there as a whole, or not at all."""
+"""Output folder of an export: complete or absent."""
 
 import fcntl
 import os
@@ -12,29 +12,29 @@ from hindcast.core.errors import HindcastError
 from hindcast.events.disk import Disk
 
 PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,120}")
-"""Names that are files of the folder they are meant for: a log may come from anybody."""
+"""File names that cannot leave their folder; a log may come from anyone."""
 
 
 class ExportRefused(HindcastError):
-    """An export cannot be written where it was asked for, or not of what was asked for."""
+    """An export cannot be written there, or an episode cannot be exported."""
 
     exit_code = 2
 
 
 class ExportFailed(HindcastError):
-    """The disk does not take an export."""
+    """The disk refuses the export."""
 
 
 @contextmanager
 def whole_folder(folder: Path) -> Iterator[Path]:
-    """A new folder beside it to write into, which takes the name, durably, when the block has ended well; else nothing stays.
+    """A new folder to write into, next to the target; it is durably renamed to the target if the block succeeds, else deleted.
 
-    What a killed export has left there is dropped, and written anew: a log is read from its start in one go, and a
-    parquet file is none before its end, so there is nothing to go on with.
+    What a killed export left there is deleted. An export cannot be resumed: it reads the log from its start in one pass, and
+    an unfinished parquet file is unreadable.
 
     Raises:
-        ExportRefused: something stands there already, or another export is writing it.
-        ExportFailed: the disk has no room, or lets nobody write there.
+        ExportRefused: the target exists and is not empty, or another export writes it.
+        ExportFailed: the disk is full or not writable.
 
     """
     folder = folder.absolute()
@@ -57,18 +57,18 @@ def whole_folder(folder: Path) -> Iterator[Path]:
         finally:
             os.close(held)
     except OSError as error:
-        raise ExportFailed(f"the export into {folder} broke off, and nothing of it stays: {error}") from error
+        raise ExportFailed(f"the export into {folder} failed and was deleted: {error}") from error
 
 
 def _claim(unfinished: Path) -> int:
-    """Make it ours, and empty, until the descriptor that this returns is closed or this process is gone."""
+    """Create the folder empty and lock it until the returned descriptor is closed or this process ends."""
     unfinished.parent.mkdir(parents=True, exist_ok=True)
     unfinished.mkdir(exist_ok=True)
     held = os.open(unfinished, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not os.path.samestat(os.fstat(held), unfinished.stat()):
-            raise FileNotFoundError  # whoever held it has just finished
+            raise FileNotFoundError  # the holder has just finished
         for entry in unfinished.iterdir():
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
     except (BlockingIOError, FileNotFoundError) as error:
@@ -80,7 +80,7 @@ def _claim(unfinished: Path) -> int:
 
 
 def file_name(episode: str, suffix: str) -> str:
-    """The file of an episode. Raises ExportRefused when its id would lead elsewhere."""
+    """File name of an episode. Raises ExportRefused if its id would lead outside the folder."""
     if PLAIN.fullmatch(episode) is None:
         raise ExportRefused(
             f"episode {episode!r} has an id that no file can be named after: letters, digits, `_`, `.` and `-` only. Leave it "

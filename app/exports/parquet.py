@@ -34,7 +34,7 @@ Row = dict[str, Any]
 
 
 class TableFile:
-    """One table that is being written."""
+    """One table while it is written."""
 
     def __init__(self, file: Path, schema: Any, *, rows_in_group: int = ROWS_IN_GROUP) -> None:
         self._schema = schema
@@ -44,14 +44,14 @@ class TableFile:
         self.written = 0
 
     def add(self, row: Row) -> None:
-        """A row; columns that it lacks are null."""
+        """Add a row; missing columns are null."""
         self._rows.append(row)
         self.written += 1
         if len(self._rows) >= self._rows_in_group:
             self._flush()
 
     def close(self) -> None:
-        """No row follows."""
+        """Write the rest and close the file."""
         self._flush()
         self._writer.close()
 
@@ -62,16 +62,16 @@ class TableFile:
 
 
 class ParquetWriter:
-    """See `app.exports.writer.Writer`."""
+    """Writes tables; see `app.exports.writer.Writer`."""
 
     def __init__(self, folder: Path, sources: Sources) -> None:
         self._chosen = sources.chosen
         self._tables = {name: TableFile(folder / f"{name}.parquet", schema_of(name)) for name in TABLES}
         self._open: dict[str, Row] = {}
-        """Episodes under way: their row as far as it is known."""
+        """Rows of running episodes, as far as they are known."""
 
     def fact(self, recorded: Recorded) -> None:
-        """The rows of an event."""
+        """Add the rows of an event."""
         at: Row = {"position": recorded.position, "occurred_ns": recorded.envelope.occurred_ns}
         match recorded.fact:
             case EpisodeRequested() as fact if fact.episode in self._chosen:
@@ -102,10 +102,10 @@ class ParquetWriter:
                 pass
 
     def episode(self, played: AssembledEpisode) -> None:
-        """It has its rows already."""
+        """Ignore: the episode's rows come from its events."""
 
     def close(self, log_digest: str) -> Mapping[str, int]:
-        """Episodes that are still under way have their rows, too."""
+        """Write the rows of running episodes, and close the files."""
         for row in self._open.values():
             self._tables["episodes"].add(row | self._verdict(row["episode"]))
         for table in self._tables.values():
@@ -229,7 +229,7 @@ def _disputed(fact: VerdictDisputed) -> Row:
 
 
 def _relabelled(fact: EpisodeRelabeled) -> list[Row]:
-    """A row for each goal; one without where none was found."""
+    """A row for each goal; one row without a goal if none was found."""
     said: Row = {
         "episode": fact.episode,
         "relabeler": fact.relabeler.name,

@@ -1,4 +1,4 @@
-"""One episode as a file, for who looks at it and wants to take it along."""
+"""One episode as a file for download."""
 
 import asyncio
 from typing import NamedTuple
@@ -21,11 +21,11 @@ from hindcast.storage.readmodel.queries import show_episode
 from hindcast.storage.readmodel.query_parts import NotInReadModel
 
 FORMATS = {"html": "text/html; charset=utf-8", "atif": "application/json", "json": "application/json"}
-"""With their media types."""
+"""Format -> media type."""
 
 
 class EpisodeAsFile(NamedTuple):
-    """What is sent."""
+    """Name, media type and content of the file."""
 
     name: str
     content: bytes
@@ -35,7 +35,7 @@ class EpisodeAsFile(NamedTuple):
 def episode_as_file(
     source: Source, connection: Connection, episode: str, *, format_name: str, position: int
 ) -> EpisodeAsFile:
-    """An episode that ended by itself, as of a position. Blocks.
+    """Export one ended episode as of a position. Blocks.
 
     Raises:
         NotInReadModel: there is no such episode or format, or the episode has not ended.

@@ -19,11 +19,11 @@ from hindcast.core.grammar.answer_form import split_form
 from hindcast.events.envelope import BlobRef, Recorded
 
 HARNESS = "hindcast"
-MISSING = "(this page was not recorded, or was let go of since)"
+MISSING = "(this page was not recorded, or was deleted)"
 
 
 class StsFunction(msgspec.Struct, frozen=True, kw_only=True):
-    """What is called."""
+    """Function of a call."""
 
     name: str
     arguments: str
@@ -51,7 +51,7 @@ class StsMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def session_of(played: AssembledEpisode, sources: Sources) -> list[dict[str, Any]]:
-    """The lines of an episode's session."""
+    """Lines of an episode's session."""
     task, ended = played.request.task, played.ended
     header = {
         "type": "session",
@@ -116,7 +116,7 @@ def _ms(ns: int) -> int:
 
 
 class StsWriter:
-    """See `app.exports.writer.Writer`."""
+    """Writes sessions; see `app.exports.writer.Writer`."""
 
     def __init__(self, folder: Path, sources: Sources) -> None:
         self._folder = folder
@@ -124,14 +124,14 @@ class StsWriter:
         self._episodes = 0
 
     def fact(self, recorded: Recorded) -> None:
-        """Sessions are told by episode."""
+        """Ignore single events: a session is a whole episode."""
 
     def episode(self, played: AssembledEpisode) -> None:
-        """A file."""
+        """Write a file."""
         lines = [msgspec.json.encode(line) for line in session_of(played, self._sources)]
         (self._folder / file_name(played.ended.episode, "jsonl")).write_bytes(b"\n".join(lines) + b"\n")
         self._episodes += 1
 
     def close(self, log_digest: str) -> Mapping[str, int]:
-        """Nothing is left to be written."""
+        """Nothing left to write."""
         return {"episodes": self._episodes}

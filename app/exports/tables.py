@@ -152,9 +152,9 @@ TABLES: dict[str, tuple[Column, ...]] = {
         ("occurred_ns", INTEGER, "nanoseconds since 1970 by the learner's clock"),
     ),
 }
-"""By table; the order is that of the columns."""
+"""Columns by table, in order."""
 
 
 def schema_of(table: str) -> Any:
-    """As pyarrow has it; what a column means stands in its field's metadata `says`."""
+    """The table's pyarrow schema; each field's metadata `says` has its meaning."""
     return pa.schema([pa.field(one.name, one.type, metadata={"says": one.says}) for one in TABLES[table]])

@@ -1,10 +1,10 @@
-"""An export as it is written: the log is read once, and every format takes from it what it needs.
+"""Writes an export: reads the log once, and each format takes what it needs.
 
     log ──> facts ─────────────> Writer.fact
-              └─> Assembler ───> Writer.episode ──> page and pictures from the blobs, verdicts from the read model
+              └─> Assembler ───> Writer.episode ──> pages and images from the blobs, verdicts from the read model
 
-Reads the log up to a position and the read model as of it; produces files in a folder, and `export.json`, which says of
-what run, position and log digest they are.
+Reads the log up to a position and the read model as of it. Produces files in a folder, and `export.json` with the run,
+the position and the log digest.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,27 +32,27 @@ MANIFEST = "export.json"
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What was said of an episode by the training judge."""
+    """Verdict of the training judge on an episode."""
 
     outcome: str | None
-    """None: nothing yet."""
+    """None: no verdict yet."""
     reward: float | None
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an export comes from."""
+    """Provenance of an export."""
 
     run: str
     position: int
-    """The last event it tells of."""
+    """Position of the last event in the export."""
     filter: EpisodeFilter
     settings: Settings
     code_rev: str
-    """Of the Hindcast that wrote it."""
+    """Revision of the Hindcast that wrote it."""
 
 
 class Sources:
-    """What a writer may look at beside the facts."""
+    """Data that a writer may read in addition to the facts."""
 
     def __init__(
         self,
@@ -68,11 +68,11 @@ class Sources:
         self._blobs = blobs
 
     def verdicts(self, episode: str) -> list[VerdictRow]:
-        """Of every judge."""
+        """Verdicts of every judge on an episode."""
         return verdicts_of(self.connection, episode, as_of=self.origin.position)
 
     def page(self, ref: BlobRef | None) -> Page | None:
-        """A recorded page; None: none was recorded, or it was let go of since."""
+        """A recorded page; None: it was not recorded, or was deleted."""
         content = self.content(ref)
         return None if content is None else msgspec.msgpack.decode(content, type=Page)
 
@@ -81,28 +81,28 @@ class Sources:
         return RENDERERS[self.origin.settings.actors.renderer](page)
 
     def content(self, ref: BlobRef | None) -> bytes | None:
-        """What lies beside the log; None: nothing was recorded, or it was let go of since. Raises BlobCorrupt."""
+        """A blob's content; None: it was not recorded, or was deleted. Raises BlobCorrupt."""
         return None if ref is None or not self._blobs.has(ref) else self._blobs.get(ref)
 
 
 class Writer(Protocol):
-    """One format."""
+    """Writer of one format."""
 
     def fact(self, recorded: Recorded) -> None:
-        """Every event of the run up to the position, in order; of episodes only of those that are wanted."""
+        """Take every event of the run up to the position, in order; of episodes, only those of wanted ones."""
         ...
 
     def episode(self, played: AssembledEpisode) -> None:
-        """Every wanted episode that ended by itself, in the order of their ends."""
+        """Take every wanted episode that ended by itself, in the order of their ends."""
         ...
 
     def close(self, log_digest: str) -> Mapping[str, int]:
-        """Finish the files; how many there are of what. `log_digest`: rolling, of everything up to the position."""
+        """Finish the files; returns counts by kind. `log_digest`: rolling digest of everything up to the position."""
         ...
 
 
 class Exported(msgspec.Struct, frozen=True, kw_only=True):
-    """What was written; stands in `export.json`, too."""
+    """Result of an export, also written to `export.json`."""
 
     format: str
     run: str
@@ -118,7 +118,7 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def choose(connection: Connection, origin: Origin) -> dict[str, Verdict]:
-    """The wanted episodes, some 100 bytes each."""
+    """The wanted episodes with their verdicts; about 100 bytes each."""
     shared: dict[tuple[str | None, float | None], Verdict] = {}
     return {
         row.episode: shared.setdefault((row.outcome, row.reward), Verdict(row.outcome, row.reward))
@@ -135,7 +135,7 @@ async def write_export(
     format_name: str,
     on_event: Callable[[int], None] = lambda _: None,
 ) -> Exported:
-    """Read the log once and let the writer take it; `folder` holds the files afterwards.
+    """Read the log once through the writer; afterwards `folder` holds the files.
 
     Raises:
         CorruptEvent, ForeignLog, UnknownVersion: the log cannot be trusted or understood.

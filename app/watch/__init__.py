@@ -1,1 +1,1 @@
-"""What a run is doing right now, folded from its log: for `hindcast watch`."""
+"""The current state of a run, folded from its log, for `hindcast watch`."""

@@ -1,7 +1,7 @@
-"""Follows a run and gives a view of it again and again.
+"""Follows a run's log and yields views of it periodically.
 
 Consumes the log's tail, from `LOOK_BACK` events before its end. Waits for the log, and `interval_s` between views.
-Produces nothing: it reads as the `reader` does, and the run does not notice it.
+Produces nothing: it reads as role `reader`, and the run does not notice it.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from hindcast.events.log.port import EventLog
 from hindcast.events.log.reader import read, tail
 
 LOOK_BACK = 50_000
-"""Events before the log's end that a view is made of: what is older shows in `hindcast run show`."""
+"""Events before the log's end that a view covers; `hindcast run show` covers older ones."""
 CONSUMERS_S = 5.0
-"""How often the consumers are asked after."""
+"""Seconds between two queries of the consumers."""
 
 
 async def look(
@@ -30,7 +30,7 @@ async def look(
     interval_s: float,
     on_catching_up: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> None:
-    """Show a view at once, then one every `interval_s`, until `show` says no. With no system up time stands still."""
+    """Show a view at once and then every `interval_s` until `show` returns False. Without a running system, time stops."""
     watch = WatchFold(judge=handle.settings.judge.judges[0], group_size=handle.settings.curriculum.group_size)
     async with handle.connect_log("reader") as log:
         last = (await log.identity()).last

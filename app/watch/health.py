@@ -1,15 +1,15 @@
-"""What holds a run up, in words. Pure: from a view's figures alone."""
+"""Says in words what delays a run. Pure: uses only a view's figures."""
 
 from hindcast.app.watch.view import RunView
 
 QUIET_S = 30.0
-"""Nothing recorded for this long is worth a word."""
+"""Seconds without an event from which this is reported."""
 WAITING = 0.5
-"""A learner that waits for more than this share of the time is not the bottleneck."""
+"""Share of waiting time above which the learner is not the bottleneck."""
 JUDGE_S = 10.0
-"""A verdict that takes longer is late."""
+"""Seconds after which a verdict is late."""
 IDLE = 0.3
-"""Actors without an episode for more than this share of the time are not the bottleneck."""
+"""Share of idle time above which actors are not the bottleneck."""
 AGREED = 0.5
 STEP_PARTS = {"observe": "reading the page", "generate": "the policy", "act": "the browser's actions"}
 
@@ -39,7 +39,7 @@ def bottleneck(view: RunView) -> str:
 
 
 def _where(view: RunView) -> str:
-    """What most of an actor's step goes into."""
+    """The largest part of an actor's step."""
     whole = sum(view.step_ms.values())
     if not whole:
         return ""

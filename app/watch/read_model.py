@@ -1,4 +1,4 @@
-"""What a view asks the read model: the whole curve, episodes, the steps of one. Each answer is one consistent moment."""
+"""Queries of a view to the read model: the success curve, episodes, an episode's steps. Each answer is consistent."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,28 +12,28 @@ from hindcast.storage.readmodel.results import EpisodeDetail, EpisodeRow
 
 Answer = TypeVar("Answer")
 Counts = tuple[int, float, int]
-"""Policy version, successes in the run's shares of task families, episodes judged."""
+"""Policy version, successes weighted by the run's shares of task families, judged episodes."""
 
 
 class WatchReadModel:
-    """A run's read model, asked from threads so that keys are answered meanwhile."""
+    """A run's read model, queried in threads so that keys stay responsive."""
 
     def __init__(self, handle: RunHandle) -> None:
         self._model = handle.read_model()
 
     async def curve(self) -> list[Counts]:
-        """Success of online episodes by policy version, all of them, in order. Raises ReadModelUnavailable."""
+        """Success of online episodes by policy version, all in order. Raises ReadModelUnavailable."""
         points = await self._ask(success_by_version)
         return sorted(
             (one.version, one.weighted.rate * one.success.judged, one.success.judged) for one in points
         )
 
     async def episodes(self, *, outcome: str | None, limit: int) -> list[EpisodeRow]:
-        """The latest requested ones. Raises ReadModelUnavailable."""
+        """The latest requested episodes. Raises ReadModelUnavailable."""
         return await self._ask(lambda connection: list_episodes(connection, outcome=outcome, limit=limit))
 
     async def episode(self, name: str) -> EpisodeDetail:
-        """One with its steps. Raises ReadModelUnavailable, NotInReadModel."""
+        """One episode with its steps. Raises ReadModelUnavailable, NotInReadModel."""
         return await self._ask(lambda connection: show_episode(connection, name))
 
     async def _ask(self, question: Callable[[Connection], Answer]) -> Answer:
@@ -44,5 +44,5 @@ class WatchReadModel:
         return await asyncio.to_thread(ask)
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self._model.close()

@@ -1,4 +1,4 @@
-"""A view as a line, and as what fills a terminal of 80 columns: the same for one look and for the live view."""
+"""Renders a view as one line, or as a terminal screen of 80 columns, for one view and for the live view."""
 
 from collections.abc import Sequence
 
@@ -12,12 +12,12 @@ from hindcast.app.watch.view import LearnerView, RateView, RunView
 from hindcast.core.text.printable import one_line
 
 EPISODES = 4
-"""Episodes shown of one actor."""
+"""Episodes shown for one actor."""
 CURVE_WIDTH = 40
 
 
 def seconds(value: float | None) -> str:
-    """A duration in the unit that people would say it in."""
+    """A duration in a readable unit."""
     if value is None:
         return "-"
     for unit, size in (("d", 86400.0), ("h", 3600.0), ("min", 60.0)):
@@ -27,12 +27,12 @@ def seconds(value: float | None) -> str:
 
 
 def rate_in_words(rate: RateView) -> str:
-    """No rate without its interval and n."""
+    """A rate with its interval and n."""
     return f"{rate.rate:.0%} [{rate.low:.0%}, {rate.high:.0%}] n={rate.n}"
 
 
 def as_line(view: RunView) -> str:
-    """All that matters on one line, for logs and pipes."""
+    """The main figures on one line, for logs and pipes."""
     learner = view.learner
     success = f"{view.success[0].of} {rate_in_words(view.success[0])}" if view.success else "no verdict"
     return " · ".join(
@@ -49,7 +49,7 @@ def as_line(view: RunView) -> str:
 
 
 def as_screen(view: RunView, curve: Sequence[Counts] = ()) -> RenderableType:
-    """Everything in one look. `curve`: success by version over the whole run, where the read model tells it."""
+    """Everything on one screen. `curve`: success by version over the whole run, if the read model has it."""
     parts: list[RenderableType] = [
         Text(
             f"run {view.run} · position {view.position} · policy {_number(view.learner.policy_version)}",
@@ -68,7 +68,7 @@ def as_screen(view: RunView, curve: Sequence[Counts] = ()) -> RenderableType:
 
 
 def _columns(*heads: str) -> Table:
-    """Columns without lines, which a narrow terminal has no room for; one row is one line."""
+    """A table without lines, for narrow terminals; one row is one line."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="underline")
     for head in heads:
         table.add_column(head, no_wrap=True, overflow="ellipsis")

@@ -1,4 +1,4 @@
-"""Stretches of time in which something was busy, and what share of a window they take up."""
+"""Time spans in which something was busy, and their share of a window."""
 
 from collections import deque
 
@@ -8,18 +8,18 @@ Span = tuple[int, int]
 
 
 class Spans(msgspec.Struct):
-    """Stretches that are over, the newest last; times in ns."""
+    """Past spans, newest last; times in ns."""
 
     over: deque[Span] = msgspec.field(default_factory=deque)
 
     def add(self, began_ns: int, ended_ns: int, *, keep_ns: int) -> None:
-        """Note a stretch; what ended longer than `keep_ns` before it is let go of."""
+        """Add a span; drop those that ended more than `keep_ns` before it."""
         self.over.append((began_ns, max(began_ns, ended_ns)))
         while self.over and self.over[0][1] < ended_ns - keep_ns:
             self.over.popleft()
 
     def within(self, window: Span, *, under_way: list[int]) -> list[Span]:
-        """The parts that lie in a window; `under_way`: when stretches began that are not over."""
+        """The parts inside a window; `under_way`: begin times of spans that have not ended."""
         first, last = window
         spans = [*self.over, *((began, last) for began in under_way)]
         clipped = ((max(first, began), min(last, ended)) for began, ended in spans)
@@ -27,7 +27,7 @@ class Spans(msgspec.Struct):
 
 
 def total_ns(spans: list[Span]) -> int:
-    """Length of all, overlaps counted each."""
+    """Total length, overlaps counted repeatedly."""
     return sum(ended - began for began, ended in spans)
 
 

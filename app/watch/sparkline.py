@@ -1,4 +1,4 @@
-"""A curve of success in one line of text. Pure."""
+"""A success curve in one line of text. Pure."""
 
 from collections.abc import Iterable
 

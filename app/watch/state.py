@@ -1,4 +1,4 @@
-"""A run's newest stretch, folded from its log. Pure: time comes from the events, and from whoever asks for a view."""
+"""Folds the newest part of a run's log into a view. Pure: time comes from the events and from the caller."""
 
 from collections import defaultdict, deque
 from typing import Any
@@ -36,16 +36,16 @@ from hindcast.events.catalogue import (
 from hindcast.events.envelope import Recorded
 
 WINDOW_S = 120.0
-"""Stretch over which shares and rates are taken."""
+"""Window over which shares and rates are computed."""
 LAST_VERDICTS = 100
 VERSIONS = 5
-"""Policy versions whose success is shown."""
+"""Number of policy versions whose success is shown."""
 NOTICES = 3
 SECOND_NS = 1_000_000_000
 
 
 class RunningEpisode(msgspec.Struct):
-    """An episode under way."""
+    """A running episode."""
 
     actor: str
     family: str
@@ -64,10 +64,10 @@ class Actor(msgspec.Struct):
 
 
 class WatchFold:
-    """The fold. `apply` takes every event in order; `view` says what there is to see."""
+    """The fold. `apply` takes every event in order; `view` returns the current figures."""
 
     def __init__(self, *, judge: str, group_size: int, window_s: float = WINDOW_S) -> None:
-        """`judge`: whose verdicts count."""
+        """`judge`: the judge whose verdicts count."""
         self._judge = judge
         self._group_size = group_size
         self._window_ns = int(window_s * SECOND_NS)
@@ -90,7 +90,7 @@ class WatchFold:
         self._update: UpdateApplied | None = None
         self._update_ns: int | None = None
         self._beside: dict[str, int] = {}
-        """Updates of the models beside the policy."""
+        """Updates of the auxiliary models."""
         self._published: int | None = None
         self._planned_ns: int | None = None
         self._minibatches = 0
@@ -124,7 +124,7 @@ class WatchFold:
                 self._apply_learner(recorded, at_ns)
 
     def _restarted(self, at_ns: int) -> None:
-        """Whatever ran before is over."""
+        """Mark everything that was running before as over."""
         self._began_ns = at_ns
         self._planned_ns = None
         self._actors.clear()
@@ -212,12 +212,12 @@ class WatchFold:
             self._planned_ns = None
 
     def _trim(self, timed: deque[Any]) -> None:
-        """Let go of what lies before the window; each entry begins with its time."""
+        """Drop entries before the window; each begins with its time."""
         while timed[0][0] < timed[-1][0] - self._window_ns:
             timed.popleft()
 
     def view(self, now_ns: int, *, up: bool = True) -> RunView:
-        """What there is to see at a moment, at the earliest the newest event's; `up`: whether the system runs."""
+        """The view at a time, at the earliest that of the newest event; `up`: whether the system is running."""
         now_ns = max(now_ns, self._newest_ns)
         window = (max(now_ns - self._window_ns, self._began_ns), now_ns)
         length_s = max((window[1] - window[0]) / SECOND_NS, 1e-9)

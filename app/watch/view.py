@@ -1,4 +1,4 @@
-"""What is shown of a run at one moment, as plain values: also the JSON of `hindcast watch --json`."""
+"""View of a run at one moment, as plain values; also the JSON of `hindcast watch --json`."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from hindcast.app.attach.consumers import ConsumerRow
 
 
 class EpisodeView(msgspec.Struct, frozen=True, kw_only=True):
-    """An episode under way."""
+    """A running episode."""
 
     episode: str
     family: str
@@ -23,13 +23,13 @@ class ActorView(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     policy_version: int | None
     episodes: tuple[EpisodeView, ...]
-    """Under way, the oldest first."""
+    """Running episodes, oldest first."""
     idle: float
-    """Share of the window without any episode."""
+    """Share of the window without an episode."""
     idle_s: float
-    """For how long it has had none; 0 while it has one."""
+    """Seconds without an episode; 0 while it has one."""
     quiet_s: float
-    """Since it last recorded anything."""
+    """Seconds since it last recorded an event."""
 
 
 class RateView(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,21 +43,21 @@ class RateView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LearnerView(msgspec.Struct, frozen=True, kw_only=True):
-    """The learner. Figures are those of the policy unless named otherwise."""
+    """The learner. Figures are the policy's unless named otherwise."""
 
     updates: int
     beside: dict[str, int]
-    """Updates of the other models that it trains, by name."""
+    """Updates of each auxiliary model, by name."""
     policy_version: int | None
-    """Newest published."""
+    """The newest published version."""
     loss: float | None
     staleness: float | None
     """Mean over the tokens of the last update, in versions."""
     updates_per_minute: float
     busy: float
-    """Share of the window from a plan to the end of its updates."""
+    """Share of the window between a plan and the end of its updates."""
     quiet_s: float | None
-    """Since its last update."""
+    """Seconds since its last update."""
 
 
 class RunView(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,19 +65,19 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
 
     run: str
     up: bool
-    """Whether its system runs."""
+    """Whether its system is running."""
     position: int
     at_ns: int
     window_s: float
-    """Stretch that shares and rates are taken over."""
+    """Window over which shares and rates are computed."""
     quiet_s: float
-    """Since anything was recorded."""
+    """Seconds since the last event."""
     actors: tuple[ActorView, ...]
     success: tuple[RateView, ...]
-    """The last verdicts first, then policy versions, the newest first; training episodes only."""
+    """The last verdicts, then policy versions, newest first; training episodes only."""
     learner: LearnerView
     requested: int
-    """Episodes that nobody has started."""
+    """Episodes requested and not started."""
     running: int
     unjudged: int
     oldest_unjudged_s: float
@@ -86,8 +86,8 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     step_ms: dict[Literal["observe", "generate", "act"], float]
     """Means over the window."""
     agreed: float
-    """Share of the window's groups whose members all came out the same: nothing to learn from them."""
+    """Share of the window's groups with equal outcomes, which teach nothing."""
     notices: tuple[str, ...]
-    """The newest, in words."""
+    """The newest notices, in words."""
     bottleneck: str
     consumers: tuple[ConsumerRow, ...] = ()

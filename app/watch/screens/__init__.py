@@ -1,1 +1,1 @@
-"""The live view of a run in a terminal: overview, episodes, one episode, one step. Keys are those of the page."""
+"""Live terminal view of a run: overview, episodes, one episode, one step. Keys are those of the page."""

@@ -1,4 +1,4 @@
-"""What the screens have in common: they ask again and again while they are shown, and say in words what cannot be had."""
+"""Base of the screens: they refresh while they are shown, and say in words what is unavailable."""
 
 from abc import abstractmethod
 from typing import ClassVar, Protocol, cast
@@ -14,21 +14,21 @@ from hindcast.core.errors import HindcastError
 
 
 class Terminal(Protocol):
-    """What a screen asks of the app that shows it."""
+    """The app, as its screens see it."""
 
     handle: RunHandle
     run_name: str
     interval_s: float
-    """Between two looks."""
+    """Seconds between two refreshes."""
     model: WatchReadModel
     view: RunView | None
-    """The newest look at the run; None before the first."""
+    """The newest view; None before the first."""
     caught_up: tuple[int, int]
-    """Events read of those that there were."""
+    """Events read, and events in the log."""
 
 
 class LiveScreen(Screen[None]):
-    """A screen that `renew`s itself every interval, one question at a time."""
+    """A screen that refreshes every interval, with one query at a time."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j,down", "move(1)", "down", key_display="j"),
@@ -47,16 +47,16 @@ class LiveScreen(Screen[None]):
         return cast(Terminal, self.app)
 
     def on_mount(self) -> None:
-        """Show something at once, then again every interval."""
+        """Refresh now and then every interval."""
         self.set_interval(self.terminal.interval_s, self.ask)
         self.ask()
 
     def on_screen_resume(self) -> None:
-        """Whoever comes back sees this moment."""
+        """Refresh when the screen is shown again."""
         self.ask()
 
     def ask(self) -> None:
-        """Renew, unless that is under way or nobody looks."""
+        """Refresh, unless a refresh is running or the screen is hidden."""
         if self.is_current and not self._asking:
             self._asking = True
             self.run_worker(self._renewed())
@@ -73,11 +73,11 @@ class LiveScreen(Screen[None]):
 
     @abstractmethod
     async def renew(self) -> None:
-        """Ask and show. A HindcastError from here becomes the status line.
+        """Query and show. A HindcastError from here becomes the status line.
 
         The screen may be gone when an answer comes: widgets are held, not looked for.
         """
 
     @abstractmethod
     def action_move(self, by: int) -> None:
-        """Up or down by one."""
+        """Move up or down by one."""

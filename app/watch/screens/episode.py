@@ -1,4 +1,4 @@
-"""One episode: its task, what judges said, and its steps."""
+"""Screen of one episode: its task, verdicts and steps."""
 
 from typing import ClassVar
 
@@ -15,11 +15,11 @@ from hindcast.storage.readmodel.results import EpisodeDetail, StepRow
 
 HEADS = (("step", 5), ("action", 32), ("result", 12), ("ms", 7), ("url", 24))
 WIDTH = 300
-"""Characters of an instruction or a reason that are shown: about four lines."""
+"""Characters shown of an instruction or a reason: about four lines."""
 
 
 class EpisodeScreen(LiveScreen):
-    """A row per step; one under way grows."""
+    """A row for each step; a running episode grows."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("o,enter", "open", "open", key_display="o"),
@@ -40,7 +40,7 @@ class EpisodeScreen(LiveScreen):
         yield Footer()
 
     async def renew(self) -> None:
-        """Everything that is known of it now."""
+        """Load the episode's current state."""
         detail = await self.terminal.model.episode(self._episode)
         self._what.update(head(detail))
         self._rows.show([(str(step.position), cells(step)) for step in detail.steps])
@@ -50,7 +50,7 @@ class EpisodeScreen(LiveScreen):
         self._rows.move(by)
 
     def action_open(self) -> None:
-        """The step under the cursor."""
+        """Open the selected step."""
         chosen = self._rows.chosen
         if chosen is not None:
             self.app.push_screen(StepScreen(int(chosen)))
@@ -60,12 +60,12 @@ class EpisodeScreen(LiveScreen):
         self.action_open()
 
     def action_back(self) -> None:
-        """The screen that led here."""
+        """Return to the previous screen."""
         self.app.pop_screen()
 
 
 def head(detail: EpisodeDetail) -> str:
-    """Task, state and verdicts, a line each, what pages wrote without its control characters."""
+    """Task, state and verdicts, one line each, without control characters from pages."""
     one = detail.episode
     took = seconds(None if one.duration_ms is None else one.duration_ms / 1000)
     lines = [

@@ -1,4 +1,4 @@
-"""The latest episodes, as a table that grows while one goes down it."""
+"""Screen of the latest episodes, a table that grows at its end."""
 
 from typing import ClassVar
 
@@ -13,7 +13,7 @@ from hindcast.app.watch.screens.rows import Rows
 from hindcast.storage.readmodel.results import EpisodeRow
 
 PAGE = 50
-"""Rows asked for at first, and further ones each time that the end is reached."""
+"""Rows loaded first, and again each time that the end is reached."""
 OUTCOMES = (None, "success", "failure", "undecided")
 HEADS = (
     ("episode", 21),
@@ -26,7 +26,7 @@ HEADS = (
 
 
 class EpisodesScreen(LiveScreen):
-    """A row per episode."""
+    """A row for each episode."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("o,enter", "open", "open", key_display="o"),
@@ -48,7 +48,7 @@ class EpisodesScreen(LiveScreen):
         yield Footer()
 
     async def renew(self) -> None:
-        """The latest episodes."""
+        """Load the latest episodes."""
         if self._rows.at_end and self._rows.row_count == self._limit:
             self._limit += PAGE
         outcome, limit = self._outcome, self._limit  # a key may change them while the answer is on its way
@@ -59,13 +59,13 @@ class EpisodesScreen(LiveScreen):
         self._what.update(f"run {self.terminal.run_name} · {len(found)} latest {which}{more}")
 
     def action_move(self, by: int) -> None:
-        """Another row; the end of the table brings further ones."""
+        """Move to another row; the end of the table loads more."""
         self._rows.move(by)
         if self._rows.at_end:
             self.ask()
 
     def action_open(self) -> None:
-        """The episode under the cursor."""
+        """Open the selected episode."""
         chosen = self._rows.chosen
         if chosen is not None:
             self.app.push_screen(EpisodeScreen(chosen))
@@ -75,14 +75,14 @@ class EpisodesScreen(LiveScreen):
         self.action_open()
 
     def action_filter(self) -> None:
-        """All of them, successes, failures, undecided ones, in turn."""
+        """Cycle through all, successes, failures and undecided episodes."""
         self._outcome = OUTCOMES[(OUTCOMES.index(self._outcome) + 1) % len(OUTCOMES)]
         self._limit = PAGE
         self.ask()
 
 
 def cells(one: EpisodeRow) -> tuple[str, ...]:
-    """One row: the verdict where there is one, else what the episode is doing."""
+    """One row: the verdict if there is one, else the episode's state."""
     outcome = one.outcome if one.outcome is not None else one.state
     versions = (one.version_low, one.version_high)
     policy = "-" if None in versions else "-".join(str(v) for v in dict.fromkeys(versions))

@@ -1,4 +1,4 @@
-"""The first screen: success, learner, actors, consumers, and what holds the run up."""
+"""First screen: success, learner, actors, consumers, and what delays the run."""
 
 from textual.app import ComposeResult
 from textual.containers import VerticalScroll
@@ -23,7 +23,7 @@ class OverviewScreen(LiveScreen):
         yield Footer()
 
     async def renew(self) -> None:
-        """The newest view; the curve of the whole run, where the read model is there."""
+        """Show the newest view, with the whole run's curve if the read model has it."""
         view = self.terminal.view
         if view is None:
             done, total = self.terminal.caught_up

@@ -1,4 +1,4 @@
-"""A table of one line per row that can be renewed under the reader: the row that was chosen stays chosen."""
+"""A table with one line for each row; the selected row stays selected after a refresh."""
 
 from collections.abc import Sequence
 from typing import ClassVar
@@ -9,11 +9,11 @@ from textual.widgets import DataTable
 from hindcast.core.text.printable import one_line
 
 Row = tuple[str, tuple[str, ...]]
-"""Key and cells."""
+"""Key and cells of a row."""
 
 
 class Rows(DataTable[Text]):
-    """The cursor is shown by reversed text, never by a colour alone."""
+    """Shows the cursor by reversed text, never by color alone."""
 
     DEFAULT_CSS: ClassVar[str] = """
     Rows { height: 1fr; }
@@ -21,7 +21,7 @@ class Rows(DataTable[Text]):
     """
 
     def __init__(self, *heads: tuple[str, int]) -> None:
-        """`heads`: of the columns, and how wide they are."""
+        """`heads`: names and widths of the columns."""
         super().__init__(cursor_type="row", cell_padding=0, zebra_stripes=False)
         self._heads = heads
         self._shown: list[Row] = []
@@ -32,7 +32,7 @@ class Rows(DataTable[Text]):
             self.add_column(Text(name, "underline"), width=width)
 
     def show(self, rows: Sequence[Row]) -> None:
-        """These rows from now on."""
+        """Replace the rows."""
         if list(rows) == self._shown:
             return
         chosen, place = self.chosen, self.cursor_row
@@ -48,7 +48,7 @@ class Rows(DataTable[Text]):
 
     @property
     def chosen(self) -> str | None:
-        """Key of the row under the cursor."""
+        """Key of the selected row."""
         return self._shown[self.cursor_row][0] if 0 <= self.cursor_row < len(self._shown) else None
 
     @property
@@ -63,7 +63,7 @@ class Rows(DataTable[Text]):
 
 
 def _cell(text: str, width: int) -> Text:
-    """Cut to its column with a sign that it was, and a blank before the next one."""
+    """Text cut to its column, marked with an ellipsis, and a blank before the next column."""
     line = Text(one_line(text), no_wrap=True, overflow="ellipsis")
     line.truncate(width - 1, overflow="ellipsis")
     return line

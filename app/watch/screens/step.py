@@ -1,4 +1,4 @@
-"""One step: the answer token by token, the page, and exactly what the policy read."""
+"""Screen of one step: the answer token by token, the page, and exactly what the policy read."""
 
 from typing import ClassVar
 
@@ -13,7 +13,7 @@ from hindcast.core.text.printable import one_line, printable
 
 
 class StepScreen(LiveScreen):
-    """A text that can be scrolled. It is a fact and never changes, so it is asked for once."""
+    """A scrollable text. A step never changes, so it is loaded once."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,o", "back", "back", key_display="esc"),
@@ -34,7 +34,7 @@ class StepScreen(LiveScreen):
         yield Footer()
 
     async def renew(self) -> None:
-        """Read the step out of the log."""
+        """Read the step from the log."""
         if not self._is_told:
             detail = await step_detail(self.terminal.handle, self._position)
             self._told.update(in_words(detail))
@@ -50,7 +50,7 @@ class StepScreen(LiveScreen):
 
 
 def in_words(step: StepDetail) -> str:
-    """All of it; a token's log-probability stands behind it."""
+    """The whole step; each token is followed by its log-probability."""
     answer = " ".join(f"{one_line(one.text) or '␠'}({one.logprob:.2f})" for one in step.tokens)
     surprise = "" if step.perplexity is None else f", perplexity {step.perplexity:.2f}"
     parts = (

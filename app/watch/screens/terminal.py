@@ -4,8 +4,8 @@
     read model ── Model ──> Episodes, EpisodeScreen
     log, blobs ── step_detail ──> StepScreen
 
-Consumes what the run records; produces nothing. Works at 80 by 24, over ssh, in the terminal's own colours, and without any
-(NO_COLOR): nothing is told by a colour alone.
+Consumes what the run records; produces nothing. Works at 80 by 24, over ssh, in the terminal's own colors and without color
+(NO_COLOR): no meaning depends on color alone.
 """
 
 import asyncio
@@ -24,11 +24,11 @@ from hindcast.app.watch.screens.overview import OverviewScreen
 from hindcast.app.watch.view import RunView
 
 PAGES: tuple[str, ...] = ("overview", "episodes")
-"""In the order of `[` and `]`."""
+"""Pages in the order of `[` and `]`."""
 
 
 class WatchTerminal(App[Exception | None]):
-    """A run, live. Returns what ended it, or None where somebody left."""
+    """The live view. Returns the error that ended it, or None if the user quit."""
 
     ENABLE_COMMAND_PALETTE = False
     MODES: ClassVar[dict[str, str | Callable[[], Screen[None]]]] = {
@@ -44,7 +44,7 @@ class WatchTerminal(App[Exception | None]):
     ]
 
     def __init__(self, handle: RunHandle, *, interval_s: float) -> None:
-        """`interval_s`: between looks."""
+        """`interval_s`: seconds between two refreshes."""
         super().__init__(ansi_color=True)
         self.handle = handle
         self.run_name = handle.name
@@ -52,11 +52,11 @@ class WatchTerminal(App[Exception | None]):
         self.model = WatchReadModel(handle)
         self.view: RunView | None = None
         self.caught_up = (0, 0)
-        """Events read of those that there were."""
+        """Events read, and events in the log."""
         self._following: asyncio.Task[None] | None = None
 
     def on_mount(self) -> None:
-        """Begin to follow the log."""
+        """Start following the log."""
         self.theme = "ansi-dark"
         self._following = asyncio.create_task(self._follow())
 
@@ -64,7 +64,7 @@ class WatchTerminal(App[Exception | None]):
         try:
             await look(self.handle, self._show, interval_s=self.interval_s, on_catching_up=self._catching_up)
         except Exception as error:
-            # the task boundary: whoever started the app raises it, behind a restored terminal
+            # task boundary: the caller of the app raises the error after the terminal is restored
             self.exit(error)
 
     def _show(self, view: RunView) -> bool:
@@ -77,13 +77,13 @@ class WatchTerminal(App[Exception | None]):
         self.caught_up = (done, total)
 
     def action_beside(self, by: int) -> None:
-        """The neighbouring page."""
+        """Switch to the next or previous page."""
         place = PAGES.index(self.current_mode) + by
         if 0 <= place < len(PAGES):
             self.switch_mode(PAGES[place])
 
     async def on_unmount(self) -> None:
-        """Let go of log and read model; the connection is closed before the loop is."""
+        """Close log and read model; the connection must close before the loop does."""
         if self._following is not None:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
