@@ -1,1 +1,1 @@
-"""The page: a run that people can see into, served from its read model, its log and its blobs."""
+"""The web page of a home's runs, served from their read models, logs and blobs."""

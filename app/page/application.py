@@ -1,9 +1,9 @@
-"""The page as a web application: addresses, their `.json` twins, and word when a run has gone on.
+"""The page as a web application: its routes, their `.json` versions, and live updates.
 
 /                              the run started last
 /RUN/                          overview, and /RUN/episodes, /RUN/episodes/ID …
 /RUN/episodes.json             the same values for programs; `as_of` is a place in the log, as everywhere
-/RUN/live                      server-sent events: one whenever the read model has gone on
+/RUN/live                      server-sent events: one whenever the read model has new events
 /RUN/control                   a form that pauses, resumes or drains; /RUN/episodes/ID/dispute: one that disputes
 /RUN/steps/POSITION            one step in full, for a page to show where it is opened
 /RUN/episodes/ID/pictures/SHA256   a screenshot
@@ -48,22 +48,22 @@ from hindcast.storage.readmodel.database import ReadModelUnavailable
 from hindcast.storage.readmodel.query_parts import NotInReadModel
 
 KEEP_ALIVE_S = 15.0
-"""A stream that says nothing for longer is taken for dead by some browsers and proxies."""
+"""Longest silence of a stream; some browsers and proxies close a stream that is silent for longer."""
 
 
 class PageView(NamedTuple):
     """A page of a run."""
 
     path: str
-    """Below the run."""
+    """Path below the run."""
     name: str
-    """Of its template."""
+    """Name of its template."""
     answer: Callable[[PageQuery], Any]
     """May raise HindcastError."""
     title: str
-    """In the navigation; empty: it is reached from elsewhere."""
+    """Title in the navigation; empty: the page is linked from elsewhere."""
     of_now: bool = False
-    """Whether it shows this moment, whatever position is asked about."""
+    """Whether it shows the present, whatever position is asked for."""
 
 
 VIEWS = (
@@ -81,7 +81,7 @@ VIEWS = (
 
 
 class Pages:
-    """Answers requests."""
+    """Request handlers."""
 
     def __init__(self, runs: OpenRuns) -> None:
         self._runs = runs
@@ -90,7 +90,7 @@ class Pages:
         self._looks = LivePositions()
 
     def routes(self) -> list[Route | Mount]:
-        """Every address there is."""
+        """All routes."""
         routes: list[Route | Mount] = [
             Mount("/_static", StaticFiles(directory=FOLDER / "static")),  # no run's name begins so
             Route("/", self.home),
@@ -108,12 +108,12 @@ class Pages:
         return [*routes, *self._saying.routes()]
 
     async def home(self, _request: Request) -> Response:
-        """To the run started last."""
+        """Redirect to the run started last."""
         name = await asyncio.to_thread(self._runs.newest)
         return RedirectResponse(f"/{name}/", status_code=307)
 
     async def live(self, request: Request) -> Response:
-        """A line whenever the read model of the run has gone on, or its system has stopped or begun."""
+        """Send a line whenever the run's read model has new events, or its system has started or stopped."""
         run = self._runs.open(request.path_params["run"])
 
         async def lines() -> AsyncIterator[str]:
@@ -132,7 +132,7 @@ class Pages:
         return StreamingResponse(lines(), media_type="text/event-stream")
 
     async def picture(self, request: Request) -> Response:
-        """A screenshot of an episode of the run; no other blob."""
+        """Serve a screenshot of an episode of the run; no other blob."""
         found = self._runs.open(request.path_params["run"])
         image = await asyncio.to_thread(
             screenshot, found, request.path_params["episode"], request.path_params["sha256"]
@@ -142,7 +142,7 @@ class Pages:
         return Response(image, media_type="image/jpeg", headers=headers)
 
     async def file(self, request: Request) -> Response:
-        """An episode to take along."""
+        """Serve an episode as a download."""
         found = await asyncio.to_thread(self._file, request)
         headers = {"content-disposition": f'attachment; filename="{found.name}"'}
         return Response(found.content, media_type=found.media_type, headers=headers)
@@ -159,7 +159,7 @@ class Pages:
             )
 
     async def step(self, request: Request) -> Response:
-        """One step in full: a piece of a page, or values."""
+        """Serve one step in full, as a part of a page or as values."""
         run = self._runs.open(request.path_params["run"])
         found = await step_detail(run.handle, request.path_params["position"])
         if request.scope["path"].endswith(".json"):
@@ -190,7 +190,7 @@ class Pages:
         return handler
 
     def _ask(self, view: PageView, request: Request) -> tuple[Any, dict[str, Any]]:
-        """The answer, and what every page shows around it. Raises HindcastError."""
+        """The answer, and the values that every page shows around it. Raises HindcastError."""
         name = request.path_params["run"]
         with self._runs.asking(name, request.query_params.get("as_of")) as (open_run, connection, place):
             ask = PageQuery(
@@ -221,7 +221,7 @@ class Pages:
         return answer, chrome
 
     async def worded(self, request: Request, error: Exception) -> Response:
-        """What a person can use, with a status for programs."""
+        """Answer an error with a readable page and a status for programs."""
         missing = isinstance(error, NotInReadModel | NoSuchRun | NoSuchPlace | BlobMissing)
         status = 404 if missing else 503 if isinstance(error, ReadModelUnavailable) else 400
         message = str(error)

@@ -1,7 +1,7 @@
-"""Charts as SVG, drawn by the server: exact, readable without scripts, points that are links. Pure.
+"""Charts as SVG, drawn by the server: exact, readable without scripts, with points that are links. Pure.
 
-Nothing is sampled. Where there are more values than pixels, neighbours are pooled: successes and episodes are added up, and
-of a metric the lowest, highest and last value of the stretch are drawn. A gap in the data is a gap in the line.
+Nothing is sampled. If there are more values than pixels, neighbors are pooled: successes and episodes are added up, and a
+metric shows its lowest, highest and last value. A gap in the data is a gap in the line.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,19 +20,19 @@ from hindcast.storage.readmodel.results import MetricColumn
 Shown = TypeVar("Shown")
 
 TALL, SMALL = 236, 122
-"""Pixels from the top to the foot of a success curve's plane and of a metric's, without the labels below it."""
+"""Height in pixels of a success curve's and of a metric's plane, without the labels below."""
 MOST_POINTS = 120
-"""Of a success curve: six pixels each."""
+"""Most points of a success curve: six pixels each."""
 MOST_COLUMNS = 300
-"""Of a metric: two pixels each."""
+"""Most columns of a metric: two pixels each."""
 MOST_STRIPS = 40
-"""Of a metric: stretches whose values are told where somebody points at them."""
+"""Most strips of a metric that show their values on hover."""
 TICKS_DOWN = 4
-"""About how many labels a metric has."""
+"""Approximate number of labels of a metric."""
 
 
 class CurvePoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Success of one policy version, or of several that follow each other."""
+    """Success of one policy version, or of several successive ones."""
 
     first: int
     """Version."""
@@ -40,9 +40,9 @@ class CurvePoint(msgspec.Struct, frozen=True, kw_only=True):
     successes: int
     judged: int
     rate: float
-    """Every family weighted by its share of the whole curve's episodes."""
+    """Success rate with families weighted by their share of the whole curve's episodes."""
     low: float
-    """Of the 95 % interval of `rate`."""
+    """Lower end of the 95 % interval of `rate`."""
     high: float
 
 
@@ -150,7 +150,7 @@ def success_chart(points: Sequence[CurvePoint], *, link: str, label: str) -> Mar
 
 
 def metric_chart(columns: Sequence[MetricColumn], *, label: str) -> Markup:
-    """A metric by update: lowest to highest of each column as a bar, the last value as a line."""
+    """A metric by update: each column's range as a bar, the last values as a line."""
     if not columns:
         return Markup("")
     low, high = min(c.low for c in columns), max(c.high for c in columns)
@@ -183,7 +183,7 @@ def _dot(plane: Plane, column: MetricColumn, *, radius: float) -> Markup:
 
 
 def _told_strips(plane: Plane, columns: Sequence[MetricColumn]) -> list[Markup]:
-    """Strips that say the values of their stretch where somebody points at them."""
+    """Strips that show the values of their columns on hover."""
     stretches = pool_metric(columns, most=MOST_STRIPS)
     strips = _strips([plane.x((stretch.first + stretch.last) / 2) for stretch in stretches])
     return [
@@ -212,7 +212,7 @@ def _strips(places: Sequence[float]) -> Iterable[tuple[float, float]]:
 
 
 def _unbroken(points: Sequence[Shown], extent: Callable[[Shown], tuple[int, int]]) -> list[list[Shown]]:
-    """Stretches without a version between them that has no verdict, or an update that lacks the metric."""
+    """Parts of a curve without a gap: a version without verdicts, or an update without the metric."""
     stretches: list[list[Shown]] = []
     for point in points:
         if stretches and extent(point)[0] == extent(stretches[-1][-1])[1] + 1:

@@ -1,7 +1,7 @@
-"""What a visitor says to a run: forms of our own pages, each of which appends one fact.
+"""Forms of the page, each of which appends one fact to a run.
 
-Three things keep other sites from saying it in a visitor's name: the `Origin` that browsers send with every form must be
-this page, each form carries a word that only our pages hold, and the guard has let the visitor in (`app.page.guard`).
+Three checks keep other sites from sending a form in a visitor's name: the browser's `Origin` must be this page, the form
+must contain the CSRF token of this server, and the guard must have admitted the visitor (`app.page.guard`).
 """
 
 import asyncio
@@ -21,26 +21,26 @@ from hindcast.app.runs.dispute import dispute
 from hindcast.core.errors import SettingsError
 
 FIELD = "form"
-"""Of the word that our own forms carry."""
+"""Name of the form field with the CSRF token."""
 MOST_BYTES = 16_384
-"""Of a form."""
+"""Largest form in bytes."""
 COMMANDS: dict[str, Command] = {"pause": "pause", "resume": "resume", "drain": "drain"}
-"""What a page may ask for."""
+"""Commands that a page offers."""
 FORM = "application/x-www-form-urlencoded"
 
 
 class FormHandler:
-    """Takes forms."""
+    """Handles forms."""
 
     def __init__(self, runs: OpenRuns) -> None:
         self._runs = runs
         self._one_at_a_time = asyncio.Lock()
-        """What is said is folded into the read model at once, by one at a time."""
+        """Lock: each fact is folded into the read model at once, one at a time."""
         self.word = secrets.token_urlsafe(16)
-        """Of this server, as long as it runs."""
+        """CSRF token of this server process; it changes at a restart."""
 
     def routes(self) -> list[Route]:
-        """Where forms are sent."""
+        """Routes of the forms."""
         return [
             Route("/{run}/control", self.control, methods=["POST"]),
             Route("/{run}/episodes/{episode}/dispute", self.dispute, methods=["POST"]),
@@ -76,7 +76,7 @@ class FormHandler:
         return _back(f"/{run.name}/episodes/{episode}")
 
     async def _form(self, request: Request) -> Mapping[str, str]:
-        """What was filled in, of a form of ours. Raises HTTPException."""
+        """The fields of a valid form. Raises HTTPException."""
         origin = urlsplit(request.headers.get("origin", "")).netloc
         if not origin or origin != request.headers.get("host"):
             raise HTTPException(403, "This form was not sent from this page; nothing was recorded.")

@@ -1,7 +1,7 @@
-"""Who may see the page: visitors who have shown its token; and what a browser may do with what it got.
+"""Access control of the page: visitors must show its token; and headers that restrict what a browser may do with it.
 
-A browser shows the token once, in the address that is printed, and gets a cookie; a program sends it with each request
-(`Authorization: Bearer TOKEN`). Loopback alone keeps nobody out who has an account on the machine.
+A browser shows the token once, in the printed address, and gets a cookie; a program sends it with each request
+(`Authorization: Bearer TOKEN`). Loopback alone does not exclude other users of the machine.
 
 Everything that a page of a site or a model wrote is shown as text. The policy below allows nothing but our own style sheet
 and script, so that even a mistake in a template runs nothing.
@@ -17,7 +17,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COOKIE = "hindcast"
-"""With the port behind it: a browser sends the cookies of all ports of a machine to each of them."""
+"""Prefix of the cookie's name; the port follows, because a browser sends cookies to all ports of a machine."""
 QUERY = "token"
 REFUSED = """This page asks for its token.
 
@@ -37,7 +37,7 @@ HEADERS = {
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach what listens there."""
+    """Whether only this machine can reach a server on this host."""
     if host == "localhost":
         return True
     try:
@@ -47,15 +47,15 @@ def is_loopback(host: str) -> bool:
 
 
 class Guard:
-    """Lets requests in to an application, or answers them itself."""
+    """Passes requests to an application, or answers them itself."""
 
     def __init__(self, app: ASGIApp, *, host: str, token: str) -> None:
-        """`token`: what a visitor must show."""
+        """`token`: the token that a visitor must show."""
         assert token, "an empty token would let everybody in"
         self._app, self._host, self._token = app, host, token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request; every answer has `HEADERS`."""
+        """Handle one request; every answer has `HEADERS`."""
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -68,8 +68,8 @@ class Guard:
         await (refusal or self._app)(scope, receive, sending)
 
     def _refusal(self, request: Request) -> Response | None:
-        """Why a request is not let in, or the way in; None: it is."""
-        # a name that somebody else's site resolves to this machine must not open it (DNS rebinding)
+        """The refusal, or the redirect that sets the cookie; None if the request is admitted."""
+        # a foreign host name that resolves to this machine must not open it (DNS rebinding)
         try:
             name = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
         except ValueError:  # an unclosed bracket

@@ -1,4 +1,4 @@
-"""The timeline as SVG: a lane per process, bars that are links, an arrow from weights to their first episode. Pure."""
+"""The timeline as SVG: a lane for each process, bars that are links, and arrows from weights to their first episode. Pure."""
 
 from urllib.parse import quote
 
@@ -10,15 +10,15 @@ from hindcast.app.page.views.timeline import Bar, TimelinePage
 TOP = 22
 ROW, GAP, BAR = 12, 12, 9
 SHAPES = {"failure": (4, 5), "open": (3, 3)}
-"""Pixels below a row's top and height of the bars that are not whole: colour never tells them apart alone."""
+"""Offset and height in pixels of the smaller bars, so that color is not the only difference."""
 THINNEST = 0.1
-"""Percent of the width that a bar has at least: about a pixel."""
+"""Least width of a bar in percent: about a pixel."""
 STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600)
 MOST_MARKS = 12
 
 
 def lanes(told: TimelinePage, *, base: str, as_of: int | None) -> Markup:
-    """The picture; `base` is the run's address, `as_of` goes on with every link."""
+    """The picture; `base` is the run's address, `as_of` is added to every link."""
     tops: dict[str, float] = {}
     height = float(TOP)
     for lane, rows in told.rows.items():

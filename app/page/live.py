@@ -1,4 +1,4 @@
-"""How far the runs are that somebody watches: one look at a time and run, however many watch it."""
+"""Positions of the runs that visitors watch, read at most once in `LIVE_POLL_S` for each run."""
 
 import asyncio
 import time
@@ -8,18 +8,18 @@ from hindcast.app.page.runs import OpenRun
 from hindcast.app.system.system_state import is_running
 
 LIVE_POLL_S = 0.5
-"""How often a run is looked at for those who watch it."""
+"""Seconds between two reads of a run's position."""
 
 
 class LivePositions:
-    """The newest look at each run."""
+    """The newest position of each run."""
 
     def __init__(self) -> None:
         self._looks: dict[str, tuple[float, str]] = {}
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     async def shown(self, run: OpenRun) -> str:
-        """What pages that show the newest of it are compared by (`mark`), as of `LIVE_POLL_S` ago at most."""
+        """The mark of the run's current page, at most `LIVE_POLL_S` old."""
         name = run.handle.name
         async with self._locks[name]:
             looked, shown = self._looks.get(name, (float("-inf"), ""))
@@ -32,5 +32,5 @@ class LivePositions:
 
 
 def mark(position: int, *, going_on: bool) -> str:
-    """Names what a page shows: where the read model stands, and whether the run goes on. Another mark, another page."""
+    """Identifies a page's content: the read model's position, and whether the run is running. Another mark means a new page."""
     return f"{position}" if going_on else f"{position} at rest"

@@ -1,4 +1,4 @@
-"""One question of a visitor's: which run, as of where, and what the address says besides."""
+"""A visitor's request: the run, the position, and the parameters of the address."""
 
 import re
 from collections.abc import Mapping
@@ -12,37 +12,37 @@ from hindcast.core.errors import SettingsError
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 _LARGEST = 2**62
-"""Fits a column of every database, with room to reckon; a time in nanoseconds since 1970 is less than half of it."""
+"""Largest number accepted: it fits every database's columns and leaves room for sums; times in ns are less than half."""
 
 
 def whole_number(text: str) -> int | None:
-    """A number that somebody wrote; None: it is none, or larger than any that was recorded."""
+    """Parse a whole number; None if it is none, or larger than any recorded one."""
     number = int(text) if _NUMBER.fullmatch(text) else None
     return number if number is not None and abs(number) <= _LARGEST else None
 
 
 @dataclass(frozen=True)
 class PageQuery:
-    """What a page's answer is made from."""
+    """Input of a page's answer."""
 
     runs: OpenRuns
-    """All of the home."""
+    """All runs of the home."""
     run: RunHandle
     connection: Connection
     """One consistent view of the run's read model."""
     position: int
-    """As of which everything is answered."""
+    """Position as of which the page answers."""
     parts: Mapping[str, str]
-    """Of the address, by name: `episode`."""
+    """Parameters in the path, by name: `episode`."""
     query: Mapping[str, str]
-    """Behind the question mark."""
+    """Query parameters."""
 
     def word(self, name: str) -> str | None:
-        """What was chosen, None where nothing was."""
+        """A query parameter; None if it is absent or empty."""
         return self.query.get(name) or None
 
     def number(self, name: str) -> int | None:
-        """A whole number that was chosen. Raises SettingsError for anything else, and for one that no column holds."""
+        """A whole number in the query. Raises SettingsError for anything else, and for one that no column holds."""
         text = self.word(name)
         if text is None:
             return None

@@ -1,8 +1,8 @@
-"""The plane that charts are drawn in: axes with their labels, and from values to places. Pure.
+"""The coordinate plane of charts: axes with labels, and the mapping from values to places. Pure.
 
-A chart is as wide as its place and as high as it says: from left to right everything stands in percent, from top to bottom
-in pixels. So text, dots and lines keep their size on a phone; only lines of many points (`stretched`) are drawn out. The
-margins round a chart's plane, where labels stand, are its padding in page.css.
+A chart has a fixed height and the width of its container: horizontal places are in percent, vertical ones in pixels. So
+text, dots and lines keep their size on a phone; only lines of many points (`stretched`) are scaled. The margins for labels
+are the chart's padding in page.css.
 """
 
 from collections.abc import Sequence
@@ -11,11 +11,11 @@ from math import ceil, floor, log10
 from markupsafe import Markup
 
 DRAWN_OUT = 1000
-"""Units across a plane of what is drawn out to its width: finer than pixels."""
+"""Horizontal units of scaled lines: finer than pixels."""
 TICKS_ACROSS = 8
-"""About how many labels the horizontal axis has."""
+"""Approximate number of labels of the horizontal axis."""
 LONG_LABELS = 10_000
-"""Numbers from here on take the place of two on a phone."""
+"""Numbers from here on take the place of two labels on a phone."""
 SHORT = 4
 """Decimals at most before a label is written with an exponent."""
 SLACK = 0.01
@@ -23,7 +23,7 @@ SLACK = 0.01
 
 
 class Plane:
-    """From values to places in a chart."""
+    """Maps values to places in a chart."""
 
     def __init__(self, tall: int, left: float, right: float, bottom: float, top: float) -> None:
         self.tall = tall
@@ -34,7 +34,7 @@ class Plane:
         return 50.0 if self.right == self.left else 100 * (value - self.left) / (self.right - self.left)
 
     def across(self, value: float) -> float:
-        """The same in the units of what is drawn out."""
+        """Horizontal place in the units of scaled lines."""
         return self.x(value) * DRAWN_OUT / 100
 
     def y(self, value: float) -> float:
@@ -44,7 +44,7 @@ class Plane:
         return self.tall * (self.top - value) / (self.top - self.bottom)
 
     def at(self, x: float, y: float) -> str:
-        """A point of what is drawn out."""
+        """A point of a scaled line."""
         return f"{self.across(x):.1f},{self.y(y):.1f}"
 
 

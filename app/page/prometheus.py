@@ -1,7 +1,7 @@
-"""A run as metrics that a Prometheus server scrapes: what the read model knows, and how far consumers lag.
+"""A run's metrics for Prometheus: figures of the read model, and the lag of consumers.
 
-Counted from the log, not in a process: a counter survives every restart, and two scrapes of one position are the same. Names
-follow the conventions of Prometheus (base units, `_total` for counters, `_ratio` for shares).
+They are computed from the log, not counted in a process: a counter survives every restart, and two scrapes at one position
+are equal. Names follow the conventions of Prometheus (base units, `_total` for counters, `_ratio` for shares).
 """
 
 import asyncio
@@ -34,9 +34,9 @@ logger = structlog.get_logger(__name__)
 
 @contextmanager
 def metrics_served(handle: RunHandle, settings: TelemetrySettings) -> Iterator[None]:
-    """Serve the run's metrics during the block, where the settings name a port.
+    """Serve the run's metrics during the block if the settings name a port.
 
-    A port that is taken changes nothing for the run: it is said, and there are no metrics.
+    If the port is taken, a warning says so, and the run continues without metrics.
     """
     with ExitStack() as stack:
         host, port = settings.prometheus_host, settings.prometheus_port
@@ -45,7 +45,7 @@ def metrics_served(handle: RunHandle, settings: TelemetrySettings) -> Iterator[N
                 stack.enter_context(serving(handle, host=host, port=port))
             except OSError as error:
                 logger.warning(
-                    "no metrics are served; the run goes on", host=host, port=port, reason=str(error)
+                    "no metrics are served; the run continues", host=host, port=port, reason=str(error)
                 )
         yield
 
@@ -69,18 +69,18 @@ def serving(handle: RunHandle, *, host: str, port: int) -> Iterator[str]:
 
 
 class RunCollector(Collector):
-    """Asks when it is scraped; each scrape has a thread of its own."""
+    """Collects metrics at each scrape, in the scrape's own thread."""
 
     def __init__(self, handle: RunHandle) -> None:
         self._handle = handle
         self._model = handle.read_model()
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing beforehand: a scrape at registration would need a database that may not be there yet."""
+        """Empty: a scrape at registration would need a database that may not exist yet."""
         return ()
 
     def collect(self) -> Iterable[Metric]:
-        """Everything of this moment. Where the read model or the broker does not answer, its metrics are absent."""
+        """All current metrics. If the read model or the broker does not answer, its metrics are absent."""
         try:
             with self._model.reading() as connection:
                 summary, values = run_summary(connection), _last_update(connection)
@@ -96,12 +96,12 @@ class RunCollector(Collector):
             yield from consumer_metrics(self._handle.name, rows)
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the database."""
         self._model.close()
 
 
 def _last_update(connection: Connection) -> dict[str, float]:
-    """Metrics of the policy's last update; none where there is none."""
+    """Metrics of the policy's last update; empty if there is none."""
     text = connection.scalar(
         select(updates.c.metrics)
         .where(
@@ -117,7 +117,7 @@ def _last_update(connection: Connection) -> dict[str, float]:
 
 
 def run_metrics(summary: RunSummary, values: Mapping[str, float]) -> Iterator[Metric]:
-    """What the read model says. `values`: metrics of the last update."""
+    """Metrics from the read model. `values`: metrics of the last update."""
     run = summary.run
     yield _counter("events", "Events of the run that the read model holds", run, {"": summary.position})
     yield _gauge("episodes", "Episodes by state", run, summary.episodes, "state")
@@ -161,7 +161,7 @@ def _success(run: str, curve: Iterable[VersionSuccess]) -> Iterator[Metric]:
 
 
 def consumer_metrics(run: str, rows: Iterable[ConsumerRow]) -> Iterator[Metric]:
-    """Lag and state of everybody who reads the log; what is not known is absent."""
+    """Lag and state of every consumer; unknown values are absent."""
     told = list(rows)
     running = {row.name: float(row.state == "running") for row in told}
     yield _gauge("consumer_running", "1 while the consumer runs", run, running, "consumer")
@@ -174,7 +174,7 @@ def consumer_metrics(run: str, rows: Iterable[ConsumerRow]) -> Iterator[Metric]:
 
 
 Samples = Mapping[str, float]
-"""Values by those of the label; "" where there is none."""
+"""Values by label value; "" without a label."""
 
 
 def _counter(name: str, text: str, run: str, samples: Samples, label: str = "") -> Metric:

@@ -1,4 +1,4 @@
-"""Templates, and how values are written in them. Everything is escaped unless it is a chart of ours."""
+"""Template environment, and formatting of values. Everything is escaped except charts made here."""
 
 from math import exp
 from pathlib import Path
@@ -15,13 +15,13 @@ from hindcast.storage.readmodel.results import Stretch
 
 FOLDER = Path(__file__).parent
 DIGEST = 40
-"""Characters from which on a value is no brief one."""
+"""Characters from which a value is too long for a line."""
 MOST_FACTS = 6
-"""In a line."""
+"""Most facts in a line."""
 
 
 def environment() -> Environment:
-    """With our filters and functions."""
+    """The template environment with our filters and functions."""
     made = Environment(
         loader=FileSystemLoader(FOLDER / "templates"),
         autoescape=True,
@@ -51,12 +51,12 @@ def address(path: str, /, **query: Any) -> str:
 
 
 def shade(logprob: float) -> int:
-    """0 (certain) to 5 (less than one in a hundred), for the colour of a token."""
+    """Color level of a token, from 0 (certain) to 5 (less than one in a hundred)."""
     return sum(logprob < limit for limit in (-0.05, -0.35, -0.7, -1.6, -4.6))
 
 
 def _brief(facts: dict[str, Any]) -> str:
-    """What fits a line: no digests, no tables."""
+    """Facts that fit on a line, without digests and tables."""
     short = {
         name: value
         for name, value in facts.items()

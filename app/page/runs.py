@@ -1,4 +1,4 @@
-"""The runs of a home as the page has them open: one read model each, asked one consistent view at a time."""
+"""The runs of a home that the page has open: one read model each, queried in consistent views."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,21 +24,21 @@ class OpenRun(NamedTuple):
 
 
 class AsOf(NamedTuple):
-    """The place that is asked about."""
+    """The position that a request asks about."""
 
     position: int
     reached: int
-    """How far the read model is."""
+    """Position of the read model."""
     chosen: bool
-    """Whether somebody named the place; else it moves on with the run."""
+    """Whether the request named a place; else the page follows the run."""
 
 
 _Stamp = tuple[tuple[int, int] | None, tuple[int, int] | None, int | None]
-"""Which files a run was opened with: settings, whose fork it is, database."""
+"""Identity of the files that a run was opened with: settings, fork, database."""
 
 
 class OpenRuns:
-    """Opened when somebody asks for them, and again where their files became others; closed together."""
+    """Opens runs on demand, and again when their files change; closes them together."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -68,7 +68,7 @@ class OpenRuns:
             return opened
 
     def _stamp(self, run: OpenRun) -> _Stamp:
-        """A database that was deleted and folded anew has another file: an open connection would show the old one for good."""
+        """Identify the files: a deleted and rebuilt database is a new file, and an open connection would show the old one."""
         folder = run_folder(self.home, run.handle.name)
         settings, fork = (_status(folder / file) for file in (SETTINGS_FILE, FORK_FILE))
         database = None if run.model.file is None else _status(run.model.file)
@@ -80,7 +80,7 @@ class OpenRuns:
 
     @contextmanager
     def asking(self, name: str, as_of: str | None) -> Iterator[tuple[OpenRun, Connection, AsOf]]:
-        """One consistent view of a run's read model, and the position that `as_of` means; None: where it stands.
+        """One consistent view of a run's read model, and the position that `as_of` means; None: the read model's position.
 
         Raises:
             NoSuchRun, NoSuchPlace, NotInReadModel, ReadModelUnavailable.
@@ -93,7 +93,7 @@ class OpenRuns:
             yield found, connection, AsOf(position, reached, bool(as_of))
 
     def close(self) -> None:
-        """Let go of every database."""
+        """Close every database."""
         with self._lock:
             for _, one in self._open.values():
                 one.model.close()

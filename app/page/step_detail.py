@@ -1,4 +1,4 @@
-"""The log and the blobs behind a step: what the policy read, token by token, and the page that it was about."""
+"""One step in full, from the log and the blobs: what the policy read, token by token, and the page."""
 
 import asyncio
 import math
@@ -24,11 +24,11 @@ from hindcast.storage.readmodel.query_parts import NotInReadModel
 from hindcast.storage.readmodel.tables import screenshots
 
 FURTHEST = 2**63 - 1
-"""Position that a log can have."""
+"""Largest position of a log."""
 
 
 class ModelFolderMissing(HindcastError):
-    """A run's model lies on another machine."""
+    """The run's model folder is on another machine."""
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,14 +49,14 @@ class StepDetail(msgspec.Struct, frozen=True, kw_only=True):
     index: int
     url: str
     page: str
-    """What the page showed, as lines of text; empty where it is not there any more, see `page_missing`."""
+    """The page as lines of text; empty if it is missing, see `page_missing`."""
     page_missing: str
-    """Why the page is not there; empty: it is."""
+    """Why the page is missing; empty: it is there."""
     prompt: str
     """Exactly what the policy read, its special tokens written out."""
     prompt_tokens: int
     tokens: list[Token]
-    """Of the answer, the end token included where it was sampled."""
+    """Tokens of the answer, the sampled end token included."""
     perplexity: float | None
     """exp of the mean surprise over the answer; None of a demonstrator."""
 
@@ -101,7 +101,7 @@ async def step_detail(run: RunHandle, position: int) -> StepDetail:
 
 
 def step_in_full(run: Source, position: int, fact: StepTaken) -> StepDetail:
-    """A step as it stands at a position. Raises ModelFolderMissing."""
+    """The step at a position. Raises ModelFolderMissing."""
     page, missing = _page(run, fact)
     tokenizer = _tokenizer(policy_folder(run.settings.policy.base))
     ids = unpack_ids(fact.prompt_ids).tolist()

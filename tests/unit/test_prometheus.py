@@ -98,7 +98,7 @@ def test_a_port_that_is_taken_is_said_and_the_run_goes_on(handle: RunHandle) -> 
         settings = TelemetrySettings(prometheus_port=other.getsockname()[1])
         with capture_logs() as said, metrics_served(handle, settings):
             said.append({"event": "went on", "log_level": "info"})
-    assert [one["event"] for one in said] == ["no metrics are served; the run goes on", "went on"]
+    assert [one["event"] for one in said] == ["no metrics are served; the run continues", "went on"]
 
 
 def test_no_port_no_metrics(handle: RunHandle, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,1 +1,1 @@
-"""What each page says: a function from a question to plain values, which the template shows and the `.json` twin is."""
+"""Views: a function for each page, from a query to plain values for the template and the `.json` version."""

@@ -1,4 +1,4 @@
-"""Two runs side by side: where they part, settings that differ, success by version, updates after that."""
+"""Comparison of two runs: where they diverge, settings that differ, success by version, and updates after that."""
 
 import msgspec
 
@@ -7,15 +7,15 @@ from hindcast.app.page.page_query import PageQuery
 from hindcast.storage.readmodel.comparison import ComparedPoint, Comparison, compare_runs
 
 METRICS = ("loss", "kl", "entropy_estimate", "gradient_norm", "reward_mean")
-"""Of updates, where both runs have them."""
+"""Metrics of updates that are compared if both runs have them."""
 MOST_UPDATES = 60
-"""The first after the runs part."""
+"""Most updates shown after the runs diverge."""
 MOST_POINTS = 60
-"""Rows of success; of more versions neighbours are counted together."""
+"""Most rows of success; of more versions, neighbors are pooled."""
 
 
 class ComparePage(msgspec.Struct, frozen=True, kw_only=True):
-    """The page's answer; both runs as they stand now."""
+    """The page's values; both runs in their current state."""
 
     others: list[str]
     """Runs of this home to compare with."""
@@ -29,10 +29,10 @@ class ComparePage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare(ask: PageQuery) -> ComparePage:
-    """This run to the right, the chosen one, or the one it was forked from, to the left.
+    """Compare this run (right) with the chosen one, or the one it was forked from (left).
 
     Raises:
-        NoSuchRun, ReadModelUnavailable: of the other run.
+        NoSuchRun, ReadModelUnavailable: about the other run.
 
     """
     fork = ask.run.fork

@@ -1,4 +1,4 @@
-"""Who reads the run's log, and how far each has come."""
+"""Consumers of the run's log and their lag."""
 
 import asyncio
 
@@ -9,12 +9,12 @@ from hindcast.app.page.page_query import PageQuery
 
 
 class ConsumersPage(msgspec.Struct, frozen=True, kw_only=True):
-    """The page's answer; of this moment, whatever position is asked about."""
+    """The page's values; always current, whatever position is asked for."""
 
     consumers: list[ConsumerRow]
 
 
 def consumers(ask: PageQuery) -> ConsumersPage:
-    """Ours, the work queues, and attached ones. Raises BrokerUnreachable."""
+    """The roles, work queues and attached consumers. Raises BrokerUnreachable."""
     # a question is answered in a thread of its own, which has no event loop
     return ConsumersPage(consumers=asyncio.run(list_consumers(ask.run)))

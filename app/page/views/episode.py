@@ -1,4 +1,4 @@
-"""One episode: its task, its film strip, its steps, what judges said, and what was trained on it."""
+"""One episode: its task, film strip, steps, verdicts, and what was trained on it."""
 
 import msgspec
 
@@ -15,7 +15,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     """One image of the film strip."""
 
     step: int | None
-    """None: of the page that the episode ended on."""
+    """None: the page that the episode ended on."""
     shows: str
     """The page `before` the step, or `after` it."""
     sha256: str | None
@@ -24,7 +24,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     width: int
     height: int
     touched: tuple[float, float, float, float] | None
-    """Left, top, width and height of what the step acted upon, in pixels of the image."""
+    """Left, top, width and height of the element that the step acted on, in pixels of the image."""
 
 
 class EpisodePage(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ def with_frames(detail: EpisodeDetail, run: Source) -> EpisodePage:
 
 
 def _frame(row: ScreenshotRow, step: StepRow | None, run: Source) -> Frame:
-    gone = "" if row.released is None else f"let go of at position {row.released}"
+    gone = "" if row.released is None else f"deleted at position {row.released}"
     if row.sha256 and not gone:
         gone = _why_gone(run, BlobRef(row.sha256, row.size_bytes or 0))
     return Frame(
@@ -67,7 +67,7 @@ def _frame(row: ScreenshotRow, step: StepRow | None, run: Source) -> Frame:
 
 
 def _why_gone(run: Source, image: BlobRef) -> str:
-    """Why an image cannot be shown; empty: it can be."""
+    """Why an image cannot be shown; empty if it can."""
     try:
         there = run.blobs.has(image)
     except NoSuchRun as error:  # the parent of a fork
@@ -76,7 +76,7 @@ def _why_gone(run: Source, image: BlobRef) -> str:
 
 
 def _touched(row: ScreenshotRow, step: StepRow | None) -> tuple[float, float, float, float] | None:
-    """In pixels of the image; what was touched is shown where it was before."""
+    """The element's box in pixels of the image, shown before the step acted on it."""
     if step is None or step.touched is None or row.shows != "before" or not row.scale:
         return None
     box = msgspec.json.decode(step.touched, type=Box)

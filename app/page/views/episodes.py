@@ -1,4 +1,4 @@
-"""Episodes in a table that can be filtered; the filters stand in the address."""
+"""Table of episodes with filters, which are part of the address."""
 
 import re
 
@@ -22,15 +22,15 @@ class EpisodesPage(msgspec.Struct, frozen=True, kw_only=True):
 
     episodes: list[EpisodeRow]
     filters: dict[str, str]
-    """What was chosen."""
+    """The chosen filters."""
     families: list[str]
-    """There are to choose from, as `store/buy`."""
+    """Families to choose from, as `store/buy`."""
     before: int | None
-    """Ask with this for the next page; None: there is none."""
+    """Parameter of the next page; None: there is none."""
 
 
 def episode_table(ask: PageQuery) -> EpisodesPage:
-    """The latest episodes that fit."""
+    """The latest episodes that match."""
     chosen = {name: word for name in FILTERS if (word := ask.word(name))}
     first, last = _versions(ask)
     environment, _, family = chosen.get("family", "").rpartition("/")
@@ -63,7 +63,7 @@ def episode_table(ask: PageQuery) -> EpisodesPage:
 
 
 def _versions(ask: PageQuery) -> tuple[int | None, int | None]:
-    """The first and the last policy version: `7`, or `3-7` as a point of a curve leads to them."""
+    """First and last policy version of a filter: `7`, or `3-7` from a pooled point of a curve."""
     several = re.fullmatch(r"([0-9]+)-([0-9]+)", ask.word("policy") or "")
     if several is None:
         return ask.number("policy"), None

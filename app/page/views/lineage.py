@@ -1,4 +1,4 @@
-"""What something came from, and what came of it."""
+"""Lineage: what something came from, and what it led to."""
 
 import msgspec
 
@@ -12,7 +12,7 @@ from hindcast.storage.readmodel.query_parts import NotInReadModel
 KINDS = ("step", "episode", "batch", "update", "task", "policy")
 DEPTH = 3
 MOST = 8
-"""Entries of one branch."""
+"""Most entries of one branch."""
 
 
 class LineagePage(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,7 +22,7 @@ class LineagePage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def lineage_of(ask: PageQuery) -> LineagePage:
-    """The tree around what the address names. Raises NotInReadModel, SettingsError for an unknown kind."""
+    """The tree around the thing that the address names. Raises NotInReadModel, SettingsError for an unknown kind."""
     kind, name = ask.parts["kind"], ask.parts["name"]
     if kind not in KINDS:
         raise SettingsError(f"there is no lineage of a {kind!r}; {advice(kind, KINDS)}")

@@ -1,4 +1,4 @@
-"""Overview: how far the run is, whether it learns, and what holds it up."""
+"""Overview of a run: its progress, whether it learns, and what delays it."""
 
 import msgspec
 from sqlalchemy import Connection
@@ -22,9 +22,9 @@ METRICS = {
     "gradient_norm": "norm of the gradient",
     "clip_fraction": "clipped tokens, share",
 }
-"""Metrics that are drawn, in this order, where an update has them."""
+"""Metrics to draw, in this order, if an update has them."""
 BUSY = 0.5
-"""A learner that computes for more than this share of the time is what the others wait for."""
+"""Share of computing time above which the learner is the bottleneck."""
 STEP_PARTS = {
     "mean_observe_ms": "reading the page",
     "mean_generate_ms": "the policy",
@@ -38,7 +38,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     meaning: str
     updates: int
-    """With a value."""
+    """Number of updates with a value."""
     last: float
     columns: list[MetricColumn]
 
@@ -48,16 +48,16 @@ class OverviewPage(msgspec.Struct, frozen=True, kw_only=True):
 
     summary: RunSummary
     going_on: bool
-    """Whether the home's system works on it at this moment."""
+    """Whether the home's system works on the run now."""
     health: str
-    """What holds the run up, in words."""
+    """What delays the run, in words."""
     curve: list[CurvePoint]
-    """Success of online episodes by policy version, families weighted alike."""
+    """Success of online episodes by policy version, with equal weights of families for all versions."""
     metrics: list[Metric]
 
 
 def overview(ask: PageQuery) -> OverviewPage:
-    """The whole run in one look."""
+    """The whole run at a glance."""
     summary = run_summary(ask.connection, as_of=ask.position)
     going_on = is_running(ask.run)
     judge = training_judge(ask.connection, as_of=ask.position)
@@ -72,11 +72,11 @@ def overview(ask: PageQuery) -> OverviewPage:
 
 
 def health(summary: RunSummary, *, going_on: bool) -> str:
-    """What the newest stretch of the run says about who waits for whom, and whether anything goes on now."""
+    """Says who waits for whom in the newest part of the run, and whether the run is running."""
     said = _in_words(summary)
     if going_on or summary.state == "finished":
         return said
-    return f"nothing goes on now (hindcast start {summary.run}); at this position: {said}"
+    return f"the run is not running now (hindcast start {summary.run}); at this position: {said}"
 
 
 def _in_words(summary: RunSummary) -> str:
@@ -97,7 +97,7 @@ def _in_words(summary: RunSummary) -> str:
 
 
 def _where(speed: Throughput) -> str:
-    """What most of a step goes into."""
+    """The largest part of a step."""
     parts = {name: getattr(speed, name) or 0.0 for name in STEP_PARTS}
     whole = sum(parts.values())
     if not whole:

@@ -16,7 +16,7 @@ class PoliciesPage(msgspec.Struct, frozen=True, kw_only=True):
     policies: list[PolicyRow]
     """The newest first."""
     before: int | None
-    """Ask with this for the next page; None: there is none."""
+    """Parameter of the next page; None: there is none."""
 
 
 def policies(ask: PageQuery) -> PoliciesPage:

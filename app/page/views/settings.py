@@ -1,4 +1,4 @@
-"""The settings that the run was started with, what changed since, and what else was told."""
+"""The settings that the run was started with, their changes, and notices."""
 
 import json
 
@@ -12,11 +12,11 @@ from hindcast.storage.readmodel.results import RecipeChange
 from hindcast.storage.readmodel.tables import notices, runs
 
 NOTICES = 50
-"""The newest that are shown."""
+"""Number of newest notices shown."""
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was told."""
+    """One notice."""
 
     position: int
     type: str
@@ -31,7 +31,7 @@ class SettingsPage(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, dict[str, str]]
     """By section and name, each as JSON."""
     fingerprint: dict[str, str]
-    """What the bits of its weights depend on, each as JSON."""
+    """Hardware and versions that the weights' bits depend on, each as JSON."""
     packages: dict[str, str]
     changes: tuple[RecipeChange, ...]
     notices: list[Notice]
@@ -39,7 +39,7 @@ class SettingsPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def settings(ask: PageQuery) -> SettingsPage:
-    """As recorded in the run's first event. Raises NotInReadModel where that is not there yet."""
+    """Settings of the run's first event. Raises NotInReadModel if the read model lacks it."""
     row = ask.connection.execute(of_this_run(select(runs), ask.position)).mappings().one_or_none()
     if row is None:
         raise NotInReadModel(f"the read model knows nothing of the run as of position {ask.position} yet")

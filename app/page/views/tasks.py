@@ -8,7 +8,7 @@ from hindcast.storage.readmodel.queries import list_tasks
 from hindcast.storage.readmodel.results import PhaseRow, TaskRow
 
 PAGE = 200
-"""Tasks shown at most."""
+"""Most tasks shown."""
 
 
 class CurriculumPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,7 +21,7 @@ class CurriculumPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def curriculum(ask: PageQuery) -> CurriculumPage:
-    """Phases, and the tasks that fit."""
+    """Phases, and the tasks that match."""
     names = ("environment", "family", "state", "phase")
     return CurriculumPage(
         phases=list_phases(ask.connection, as_of=ask.position),

@@ -1,5 +1,4 @@
-"""Timeline: who did what when. A lane per actor and one for the learner; weights lead to the first episode sampled with
-them."""
+"""Timeline of a run: a lane for each actor and for the learner; weights lead to the first episode sampled with them."""
 
 from typing import Any
 
@@ -14,18 +13,18 @@ from hindcast.storage.readmodel.tables import episodes, steps, updates, weights
 WINDOW_S = 120.0
 LONGEST_S = 3600.0
 MOST = 1000
-"""Bars of a kind; a window with more is cut at its beginning, and says so."""
+"""Most bars of a kind; a larger window is cut at its beginning, and says so."""
 SECOND_NS = 1_000_000_000
 
 
 class Bar(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that lasted."""
+    """A bar: an episode or an update."""
 
     lane: str
     row: int
-    """Within the lane: bars of a row do not overlap."""
+    """Row within the lane; bars of a row do not overlap."""
     begin_s: float
-    """From the window's beginning; negative where it began before."""
+    """Seconds from the window's beginning; negative if it began before."""
     end_s: float
     name: str
     kind: str
@@ -48,14 +47,14 @@ class TimelinePage(msgspec.Struct, frozen=True, kw_only=True):
     until_ns: int
     window_s: float
     rows: dict[str, int]
-    """Lanes in order, and how many rows each has."""
+    """Lanes in order, with their number of rows."""
     bars: list[Bar]
     published: list[Published]
     cut: bool
 
 
 def timeline(ask: PageQuery) -> TimelinePage:
-    """The stretch before the newest thing recorded, or before `until` (nanoseconds since 1970)."""
+    """The window before the newest event, or before `until` (nanoseconds since 1970)."""
     window_s = min(max(float(ask.number("seconds") or WINDOW_S), 1.0), LONGEST_S)
     until = ask.number("until") or _newest(ask)
     since = until - int(window_s * SECOND_NS)
@@ -84,7 +83,7 @@ Span = tuple[str, int, int, str, str, str]
 
 
 def _newest(ask: PageQuery) -> int:
-    """When the newest thing was recorded that the picture is made of."""
+    """Time of the newest event in the picture."""
     told = [newest_ns(ask.connection, table, ask.position) for table in (steps, updates)]
     for column in (episodes.c.started_ns, episodes.c.terminal_ns):
         latest = select(column).where(also_holding(episodes, ask.position), column.is_not(None))
@@ -93,7 +92,7 @@ def _newest(ask: PageQuery) -> int:
 
 
 def _episodes(ask: PageQuery, since: int, until: int) -> tuple[list[Span], bool]:
-    """Begun in the window, or before it and still under way when it begins: each found by an index of its own."""
+    """Episodes that began in the window, or before it and were running at its beginning; one index for each."""
     began, ended = episodes.c.started_ns, episodes.c.terminal_ns
     found = [
         row
@@ -114,7 +113,7 @@ def _episodes(ask: PageQuery, since: int, until: int) -> tuple[list[Span], bool]
 
 
 def _playing(ask: PageQuery, *times: ColumnElement[bool]) -> Select[Any]:
-    """Episodes that actors began, with what their bars say, the latest first; one more than are drawn."""
+    """Episodes that actors began with what their bars show, latest first; one more than are drawn."""
     said = first_verdicts(ask.position, training_judge(ask.connection, as_of=ask.position))
     names = ("episode", "actor", "environment", "family", "state", "started_ns", "terminal_ns", "version_low")
     return (
@@ -153,7 +152,7 @@ def _updates(ask: PageQuery, since: int, until: int) -> list[Span]:
 
 
 def _stack(spans: list[Span], since: int) -> tuple[list[Bar], int]:
-    """Each bar in the first row that is free by then, and how many rows that took."""
+    """Put each bar into the first free row; returns the number of rows."""
     free: list[int] = []
     bars = []
     for lane, begin, end, name, kind, title in sorted(spans, key=lambda one: (one[1], one[3])):
@@ -207,7 +206,7 @@ def _published(ask: PageQuery, since: int, until: int) -> list[Published]:
 def _began_with(
     ask: PageQuery, versions: list[int], since: int, until: int
 ) -> list[tuple[int, str | None, int]]:
-    """Version, actor and beginning of the window's episodes of these versions, in order; all in one look at the table."""
+    """Version, actor and beginning of the window's episodes of the versions, in order, in one query."""
     if not versions:
         return []
     statement = (
