@@ -28,7 +28,7 @@ incidents = Table(
     Column("told", Boolean, nullable=False),
     Column("over_told", Boolean, nullable=False),
 )
-"""`told`, `over_told`: whether its beginning and its end were delivered."""
+"""The last two columns say whether an incident's beginning and end were delivered."""
 shown = Table(
     "hindcast_incidents_shown",
     metadata,

@@ -1,6 +1,6 @@
-"""`hindcast login`: a browser is logged in once, and its cookies and storage are kept for tasks that name them.
+"""`hindcast login`: log a browser in once, and store its cookies and storage for tasks that name them.
 
-Kept under `secrets/logins` of the home, readable by its owner alone: whoever has the file is logged in.
+The file is in `secrets/logins` of the home, readable by its owner alone, because it gives access to the account.
 """
 
 import asyncio
@@ -40,12 +40,12 @@ async def save_login(
     headed: bool,
     logged_in: Callable[[], Awaitable[None]],
 ) -> Path:
-    """Open the site, let it be logged in, keep what the browser holds then. Returns where.
+    """Open the site, wait for the login, and store the browser's state. Returns the file.
 
-    `steps`: done first; `logged_in` returns once the person is done.
+    `steps`: done first; `logged_in` returns once the person has logged in.
 
     Raises:
-        SettingsError: address, origins, steps or name do not hold.
+        SettingsError: address, origins, steps or name are invalid.
         EnvironmentFailed, BrowserUnavailable: the site or the browser broke.
 
     """
@@ -71,7 +71,7 @@ async def save_login(
             await logged_in()
             state = await window.context.storage_state()
         except (PlaywrightError, TimeoutError) as error:
-            raise EnvironmentFailed(f"the login at {url} was not kept: {first_line(error)}") from error
+            raise EnvironmentFailed(f"the login at {url} was not stored: {first_line(error)}") from error
     return _keep(state_path(states, name), msgspec.json.encode(state))
 
 

@@ -1,8 +1,8 @@
-"""Episodes that somebody demonstrated outside of the system, held until it is known that they shall stand in a run's log.
+"""Holds demonstrated episodes outside of a running system, and appends them to a run's log once they are confirmed.
 
-Appended are the facts of a demonstrator's episode, each by the role whose facts they are: task and request as the
-curriculum, the rest as an actor. No system may run meanwhile, whose actors would take the request. The run's judges speak
-about it at the next start. An episode that an interrupted `append` left open is abandoned before it is appended once more.
+It appends the facts of a demonstrator's episode, each in the role that owns it: task and request as the curriculum, the
+rest as an actor. No system may be running, because its actors would take the request. The run's judges judge the episode at
+the next start. An episode that an interrupted `append` left open is abandoned, then appended again.
 """
 
 import asyncio
@@ -42,7 +42,7 @@ from hindcast.events.subjects import family_wildcard
 
 
 class DemonstratedEpisode(msgspec.Struct, frozen=True, kw_only=True):
-    """What somebody did, as the facts of an episode."""
+    """A demonstration as the facts of an episode."""
 
     request: EpisodeRequested
     instruction: str
@@ -50,16 +50,16 @@ class DemonstratedEpisode(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[StepTaken, ...]
     ended: Ended
     judgment: Judgment
-    """What the rules say of it."""
+    """Verdict of the rules."""
     blobs: dict[BlobRef, bytes]
     """Observations and screenshots."""
 
 
 class PendingEpisode:
-    """Keeps what an episode says, until it is known that it shall be said. See `actors.episodes.recorder.StepRecord`."""
+    """Holds an episode's facts and blobs until it is confirmed. Implements `actors.episodes.recorder.StepRecord`."""
 
     def __init__(self, *, on_wait: Callable[[float], None]) -> None:
-        """`on_wait`: hears of a wait that hit its bound of so many seconds, and raises."""
+        """`on_wait` is called with the limit in seconds when a wait exceeds it, and raises."""
         self._on_wait = on_wait
         self.steps: list[StepTaken] = []
         self.kept: dict[BlobRef, bytes] = {}
@@ -83,13 +83,13 @@ class PendingEpisode:
         self._on_wait(limit_s)
 
     async def suspected(self, *, index: int, excerpt: str) -> None:
-        """See `StepRecord`. Who demonstrates has read the page, and acts as they think right: there is nothing to be said."""
+        """See `StepRecord`. Records nothing: the demonstrator has read the page and acts as they think right."""
 
 
 def request_for(
     task: Task, settings: Settings, *, source: str, drawn: str, lease_s: float, attempt: int = 0
 ) -> EpisodeRequested:
-    """The request of a demonstration; `drawn` tells it from others of the same task."""
+    """The request of a demonstration; `drawn` distinguishes it from others of the same task."""
     names = (settings.run.seed, source, task.id, drawn)
     return EpisodeRequested(
         episode=derive_id("ep", *names, *((attempt,) if attempt else ())),
@@ -113,23 +113,23 @@ class UnfinishedDemonstration(msgspec.Struct):
     event: str
     """Id of the request's event."""
     steps: int = 0
-    """Recorded so far."""
+    """Steps recorded so far."""
 
 
 class AppendState(msgspec.Struct):
-    """What a log says that matters for an append. A pure fold."""
+    """State of a log that an append needs. A pure fold."""
 
     phase: int = 0
     tasks: set[str] = msgspec.field(default_factory=set)
-    """Admitted."""
+    """Admitted tasks."""
     open: dict[str, UnfinishedDemonstration] = msgspec.field(default_factory=dict)
-    """By episode."""
+    """Open demonstrations by episode."""
     ended: set[str] = msgspec.field(default_factory=set)
-    """Demonstrations."""
+    """Ended demonstrations."""
     gone: set[str] = msgspec.field(default_factory=set)
-    """Demonstrations that were given up."""
+    """Abandoned demonstrations."""
     last: dict[str, int] = msgspec.field(default_factory=lambda: {"curriculum": 0, "request": 0})
-    """Position of the last event of a family."""
+    """Position of the last event of each family."""
 
     def apply(self, recorded: Recorded) -> None:
         """Take in the next event."""
@@ -155,7 +155,7 @@ class AppendState(msgspec.Struct):
 
 
 class Appender:
-    """Appends demonstrations to one run. Made by `appending`."""
+    """Appends demonstrations to one run. `appending` creates it."""
 
     def __init__(
         self,
@@ -177,7 +177,7 @@ class Appender:
         self.standing = standing
 
     async def append(self, shown: DemonstratedEpisode) -> int:
-        """Append one; returns the position of its last event. Raises EngineFailed when somebody else requests episodes."""
+        """Append one; returns the position of its last event. Raises EngineFailed if another process requests episodes."""
         for content in shown.blobs.values():
             await asyncio.to_thread(self._handle.blobs.put, content)
         standing = self.standing
@@ -223,18 +223,18 @@ class Appender:
             last[family] = await self._requests.decide(fact, entity=entity, correlation=entity, expect=expect)
         except ExpectationFailed as error:
             raise EngineFailed(
-                f"somebody else requests episodes in run {self._log.run} at this moment; what was appended stays, no more "
-                "was. Stop it, then give the same command again"
+                f"another process requests episodes in run {self._log.run}; what was appended stays, and nothing more "
+                "was appended. Stop that process, then run the same command again"
             ) from error
         return last[family]
 
 
 @asynccontextmanager
 async def appending(handle: RunHandle, *, name: str, source: str) -> AsyncIterator[Appender]:
-    """A run, opened for demonstrations; `name` is who appends, `source` where their tasks come from.
+    """Open a run for appending demonstrations; `name` is the appender, `source` the origin of their tasks.
 
     Raises:
-        SettingsError, ForeignLog: the run cannot be gone on with.
+        SettingsError, ForeignLog: the run cannot be resumed.
 
     """
     async with handle.connect("reader"):  # the broker stays up for all of it

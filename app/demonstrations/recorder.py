@@ -1,11 +1,11 @@
-"""`hindcast record`: what a person does on a site becomes a demonstration in a run's log.
+"""`hindcast record`: records a person's actions on a site as a demonstration in a run's log.
 
     browser ── Person ──> Episode, as an actor plays it ──> held until the person is done
                                                              │
     run's log <── episode.requested, episode.started, step.taken …, episode.ended
 
-Nothing is appended before the end, so that a recording that was given up leaves nothing, and so that what the person reached
-can be the check of a task that has none yet. How it is appended: `app.demonstrations.pending`.
+Nothing is appended before the end, so that an abandoned recording leaves nothing, and so that the person's result can
+become the check of a new task. `app.demonstrations.pending` appends it.
 """
 
 import asyncio
@@ -36,13 +36,13 @@ from hindcast.core.models.tokenizer import load_tokenizer
 from hindcast.core.settings.schema import Settings
 
 NAME = "recorder"
-"""Who records: `actor.recorder` plays the episode, by its facts."""
+"""Name of the recording actor, `actor.recorder` in the facts."""
 SOURCE = "recorded"
-"""Where a task comes from that was written down with its demonstration."""
+"""Origin of a task that was defined together with its demonstration."""
 
 
 class Recording(DemonstratedEpisode, frozen=True, kw_only=True):
-    """What a person did, and the task that they did it for."""
+    """A person's actions and their task."""
 
     definition: WebTask
 
@@ -59,13 +59,13 @@ async def play(
     acting: Callable[[Person], Awaitable[None]],
     said: Callable[[str], None],
 ) -> Recording:
-    """Open the site, hear the person until they are done, and hold what they did.
+    """Open the site, record the person until they are done, and hold the result.
 
-    `number`: of the task in its family; `derive_check`: the task has no check, and gets what the person reached; `acting` runs
-    beside, and ends the recording.
+    `number`: of the task in its family; `derive_check`: the task has no check and gets one from the result; `acting` runs
+    concurrently and ends the recording.
 
     Raises:
-        RecordingStopped: nothing came of it.
+        RecordingStopped: there is no result.
         EnvironmentFailed, BrowserUnavailable: the site or the browser broke.
 
     """
@@ -130,7 +130,7 @@ async def play(
 
 
 def _gave_up(limit_s: float) -> None:
-    raise RecordingStopped(f"nothing was done for {limit_s:g} s (--patience); nothing is kept")
+    raise RecordingStopped(f"nothing was done for {limit_s:g} s (--patience); nothing is recorded")
 
 
 async def _run(acting: Callable[[Person], Awaitable[None]], person: Person) -> None:
@@ -138,7 +138,7 @@ async def _run(acting: Callable[[Person], Awaitable[None]], person: Person) -> N
 
 
 def reached(evidence: Evidence) -> Check:
-    """What a person reached, as a check: the answer they gave, else the address they ended on."""
+    """A check made from the person's result: their answer, else the final address."""
     if evidence.answer:
         return Check(of="answer", exact=evidence.answer)
     return Check(of="url", exact=evidence.final_url)
@@ -148,7 +148,7 @@ async def append(handle: RunHandle, recorded: Recording) -> int:
     """Append a recording to a run's log; returns the position of its last event.
 
     Raises:
-        SettingsError, ForeignLog: the run cannot be gone on with.
+        SettingsError, ForeignLog: the run cannot be resumed.
 
     """
     async with appending(handle, name=NAME, source=SOURCE) as appender:

@@ -1,4 +1,4 @@
-"""A person at the screen: whether there is one, and what they type into the terminal while a browser is open."""
+"""The person at the screen: whether a window can be shown, and what they type into the terminal."""
 
 import asyncio
 import os
@@ -11,7 +11,7 @@ DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
 
 
 class NoScreen(HindcastError):
-    """A browser window is to be opened, and there is nowhere to show it."""
+    """There is no display to show a browser window on."""
 
     exit_code = 2
 
@@ -22,12 +22,12 @@ def require_screen(environment: Mapping[str, str] | None = None) -> None:
     if sys.platform.startswith("linux") and not any(found.get(name) for name in DISPLAYS):
         raise NoScreen(
             "there is no display to open a browser on: DISPLAY and WAYLAND_DISPLAY are not set. Run this where there is a "
-            "screen, or with --headless and a --script that says what is done"
+            "screen, or with --headless and a --script with the steps"
         )
 
 
 async def type_done() -> str | None:
-    """Wait until `done`, with an answer or without, is typed; returns the answer. None at the end of the input: given up."""
+    """Wait for `done`, with or without an answer; returns the answer. None at the end of the input: canceled."""
     loop = asyncio.get_running_loop()
     lines: asyncio.Queue[str] = asyncio.Queue()
     loop.add_reader(sys.stdin.fileno(), lambda: lines.put_nowait(sys.stdin.readline()))
@@ -36,7 +36,7 @@ async def type_done() -> str | None:
             word, _, answer = line.strip().partition(" ")
             if word == "done":
                 return answer.strip()
-            sys.stderr.write("type `done`, or `done ANSWER`; Ctrl-C gives up\n")
+            sys.stderr.write("type `done`, or `done ANSWER`; Ctrl-C cancels\n")
         return None
     finally:
         loop.remove_reader(sys.stdin.fileno())

@@ -1,6 +1,6 @@
-"""One episode of a scripted demonstrator in a real browser, kept when its evaluator calls it a success.
+"""One episode of a scripted demonstrator in a real browser, kept if its evaluator judges it a success.
 
-Tasks have seeds of their own, apart from those of training and evaluation.
+Its task seeds differ from those of training and evaluation.
 """
 
 import structlog
@@ -13,13 +13,13 @@ from hindcast.core.domain.task import Task
 from hindcast.core.grammar.answer_parser import format_answer
 
 FIRST_SEED = 2_000_000
-"""Demonstrations use task seeds from here on; training and evaluation never do."""
+"""First task seed of demonstrations; training and evaluation never use seeds from here on."""
 
 log = structlog.get_logger()
 
 
 async def demonstrate(world: EpisodeWorld, task: Task) -> tuple[DemonstratedStep, ...]:
-    """The steps of one demonstrated episode; none when it did not succeed. Raises EnvironmentFailed."""
+    """The steps of one demonstrated episode; empty if it failed. Raises EnvironmentFailed."""
     next_action = DEMONSTRATORS[(task.environment, task.family)]
     start = await world.reset(task)
     observation = start.observation

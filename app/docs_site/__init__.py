@@ -1,1 +1,1 @@
-"""The documentation site: docs/ and the README, the reference of commands, settings and events, pictures of a real run."""
+"""The documentation site: docs/ and the README, references of commands, settings and events, and pictures of a real run."""

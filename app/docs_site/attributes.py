@@ -1,4 +1,4 @@
-"""What stands under a class's attributes: their docstrings, which exist in its source alone."""
+"""Attributes of a class with their docstrings, read from the source."""
 
 import ast
 import inspect

@@ -26,7 +26,7 @@ VIEWS = ("", "episodes", "timeline", "curriculum", "policies", "consumers", "set
 
 
 class NoPictures(HindcastError):
-    """The run that pictures are taken of did not come about."""
+    """The run to take pictures of failed."""
 
 
 def make_run(home: Path) -> None:

@@ -1,4 +1,4 @@
-"""The site's pages: what stands in the repository, moved to where the site has it, and the references beside."""
+"""The site's pages: the repository's documents at their places on the site, and the references."""
 
 import re
 import shutil

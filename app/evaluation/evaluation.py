@@ -1,6 +1,6 @@
-"""`hindcast eval`: how often a policy succeeds on tasks it was never trained on, with intervals.
+"""`hindcast eval`: measures a policy's success on tasks that it was never trained on, with intervals.
 
-The same actor and judge as in training, on a log in memory: nothing is recorded in a run. Seeds of tasks start at
+It uses the same actor and judge as training, on a log in memory, and records nothing in a run. Task seeds start at
 `FIRST_SEED`, far from those of training and demonstrations.
 """
 
@@ -44,16 +44,16 @@ from hindcast.events.log.reader import tail
 from hindcast.storage.blobs.store import BlobStore
 
 FIRST_SEED = 1_000_000
-"""Evaluation draws seeds from here on; training, demonstrations and tuning use others."""
+"""First seed of evaluations; training, demonstrations and tuning use others."""
 ATTEMPTS = 2
-"""Tries of one episode; what a broken browser left is tried once more, then counted as lost."""
+"""Attempts at one episode; an episode that a browser fault ended is retried once, then counted as lost."""
 
 REASONS = 5
-"""Reasons that a message names, the most frequent first."""
+"""Number of most frequent reasons that a message names."""
 
 
 class NothingPlayed(HindcastError):
-    """No episode of an evaluation got a verdict, so that there is no success to report."""
+    """No episode of an evaluation got a verdict, so there is no success rate."""
 
 
 class FamilyResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ class FamilyResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EndpointUse(msgspec.Struct, frozen=True, kw_only=True):
-    """What asking a model behind an endpoint took."""
+    """Tokens and cost of a model behind an endpoint."""
 
     prompt_tokens: int
     answer_tokens: int
@@ -83,19 +83,19 @@ class EvaluationReport(msgspec.Struct, frozen=True, kw_only=True):
     high: float
     episodes: int
     lost: int
-    """Episodes without a verdict: the world broke, or the judge could not tell. Not counted in the rate."""
+    """Episodes without a verdict, because the world broke or the judge was undecided; not part of the rate."""
     lost_because: dict[str, int] = {}
-    """Reason -> episodes lost for it."""
+    """Lost episodes by reason."""
     mean_steps: float
     mean_reward: float
-    """Of the episodes with a verdict: what is reached in part counts in part, where a site rewards it."""
+    """Mean reward of the episodes with a verdict; some sites give partial rewards."""
     reward_low: float
     reward_high: float
     by_task: dict[str, FamilyResult]
     asked: EndpointUse | None = None
     """None: the policy is no model behind an endpoint."""
     unlike_starts: dict[str, int] = {}
-    """Task of the user's own -> episodes that did not begin like its first one, though it says that all do."""
+    """User's own task -> episodes that did not begin like its first one, although the task says so."""
 
 
 def plan_requests(
@@ -107,7 +107,7 @@ def plan_requests(
     lease_s: float,
     first_seed: int = FIRST_SEED,
 ) -> list[EpisodeRequested]:
-    """One request per episode: families in turn, the usual ones where none is named, a new seed in each round.
+    """One request for each episode: families in turn, by default the usual ones, with a new seed in each round.
 
     Raises:
         SettingsError: a family does not exist.
@@ -137,7 +137,7 @@ def plan_attempts(
 
 
 def _request(episode: str, task: Task, *, temperature: float, lease_s: float) -> EpisodeRequested:
-    """An episode that is compared with nobody."""
+    """A request of an episode in a group of its own."""
     return EpisodeRequested(
         episode=episode,
         task=task,
@@ -176,7 +176,7 @@ async def play(
     settings: Settings,
     said: Callable[[int, int], None] = lambda _done, _successes: None,
 ) -> "OutcomeTally":
-    """Play and judge every request. `weights` replaces those of the model folder; `said` hears of progress.
+    """Play and judge every request. `weights` replaces those of the model folder; `said` is called with the progress.
 
     `folder` None: a model behind the settings' endpoint acts.
     """
@@ -246,7 +246,7 @@ async def play(
 
 @asynccontextmanager
 async def _engine(folder: Path | None, settings: Settings) -> AsyncIterator[InProcessEngine | EndpointEngine]:
-    """Who acts. Nothing that a model behind an endpoint says is remembered: equal questions may have other answers."""
+    """The policy engine. Answers of an endpoint's model are not stored, because equal questions may have other answers."""
     if folder is not None:
         async with await asyncio.to_thread(InProcessEngine, folder, settings.policy) as engine:
             yield engine
@@ -256,7 +256,7 @@ async def _engine(folder: Path | None, settings: Settings) -> AsyncIterator[InPr
 
 
 class EvaluatedStep(NamedTuple):
-    """What one step did."""
+    """One step of an evaluated episode."""
 
     page: str
     """Digest of the page before it."""
@@ -265,7 +265,7 @@ class EvaluatedStep(NamedTuple):
 
 @dataclass(slots=True)
 class EvaluatedEpisode:
-    """What an episode came to."""
+    """State of one evaluated episode."""
 
     family: str
     steps: list[EvaluatedStep] = field(default_factory=list)
@@ -280,7 +280,7 @@ class EvaluatedEpisode:
 
 
 class OutcomeTally:
-    """What the episodes came to."""
+    """Outcomes of an evaluation's episodes."""
 
     def __init__(self, requests: Sequence[EpisodeRequested]) -> None:
         self._requests = {request.episode: request for request in requests}
@@ -311,7 +311,7 @@ class OutcomeTally:
         return sum(sum(verdicts) for verdicts in self._verdicts.values())
 
     def apply(self, fact: object) -> EpisodeRequested | None:
-        """Take in one fact; returns the request of another try where one is due."""
+        """Take in one fact; returns the request of another attempt if one is due."""
         self._starts.apply(fact)
         match fact:
             case StepTaken(episode=episode, observation_digest=page, result=result):
@@ -344,7 +344,7 @@ class OutcomeTally:
 
     @property
     def decided(self) -> list[EvaluatedEpisode]:
-        """The episodes that the judge could tell about, in the order in which they began."""
+        """The episodes that the judge decided, in the order of their beginnings."""
         return [played for played in self._played.values() if played.outcome in ("success", "failure")]
 
     def count(self, tasks: Iterable[Task]) -> FamilyResult:
@@ -352,7 +352,7 @@ class OutcomeTally:
         return _result([verdict for task in tasks for verdict in self.by_task.get(task.id, ())])
 
     def require_verdicts(self, what: str) -> None:
-        """Raise NothingPlayed, with the reasons counted, where no episode has a verdict. `what` was evaluated."""
+        """Raise NothingPlayed, with counted reasons, if no episode has a verdict. `what`: what was evaluated."""
         if self.done > self.lost:
             return
         reasons = "; ".join(f"{count} × {reason}" for reason, count in self.lost_because.most_common(REASONS))
@@ -362,7 +362,7 @@ class OutcomeTally:
         )
 
     def report(self, *, suite: str, policy: str) -> EvaluationReport:
-        """Success of all, and by family.
+        """Report success over all episodes and by family.
 
         Raises:
             NothingPlayed: no episode has a verdict.

@@ -1,8 +1,8 @@
 """Test-time scaling by interaction budget (WebAgent-R1, arXiv 2505.16421, section 4.3): success against the steps allowed.
 
-One set of episodes, each played with the largest budget. Nothing that a policy reads says how many steps it has left, so up
-to step b an episode goes as it would with a budget of b; it counts as a success there only if it had ended by then, and was
-judged one. Being cut short might leave a site in a state that its judge accepts; that is not counted, so every point but the
+One set of episodes is played with the largest budget. The policy cannot read how many steps are left, so up to step b an
+episode proceeds as with a budget of b; it counts as a success there only if it had ended by then and was judged one. An
+episode that is cut short may leave the site in a state that the judge accepts; this is not counted, so every point but the
 last is a lower bound.
 """
 
@@ -16,7 +16,7 @@ from hindcast.events.catalogue import EpisodeRequested
 
 
 class BudgetPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Success within so many steps, with its 95 % Wilson interval."""
+    """Success within a number of steps, with its 95 % Wilson interval."""
 
     budget: int
     """Steps."""
@@ -27,7 +27,7 @@ class BudgetPoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def with_budget(requests: Sequence[EpisodeRequested], steps: int) -> list[EpisodeRequested]:
-    """The same requests with so many steps allowed, whatever their tasks say."""
+    """The same requests with this step limit instead of their tasks'."""
     return [
         msgspec.structs.replace(request, task=msgspec.structs.replace(request.task, max_steps=steps))
         for request in requests
@@ -35,7 +35,7 @@ def with_budget(requests: Sequence[EpisodeRequested], steps: int) -> list[Episod
 
 
 def success_within(episodes: Sequence[EvaluatedEpisode], budgets: Sequence[int]) -> list[BudgetPoint]:
-    """One point per budget, in rising order; `episodes` are those that a judge could tell about."""
+    """One point for each budget, in rising order; `episodes` are those that a judge decided."""
     points = []
     for budget in sorted(set(budgets)):
         won = sum(one.outcome == "success" and len(one.steps) <= budget for one in episodes)

@@ -1,4 +1,4 @@
-"""`hindcast judge accuracy`, `hindcast orm accuracy`: what a judge says, held against the truth in the log."""
+"""`hindcast judge accuracy`, `hindcast orm accuracy`: compares a judge's verdicts with the truth in the log."""
 
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -32,41 +32,41 @@ AT_ONCE = 4
 
 
 class AccuracyReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a judge is right."""
+    """Accuracy of a judge."""
 
     run: str
-    """Whose judge it is."""
+    """The judge's run."""
     on: str
-    """Whose episodes they are."""
+    """Run of the episodes."""
     judge: str
     """Name and version."""
     truth: str
     held_out: float | None
-    """Share of the tasks that it never learned from; all episodes counted here are of those. None: it learned from none."""
+    """Share of tasks held out from the judge's training; only their episodes count. None: it was not trained."""
     tasks: int
     episodes: int
-    """Counted in the table."""
+    """Episodes in the table."""
     undecided: int
-    """Not counted: it could not tell."""
+    """Episodes that the judge could not decide; not in the table."""
     undecided_because: dict[str, int]
-    """In a few words, such as `outage`."""
+    """Counts by short reason, such as `outage`."""
     table: Confusion
     balanced: Interval | None
-    """None: there are no successes among them, or no failures."""
+    """None: successes or failures are missing."""
     successes_found: Interval | None
-    """None: there are no successes among them."""
+    """Share of successes recognized. None: there are none."""
     failures_found: Interval | None
-    """None: there are no failures among them."""
+    """Share of failures recognized. None: there are none."""
     accuracy: Interval | None
     """None: no episode was judged by both."""
     majority: float | None
-    """Plain accuracy of always giving the commoner answer; its balanced accuracy is .5. None: as `accuracy`."""
+    """Plain accuracy of always giving the more frequent outcome; its balanced accuracy is .5. None: as `accuracy`."""
     by_family: dict[str, Confusion]
     prompt_tokens: int
-    """Asked of an endpoint, as remembered answers say, too."""
+    """Prompt tokens at an endpoint, those of stored answers included."""
     answer_tokens: int
     cost_usd: float
-    """Of what was asked now."""
+    """Cost of this measurement's new questions."""
 
 
 class _Case(NamedTuple):
@@ -86,9 +86,9 @@ async def measure_accuracy(
     at_once: int = AT_ONCE,
     said: Callable[[], None] = lambda: None,
 ) -> AccuracyReport:
-    """What a judge says of the episodes of `on`, beside what the judge `truth` said in their log; nothing is recorded.
+    """Compare a judge's verdicts on the episodes of `on` with those of the judge `truth` in their log; appends nothing.
 
-    `run`: whose judge it is; `held_out`: the share of the tasks that it never learned from, the only ones asked about then.
+    `run`: the judge's run; `held_out`: share of tasks held out from its training, to which the measurement is then limited.
     """
     async with on.connect_log() as log:
         verdicts = await read_verdicts(log, judges={truth})
@@ -135,7 +135,7 @@ async def measure_accuracy(
 
 
 def _why(opinion: Opinion) -> str:
-    """Why it is undecided, by the first words; empty: it is not."""
+    """Short reason why an opinion is undecided; empty if it is decided."""
     judgment = opinion.judgment
     return judgment.reason.partition(":")[0] if judgment.outcome == "undecided" else ""
 
@@ -143,7 +143,7 @@ def _why(opinion: Opinion) -> str:
 async def _asked(
     log: EventLog, wanted: EpisodeSelection, truths: Mapping[str, str], *, share: float | None
 ) -> AsyncGenerator[RecordedEpisode, None]:
-    """Episodes that the truth is known of; of held-out tasks alone where a share is held out."""
+    """Episodes with a known truth; only of held-out tasks if a share is held out."""
     async with aclosing(recorded_episodes(log, wanted, steps=False)) as episodes:
         async for episode in episodes:
             known = truths.get(episode.name, "undecided") != "undecided"
@@ -154,7 +154,7 @@ async def _asked(
 async def _opinion(
     judge: AnyJudge, log: EventLog, blobs: BlobStore, episode: RecordedEpisode, *, timeout_s: float
 ) -> Opinion:
-    """What the judge says; `blobs` are those of the run whose episode it is, which has the page."""
+    """The judge's opinion; `blobs` are those of the episode's run, which hold its page."""
     end = episode.end
     if not isinstance(end, EpisodeEnded):
         return Opinion(judgment=undecided("it did not end"))

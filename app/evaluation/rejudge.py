@@ -1,4 +1,4 @@
-"""`hindcast rejudge`: another judge over the stored evidence of a run."""
+"""`hindcast rejudge`: runs another judge over the stored evidence of a run."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
@@ -24,12 +24,12 @@ from hindcast.events.catalogue import EpisodeJudged
 from hindcast.events.log.publisher import Publisher
 
 AT_ONCE = 4
-"""Episodes judged at the same time, as in a run; in batches of an endpoint as many as a batch holds."""
+"""Episodes judged at the same time, as in a run; with an endpoint's batches, as many as a batch holds."""
 PRODUCER = "judge.rejudge"
 
 
 class RejudgeReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What the judge says, and where it differs from the old one."""
+    """Verdicts of a judge, compared with earlier ones."""
 
     run: str
     judge: str
@@ -37,19 +37,19 @@ class RejudgeReport(msgspec.Struct, frozen=True, kw_only=True):
     against: str
     """Name of the judge whose first verdicts are the old ones."""
     episodes: int
-    """With evidence."""
+    """Episodes with evidence."""
     without_evidence: int
-    """Abandoned, cancelled or still under way: nobody can judge them."""
+    """Episodes abandoned, cancelled or running, which cannot be judged."""
     flips: tuple[SecondOpinion, ...]
     """Episodes with another outcome, in the order in which they ended."""
     agreement: Agreement
     by_family: dict[str, Agreement]
     contradictions: tuple[SecondOpinion, ...]
-    """Episodes about which this very judge and version said something else before: it does not repeat."""
+    """Episodes on which the same judge and version gave another verdict before."""
     saved: int
     """New verdicts appended."""
     already: int
-    """Episodes that had a verdict of this judge and version when it was to be appended; it stays."""
+    """Episodes that had a verdict of this judge and version already; it stays."""
 
 
 async def rejudge(
@@ -63,15 +63,15 @@ async def rejudge(
     at_once: int = AT_ONCE,
     said: Callable[[SecondOpinion], None] = lambda _: None,
 ) -> RejudgeReport:
-    """Judge the episodes asked for again. `against`: the old judge; None: the one that training uses; `timeout_s`: of one
-    verdict; None: the run's; `at_once`: episodes judged at the same time.
+    """Judge the selected episodes again. `against`: the old judge; None: the one that training uses. `timeout_s`: for one
+    verdict; None: the run's. `at_once`: episodes judged at the same time.
 
-    `save_to`: the run to whose log the verdicts are appended, in the role of a judge; None: nothing is appended. Where it
-    cannot tell, nothing is: a verdict stays, and an outage of today must not keep it from telling tomorrow.
+    `save_to`: the run to whose log the verdicts are appended, as role `judge`; None: nothing is appended. Undecided opinions
+    are not appended, because a verdict stays, and today's outage must not prevent tomorrow's verdict.
 
     Raises:
         NoSuchEpisode, CorruptEvent, …: see `recorded_episodes`.
-        SettingsError: `against` was given, and is nobody who has spoken.
+        SettingsError: the judge `against` has given no verdict.
         LogFull, BrokerUnreachable: a verdict could not be appended.
 
     """
@@ -90,8 +90,8 @@ async def rejudge(
         verdicts = await read_verdicts(log, judges={old, judge.identity.name})
         if against is not None and not any(_of(against, said) for said in verdicts.values()):
             raise SettingsError(
-                f"a judge {against!r} has given no verdict in run {source.name}: there is nothing to compare with. Who has "
-                f"spoken: hindcast episode show EPISODE {source.name}"
+                f"a judge {against!r} has given no verdict in run {source.name}: there is nothing to compare with. To list "
+                f"an episode's judges: hindcast episode show EPISODE {source.name}"
             )
 
         async def work(episode: RecordedEpisode) -> SecondOpinion | None:

@@ -1,4 +1,4 @@
-"""`hindcast relabel accuracy`: the goals that a relabeler names, held against what the store knows was achieved."""
+"""`hindcast relabel accuracy`: compares the goals that a relabeler names with those that the store knows were achieved."""
 
 import asyncio
 from collections import Counter
@@ -37,36 +37,36 @@ AT_ONCE = 4
 
 
 class RelabelReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How often a relabeler is right."""
+    """Accuracy of a relabeler."""
 
     run: str
-    """Whose relabeler it is."""
+    """The relabeler's run."""
     on: str
-    """Whose episodes they are."""
+    """Run of the episodes."""
     relabeler: str
     """Name and version."""
     held_out: float
-    """Share of the tasks that were never learned from; all episodes counted here are of those. 0: all are counted."""
+    """Share of tasks held out from the relabeler's training; only their episodes count. 0: all count."""
     tasks: int
     episodes: int
-    """It spoke about."""
+    """Episodes that it decided."""
     silent: int
-    """It could not tell about."""
+    """Episodes that it could not decide."""
     silent_because: dict[str, int]
-    """In a few words."""
+    """Counts by short reason."""
     named: int
-    """Goals that it named and the store reads."""
+    """Named goals that the store understands."""
     dropped: int
-    """Further ones, that the store reads as no goal of its tasks."""
+    """Named goals that the store does not understand."""
     precision: Interval | None
-    """Share of the goals named that were achieved."""
+    """Share of named goals that were achieved."""
     recall: Interval | None
-    """Share found of the goals that the rules list, at most `relabeler.goals` of an episode."""
+    """Share of the goals listed by the rules that it found; at most `relabeler.goals` for each episode."""
     cut: Interval | None
-    """Share of the achieved goals named that end where they were achieved first."""
+    """Share of achieved named goals that end at their first achievement."""
     table: Confusion
-    """Steps: a success is one that was the first to achieve some goal, called so where such a goal was named for it; a failure
-    one that was not, called a success where any goal was."""
+    """Confusion over steps. A true success is a step that first achieved a goal, recognized if such a goal was named for it. A
+    true failure is any other step, taken for a success if any goal was named for it."""
     achieving_found: Interval | None
     """None: no step achieves a goal."""
     others_found: Interval | None
@@ -74,21 +74,21 @@ class RelabelReport(msgspec.Struct, frozen=True, kw_only=True):
     balanced: Interval | None
     """None: no step achieved anything, or every one did."""
     majority: float | None
-    """Plain accuracy of always giving the commoner answer; its balanced accuracy is .5. None: there is no step."""
+    """Plain accuracy of always giving the more frequent class; its balanced accuracy is .5. None: there is no step."""
 
 
 class _Counts(NamedTuple):
-    """Of one episode."""
+    """Counts of one episode."""
 
     task: str
     silent: str
     named: int = 0
     dropped: int = 0
     right: int = 0
-    """Named and achieved."""
+    """Goals named and achieved."""
     well_cut: int = 0
     listed: int = 0
-    """By the rules."""
+    """Goals listed by the rules."""
     found: int = 0
     table: Confusion = Confusion()
 
@@ -104,9 +104,9 @@ async def measure_relabeler(
     timeout_s: float,
     said: Callable[[], None] = lambda: None,
 ) -> RelabelReport:
-    """What a relabeler names of the store's episodes of `on`; nothing is recorded.
+    """Measure a relabeler on the store's episodes of `on`; appends nothing.
 
-    `run`: whose relabeler it is; `held_out`: the share of the tasks that are asked about, 0: all; `most`: goals of an episode.
+    `run`: the relabeler's run; `held_out`: share of tasks to measure on, 0: all; `most`: goals for each episode.
     """
     async with on.connect_log() as log:
 
@@ -149,7 +149,7 @@ async def measure_relabeler(
 async def _asked(
     episodes: AsyncGenerator[RecordedEpisode, None], share: float
 ) -> AsyncGenerator[RecordedEpisode, None]:
-    """The store's episodes that ended and have steps; of held-out tasks alone where a share is held out."""
+    """The store's ended episodes with steps; only of held-out tasks if a share is held out."""
     async with aclosing(episodes) as recorded:
         async for episode in recorded:
             task, played = episode.request.task, isinstance(episode.end, EpisodeEnded) and episode.steps
@@ -164,7 +164,7 @@ async def _asked(
 async def _compared(
     relabeler: Relabeler, on: Source, recorded: RecordedEpisode, *, most: int, timeout_s: float
 ) -> _Counts:
-    """What is named of one episode beside what was achieved."""
+    """Compare the goals named for one episode with those achieved."""
     assert isinstance(recorded.end, EpisodeEnded)
     task = recorded.request.task
     episode = PlayedEpisode(
@@ -191,7 +191,7 @@ async def _compared(
 def compare_goals(
     episode: PlayedEpisode, pages: Sequence[Page], finding: RelabelResult, *, most: int
 ) -> _Counts:
-    """The goals found in an episode of the store beside those that its rules find, at most so many of them."""
+    """Compare the goals found in an episode of the store with those of its rules, at most `most` of each."""
     evidence = episode.ended.evidence
     ending = ending_of(evidence)
     if isinstance(ending, str):
@@ -228,7 +228,7 @@ def compare_goals(
 
 
 def _key(goal: AchievedGoal, place: StartPage) -> tuple[str, bytes] | None:
-    """Family and meaning; of a goal in mere words as the store reads them, None: it reads none."""
+    """Family and meaning of a goal; a goal in words alone as the store parses it, None if it cannot."""
     if goal.goal is not None:
         family = goal.family.rpartition("/")[2]
         return family, meaning(family, goal.goal)

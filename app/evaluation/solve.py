@@ -1,4 +1,4 @@
-"""`hindcast task solve`: how often the scripted demonstrators win in a real browser, by family."""
+"""`hindcast task solve`: measures how often the scripted demonstrators succeed in a real browser, by family."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -22,20 +22,20 @@ log = structlog.get_logger()
 
 
 class Solved(msgspec.Struct, frozen=True, kw_only=True):
-    """What a demonstrator came to on one family."""
+    """A demonstrator's results on one family."""
 
     family: str
     won: int
     episodes: int
     mean_steps: float
-    """Of those won."""
+    """Mean steps of successful episodes."""
 
 
 def solvable(environment: str, families: Sequence[str], settings: Settings) -> tuple[str, ...]:
-    """The families asked for, or all of the environment that have a demonstrator.
+    """The requested families, or all of the environment with a demonstrator.
 
     Raises:
-        SettingsError: the environment or a family does not exist, or nobody has written a demonstrator.
+        SettingsError: the environment or a family does not exist, or a family has no demonstrator.
 
     """
     sources = task_sources(settings)
@@ -69,7 +69,7 @@ async def solve(
 
 
 async def _steps(host: BrowserHost, site: Venue, task: Task, slots: asyncio.Semaphore) -> int:
-    """Steps of a won episode, 0 of any other."""
+    """Steps of a successful episode; 0 for any other."""
     async with slots:
         world = await host.open_world(site)
         try:

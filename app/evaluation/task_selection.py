@@ -1,6 +1,7 @@
-"""Which tasks a policy can learn from: those it solves at least once in so many attempts (ARPO, arXiv 2505.16282).
+"""Selects tasks that a policy can learn from: those that it solves at least once in N attempts (ARPO, arXiv 2505.16282).
 
-Where nobody ever succeeds no group differs and no success can be replayed. What is kept is split by the run's seed into
+A task without any success has no group with different outcomes and no success to replay. The kept tasks are split by the
+run's seed into
 tasks to train on (in-domain) and tasks held out (out-of-domain); each part is a settings file that names its tasks.
 """
 
@@ -18,19 +19,19 @@ from hindcast.core.text.toml import as_toml
 
 
 class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What the attempts at one task came to."""
+    """Results of the attempts at one task."""
 
     task: str
-    """As `curriculum.tasks` names it."""
+    """The task as `curriculum.tasks` names it."""
     successes: int
     attempts: int
-    """Those with a verdict."""
+    """Attempts with a verdict."""
     kept: bool
     held_out: bool
 
 
 class TaskSelection(msgspec.Struct, frozen=True, kw_only=True):
-    """Every task that was tried, and how often the two parts were solved, with 95 % Wilson intervals."""
+    """Results of every task, and the success rates of both parts with 95 % Wilson intervals."""
 
     tasks: tuple[TaskResult, ...]
     in_domain: FamilyResult
@@ -52,7 +53,7 @@ async def select_tasks(
     settings: Settings,
     said: Callable[[int, int], None],
 ) -> TaskSelection:
-    """Attempt every task at the temperature of training. `held_out`: share of the kept ones that is set apart."""
+    """Attempt every task at the training temperature. `held_out`: share of kept tasks that is set apart."""
     requests = plan_attempts(
         tasks,
         attempts=attempts,
@@ -65,7 +66,7 @@ async def select_tasks(
 
 
 def divide(tasks: Sequence[Task], tally: OutcomeTally, *, held_out: float, run_seed: int) -> TaskSelection:
-    """Keep what was solved at least once, and set a share of it apart, drawn from the seed."""
+    """Keep the tasks solved at least once, and set a seeded share of them apart."""
     kept = [task for task in tasks if any(tally.by_task.get(task.id, ()))]
     drawn = sorted(kept, key=lambda task: derive_seed(run_seed, "held out", task.id))
     apart = {task.id for task in drawn[: round(held_out * len(kept))]}
@@ -88,11 +89,11 @@ def divide(tasks: Sequence[Task], tally: OutcomeTally, *, held_out: float, run_s
 
 
 def settings_file(names: Sequence[str], *, recipe: str) -> str:
-    """A settings file that a run, or `hindcast eval --tasks`, takes these tasks from."""
+    """A settings file that names these tasks, for a run or for `hindcast eval --tasks`."""
     listed = "".join(f"    {as_toml(name)},\n" for name in names)
     return f"recipe = {as_toml(recipe)}\n\n[curriculum]\ntasks = [\n{listed}]\n"
 
 
 def held_out_file(path: Path) -> Path:
-    """Where the held-out tasks of a selection stand: `tasks.toml` -> `tasks.held_out.toml`."""
+    """Path of the held-out tasks of a selection: `tasks.toml` -> `tasks.held_out.toml`."""
     return path.with_suffix(f".held_out{path.suffix}")

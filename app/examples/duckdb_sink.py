@@ -1,6 +1,6 @@
 """Verdicts and updates as tables of the DuckDB file DUCKDB_FILE, each event exactly once, also after a kill -9.
 
-What comes again after a crash is told by its id. Between events the file is free, so that others may query it.
+An event that is repeated after a crash is recognized by its id. Between events the file is free for queries of others.
 """
 
 import os

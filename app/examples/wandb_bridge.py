@@ -1,6 +1,6 @@
 """The run in Weights & Biases: WANDB_PROJECT and WANDB_MODE are its own variables. Needs `pip install wandb`.
 
-The W&B run bears our run's name and goes on after a restart; a row that comes again after a crash has the same `position`.
+The W&B run has our run's name and resumes after a restart; a row that is repeated after a crash has the same `position`.
 """
 
 from functools import cache

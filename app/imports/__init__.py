@@ -1,1 +1,1 @@
-"""Demonstrations from elsewhere: read, checked, played over, appended to a run."""
+"""Imports of demonstrations: read, checked, replayed as episodes, appended to a run."""

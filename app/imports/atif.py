@@ -1,8 +1,8 @@
-"""A trajectory of ATIF as the document of an episode: the way back of `app.exports.atif`.
+"""Converts an ATIF trajectory into an episode document: the inverse of `app.exports.atif`.
 
-What a demonstration needs and ATIF has no field for stands in `extra`, as our export puts it: the page of each observation
-(`extra.page`), task and evidence (`extra.hindcast`). A trajectory without them cannot be mapped, and is refused: text alone
-does not say which elements could be acted upon. Token ids and log-probabilities are another policy's and not taken over.
+What a demonstration needs and ATIF lacks is in `extra`, as our export writes it: the page of each observation
+(`extra.page`), and task and evidence (`extra.hindcast`). A trajectory without them is refused, because text alone does not
+name the interactive elements. Token ids and log-probabilities belong to another policy and are dropped.
 """
 
 from typing import Any
@@ -18,7 +18,7 @@ from hindcast.core.domain.observation import Page
 
 
 def document_of_trajectory(content: bytes) -> EpisodeDocument:
-    """The document. Raises Wrong, naming the key."""
+    """The document. Raises DocumentError, naming the key."""
     found = decoded(content, Trajectory)
     if found.schema_version not in READ:
         raise DocumentError("schema_version", f"{found.schema_version!r} is none of {', '.join(READ)}")

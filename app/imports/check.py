@@ -1,4 +1,4 @@
-"""Whether a document is a demonstration that a run can take. Pure; whatever is wrong is said with its key."""
+"""Checks whether a run can import a document as a demonstration. Pure; errors name the key."""
 
 from collections.abc import Mapping
 
@@ -17,7 +17,7 @@ PLAIN_GOALS = {"store", "miniwob", "webshop"}
 
 
 def check(document: EpisodeDocument, settings: Settings, *, sources: Mapping[str, TaskSource]) -> None:
-    """`sources`: the run's tasks by environment. Raises Wrong."""
+    """`sources`: the run's tasks by environment. Raises DocumentError."""
     task, steps = document.task.as_task(), document.steps
     if task.environment not in EVALUATORS:
         raise DocumentError(

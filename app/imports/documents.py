@@ -50,7 +50,7 @@ def read_documents(path: Path, format_name: Format) -> Iterator[LocatedDocument]
 
 
 def refused(where: str, wrong: DocumentError) -> ImportRefused:
-    """As it is told to the user."""
+    """The error as a message for the user."""
     return ImportRefused(
         f"{where}: {wrong}. Nothing was appended; docs/exports.md says what a demonstration is"
     )

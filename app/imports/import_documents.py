@@ -1,10 +1,10 @@
-"""`hindcast demonstrations import`: from a file into a run's log, all of it or nothing.
+"""`hindcast demonstrations import`: imports a file into a run's log, all of it or nothing.
 
-    file ──> documents ──> check ──> play over ──> (all of them fit) ──> append, one episode after the other
+    file ──> documents ──> check ──> replay ──> (all are valid) ──> append, one episode after the other
 
-Every document is read and played twice: first to see that all fit, then to be appended, so that memory holds one. An
-episode is known by its document's content: what stands in the log already is passed over, so the same command goes on
-where it was interrupted.
+Every document is read and replayed twice: first to check all of them, then to append them, so that memory holds one. A
+document's content identifies its episode: those already in the log are skipped, so the same command resumes an
+interrupted import.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ from hindcast.core.models.tokenizer import load_tokenizer
 from hindcast.core.settings.schema import Settings
 
 NAME = "importer"
-"""Who imports: `actor.importer` plays the episodes, by their facts."""
+"""Name of the importing actor, `actor.importer` in the facts."""
 
 
 class ImportedDemonstrations(msgspec.Struct, frozen=True, kw_only=True):
-    """What an import came to."""
+    """Result of an import."""
 
     run: str
     episodes: int
@@ -79,11 +79,11 @@ async def try_out(
 async def import_documents(
     handle: RunHandle, path: Path, *, format_name: Format, said: Callable[[int], None] = lambda _: None
 ) -> ImportedDemonstrations:
-    """Append every document of a file that `try_out` found to fit.
+    """Append every document of a file that `try_out` has checked.
 
     Raises:
-        ImportRefused: the file was altered meanwhile.
-        EngineFailed: somebody else requests episodes in the run.
+        ImportRefused: the file has changed since the check.
+        EngineFailed: another process requests episodes in the run.
 
     """
     settings = handle.settings
@@ -123,7 +123,7 @@ def _late(read: LocatedDocument) -> str:
 
 
 async def _attempt(appender: Appender, document: EpisodeDocument, settings: Settings) -> int | None:
-    """Which attempt at appending a document this is; None: it stands in the log. Gives up one that was interrupted."""
+    """Number of this attempt to append a document; None if the log has it. Abandons an interrupted attempt."""
     standing, attempt = appender.standing, 0
     while True:
         episode = request_of(document, settings, attempt=attempt).episode

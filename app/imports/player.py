@@ -1,7 +1,7 @@
-"""A document played over as an episode, by the code that plays every episode, in a world that shows what was seen then.
+"""Replays a document as an episode, with the code that plays every episode, in a world that shows the recorded pages.
 
-So an imported demonstration reads as the run's own do: prompts by its renderer, history and scaffold, answers in its form
-and dialect, token ids by its policy's tokenizer. What the world and the answers come to is compared with the document.
+So an imported demonstration equals the run's own: prompts by its renderer, history and scaffold, answers in its form and
+dialect, token ids by its policy's tokenizer. The result is compared with the document.
 """
 
 from typing import Any
@@ -28,11 +28,11 @@ from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import EpisodeRequested
 
 SOURCE = "imported"
-"""Where a task comes from that came with its demonstration."""
+"""Origin of a task that came with its demonstration."""
 
 
 class RecordedWorld:
-    """See `actors.environments.base.EpisodeWorld`. Shows the pages of a document, whatever is done."""
+    """Shows the pages of a document, whatever the action is. Implements `actors.environments.base.EpisodeWorld`."""
 
     def __init__(self, document: EpisodeDocument) -> None:
         self._document = document
@@ -46,7 +46,7 @@ class RecordedWorld:
         return ResetResult(instruction=self._document.instruction, observation=observe(page))
 
     async def step(self, action: Action | ParseFailure) -> StepOutcome:
-        """The next page. Raises Wrong when the action is another one than was taken down."""
+        """The next page. Raises DocumentError if the action differs from the document's."""
         shown = self._document.steps[self._steps]
         if action != shown.action:
             raise DocumentError(
@@ -71,7 +71,7 @@ class RecordedWorld:
         return WindowImage(missing="imported")
 
     async def finish(self, answer: str | None) -> Evidence:
-        """What was found then. Raises Wrong when another answer was given."""
+        """The document's evidence. Raises DocumentError if the answer differs."""
         if answer != self._document.evidence.answer:
             raise DocumentError("evidence.answer", f"written as an answer of this run it would be {answer!r}")
         return self._document.evidence
@@ -81,7 +81,7 @@ class RecordedWorld:
 
 
 def request_of(document: EpisodeDocument, settings: Settings, *, attempt: int = 0) -> EpisodeRequested:
-    """The request of a document's episode, named by its content: what was seen and done, not who said what of it."""
+    """The request of a document's episode, identified by its content: pages and actions, not verdicts."""
     shown = msgspec.structs.replace(document, verdicts=(), source=None)
     return request_for(
         document.task.as_task(),
@@ -96,7 +96,7 @@ def request_of(document: EpisodeDocument, settings: Settings, *, attempt: int = 
 async def play(
     document: EpisodeDocument, settings: Settings, tokenizer: Any, *, attempt: int = 0
 ) -> DemonstratedEpisode:
-    """The facts of the demonstration in a run of these settings. Raises Wrong."""
+    """The facts of the demonstration under a run's settings. Raises DocumentError."""
     task = document.task.as_task()
     actors = settings.actors.model_copy(update={"screenshots": "off", "screenshot_observation": "off"})
     request = request_of(document, settings, attempt=attempt)

@@ -1,1 +1,1 @@
-"""Recorded episodes played and sampled again: what the commands `hindcast replay …` do."""
+"""Replays recorded episodes and their sampling, for the commands `hindcast replay …`."""

@@ -4,8 +4,8 @@
       Assignment, then Stretch, Stretch … ──stdin──> LogRecomputer
       Answer, Answer …                   <──stdout──
 
-A child reads the log once, computes with as many threads as the log says of the time, and ends with its standard input:
-whatever becomes of the parent, no child goes on without it. Messages are MessagePack behind their length.
+A child reads the log once, computes with the number of threads that the log records, and ends with its standard input, so
+that no child outlives its parent. Messages are MessagePack after their length.
 """
 
 import asyncio
@@ -32,30 +32,30 @@ LENGTH_BYTES = 4
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
-    """What a child works on."""
+    """Work of a child."""
 
     run: str
-    """As `open_source` takes it."""
+    """Name as `open_source` takes it."""
     code_rev: str
     tolerance: float | None
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a child says. Without any field: one more update is done."""
+    """A child's message. Without any field: one more update is done."""
 
     report: StretchReport | None = None
     error: str = ""
-    """What keeps the stretch from being recomputed, in words."""
+    """Why the stretch cannot be recomputed, in words."""
     kind: str = ""
     """Class of that error."""
 
 
 class RecomputingFailed(HindcastError):
-    """A process that recomputed a part of the run ended or could not go on."""
+    """A process that recomputed a part of the run ended or cannot continue."""
 
 
 class ProcessRecomputer:
-    """A `learner.verify.log_recomputer.Recomputer` that is a process of its own."""
+    """A `learner.verify.log_recomputer.Recomputer` in a separate process."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         """See `start`."""
@@ -68,7 +68,7 @@ class ProcessRecomputer:
 
     @classmethod
     async def start(cls, assignment: Assignment) -> "ProcessRecomputer":
-        """A process that waits for its first stretch."""
+        """Start a process that waits for its first stretch."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-c", CHILD),
             stdin=asyncio.subprocess.PIPE,
@@ -95,7 +95,7 @@ class ProcessRecomputer:
         status = await self._process.wait()
         raise RecomputingFailed(
             f"the process that recomputed positions {stretch.begin.position + 1} to {stretch.until} ended with status {status}; "
-            "what it had to say stands above. Each process holds the model and its optimiser: where memory is short, try "
+            "its messages are above. Each process holds the model and its optimiser: where memory is short, try "
             "fewer with --parallel."
         )
 
@@ -114,7 +114,7 @@ class ProcessRecomputer:
 async def recomputing_processes(
     count: int, assignment: Assignment
 ) -> AsyncIterator[Sequence[ProcessRecomputer]]:
-    """So many processes; none is left when the block ends, however it ends."""
+    """This many processes; all of them have ended when the block has."""
     started: list[ProcessRecomputer] = []
     try:
         for _ in range(count):
@@ -125,7 +125,7 @@ async def recomputing_processes(
 
 
 def _as_raised(answer: Answer) -> HindcastError:
-    """The error that a child met, of the class that it had: the command's exit status follows from it."""
+    """The child's error in its original class, which determines the command's exit status."""
     kind = getattr(hindcast.core.errors, answer.kind, None)
     if isinstance(kind, type) and issubclass(kind, HindcastError):
         return kind(answer.error)
@@ -147,9 +147,9 @@ async def _receive(reader: asyncio.StreamReader, kind: type[T]) -> T | None:
 
 
 def main() -> None:
-    """A child: does what standard input says, until that ends."""
+    """Run a child: do what standard input asks until it ends."""
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # nothing that some library prints may come between the answers
+    os.dup2(2, 1)  # output of libraries must not mix with the answers
     structlog.configure(
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         wrapper_class=structlog.make_filtering_bound_logger("warning"),

@@ -1,4 +1,4 @@
-"""`hindcast replay sampling`: recorded answers computed again from the recorded weights, prompts and seeds.
+"""`hindcast replay sampling`: recomputes recorded answers from the recorded weights, prompts and seeds.
 
     log ── sampled episodes, weights ──> per policy version ── Rescorer: log-probabilities, draws
                                                              └─ InProcessEngine: the answer generated anew
@@ -39,46 +39,46 @@ CHUNK = 32
 
 
 class SamplingReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What the answers came to."""
+    """Results of recomputing the answers."""
 
     run: str
     episodes: int
     answers: int
-    """Sampled by a policy whose weights are there: all figures are of these."""
+    """Answers sampled by a policy whose weights are there; all figures are about them."""
     tokens: int
     versions: tuple[int, ...]
     tolerance: float
     largest_difference: float
-    """Of a log-probability."""
+    """Largest difference of a log-probability."""
     beyond: int
     """Tokens beyond the tolerance."""
     not_drawn: int
     """Tokens that their recorded seed does not draw."""
     rounded: int
-    """Tokens that it draws but for rounding."""
+    """Tokens that their seed draws except for rounding."""
     regenerated_alike: int
-    """Answers that come out token for token when they are generated anew."""
+    """Answers that are generated again token for token."""
     differing_tokens: int
     seeds_derived: int
     """Answers whose recorded seed follows from the run's seed."""
     differing: tuple[AnswerReplay, ...]
-    """Answers that weights, prompt and seed do not give."""
+    """Answers that do not follow from weights, prompt and seed."""
     otherwise: tuple[AnswerReplay, ...]
-    """Answers that came out otherwise for rounding alone."""
+    """Answers that differ only by rounding."""
     demonstrated: int
     """Steps that no policy sampled."""
     mixed: int
-    """Steps whose tokens name more than one version: nothing is said about them."""
+    """Steps whose tokens name more than one version; they are not checked."""
     released: dict[int, int]
-    """Version -> steps whose weights were let go of by the retention rule; `hindcast verify` recomputes those weights."""
+    """Version -> steps whose weights the retention rule deleted; `hindcast verify` recomputes those weights."""
     missing: dict[int, int]
-    """Version -> steps whose weights should be there, and are not."""
+    """Version -> steps whose weights are missing although they should be there."""
 
 
 async def replay_sampling(
     source: Source, wanted: EpisodeSelection, *, said: Callable[[int], None] = lambda _: None
 ) -> SamplingReport:
-    """Compute the answers of the episodes asked for again. `said` hears of answers that are done.
+    """Recompute the answers of the selected episodes. `said` is called with finished answers.
 
     Raises:
         NothingToReplay: there is no such episode.
@@ -90,7 +90,7 @@ async def replay_sampling(
         episodes = [episode async for episode in recorded_episodes(log, wanted)]
     if not episodes:
         raise NothingToReplay(
-            f"run {source.name} has begun no episode that was asked for. Run: hindcast episode list {source.name}"
+            f"run {source.name} has begun none of the selected episodes. Run: hindcast episode list {source.name}"
         )
     lot = _Lot(origins, source.blobs)
     for episode in episodes:
@@ -110,7 +110,7 @@ async def replay_sampling(
 
 
 class _Lot:
-    """Steps by what can be done with them."""
+    """Steps sorted by what can be computed for them."""
 
     def __init__(self, origins: Origins, blobs: BlobStore) -> None:
         self._origins = origins
@@ -136,7 +136,7 @@ class _Lot:
 
 
 class _Again:
-    """The model twice: once to hold answers against, once as the engine that samples."""
+    """The model twice: to score answers, and as the engine that samples."""
 
     def __init__(self, source: Source, *, run_seeds: Collection[int]) -> None:
         settings = source.settings

@@ -1,9 +1,9 @@
-"""`hindcast replay steps`: recorded episodes driven through their sites again, in a browser and a store of its own.
+"""`hindcast replay steps`: replays recorded episodes on their sites, in a separate browser and store.
 
     log ── recorded_episodes ──> as many at once as an actor plays ── drive ──> replays, in the order of the log
 
-Invariant 9: nothing is appended. The log is opened to be read, the store lives in this process, nobody is asked for an
-answer.
+Invariant 9: nothing is appended. The log is opened for reading, the store runs in this process, and no model or endpoint
+is called.
 """
 
 import importlib.metadata
@@ -33,17 +33,17 @@ class NothingToReplay(HindcastError):
 
 
 class EpisodeReplay(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one episode."""
+    """Result of replaying one episode."""
 
     episode: str
     family: str
     origin: str
     outcome: Outcome
-    """`skipped`: there is nothing to replay; `failed`: the world broke, so that nothing can be said."""
+    """`skipped`: there is nothing to replay; `failed`: the world broke, so there is no result."""
     steps: int
-    """Recorded."""
+    """Recorded steps."""
     whole: bool
-    """Whether it ended by itself; else it was replayed as far as it got."""
+    """Whether it ended by itself; else it is replayed up to its last step."""
     reason: str = ""
     """Why it was skipped or failed."""
     difference: Difference | None = None
@@ -61,7 +61,7 @@ class FamilyReplays(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepsReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of all of them."""
+    """Results of all replays."""
 
     run: str
     episodes: int
@@ -70,10 +70,10 @@ class StepsReport(msgspec.Struct, frozen=True, kw_only=True):
     skipped: int
     failed: int
     steps: int
-    """Of those replayed alike: so many pages, and what the last actions led to."""
+    """Steps of equal replays: the number of equal pages, and the results of the last actions."""
     families: tuple[FamilyReplays, ...]
     differing: tuple[EpisodeReplay, ...]
-    """With what differs first, and why."""
+    """Replays that differ, with the first difference and its cause."""
     left_out: tuple[EpisodeReplay, ...]
     """Skipped and failed ones."""
 
@@ -85,9 +85,9 @@ async def replay_steps(
     said: Callable[[EpisodeReplay], None] = lambda _: None,
     trusted: bool = False,
 ) -> StepsReport:
-    """Replay the episodes asked for. `said` hears of each as it is done.
+    """Replay the selected episodes. `said` is called with each finished one.
 
-    `trusted`: whether secrets and resets that the log's tasks name may be used: a log may come from anybody.
+    `trusted`: whether secrets and resets named by the log's tasks may be used; a log may come from anyone.
 
     Raises:
         NothingToReplay: there is none.
@@ -111,19 +111,19 @@ async def replay_steps(
         replays = await each(recorded_episodes(log, wanted), work, at_once=contexts)
     if not replays:
         raise NothingToReplay(
-            f"run {source.name} has begun no episode that was asked for. Run: hindcast episode list {source.name}"
+            f"run {source.name} has begun none of the selected episodes. Run: hindcast episode list {source.name}"
         )
     return _report(source.name, replays)
 
 
 def _here(settings: ActorSettings) -> ActorSettings:
-    """The run's settings on this machine: its browser may lie elsewhere, and a rehearsed slowness is no part of a page."""
+    """The run's settings for this machine: its browser may be elsewhere, and simulated slowness is not part of a page."""
     path = settings.browser_path if Path(settings.browser_path).is_file() else ""
     return settings.model_copy(update={"browser_path": path, "page_latency_ms": 0.0})
 
 
 class _Stage:
-    """What every replay is played with."""
+    """Browser and sites that every replay uses."""
 
     def __init__(self, source: Source, *, host: BrowserHost, sites: dict[str, Venue]) -> None:
         self._source = source
@@ -132,7 +132,7 @@ class _Stage:
         self._now = {name: importlib.metadata.version(name) for name in MATTER}
 
     async def replay(self, episode: RecordedEpisode) -> EpisodeReplay:
-        """One episode; a second time where it does not come out as recorded, to tell chance from change."""
+        """Replay one episode; a second time if it differs, to distinguish chance from change."""
         if not episode.steps:
             reason = "no step of it was recorded"
             return self._outcome(episode, "skipped", reason=reason)

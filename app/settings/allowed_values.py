@@ -1,4 +1,4 @@
-"""What a setting may be, in words: for the reference of settings and for whoever gave a wrong value."""
+"""Allowed values of a setting in words, for the reference of settings and for messages about wrong values."""
 
 from functools import cache
 from typing import Any

@@ -1,4 +1,4 @@
-"""The settings of a run: merged from their sources, checked, and each value's source remembered.
+"""The settings of a run: merged from their sources, checked, with the source of each value.
 
     defaults < recipe < hindcast.toml (or --config) < environment HINDCAST__SECTION__KEY < --set section.key=value
 
@@ -42,12 +42,12 @@ RECIPE_KEY = "recipe"
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings that hold, and why."""
+    """Settings in force, with their sources."""
 
     settings: Settings
     recipe: str
     sources: dict[str, str]
-    """Dotted key -> where its value came from, in words."""
+    """Dotted key -> source of its value, in words."""
 
 
 class Layer(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +56,7 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     values: dict[str, Any]
     mistakes: tuple[str, ...] = ()
-    """What of the source is no setting, a sentence each."""
+    """One sentence for each entry of the source that is no setting."""
 
 
 @cache
@@ -100,7 +100,7 @@ def resolve(
 
 
 def merge(layers: Sequence[Layer], *, recipe: str) -> Resolved:
-    """Lay each source over those before it and check what comes out.
+    """Merge the layers in order and check the result.
 
     Raises:
         PluginError: the algorithm is not installed.
@@ -180,7 +180,7 @@ def _leave_out(values: dict[str, Any], keys: Iterable[str]) -> None:
 
 
 def _remaining(values: Mapping[str, Any]) -> Settings | None:
-    """The settings without their wrong values, so that the others can be compared; None: nothing holds."""
+    """The settings without their wrong values, to compare the others; None if the rest is invalid, too."""
     try:
         return Settings.model_validate(_nest(values))
     except ValidationError:
@@ -188,7 +188,7 @@ def _remaining(values: Mapping[str, Any]) -> Settings | None:
 
 
 def _narrow_families(values: dict[str, Any], sources: Mapping[str, str]) -> None:
-    """A recipe's families give way to environments that somebody chose by hand: `--set curriculum.environments=store`."""
+    """Drop a recipe's families if the user chose the environments: `--set curriculum.environments=store`."""
     families, environments = values.get(FAMILIES), values.get(ENVIRONMENTS)
     by_hand = sources[ENVIRONMENTS] != DEFAULT_SOURCE and not sources[ENVIRONMENTS].startswith(RECIPE_KEY)
     if (
@@ -228,7 +228,7 @@ def from_environment(environment: Mapping[str, str]) -> Layer:
 
 
 def read_override(text: str) -> Layer:
-    """One `--set section.key=value`, whether or not it is a setting."""
+    """Parse one `--set section.key=value`, whether or not the setting exists."""
     key, equals, value = text.partition("=")
     key = key.strip()
     mistake = (
@@ -242,7 +242,7 @@ def read_override(text: str) -> Layer:
 
 
 def from_override(text: str) -> Layer:
-    """One `--set section.key=value`. Raises SettingsError where it is none, or of no setting."""
+    """Parse one `--set section.key=value`. Raises SettingsError if it is malformed or no setting."""
     layer = read_override(text)
     if layer.mistakes:
         raise SettingsError("\n".join(layer.mistakes))
@@ -316,7 +316,7 @@ def _nest(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unknown(key: str, source: str) -> str:
-    """That there is no such setting, and the nearest one; empty where there is."""
+    """A message that there is no such setting, with the nearest one; empty if it exists."""
     known = fields()
     if key in known:
         return ""

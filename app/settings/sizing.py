@@ -1,4 +1,4 @@
-"""What a run needs, by arithmetic alone: memory of policy servers and learner, time, browsers, log and blobs.
+"""Estimates what a run needs by arithmetic: memory of policy servers and learner, time, browsers, log and blobs.
 
 Parameters and caches follow from a model's published shape; tokens a second are limits (of bandwidth for decoding, of
 arithmetic for prompts and training) times a stated share of them; what an event, a page, an actor and a browser take was
@@ -116,7 +116,7 @@ MODELS = {
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
-    """What counts of a GPU, from its data sheet."""
+    """A GPU's figures from its data sheet."""
 
     gib: float
     bandwidth: float
@@ -133,7 +133,7 @@ GPUS = {
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be run."""
+    """Parameters of an estimate."""
 
     model: str = "8B"
     gpu: str = "h100"
@@ -156,7 +156,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):
-    """What that comes to."""
+    """Result of an estimate."""
 
     parameters: int
     weights_gib: float

@@ -1,4 +1,4 @@
-"""Tasks of the user's own in the settings: read from their file once, and what they ask of other settings.
+"""The user's own tasks in the settings: read once from their file, with their requirements on other settings.
 
 `web.file` names a task file; whatever source of settings names one brings the tasks that stand in it then. From there on
 the settings hold the tasks themselves, so that a run, its resumes and its forks need the file no more.
@@ -49,7 +49,7 @@ def narrow_contexts(values: dict[str, Any], sources: dict[str, str]) -> None:
 
 
 def conflicts(settings: Settings) -> list[str]:
-    """What does not go together with the tasks, in words."""
+    """Conflicts of other settings with the tasks, in words."""
     used = ENVIRONMENT in settings.curriculum.environments
     try:
         tasks = tasks_of(settings.web.tasks)

@@ -182,7 +182,7 @@ async def test_a_store_that_is_no_database_is_a_worded_error(bench: Bench, tmp_p
         ("attached_consumers:number", "it is a int"),
         ("attached_consumers:asynchronous", "it is async"),
         ("attached_consumers:of_one", "cannot be called with an event and a connection"),
-        ("attached_consumers:Unkept", "its state cannot be kept"),
+        ("attached_consumers:Unkept", "its state cannot be stored"),
     ],
 )
 def test_what_is_no_consumer_is_said_before_anything_is_read(target: str, words: str) -> None:

@@ -252,7 +252,7 @@ async def test_demonstrations_and_answers_of_several_versions_are_left_out(run: 
 
 
 async def test_a_run_without_such_episodes_says_so(run: Recorded) -> None:
-    with pytest.raises(NothingToReplay, match="has begun no episode"):
+    with pytest.raises(NothingToReplay, match="has begun none of the selected episodes"):
         await run.replay(await run.log(), EpisodeSelection(families=frozenset({"nothing"})))
 
 
