@@ -264,7 +264,7 @@ def test_roles_are_counted_and_actors_bring_their_store() -> None:
     assert parse_roles("actor, actor,judge") == {"site": 1, "actor": 2, "judge": 1}
     assert parse_roles("learner") == {"learner": 1}
     for wrong in ("bus", "player", "actor,"):
-        with pytest.raises(SettingsError, match="no machine joins so"):
+        with pytest.raises(SettingsError, match="no machine can join as"):
             parse_roles(wrong)
 
 

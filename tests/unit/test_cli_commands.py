@@ -286,7 +286,7 @@ def test_stats_add_up(handle: RunHandle) -> None:
             "run tale exists, and keeps its recipe and its settings",
             2,
         ),
-        (("eval", "--run", "tale"), "--policy base is none of them", 2),
+        (("eval", "--run", "tale"), "--policy base is no version of a run", 2),
         (("config", "check", "/nowhere.toml"), "cannot be read: No such file", 2),
         (("config", "show", "--set", "actors.contxts=1"), "the nearest is actors.contexts", 2),
     ],
