@@ -1,4 +1,4 @@
-"""Where attached consumers keep their position, in the same transaction as their effect: SQLite or PostgreSQL.
+"""Store of attached consumers: their position, in one transaction with their effect, in SQLite or PostgreSQL.
 
 By default a SQLite file per consumer under the run's folder; by `--store` a database that several machines reach. The
 position is only ever moved from where this process believes it to be, so two processes under one name show at once.

@@ -13,7 +13,7 @@ _AT = re.compile(r" - at `\$\.?(.*)`$")
 
 
 class DocumentError(Exception):
-    """What is wrong with a document: at which key, and why."""
+    """An error in a document: its key and the reason."""
 
     def __init__(self, key: str, why: str) -> None:
         super().__init__(f"{key}: {why}" if key else why)
@@ -36,7 +36,7 @@ def decoded(content: bytes, kind: type[Kind]) -> Kind:
 
 
 def from_validation(error: Exception) -> DocumentError:
-    """What msgspec says, as key and reason."""
+    """msgspec's message as key and reason."""
     text = str(error)
     at = _AT.search(text)
     return DocumentError(at[1], text[: at.start()]) if at is not None else DocumentError("", text)
@@ -57,7 +57,7 @@ def _unplaced(plain: Any, found: Any, key: str) -> Iterator[str]:
 
 
 def _too_long(plain: Any, key: str) -> Iterator[str]:
-    """Where integers beyond `LARGEST` stand, at any depth."""
+    """Keys of integers beyond `LARGEST`, at any depth."""
     if isinstance(plain, int) and not -LARGEST <= plain <= LARGEST:
         yield key
     elif isinstance(plain, dict):

@@ -41,15 +41,15 @@ class ImportedDemonstrations(msgspec.Struct, frozen=True, kw_only=True):
 
     run: str
     episodes: int
-    """Appended."""
+    """Episodes appended."""
     present: int
     """In the log already, or twice in the file."""
     steps: int
-    """Of those that were appended."""
+    """Steps of the appended episodes."""
     outcomes: dict[str, int]
-    """What the rules say of them; the run's judges speak at its next start."""
+    """Outcomes by the rules; the run's judges judge at its next start."""
     position: int
-    """The log's last one."""
+    """Last position of the log."""
 
 
 async def try_out(

@@ -19,7 +19,7 @@ LONG_LABELS = 10_000
 SHORT = 4
 """Decimals at most before a label is written with an exponent."""
 SLACK = 0.01
-"""Of the distance of two labels: what lies so little beyond one needs no further one, as a KL of -1e-9."""
+"""Share of the distance of two labels: a value beyond a label by less, such as a KL of -1e-9, needs no further label."""
 
 
 class Plane:
@@ -118,14 +118,14 @@ def tick_labels(ticks: Sequence[float]) -> list[str]:
 
 
 def _power(value: float, digits: int) -> str:
-    """With an exponent, as short as it goes: `2e-7`."""
+    """A number with an exponent, as short as possible: `2e-7`."""
     mantissa, _, power = f"{value:.{digits}e}".partition("e")
     whole, point, decimals = mantissa.partition(".")
     return f"{whole}{(point + decimals).rstrip('0').rstrip('.')}e{int(power)}"
 
 
 def _signed(number: str) -> str:
-    """With a sign that is as wide as a digit, and seen."""
+    """A number with a visible sign as wide as a digit."""
     return number.replace("-", "−", 1) if number.startswith("-") else number
 
 

@@ -1,1 +1,1 @@
-"""What can be done with a run as a whole: create, open, fork, change, archive, import, repair."""
+"""Operations on a whole run: create, open, fork, change, archive, import, repair."""

@@ -1,4 +1,4 @@
-"""What a fork needs from its parent's log: the learner's fold, open episodes, and ended episodes without a verdict."""
+"""Folds a parent's log for a fork: the learner's state, open episodes, and ended episodes without a verdict."""
 
 from contextlib import aclosing
 from dataclasses import dataclass, field

@@ -1,8 +1,8 @@
 """Estimates what a run needs by arithmetic: memory of policy servers and learner, time, browsers, log and blobs.
 
-Parameters and caches follow from a model's published shape; tokens a second are limits (of bandwidth for decoding, of
-arithmetic for prompts and training) times a stated share of them; what an event, a page, an actor and a browser take was
-measured, and docs/scale.md says where. Nothing here is a promise about a machine: measure one before buying ten.
+Parameters and caches follow from a model's published shape. Tokens a second are hardware limits (bandwidth for decoding,
+arithmetic for prompts and training) times a stated share. Sizes of events, pages, actors and browsers were measured; see
+docs/scale.md. The estimate promises nothing about a machine: measure one before buying ten.
 """
 
 import math
@@ -18,28 +18,28 @@ GIB = 1024**3
 Known = TypeVar("Known")
 
 ENVELOPE_BYTES = 326
-"""Of an event, without its payload (367 events of a MiniWoB++ run: 119 555 bytes)."""
+"""Bytes of an event without its payload (367 events of a MiniWoB++ run: 119 555 bytes)."""
 STEP_BYTES = 716
-"""Of step.taken's payload besides its tokens: address, action, times, references (44 steps; 620 to 1 160)."""
+"""Bytes of step.taken's payload without its tokens: address, action, times, references (44 steps; 620 to 1 160)."""
 PROMPT_TOKEN_BYTES = 4
 ANSWER_TOKEN_BYTES = 12
-"""Id, log-probability and policy version."""
+"""Bytes of a token's id, log-probability and policy version."""
 EPISODE_BYTES = 2_700
-"""An episode's other five events: task, request, start, end, verdict, with their envelopes."""
+"""Bytes of an episode's other five events: task, request, start, end, verdict, with their envelopes."""
 BROKER_BYTES = 310
-"""What the broker's files take beyond an event's own bytes."""
+"""Bytes that the broker's files add to an event."""
 PROCESS_GIB = 0.47
-"""An actor without its browser and without a model's weights; of the others none is larger but the learner."""
+"""Memory of an actor without its browser and model weights; of the other roles only the learner needs more."""
 BROWSER_GIB = 0.30
-"""A browser with 8 contexts on small pages; real sites take more."""
+"""Memory of a browser with 8 contexts on small pages; real sites take more."""
 DECODE_SHARE = 0.5
-"""Of the memory bandwidth's limit, while an engine decodes."""
+"""Share of the memory bandwidth that an engine reaches while it decodes."""
 COMPUTE_SHARE = 0.35
-"""Of a GPU's dense bf16 arithmetic, while it reads prompts or trains."""
+"""Share of a GPU's dense bf16 arithmetic that is reached while it reads prompts or trains."""
 SERVER_SHARE = 0.9
-"""Of a GPU's memory that a policy server may use."""
+"""Share of a GPU's memory that a policy server may use."""
 LEARNER_SHARE = 0.85
-"""Of a GPU's memory that weights, optimiser and activations may fill."""
+"""Share of a GPU's memory that weights, optimizer and activations may fill."""
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,13 +52,13 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     ffn: int
     vocabulary: int
     tied: bool = False
-    """Whether the head is the embedding."""
+    """Whether the head shares the embedding's weights."""
     attention_bias: bool = False
-    """Whether queries, keys and values have one (Qwen2)."""
+    """Whether queries, keys and values have a bias (Qwen2)."""
 
     @property
     def parameters(self) -> int:
-        """How many there are."""
+        """Number of parameters."""
         head = self.hidden // self.heads
         keys = self.kv_heads * head
         attention = 2 * self.hidden * self.hidden + 2 * self.hidden * keys
@@ -68,7 +68,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def kv_bytes(self) -> int:
-        """Of one token in the cache of keys and values, in bf16."""
+        """Bytes of one token in the KV cache, in bf16."""
         return 2 * 2 * self.layers * self.kv_heads * (self.hidden // self.heads)
 
 
@@ -141,18 +141,18 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     contexts: int = 8
     """Episodes that an actor plays at once."""
     steps: float = 10.0
-    """Of an episode, on average."""
+    """Steps of an episode, on average."""
     prompt: int = 3000
     """Tokens of a step's prompt."""
     answer: int = 100
     """Tokens of a step's answer."""
     page_s: float = 1.0
-    """Of a step outside the model: acting, waiting for the page, reading it."""
+    """Seconds of a step outside the model: acting, waiting for the page, reading it."""
     page_bytes: int = 8_000
-    """Of a snapshot as it is stored."""
+    """Bytes of a stored page snapshot."""
     lora_rank: int = 0
     reference: bool = True
-    """Whether the KL is to a second copy of the weights (`learner.kl_coefficient` above 0, no adapter)."""
+    """Whether a reference policy is loaded (`learner.kl_coefficient` above 0, no adapter)."""
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):
@@ -160,38 +160,38 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
 
     parameters: int
     weights_gib: float
-    """Of one copy in bf16, as served."""
+    """One copy of the weights in bf16, as served."""
     server_gpus: int
-    """That one policy server's weights are spread over."""
+    """GPUs that one policy server's weights are spread over."""
     server_contexts: int
     """Prompts with answers that one server's cache holds."""
     server_steps_s: float
     """Steps that one server samples a second."""
     servers: int
-    """That keep up with all actors."""
+    """Policy servers that keep up with all actors."""
     steps_s: float
-    """That actors and servers play a second together."""
+    """Steps that actors and servers play together in a second."""
     episodes_day: float
     learner_gib: float
-    """Weights, gradient, optimiser, reference: all GPUs together, activations apart."""
+    """Weights, gradient, optimizer and reference policy on all GPUs together, without activations."""
     learner_gpus: int
-    """That hold it, by memory."""
+    """GPUs whose memory holds the learner."""
     learner_tokens_s: float
-    """Tokens that so many GPUs train on a second."""
+    """Tokens that those GPUs train on in a second."""
     learner_gpus_to_keep_up: int
-    """That train once on every step played."""
+    """GPUs that train once on every step played."""
     checkpoint_gib: float
     actors_gib: float
     """Main memory of all actors with their browsers."""
     log_bytes_step: float
     log_gib_day: float
     blob_bytes_episode: float
-    """Pages, none of them equal."""
+    """Bytes of an episode's pages, all of them different."""
     blobs_gib_day: float
 
 
 def size_of(load: Load) -> Size:
-    """The arithmetic.
+    """Estimate the needs of a load.
 
     Raises:
         SettingsError: there is no such model or GPU.
@@ -239,21 +239,20 @@ def size_of(load: Load) -> Size:
 
 
 def log_bytes_step(prompt: int, answer: int) -> float:
-    """Of one step in the broker's files; `prompt` and `answer` in tokens."""
+    """Bytes of one step in the broker's files; `prompt` and `answer` in tokens."""
     payload = STEP_BYTES + PROMPT_TOKEN_BYTES * prompt + ANSWER_TOKEN_BYTES * answer
     return payload + ENVELOPE_BYTES + BROKER_BYTES
 
 
 def adapter_parameters(shape: Shape, rank: int) -> int:
-    """Of a low-rank adapter of every linear layer but the head: rank times (inputs + outputs) of each."""
+    """Parameters of a low-rank adapter of every linear layer but the head: rank times (inputs + outputs) of each."""
     keys = shape.kv_heads * (shape.hidden // shape.heads)
     attention = 2 * (2 * shape.hidden) + 2 * (shape.hidden + keys)
     return shape.layers * rank * (attention + 3 * (shape.hidden + shape.ffn))
 
 
 def _learner_bytes(shape: Shape, load: Load) -> tuple[int, int]:
-    """Parameters that are trained, and bytes held: float32 weights, gradient and AdamW's two moments; frozen weights 4
-    each."""
+    """Trained parameters, and bytes of float32 weights, gradient and AdamW's two moments; frozen weights take 4 bytes each."""
     if load.lora_rank:
         trained = adapter_parameters(shape, load.lora_rank)
         return trained, 4 * shape.parameters + 16 * trained

@@ -28,11 +28,11 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EpisodePage(msgspec.Struct, frozen=True, kw_only=True):
-    """The page's answer."""
+    """Values of the episode page."""
 
     detail: EpisodeDetail
     frames: list[Frame]
-    """In order of time."""
+    """Images in order of time."""
 
 
 def episode(ask: PageQuery) -> EpisodePage:

@@ -13,12 +13,12 @@ from hindcast.storage.readmodel.results import EpisodeRow
 from hindcast.storage.readmodel.tables import tasks
 
 PAGE = 50
-"""Rows at once."""
+"""Rows of a page."""
 FILTERS = ("state", "outcome", "environment", "family", "origin", "task", "group", "policy")
 
 
 class EpisodesPage(msgspec.Struct, frozen=True, kw_only=True):
-    """The page's answer."""
+    """Values of the page of episodes."""
 
     episodes: list[EpisodeRow]
     filters: dict[str, str]

@@ -16,7 +16,7 @@ MOST = 8
 
 
 class LineagePage(msgspec.Struct, frozen=True, kw_only=True):
-    """The page's answer."""
+    """Values of the lineage page."""
 
     lineage: Lineage
 

@@ -44,7 +44,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OverviewPage(msgspec.Struct, frozen=True, kw_only=True):
-    """The page's answer."""
+    """Values of the overview page."""
 
     summary: RunSummary
     going_on: bool

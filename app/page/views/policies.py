@@ -1,4 +1,4 @@
-"""Policy versions."""
+"""Page of the policy versions."""
 
 import msgspec
 
@@ -7,14 +7,14 @@ from hindcast.storage.readmodel.queries import list_policies
 from hindcast.storage.readmodel.results import PolicyRow
 
 PAGE = 100
-"""Rows at once."""
+"""Rows of a page."""
 
 
 class PoliciesPage(msgspec.Struct, frozen=True, kw_only=True):
-    """The page's answer."""
+    """Values of the page of policy versions."""
 
     policies: list[PolicyRow]
-    """The newest first."""
+    """Policy versions, newest first."""
     before: int | None
     """Parameter of the next page; None: there is none."""
 

@@ -25,7 +25,7 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SettingsPage(msgspec.Struct, frozen=True, kw_only=True):
-    """The page's answer."""
+    """Values of the settings page."""
 
     recipe: str | None
     settings: dict[str, dict[str, str]]
@@ -35,7 +35,7 @@ class SettingsPage(msgspec.Struct, frozen=True, kw_only=True):
     packages: dict[str, str]
     changes: tuple[RecipeChange, ...]
     notices: list[Notice]
-    """The newest first."""
+    """Notices, newest first."""
 
 
 def settings(ask: PageQuery) -> SettingsPage:

@@ -12,11 +12,11 @@ PAGE = 200
 
 
 class CurriculumPage(msgspec.Struct, frozen=True, kw_only=True):
-    """The page's answer."""
+    """Values of the curriculum page."""
 
     phases: list[PhaseRow]
     tasks: list[TaskRow]
-    """The most attempted first."""
+    """Tasks, most attempted first."""
     filters: dict[str, str]
 
 

@@ -42,7 +42,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TimelinePage(msgspec.Struct, frozen=True, kw_only=True):
-    """The page's answer."""
+    """Values of the timeline page."""
 
     until_ns: int
     window_s: float
