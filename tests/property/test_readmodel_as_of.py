@@ -168,8 +168,10 @@ QUESTIONS: dict[str, Callable[[Connection, int | None], Any]] = {
 """Every question to the read model, by its name."""
 
 HOW_IT_IS_FOLDED_AND_ASKED = {
-    "answers", "asking", "beside", "blocks", "consulted", "database", "dump", "filling", "fold", "forgetting", "lineage.asked", "lineage.describing",
-    "lineage.effects", "lineage.naming", "lineage.reach", "lineage.sources", "places", "projector", "rebuild", "revisions", "rows", "tallies", "unknown",
+    "results", "query_parts", "auxiliary_models", "block_sums", "endpoint_costs", "database", "dump",
+    "catch_up", "fold", "forgetting", "lineage.query", "lineage.nodes", "lineage.effects", "lineage.names",
+    "lineage.reach", "lineage.sources", "places", "projector", "rebuild", "revisions", "rows",
+    "outcome_counts", "unknown_names", "views", "descriptions",
 }  # fmt: skip
 """Modules without a question of their own: parts of questions, and what makes the tables."""
 AS_THEY_STAND = {"compare_runs"}
