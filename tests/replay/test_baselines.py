@@ -245,7 +245,7 @@ async def test_what_was_imitated_is_not_used_up_for_an_algorithm_that_takes_over
     await tell(made.log, made.story.group(Member(1.0, 1), Member(1.0, 1)))
     await learn(made, until=1)
     changes = {"learner": {"algorithm": "grpo", "group_batch": 1, "max_staleness": 9}}
-    await tell(made.log, [Told("control", RUN, RecipeChanged(author="t", reason="", changes=changes))])
+    await tell(made.log, [Told("change", RUN, RecipeChanged(author="t", reason="", changes=changes))])
     await tell(made.log, group_at(made, 2))
     await learn(made, until=2)
     first, second = await plans(made)
