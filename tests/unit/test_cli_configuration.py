@@ -140,7 +140,7 @@ def test_an_unknown_setting_names_its_source_and_the_nearest_one(
         ("learner.group_batch=many", r'learner\.group_batch = "many" must be a valid integer'),
         (
             "learner.algorithm=ppo",
-            r"--set: learner\.algorithm: no installed package has a plugin 'ppo' of algorithms; the nearest is dpo; there are: awr, ",
+            r"--set: learner\.algorithm: no installed package has a plugin 'ppo' of algorithms; the nearest is grpo; there are: awr, ",
         ),
         ("log.replicas=2", "must be 1, 3 or 5"),
         ("curriculum.lease_s=0", "must be greater than 0"),
