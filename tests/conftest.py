@@ -7,6 +7,7 @@ import asyncio
 import os
 import signal
 import subprocess
+import sys
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,10 @@ from hindcast.core.settings.schema import LogSettings
 from hindcast.events.jetstream.broker import BrokerPlan, prepare
 from hindcast.events.jetstream.connection import Connection, connect
 from hindcast.events.jetstream.stream_log import JetStreamLog
+
+ROOT = Path(__file__).parents[1]
+sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() != ROOT]
+"""A worker of xdist has the current folder on its path: `core` would be importable by its bare name there."""
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 """A shell's background job and xdist's workers ignore Ctrl-C, and would have the systems under test ignore it too."""

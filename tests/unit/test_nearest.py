@@ -20,7 +20,7 @@ from hindcast.core.errors import ModelFileError, SettingsError
 from hindcast.core.models.folders import folder_advice
 from hindcast.core.models.model_files import require_files
 from hindcast.core.models.tokenizer import load_tokenizer
-from hindcast.core.settings.schema import LearnerSettings
+from hindcast.core.plugins import plugin_names
 from hindcast.core.text.nearest import ALIASES, advice, nearest
 from hindcast.events.registry import BY_NAME
 from hindcast.learner.recipes import recipe_names
@@ -83,7 +83,7 @@ def test_what_papers_and_other_tools_call_it_finds_our_name(
 def test_every_alias_means_something_that_there_is() -> None:
     metrics = {"entropy_estimate", "gradient_norm", "ratio_mean", "kl"}
     words = {word for call, _ in commands() for word in call.split()[1:]}
-    algorithms = set(get_args(LearnerSettings.model_fields["algorithm"].annotation))
+    algorithms = set(plugin_names("algorithms"))
     states = {*get_args(EpisodeState), "success", "failure", "online", "demonstration", "evaluation"}
     known = {
         *recipe_names(),
@@ -137,7 +137,7 @@ def test_what_the_parser_says_of_other_mistakes_stays() -> None:
 
 
 def test_a_setting_with_an_unknown_word_names_the_nearest() -> None:
-    with pytest.raises(SettingsError, match="the nearest is 'grpo'"):
+    with pytest.raises(SettingsError, match="the nearest is grpo"):
         resolve(environment={}, overrides=["learner.algorithm=ppo"])
 
 
