@@ -74,12 +74,13 @@ class LiveBroker:
 
 
 @pytest.fixture(autouse=True)
-def unchanged_umask() -> Iterator[None]:
-    """A command that runs in this process closes its home by the umask; other tests keep theirs."""
-    before = os.umask(0o022)
+def unchanged_process() -> Iterator[None]:
+    """A command that runs in this process sets its umask, and one that loads a consumer its path; other tests keep theirs."""
+    before, path = os.umask(0o022), list(sys.path)
     os.umask(before)
     yield
     os.umask(before)
+    sys.path[:] = path
 
 
 @pytest.fixture(scope="session")
