@@ -207,7 +207,7 @@ async def test_blobs_that_cannot_be_written_are_told_and_a_probe_leaves_nothing_
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(BlobStore, "put", refusing)
-    with pytest.raises(JoinRefused, match=r"storage\.blobs.*cannot work with them.*Permission denied"):
+    with pytest.raises(JoinRefused, match=r"storage\.blobs.*cannot use them.*Permission denied"):
         await plan_join(home, asked(shared.hub.url))
     await plan_join(home, asked(shared.hub.url, "projector"))
 
