@@ -120,7 +120,9 @@ async def test_a_change_is_recorded_shown_and_refused_where_it_must_be(
         await change_recipe(handle, ["learner.group_batch=3"], author="me", reason="")
     with pytest.raises(SettingsError, match="nothing is to be changed"):
         await change_recipe(handle, [], author="me", reason="")
-    with pytest.raises(SettingsError, match=r"curriculum\.families names 'store/fly': store has no such family"):
+    with pytest.raises(
+        SettingsError, match=r"curriculum\.families names 'store/fly': store has no such family"
+    ):
         await change_recipe(handle, ['curriculum.families=["store/fly"]'], author="me", reason="")
     changed = await change_recipe(handle, ["learner.kl_coefficient=0.25"], author="me", reason="it drifts")
     assert changed.changes["learner.kl_coefficient"][1] == 0.25
