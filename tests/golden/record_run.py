@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parents[1])]
+sys.path[:0] = [str(HERE.parent)]
 
 import tiny_policy  # noqa: E402
 from archive_story import QuickDisk  # noqa: E402
