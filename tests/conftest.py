@@ -14,13 +14,13 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-from model_families import model_families  # noqa: F401  # fixture
-from postgres_server import new_database, postgres, url  # noqa: F401  # fixtures
 
+from fakes.model_families import model_families  # noqa: F401  # fixture
 from hindcast.core.settings.schema import LogSettings
 from hindcast.events.jetstream.broker import BrokerPlan, prepare
 from hindcast.events.jetstream.connection import Connection, connect
 from hindcast.events.jetstream.stream_log import JetStreamLog
+from servers.postgres_server import new_database, postgres, url  # noqa: F401  # fixtures
 
 ROOT = Path(__file__).parents[1]
 sys.path[:] = [entry for entry in sys.path if entry and Path(entry).resolve() != ROOT]

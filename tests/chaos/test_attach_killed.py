@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorded_home import make_home
 from sqlalchemy import text
-from synthetic_run import a_run
 
 from hindcast.app.attach.attachment import store_url
 from hindcast.app.attach.consumers import ConsumerRow, list_consumers
@@ -23,6 +21,8 @@ from hindcast.app.runs.runs import RunHandle
 from hindcast.app.system.broker import ensure_broker
 from hindcast.core.errors import BrokerDenied
 from hindcast.events.envelope import Record
+from stories.recorded_home import make_home
+from stories.synthetic_run import a_run
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 120.0

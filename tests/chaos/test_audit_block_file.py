@@ -13,10 +13,9 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tiny_policy import write_tiny_policy
-from training_story import LEARNER, QUICK, Story, informative, tell
 from typer.testing import CliRunner
 
+from fakes.tiny_policy import write_tiny_policy
 from hindcast.app.cli import app
 from hindcast.app.runs.open_log import open_log
 from hindcast.app.runs.runs import RunHandle, create_run, open_run
@@ -26,6 +25,7 @@ from hindcast.core.errors import CorruptEvent, ForeignLog
 from hindcast.events.catalogue import PhaseStarted, TaskProposed
 from hindcast.events.log.publisher import Publisher
 from hindcast.learner.loop import run_learner
+from stories.training_story import LEARNER, QUICK, Story, informative, tell
 
 RUN = "damaged"
 MAX_BYTES = 16 * 1024 * 1024

@@ -10,10 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from curriculum_story import Story, settings_of
-from tiny_policy import write_tiny_policy
 from typer.testing import CliRunner
 
+from fakes.tiny_policy import write_tiny_policy
 from hindcast.app.cli import app
 from hindcast.app.runs.open_log import open_log
 from hindcast.app.runs.repair import repair_log
@@ -25,6 +24,7 @@ from hindcast.events.envelope import Stored
 from hindcast.events.jetstream.broker_store import StreamNotLoaded
 from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.reader import read
+from stories.curriculum_story import Story, settings_of
 
 RUN = "damaged"
 REQUESTS = 6

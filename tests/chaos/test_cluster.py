@@ -4,7 +4,6 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from nats_servers import Server, cluster_of_three, serving
 
 from hindcast.core.settings.schema import LogSettings
 from hindcast.events.catalogue import WaitExceeded
@@ -14,6 +13,7 @@ from hindcast.events.jetstream.stream_log import JetStreamLog
 from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.reader import read
 from hindcast.events.subjects import stream_name
+from servers.nats_servers import Server, cluster_of_three, serving
 
 pytestmark = pytest.mark.slow
 

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 from conftest import Connect, LiveBroker
-from synthetic_run import a_run, record
-from system import COMMAND, ROOT, Home, settings
 
 from hindcast.app.runs.runs import open_run
 from hindcast.app.system.broker_disk import BrokerDisk
@@ -27,6 +25,8 @@ from hindcast.events.log.reader import read
 from hindcast.storage.blobs.store import BlobStore
 from hindcast.storage.readmodel.database import ReadModel
 from hindcast.storage.readmodel.projector import run_projector
+from processes.system import COMMAND, ROOT, Home, settings
+from stories.synthetic_run import a_run, record
 
 MIB = 1024 * 1024
 WAIT_S = 120.0

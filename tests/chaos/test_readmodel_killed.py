@@ -5,12 +5,11 @@ import os
 import sys
 from pathlib import Path
 
-from recorded_home import make_home
-from synthetic_run import a_run
-
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.system.broker import ensure_broker
 from hindcast.storage.readmodel.rebuild import rebuild
+from stories.recorded_home import make_home
+from stories.synthetic_run import a_run
 
 ROOT = Path(__file__).parents[2]
 KILLS = 3

@@ -14,10 +14,6 @@ from collections import Counter
 from itertools import pairwise
 
 import pytest
-from fault_schedule import KINDS, ROLES, schedule
-from fault_trial import Trial
-from run_witness import Witness
-from system import ROOT, Home, settings
 
 from hindcast.app.runs.runs import open_run
 from hindcast.core.domain.arrays import unpack_ids, unpack_positions
@@ -35,6 +31,10 @@ from hindcast.events.catalogue import (
 )
 from hindcast.events.envelope import Recorded
 from hindcast.events.log.reader import read
+from processes.fault_schedule import KINDS, ROLES, schedule
+from processes.fault_trial import Trial
+from processes.run_witness import Witness
+from processes.system import ROOT, Home, settings
 
 FAULTS = int(os.environ.get("HINDCAST_FAULTS", "15"))
 SEED = int(os.environ.get("HINDCAST_FAULT_SEED", "1"))

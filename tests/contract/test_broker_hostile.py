@@ -14,7 +14,6 @@ from typing import Any
 import nats
 import pytest
 from conftest import Connect, LiveBroker
-from nats_servers import Server, hub_and_leaf, serving
 
 from hindcast.core.settings.schema import LogSettings
 from hindcast.events.catalogue import RunFinished
@@ -25,6 +24,7 @@ from hindcast.events.jetstream.connection import Connection, connect
 from hindcast.events.jetstream.stream_log import JetStreamLog
 from hindcast.events.jetstream.stream_queue import queue_config
 from hindcast.events.log.publisher import Publisher
+from servers.nats_servers import Server, hub_and_leaf, serving
 
 SETTINGS = LogSettings(max_bytes=16 * 1024 * 1024, append_timeout_s=10)
 RUNS = ("a", "b")

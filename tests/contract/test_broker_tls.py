@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from certificates import certificate
-from nats_servers import Server, serving
 
 from hindcast.core.errors import BrokerDenied, BrokerUnreachable
 from hindcast.events.jetstream.accounts import log_accounts
 from hindcast.events.jetstream.broker import HOST, users
 from hindcast.events.jetstream.connection import connect
+from servers.certificates import certificate
+from servers.nats_servers import Server, serving
 
 QUICK_S = 3.0
 

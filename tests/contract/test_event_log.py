@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import cast
 
 import pytest
-from archive_story import ArchivedLog, MovedLog
 from conftest import Connect, LiveBroker
 
 from hindcast.core.errors import ExpectationFailed, LogFull
@@ -23,6 +22,7 @@ from hindcast.events.jetstream.stream_log import JetStreamLog
 from hindcast.events.log.memory import Faults, MemoryLog
 from hindcast.events.log.port import EventLog, Expectation
 from hindcast.events.subjects import matches
+from stories.archive_story import ArchivedLog, MovedLog
 
 pytestmark = pytest.mark.parametrize("adapter", ["memory", "faulty", "jetstream", "archived", "moved"])
 

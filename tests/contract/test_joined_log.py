@@ -6,12 +6,11 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
-from archive_story import ArchivedLog
 from conftest import Connect, LiveBroker
 from hypothesis import given
 from hypothesis import strategies as st
-from watched_reads import watch_reads
 
+from fakes.watched_reads import watch_reads
 from hindcast.core.errors import CorruptEvent, ExpectationFailed
 from hindcast.core.settings.schema import LogSettings
 from hindcast.events.archive import reader
@@ -20,6 +19,7 @@ from hindcast.events.jetstream.stream_log import JetStreamLog
 from hindcast.events.log.joined_log import GrowingLog, JoinedLog
 from hindcast.events.log.memory import MemoryLog
 from hindcast.events.log.port import Ancestor, EventLog, Expectation
+from stories.archive_story import ArchivedLog
 
 _ids = itertools.count()
 

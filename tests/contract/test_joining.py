@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from nats_servers import Server, hub_and_leaf, serving
 
 from hindcast.app.revision import code_revision
 from hindcast.app.runs.fork import fork_run
@@ -30,6 +29,7 @@ from hindcast.events.envelope import BlobRef
 from hindcast.events.jetstream.broker import LEAF_ROLES, secret_path
 from hindcast.events.log.publisher import Publisher
 from hindcast.storage.blobs.store import BlobStore
+from servers.nats_servers import Server, hub_and_leaf, serving
 
 RUN = "shared"
 BASE = b"the first weights"

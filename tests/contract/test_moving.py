@@ -6,7 +6,6 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
-from archive_story import QUICK, open_writer, plain
 from conftest import Connect, LiveBroker
 
 from hindcast.core.domain.task import Task
@@ -26,6 +25,7 @@ from hindcast.events.subjects import subject_of
 from hindcast.storage.archive.archiver import Archiver
 from hindcast.storage.archive.log_mover import Mover, OpenEpisodes, floor_of
 from hindcast.storage.blobs.store import BlobStore
+from stories.archive_story import QUICK, open_writer, plain
 
 LATER_S = 1e6
 """Seconds after which the archiver looks at the clock again in these tests: everything is old then."""

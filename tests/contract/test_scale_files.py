@@ -5,7 +5,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from certificates import certificate
 from honcho.environ import Procfile, parse_procfile
 from typer.main import get_command
 
@@ -16,6 +15,7 @@ from hindcast.app.settings.configuration import resolve
 from hindcast.app.system.join import parse_roles
 from hindcast.app.system.launch import elsewhere
 from hindcast.events.jetstream.broker import find_program
+from servers.certificates import certificate
 
 FILES = Path(__file__).parents[2] / "docs" / "scale"
 

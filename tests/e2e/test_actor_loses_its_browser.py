@@ -11,8 +11,6 @@ from pathlib import Path
 from random import Random
 
 import psutil
-from curriculum_story import settings_of
-from simulation.stand_ins import Mishaps, ScriptedEngine
 
 from hindcast.actors.engines.base import Constraint, Generation
 from hindcast.actors.environments.browser import BrowserHost
@@ -26,6 +24,8 @@ from hindcast.events.log.memory import MemoryLog
 from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.reader import read, tail
 from hindcast.storage.blobs.store import BlobStore
+from simulation.stand_ins import Mishaps, ScriptedEngine
+from stories.curriculum_story import settings_of
 
 SETTINGS = settings_of(actors={"contexts": 2})
 ROOT = Path(__file__).parents[2]

@@ -13,9 +13,8 @@ from pathlib import Path
 import msgspec
 import pytest
 from conftest import Connect, LiveBroker
-from store_visitor import TOKEN, running_store
-from tiny_policy import tiny_model, write_tiny_policy
 
+from fakes.tiny_policy import tiny_model, write_tiny_policy
 from hindcast.actors.curriculum.role import run_curriculum
 from hindcast.actors.engines.in_process import InProcessEngine
 from hindcast.actors.environments.browser import BrowserHost
@@ -46,6 +45,7 @@ from hindcast.events.jetstream.stream_log import JetStreamLog
 from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.reader import read, tail
 from hindcast.storage.blobs.store import BlobStore
+from stories.store_visitor import TOKEN, running_store
 
 SETTINGS = Settings.model_validate(
     {

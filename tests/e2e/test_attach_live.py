@@ -17,7 +17,6 @@ from urllib.parse import urlencode
 
 import pytest
 from sqlalchemy import text
-from system import ROOT, START_S, Home, settings
 
 from hindcast.app.attach.attachment import store_url
 from hindcast.app.attach.store import ConsumerStore
@@ -26,6 +25,7 @@ from hindcast.events.catalogue import ControlApplied, ControlRequested, EpisodeC
 from hindcast.events.envelope import Recorded
 from hindcast.events.log.reader import read
 from hindcast.storage.readmodel.queries import list_episodes
+from processes.system import ROOT, START_S, Home, settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

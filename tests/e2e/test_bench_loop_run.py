@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-from system import Home
+
+from processes.system import Home
 
 
 @pytest.mark.slow

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import psutil
 import pytest
-from system import COMMAND, ROOT
+
+from processes.system import COMMAND, ROOT
 
 UP_S = 120.0
 GONE_S = 40.0

@@ -6,7 +6,6 @@ from io import BytesIO
 import msgspec
 import pytest
 import pytest_asyncio
-from browser_site import PATIENT, PageServer, PageSite, visiting
 from PIL import Image
 
 from hindcast.actors.environments.actions import EXECUTORS, SCROLL_HEARD_S, ActionRefused
@@ -14,6 +13,7 @@ from hindcast.actors.environments.base import WindowImage
 from hindcast.actors.environments.browser import BrowserHost
 from hindcast.core.domain.action import ACTIONS, Action, ParseFailure
 from hindcast.core.domain.screen import Box, Mark
+from servers.browser_site import PATIENT, PageServer, PageSite, visiting
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -11,11 +11,11 @@ from contextlib import suppress
 import psutil
 import pytest
 import pytest_asyncio
-from browser_site import PATIENT, SETTINGS, PageServer, PageSite, task_at, visiting
 
 from hindcast.actors.environments.browser import BrowserHost
 from hindcast.actors.environments.window import MAX_TABS, Window
 from hindcast.core.errors import BrowserUnavailable, EnvironmentFailed
+from servers.browser_site import PATIENT, SETTINGS, PageServer, PageSite, task_at, visiting
 
 WAITS = 20
 """Seconds for what the browser does on its own, on a busy machine."""

@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 import pytest_asyncio
-from browser_site import PATIENT, PageServer, PageSite, visiting
 
 from hindcast.actors.environments.browser import BrowserHost
 from hindcast.actors.environments.snapshot import LIMITS, take_snapshot
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.observation import Page
 from hindcast.core.prompts.rendering import RENDERERS
+from servers.browser_site import PATIENT, PageServer, PageSite, visiting
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from browser_site import PATIENT, PageServer, PageSite, visiting
 
 from hindcast.actors.environments.browser import BrowserHost
 from hindcast.actors.environments.snapshot import LIMITS
 from hindcast.core.prompts.rendering import RENDERERS
+from servers.browser_site import PATIENT, PageServer, PageSite, visiting
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

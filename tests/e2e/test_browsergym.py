@@ -6,13 +6,13 @@ One is made with: python -m venv DIR && DIR/bin/pip install browsergym-miniwob
 import os
 
 import pytest
-from curriculum_story import settings_of
 
 from hindcast.actors.environments.browsergym.child import DRIVER
 from hindcast.actors.environments.browsergym.evaluators import evaluate
 from hindcast.actors.environments.browsergym.tasks import BrowsergymTasks
 from hindcast.actors.environments.browsergym.world import BrowsergymWorld
 from hindcast.core.domain.action import Action
+from stories.curriculum_story import settings_of
 
 PYTHON = os.environ.get("BROWSERGYM_PYTHON", "")
 

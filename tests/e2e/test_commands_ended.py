@@ -12,10 +12,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from recorded_home import make_home
-from synthetic_run import a_run
 
 from hindcast.app.system.broker import noted_broker, running_broker
+from stories.recorded_home import make_home
+from stories.synthetic_run import a_run
 
 pytestmark = pytest.mark.slow
 

@@ -1,12 +1,11 @@
 """The prompting baseline in a real browser: a model behind a real server acts in the store, and is judged as any policy is."""
 
-from chat_server import chatting, policy_rule
-
 from hindcast.actors.engines.in_process import InProcessEngine
 from hindcast.actors.environments.store.tasks import StoreTasks
 from hindcast.app.evaluation.evaluation import plan_requests, play
 from hindcast.core.models.folders import base_policy_folder
 from hindcast.core.settings.schema import Settings
+from servers.chat_server import chatting, policy_rule
 
 
 async def test_a_model_behind_an_endpoint_is_evaluated_and_what_it_took_is_told() -> None:

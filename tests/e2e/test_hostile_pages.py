@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 import pytest
 import pytest_asyncio
-from hostile_pages import PAGES, TALKING, Hostile
-from hostile_server import NAME, OWN, PRIVATE, HostileServer, HostileSite
 
 from hindcast.actors.environments.browser import BrowserHost
 from hindcast.core.domain.action import Action
@@ -18,6 +16,8 @@ from hindcast.core.errors import EnvironmentFailed
 from hindcast.core.prompts.prompt_injection import suspicions
 from hindcast.core.prompts.rendering import RENDERERS
 from hindcast.core.settings.schema import ActorSettings
+from servers.hostile_pages import PAGES, TALKING, Hostile
+from servers.hostile_server import NAME, OWN, PRIVATE, HostileServer, HostileSite
 
 PATIENT = ActorSettings(page_timeout_s=120.0, action_timeout_s=60.0, private_networks=(f"{OWN}/32",))
 """For pages that answer, however busy the machine is."""

@@ -8,9 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from demonstrated_documents import clicks, says
-from guide_reader import Reader
-from system import ROOT
 
 from hindcast.actors.episodes.recorder import EpisodeRecord
 from hindcast.app.exports.document import EpisodeDocument
@@ -27,6 +24,9 @@ from hindcast.events.catalogue import (
 )
 from hindcast.events.envelope import Fact
 from hindcast.events.log.reader import read
+from processes.system import ROOT
+from stories.demonstrated_documents import clicks, says
+from stories.guide_reader import Reader
 
 GUIDE = (ROOT / "docs" / "exports.md").read_text().split("## Demonstrations\n", 1)[1]
 COMMANDS = re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL)[0].splitlines()

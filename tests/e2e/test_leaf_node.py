@@ -15,9 +15,6 @@ from contextlib import aclosing, contextmanager
 from pathlib import Path
 
 import pytest
-from nats_servers import Server, hub_and_leaf, serving
-from s3_server import BUCKET, S3Server, s3_server  # noqa: F401  # fixture
-from system import COMMAND, ROOT, SMALL, Home
 
 from hindcast.app.runs.open_log import open_log
 from hindcast.app.runs.runs import RunHandle, create_run
@@ -39,6 +36,9 @@ from hindcast.events.envelope import Recorded
 from hindcast.events.jetstream.broker import secret_path
 from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.reader import read, tail
+from processes.system import COMMAND, ROOT, SMALL, Home
+from servers.nats_servers import Server, hub_and_leaf, serving
+from servers.s3_server import BUCKET, S3Server, s3_server  # noqa: F401  # fixture
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

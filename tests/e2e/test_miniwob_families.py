@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Sequence
 import msgspec
 import pytest
 import pytest_asyncio
-from miniwob_player import AT_ONCE, Sweep, play, play_all, start, start_all
 
 from hindcast.actors.environments.browser import BrowserHost
 from hindcast.actors.environments.demonstrator import DEMONSTRATORS
@@ -15,6 +14,7 @@ from hindcast.actors.environments.miniwob.site import MiniwobSite
 from hindcast.actors.environments.miniwob.tasks import MiniwobTasks
 from hindcast.core.domain.action import Action
 from hindcast.core.settings.schema import ActorSettings
+from stories.miniwob_player import AT_ONCE, Sweep, play, play_all, start, start_all
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator
 import msgspec
 import pytest
 import pytest_asyncio
-from miniwob_player import play_all
 
 from hindcast.actors.environments.browser import BrowserHost
 from hindcast.actors.environments.miniwob.evaluators import evaluate
@@ -16,6 +15,7 @@ from hindcast.actors.environments.miniwob.tasks import MiniwobTasks
 from hindcast.core.domain.action import Action
 from hindcast.core.prompts.rendering import RENDERERS
 from hindcast.core.settings.schema import ActorSettings
+from stories.miniwob_player import play_all
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from system import Home
-from vision_model import write_vision_model
 
+from fakes.vision_model import write_vision_model
 from hindcast.app.runs.runs import open_run
 from hindcast.core.domain.arrays import unpack_ids
 from hindcast.core.models.generation_config import stop_tokens
@@ -20,6 +19,7 @@ from hindcast.core.models.vision import ImageProcessor
 from hindcast.events.catalogue import RunStarted, StepTaken, UpdateApplied
 from hindcast.events.envelope import Fact
 from hindcast.events.log.reader import read
+from processes.system import Home
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -19,8 +19,6 @@ import pytest
 import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, async_playwright
-from recorded_home import make_home, tell
-from synthetic_run import Told, a_run
 from typer.testing import CliRunner
 
 from hindcast.actors.environments.chromium import find_browser
@@ -44,6 +42,8 @@ from hindcast.events.envelope import BlobRef
 from hindcast.storage.readmodel.comparison import compare_runs
 from hindcast.storage.readmodel.projector import run_projector
 from hindcast.storage.readmodel.queries import list_episodes, run_summary
+from stories.recorded_home import make_home, tell
+from stories.synthetic_run import Told, a_run
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -3,7 +3,8 @@
 from typing import Any
 
 import pytest
-from system import Home, settings
+
+from processes.system import Home, settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

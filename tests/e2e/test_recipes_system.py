@@ -9,13 +9,13 @@ import signal
 from pathlib import Path
 
 import pytest
-from run_witness import Witness
-from system import Home, settings
 
 from hindcast.app.runs.runs import open_run
 from hindcast.events.catalogue import BatchPlanned, EpisodeRelabeled, UpdateApplied, WeightsPublished
 from hindcast.events.envelope import Fact
 from hindcast.events.log.reader import read
+from processes.run_witness import Witness
+from processes.system import Home, settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

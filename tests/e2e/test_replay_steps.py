@@ -9,14 +9,9 @@ from typing import NamedTuple
 import msgspec
 import pytest
 from click.testing import Result
-from held_run import HeldRun
-from recorded_home import make_home
-from store_visitor import TOKEN, running_store
-from synthetic_run import a_run
-from tiny_policy import write_tiny_policy
-from training_story import QUICK, Story
 from typer.testing import CliRunner
 
+from fakes.tiny_policy import write_tiny_policy
 from hindcast.actors.engines.in_process import InProcessEngine
 from hindcast.actors.environments.browser import BrowserHost
 from hindcast.actors.environments.miniwob.site import MiniwobSite
@@ -37,6 +32,11 @@ from hindcast.events.log.memory import MemoryLog
 from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.reader import read, tail
 from hindcast.storage.blobs.store import BlobStore
+from stories.held_run import HeldRun
+from stories.recorded_home import make_home
+from stories.store_visitor import TOKEN, running_store
+from stories.synthetic_run import a_run
+from stories.training_story import QUICK, Story
 
 SETTINGS = Settings.model_validate(
     {

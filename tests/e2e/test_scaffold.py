@@ -7,8 +7,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from run_witness import Witness
-from system import Home
 
 from hindcast.app.runs.runs import open_run
 from hindcast.core.domain.arrays import unpack_floats, unpack_ids
@@ -16,6 +14,8 @@ from hindcast.core.grammar.allowed_tokens import unpack_allowed
 from hindcast.events.catalogue import StepTaken, UpdateApplied
 from hindcast.events.envelope import Recorded
 from hindcast.events.log.reader import read
+from processes.run_witness import Witness
+from processes.system import Home
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from store_visitor import TOKEN
 
 from hindcast.actors.environments.base import EpisodeWorld
 from hindcast.actors.environments.browser import BrowserHost
@@ -22,6 +21,7 @@ from hindcast.core.domain.task import Task
 from hindcast.core.errors import EnvironmentFailed
 from hindcast.core.prompts.rendering import RENDERERS
 from hindcast.core.settings.schema import ActorSettings, SiteSettings
+from stories.store_visitor import TOKEN
 
 SETTINGS = SiteSettings()
 TASKS = StoreTasks(SETTINGS)

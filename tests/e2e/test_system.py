@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
-from run_witness import Witness
-from system import Home, settings
 
 from hindcast.app.runs.runs import open_run
 from hindcast.app.system.private_home import is_named_by_us
@@ -28,6 +26,8 @@ from hindcast.events.catalogue import (
 )
 from hindcast.events.envelope import Record, Recorded, Stored
 from hindcast.events.log.reader import read
+from processes.run_witness import Witness
+from processes.system import Home, settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

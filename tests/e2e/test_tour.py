@@ -4,8 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-from guide_reader import Reader, parts
-from system import ROOT
+
+from processes.system import ROOT
+from stories.guide_reader import Reader, parts
 
 
 @pytest.mark.slow

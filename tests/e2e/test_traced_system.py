@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from otlp_receiver import OtlpReceiver, ReceivedSpan, receiving
-from system import SMALL, Home
 
 from hindcast.core import telemetry_names as names
+from processes.system import SMALL, Home
+from servers.otlp_receiver import OtlpReceiver, ReceivedSpan, receiving
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 

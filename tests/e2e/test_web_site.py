@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser_site import PATIENT
-from notes_site import PASSWORD, RESET_KEY, USER, Notes, serving
 
 from hindcast.actors.environments.browser import BrowserHost
 from hindcast.actors.environments.web.definition import task_of
@@ -23,6 +21,8 @@ from hindcast.app.demonstrations.logins import save_login
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import EnvironmentFailed
+from servers.browser_site import PATIENT
+from servers.notes_site import PASSWORD, RESET_KEY, USER, Notes, serving
 
 STEPS: list[dict[str, str]] = [
     {"goto": "/login"},

@@ -11,10 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import pytest_asyncio
-from browser_site import PATIENT
 from PIL import Image
-from webarena_sites import PASSWORD, USER, WebArenaSites
-from webarena_tasks import ACCOUNTS, SMALL, raw_task, settings_for
 
 from hindcast.actors.environments.browser import BrowserHost
 from hindcast.actors.environments.webarena.evaluators import evaluate, questions
@@ -27,6 +24,9 @@ from hindcast.core.domain.task import Task
 from hindcast.core.errors import EnvironmentFailed
 from hindcast.core.settings.schema import SiteSettings
 from hindcast.core.text.toml import as_toml
+from servers.browser_site import PATIENT
+from servers.webarena_sites import PASSWORD, USER, WebArenaSites
+from stories.webarena_tasks import ACCOUNTS, SMALL, raw_task, settings_for
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -6,10 +6,6 @@ from collections.abc import AsyncIterator, Sequence
 import msgspec
 import pytest
 import pytest_asyncio
-from browser_site import PATIENT
-from store_visitor import TOKEN
-from webshop_files import written
-from webshop_server import original_app
 
 from hindcast.actors.environments.base import EpisodeWorld
 from hindcast.actors.environments.browser import BrowserHost
@@ -28,6 +24,10 @@ from hindcast.core.domain.observation import Observation, Page
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import EnvironmentFailed
 from hindcast.core.settings.schema import SiteSettings
+from servers.browser_site import PATIENT
+from servers.webshop_server import original_app
+from stories.store_visitor import TOKEN
+from stories.webshop_files import written
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 import pytest
-from guide_reader import Reader, parts
-from notes_site import PASSWORD, RESET_KEY, serving
-from system import ROOT
+
+from processes.system import ROOT
+from servers.notes_site import PASSWORD, RESET_KEY, serving
+from stories.guide_reader import Reader, parts
 
 GUIDE = ROOT / "docs" / "your-site.md"
 SITE = "http://127.0.0.1:8917"

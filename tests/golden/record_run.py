@@ -16,11 +16,7 @@ import msgspec
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent)]
 
-import tiny_policy  # noqa: E402
-from archive_story import QuickDisk  # noqa: E402
-from forging import forge  # noqa: E402
-from training_story import Bench, Member, Story, informative, learn, settings_with, tell  # noqa: E402
-
+from fakes import tiny_policy  # noqa: E402
 from hindcast.events.archive.folder_lock import LOCK  # noqa: E402
 from hindcast.events.archive.writer import ArchiveWriter  # noqa: E402
 from hindcast.events.catalogue import BatchPlanned  # noqa: E402
@@ -29,6 +25,9 @@ from hindcast.events.log.memory import MemoryLog  # noqa: E402
 from hindcast.learner.numerics import configure  # noqa: E402
 from hindcast.storage.archive.archiver import Archiver  # noqa: E402
 from hindcast.storage.blobs.store import BlobStore  # noqa: E402
+from stories.archive_story import QuickDisk  # noqa: E402
+from stories.forging import forge  # noqa: E402
+from stories.training_story import Bench, Member, Story, informative, learn, settings_with, tell  # noqa: E402
 
 RUNS = HERE / "runs"
 CONFIG = ".policy.json"

@@ -4,7 +4,6 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from archive_story import DyingDisk, PowerCut, all_of, open_writer, plain, small_log
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from hindcast.events.archive.manifest import is_archive
 from hindcast.events.archive.writer import ArchiveWriter
 from hindcast.events.disk import Disk
 from hindcast.events.envelope import Stored
+from stories.archive_story import DyingDisk, PowerCut, all_of, open_writer, plain, small_log
 
 EVENTS = asyncio.run(small_log(60)).events
 

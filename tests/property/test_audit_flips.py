@@ -4,14 +4,14 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from forged_log import audited, put, witness_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from training_story import Bench, bench, learn
 
 from hindcast.events.envelope import Stored
 from hindcast.storage.audit.audit import AuditReport
 from hindcast.storage.audit.decoder import Event, decode, digest_of
+from stories.forged_log import audited, put, witness_of
+from stories.training_story import Bench, bench, learn
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,11 @@ The learner's side is the real buffer, sweep and plan, so that what it waits for
 from random import Random
 
 import pytest
-from curriculum_story import Story, settings_of, skipped
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hindcast.core.domain.arrays import unpack_ids
+from stories.curriculum_story import Story, settings_of, skipped
 
 SHAPES = st.fixed_dictionaries(
     {

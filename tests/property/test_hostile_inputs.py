@@ -11,12 +11,12 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from command_running import Ran, run_command
-from hostile_inputs import CASES, RUN, Case, model_folders
 from hypothesis import HealthCheck, Phase, given, settings
 
 import hindcast.app.cli.start
 from hindcast.app.system.start import Summary
+from processes.command_running import Ran, run_command
+from stories.hostile_inputs import CASES, RUN, Case, model_folders
 
 EXAMPLES = int(os.environ.get("HINDCAST_FUZZ_EXAMPLES", "300"))
 """A nightly run takes 10 000."""

@@ -5,10 +5,10 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 import msgspec
-from bare_step import bare_step
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fakes.bare_step import bare_step
 from hindcast.core.domain.evidence import Evidence, Judgment, Outcome
 from hindcast.core.domain.task import Task
 from hindcast.core.settings.schema import Settings

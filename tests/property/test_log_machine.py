@@ -22,8 +22,8 @@ import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from virtual_time import VirtualLoop
 
+from fakes.virtual_time import VirtualLoop
 from hindcast.app.runs.repair import inspect
 from hindcast.core.domain.arrays import pack_ids, pack_positions
 from hindcast.core.errors import BrokerUnreachable, ExpectationFailed, LogFull

@@ -7,9 +7,9 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_policy import tiny_model, write_tiny_policy
 from transformers import LlamaConfig, LlamaForCausalLM
 
+from fakes.tiny_policy import tiny_model, write_tiny_policy
 from hindcast.core.models.logprobs import SampleToScore, packs, score_pack
 from hindcast.core.models.sequence_packing import keeps_apart
 

@@ -12,9 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from postgres_server import LivePostgres
 from sqlalchemy import Connection, Table, select
-from synthetic_run import recorded_run
 
 import hindcast.storage.readmodel
 from hindcast.events.envelope import Recorded
@@ -41,6 +39,8 @@ from hindcast.storage.readmodel.query_parts import holding, position_of
 from hindcast.storage.readmodel.screenshots import screenshots_of
 from hindcast.storage.readmodel.tables import batches, episodes, steps, tasks, updates, weights
 from hindcast.storage.readmodel.throughput import throughput
+from servers.postgres_server import LivePostgres
+from stories.synthetic_run import recorded_run
 
 SEEDS = (1, 2, 3)
 

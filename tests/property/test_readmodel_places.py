@@ -10,7 +10,6 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import Connection
-from synthetic_run import recorded_run
 
 from hindcast.core.errors import NoSuchPlace
 from hindcast.events.envelope import Recorded
@@ -21,6 +20,7 @@ from hindcast.storage.readmodel.database import ReadModel
 from hindcast.storage.readmodel.fold import apply
 from hindcast.storage.readmodel.places import position_of_place
 from hindcast.storage.readmodel.query_parts import NotInReadModel
+from stories.synthetic_run import recorded_run
 
 NOUNS = ("update", "batch", "policy", "checkpoint")
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from tiny_policy import write_tiny_policy
 
+from fakes.tiny_policy import write_tiny_policy
 from hindcast.actors.engines.guide import FormGuide
 from hindcast.actors.engines.vocabulary import Vocabulary
 from hindcast.actors.scaffold.scaffold import Scaffold

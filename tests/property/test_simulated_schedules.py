@@ -12,6 +12,19 @@ from pathlib import Path
 from random import Random
 
 import pytest
+
+import hindcast.actors.episodes.actor as actor_role
+import hindcast.actors.queue_worker as working_off
+from fakes.virtual_time import EverybodyWaits, Lane, VirtualLoop, clock_s, run_virtually
+from hindcast.app.system.supervisor import STOP_AFTER_S
+from hindcast.core.rl.combined_state import CRITIC, POLICY
+from hindcast.events.catalogue import (
+    BatchPlanned,
+    EpisodeAbandoned,
+    EpisodeEnded,
+    EpisodeStarted,
+    WeightsPublished,
+)
 from simulation.invariants import check
 from simulation.processes import Process
 from simulation.sabotage import SABOTAGES, Sabotage, notice
@@ -25,19 +38,6 @@ from simulation.schedules import (
     clear_away,
     play,
     stage,
-)
-from virtual_time import EverybodyWaits, Lane, VirtualLoop, clock_s, run_virtually
-
-import hindcast.actors.episodes.actor as actor_role
-import hindcast.actors.queue_worker as working_off
-from hindcast.app.system.supervisor import STOP_AFTER_S
-from hindcast.core.rl.combined_state import CRITIC, POLICY
-from hindcast.events.catalogue import (
-    BatchPlanned,
-    EpisodeAbandoned,
-    EpisodeEnded,
-    EpisodeStarted,
-    WeightsPublished,
 )
 
 CHUNK = 25

@@ -7,10 +7,8 @@ from collections.abc import Iterator, Sequence
 from random import Random
 
 import pytest
-from curriculum_story import settings_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulation.schedules import REHEARSING, Outcome, play, stage
 from test_curriculum_admission import SHAPES, Chance
 
 from hindcast.actors.curriculum.projection import CurriculumProjection
@@ -22,6 +20,8 @@ from hindcast.events.log.projection import fold
 from hindcast.learner.batch_plan import plan, sweep
 from hindcast.learner.buffer.replay_buffer import ReplayBuffer
 from hindcast.learner.buffer.snapshots import LEARNER, FoldedLog
+from simulation.schedules import REHEARSING, Outcome, play, stage
+from stories.curriculum_story import settings_of
 
 CUTS = 6
 """Per log."""

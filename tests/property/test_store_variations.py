@@ -8,7 +8,6 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from store_visitor import demonstrate, running_store
 
 from hindcast.actors.environments.base import GoalSpace
 from hindcast.actors.environments.store.control import VisitRecord
@@ -22,6 +21,7 @@ from hindcast.actors.environments.store.tasks import StoreTasks
 from hindcast.core.domain.evidence import Evidence
 from hindcast.core.domain.task import Task
 from hindcast.core.settings.schema import SiteSettings
+from stories.store_visitor import demonstrate, running_store
 
 SETTINGS = SiteSettings(products=60)
 TASKS = StoreTasks(SETTINGS)

@@ -7,7 +7,6 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from store_visitor import Visitor, running_store
 
 from hindcast.actors.environments.store.control import VisitRecord
 from hindcast.actors.environments.store.evaluators import achieved_goals, evaluate
@@ -17,6 +16,7 @@ from hindcast.actors.environments.store.tasks import StoreTasks
 from hindcast.core.domain.evidence import Evidence
 from hindcast.core.domain.task import Task
 from hindcast.core.settings.schema import SiteSettings
+from stories.store_visitor import Visitor, running_store
 
 SETTINGS = SiteSettings(products=60)
 TASKS = StoreTasks(SETTINGS)

@@ -8,10 +8,6 @@ from typing import Any
 import msgpack
 import numpy as np
 import pytest
-from forged_log import add, audited, forge, positions, put, renumber, values, witness_of
-from simulation.schedules import REHEARSING, play, stage
-from synthetic_run import recorded_run
-from training_story import Bench, Member, bench, copy_of, folder_of, informative, learn, tell
 
 from hindcast.core.domain.arrays import pack_ids, pack_positions
 from hindcast.core.domain.evidence import Judgment
@@ -47,6 +43,10 @@ from hindcast.storage.archive.archiver import archive_blobs
 from hindcast.storage.audit.audit import AuditReport, audit
 from hindcast.storage.audit.defects import Defect
 from hindcast.storage.audit.fold import Fold
+from simulation.schedules import REHEARSING, play, stage
+from stories.forged_log import add, audited, forge, positions, put, renumber, values, witness_of
+from stories.synthetic_run import recorded_run
+from stories.training_story import Bench, Member, bench, copy_of, folder_of, informative, learn, tell
 
 RULES = JudgeIdentity(name="rules", version="1")
 SOME = Judgment(outcome="success", reward=1.0, reason="")

@@ -6,27 +6,9 @@ from random import Random
 import msgspec
 import pytest
 import torch
-from forged_log import audited
-from forging import all_of, forge
 from test_learner_loop import Killed, Watched, die
-from tiny_policy import write_tiny_policy
-from training_story import (
-    RUN,
-    TOKENS,
-    Bench,
-    Member,
-    Story,
-    Told,
-    copy_of,
-    events_of,
-    folded,
-    informative,
-    learn,
-    settings_with,
-    tell,
-    what_was_learned,
-)
 
+from fakes.tiny_policy import write_tiny_policy
 from hindcast.core.domain.arrays import pack_ids, unpack_floats, unpack_ids, unpack_positions
 from hindcast.core.models.logprobs import SampleToScore, score
 from hindcast.core.models.policy import load_policy
@@ -46,6 +28,24 @@ from hindcast.events.log.memory import MemoryLog
 from hindcast.learner.numerics import configure
 from hindcast.learner.verify.verify import verify
 from hindcast.storage.blobs.store import BlobStore
+from stories.forged_log import audited
+from stories.forging import all_of, forge
+from stories.training_story import (
+    RUN,
+    TOKENS,
+    Bench,
+    Member,
+    Story,
+    Told,
+    copy_of,
+    events_of,
+    folded,
+    informative,
+    learn,
+    settings_with,
+    tell,
+    what_was_learned,
+)
 
 EVERY, END = 6, 0
 SAID = {1.0: [11, 12, END], 0.0: [13, END]}

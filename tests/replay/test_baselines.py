@@ -7,9 +7,18 @@ from typing import Any
 
 import msgspec
 import pytest
-from forged_log import audited, forge, positions
 from test_learner_loop import Killed, Watched, die
-from training_story import (
+
+from hindcast.core.domain.arrays import pack_floats, unpack_floats
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import BatchPlanned, RecipeChanged, SamplesSwept, StepTaken, UpdateApplied
+from hindcast.events.envelope import Fact, Record
+from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.port import Expectation
+from hindcast.learner.batch_plan import plan, sweep
+from hindcast.learner.verify.verify import verify
+from stories.forged_log import audited, forge, positions
+from stories.training_story import (
     RUN,
     Bench,
     Member,
@@ -23,15 +32,6 @@ from training_story import (
     tell,
     what_was_learned,
 )
-
-from hindcast.core.domain.arrays import pack_floats, unpack_floats
-from hindcast.core.settings.schema import Settings
-from hindcast.events.catalogue import BatchPlanned, RecipeChanged, SamplesSwept, StepTaken, UpdateApplied
-from hindcast.events.envelope import Fact, Record
-from hindcast.events.log.memory import MemoryLog
-from hindcast.events.log.port import Expectation
-from hindcast.learner.batch_plan import plan, sweep
-from hindcast.learner.verify.verify import verify
 
 CLONED = {"cloning_updates": 1, "cloning_batch": 4, "minibatches": 1, "kl_coefficient": 0}
 SHOWN = Member(1.0, 2, version=-1, origin="demonstration")

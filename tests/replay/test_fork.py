@@ -11,10 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 from sqlalchemy import select, update
-from tiny_policy import write_tiny_policy
-from training_story import LEARNER, Member, Story, informative, tell
 from typer.testing import CliRunner
 
+from fakes.tiny_policy import write_tiny_policy
 from hindcast.actors.judges.base import Opinion, verdict_key
 from hindcast.actors.judges.registry import JUDGES
 from hindcast.app.cli import app
@@ -51,6 +50,7 @@ from hindcast.storage.readmodel.comparison import compare_runs
 from hindcast.storage.readmodel.queries import run_summary
 from hindcast.storage.readmodel.rebuild import rebuild
 from hindcast.storage.readmodel.tables import runs
+from stories.training_story import LEARNER, Member, Story, informative, tell
 
 PARENT = "parent"
 

@@ -5,22 +5,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from forged_log import audited
-from tiny_policy import write_tiny_policy
-from training_story import (
-    RUN,
-    Bench,
-    Member,
-    Story,
-    Told,
-    bench,
-    events_of,
-    folded,
-    learn,
-    settings_with,
-    tell,
-)
 
+from fakes.tiny_policy import write_tiny_policy
 from hindcast.core.domain.arrays import pack_ids, unpack_ids
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import (
@@ -35,6 +21,20 @@ from hindcast.events.catalogue.verdict import JudgeIdentity, Relabel, RewrittenP
 from hindcast.events.log.memory import MemoryLog
 from hindcast.learner.verify.verify import verify
 from hindcast.storage.blobs.store import BlobStore
+from stories.forged_log import audited
+from stories.training_story import (
+    RUN,
+    Bench,
+    Member,
+    Story,
+    Told,
+    bench,
+    events_of,
+    folded,
+    learn,
+    settings_with,
+    tell,
+)
 
 SETTINGS = settings_with(
     algorithm="hsl", hsl_episodes=2, hsl_batch=3, hsl_memory=4, kl_coefficient=0, tokens_per_forward=512

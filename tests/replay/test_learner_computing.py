@@ -9,7 +9,6 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load, save
-from training_story import Bench, bench, events_of, learn, settings_with
 
 from hindcast.app.system.progress import Progress
 from hindcast.core.errors import ModelFileError
@@ -23,6 +22,7 @@ from hindcast.learner.verify.tolerance import weights_distance
 from hindcast.learner.verify.verify import verify
 from hindcast.storage.audit.audit import audit
 from hindcast.storage.checkpoints import load_checkpoint
+from stories.training_story import Bench, bench, events_of, learn, settings_with
 
 LORA: dict[str, Any] = {"lora_rank": 4, "lora_alpha": 8, "learning_rate": 0.02}
 ASKED = [SampleToScore([11, 40, 77, 12, 90], [33, 21, 8]), SampleToScore([14, 13], [150])]

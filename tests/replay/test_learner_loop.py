@@ -9,20 +9,6 @@ from typing import Any
 
 import pytest
 import structlog
-from training_story import (
-    Bench,
-    Member,
-    bench,
-    copy_of,
-    events_of,
-    folded,
-    folder_of,
-    informative,
-    learn,
-    settings_with,
-    tell,
-    what_was_learned,
-)
 
 from hindcast.core.errors import BlobMissing, ExpectationFailed, ForeignLog, ReplayDiverged
 from hindcast.core.settings.schema import Settings
@@ -41,6 +27,20 @@ from hindcast.events.log.port import Ancestor, Expectation, LogIdentity
 from hindcast.learner.loop import LearnerReport
 from hindcast.learner.training import Training
 from hindcast.learner.verify.verify import verify
+from stories.training_story import (
+    Bench,
+    Member,
+    bench,
+    copy_of,
+    events_of,
+    folded,
+    folder_of,
+    informative,
+    learn,
+    settings_with,
+    tell,
+    what_was_learned,
+)
 
 SMALL = {"keep_checkpoints": 1, "keep_weights": 1, "checkpoint_every": 2}
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 from conftest import Connect, LiveBroker
-from tiny_policy import write_tiny_policy
-from training_story import Story, informative, settings_with, tell
 
+from fakes.tiny_policy import write_tiny_policy
 from hindcast.core.settings.schema import LogSettings
 from hindcast.events.jetstream.accounts import PUBLISHES
 from hindcast.events.jetstream.stream_log import JetStreamLog
 from hindcast.storage.blobs.store import BlobStore
+from stories.training_story import Story, informative, settings_with, tell
 
 WAIT_S = 90.0
-PROGRAM = Path(__file__).parents[1] / "learner_process.py"
+PROGRAM = Path(__file__).parents[1] / "processes" / "learner_process.py"
 
 
 @pytest.mark.slow

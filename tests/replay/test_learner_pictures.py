@@ -8,21 +8,8 @@ import msgspec
 import pytest
 import torch
 from PIL import Image
-from training_story import RUN as RUN_ID
-from training_story import (
-    Bench,
-    Member,
-    Story,
-    Told,
-    copy_of,
-    events_of,
-    informative,
-    learn,
-    settings_with,
-    tell,
-)
-from vision_model import write_vision_model
 
+from fakes.vision_model import write_vision_model
 from hindcast.core.domain.arrays import pack_floats, pack_ids, unpack_ids
 from hindcast.core.domain.screen import Box, Mark
 from hindcast.core.errors import BlobMissing
@@ -35,6 +22,19 @@ from hindcast.events.log.memory import MemoryLog
 from hindcast.learner.numerics import configure
 from hindcast.learner.verify.verify import verify
 from hindcast.storage.blobs.store import BlobStore
+from stories.training_story import RUN as RUN_ID
+from stories.training_story import (
+    Bench,
+    Member,
+    Story,
+    Told,
+    copy_of,
+    events_of,
+    informative,
+    learn,
+    settings_with,
+    tell,
+)
 
 
 class IllustratedStory(Story):

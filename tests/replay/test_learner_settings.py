@@ -6,10 +6,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from forged_log import audited
 from test_hindsight import relabelled
 from test_learner_loop import Killed, Watched, die
-from training_story import LEARNER, Bench, Member, Told, bench, events_of, learn, tell
 
 from hindcast.core.rl.algorithm import traits_of
 from hindcast.core.settings.schema import Settings
@@ -17,6 +15,8 @@ from hindcast.events.catalogue import UpdateApplied, WaitExceeded
 from hindcast.events.registry import BY_CLASS
 from hindcast.events.subjects import family_wildcard, matches
 from hindcast.learner.verify.verify import verify
+from stories.forged_log import audited
+from stories.training_story import LEARNER, Bench, Member, Told, bench, events_of, learn, tell
 
 SEEDS = 6
 SEEDS_PHASED = 2

@@ -7,7 +7,15 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
-from training_story import (
+
+from fakes.watched_reads import watch_reads
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import BlobReleased, CheckpointSaved, SnapshotSaved, UpdateApplied
+from hindcast.learner.buffer.snapshots import LEARNER as KIND
+from hindcast.learner.buffer.snapshots import FoldedLog
+from hindcast.learner.retention import KEEP_SNAPSHOTS
+from hindcast.learner.verify.verify import verify
+from stories.training_story import (
     LEARNER,
     Bench,
     bench,
@@ -19,14 +27,6 @@ from training_story import (
     tell,
     what_was_learned,
 )
-from watched_reads import watch_reads
-
-from hindcast.core.settings.schema import Settings
-from hindcast.events.catalogue import BlobReleased, CheckpointSaved, SnapshotSaved, UpdateApplied
-from hindcast.learner.buffer.snapshots import LEARNER as KIND
-from hindcast.learner.buffer.snapshots import FoldedLog
-from hindcast.learner.retention import KEEP_SNAPSHOTS
-from hindcast.learner.verify.verify import verify
 
 SETTINGS = Settings.model_validate(
     {

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from safetensors.numpy import load
-from training_story import QUICK, Bench, bench, events_of, folder_of, learn, settings_with
 
 from hindcast.events.catalogue import BlobReleased, CheckpointSaved, UpdateApplied, WeightsPublished
 from hindcast.events.log.publisher import Publisher
@@ -20,11 +19,12 @@ from hindcast.learner.numerics import configure
 from hindcast.learner.verify.tolerance import weights_distance
 from hindcast.learner.verify.verify import verify
 from hindcast.storage.checkpoints import load_checkpoint
+from stories.training_story import QUICK, Bench, bench, events_of, folder_of, learn, settings_with
 
 TOLERANCE = 1e-4
 """Of numbers, as `learner.verify.tolerance` measures them, and of the weights' distance."""
 FORMS: dict[str, dict[str, Any]] = {"whole": {"gradient_checkpointing": True}, "adapter": {"lora_rank": 4}}
-FOLLOWER = Path(__file__).parents[1] / "following_process.py"
+FOLLOWER = Path(__file__).parents[1] / "processes" / "following_process.py"
 
 
 @contextmanager
@@ -124,7 +124,7 @@ def test_processes_that_torchrun_starts_again_meet_again(tmp_path: Path) -> None
     """Its store still holds the addresses of those that ended."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", "2"]
     torchrun += ["--max-restarts", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
-    script = Path(__file__).parents[1] / "meeting_process.py"
+    script = Path(__file__).parents[1] / "processes" / "meeting_process.py"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [*torchrun, str(script), str(tmp_path)], env=environment, timeout=240, capture_output=True, text=True

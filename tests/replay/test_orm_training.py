@@ -5,29 +5,11 @@ from random import Random
 
 import msgspec
 import pytest
-from forged_log import audited
-from forging import all_of, forge
 from hypothesis import given
 from hypothesis import strategies as st
 from test_learner_loop import Killed, Watched, die
-from tiny_policy import write_tiny_policy
-from training_story import (
-    RUN,
-    TOKENS,
-    Bench,
-    Member,
-    Story,
-    Told,
-    copy_of,
-    events_of,
-    folded,
-    informative,
-    learn,
-    settings_with,
-    tell,
-    what_was_learned,
-)
 
+from fakes.tiny_policy import write_tiny_policy
 from hindcast.actors.published_versions import find_newest
 from hindcast.core.domain.arrays import pack_ids, unpack_positions
 from hindcast.core.domain.evidence import Judgment
@@ -48,6 +30,24 @@ from hindcast.learner.buffer.replay_buffer import ReplayBuffer
 from hindcast.learner.numerics import configure
 from hindcast.learner.verify.verify import verify
 from hindcast.storage.blobs.store import BlobStore
+from stories.forged_log import audited
+from stories.forging import all_of, forge
+from stories.training_story import (
+    RUN,
+    TOKENS,
+    Bench,
+    Member,
+    Story,
+    Told,
+    copy_of,
+    events_of,
+    folded,
+    informative,
+    learn,
+    settings_with,
+    tell,
+    what_was_learned,
+)
 
 EVERY = 8
 

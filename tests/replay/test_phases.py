@@ -7,23 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from forged_log import audited
-from forging import all_of, forge, with_field
 from test_learner_loop import Killed, Watched, die, facts_of, kinds
-from training_story import (
-    RUN,
-    Bench,
-    Member,
-    Told,
-    bench,
-    copy_of,
-    events_of,
-    folded,
-    learn,
-    settings_with,
-    tell,
-    what_was_learned,
-)
 
 from hindcast.core.domain.arrays import pack_floats, unpack_floats, unpack_positions
 from hindcast.core.settings.schema import Settings
@@ -37,6 +21,22 @@ from hindcast.events.catalogue import (
 )
 from hindcast.learner.batch_plan import sweep
 from hindcast.learner.verify.verify import verify
+from stories.forged_log import audited
+from stories.forging import all_of, forge, with_field
+from stories.training_story import (
+    RUN,
+    Bench,
+    Member,
+    Told,
+    bench,
+    copy_of,
+    events_of,
+    folded,
+    learn,
+    settings_with,
+    tell,
+    what_was_learned,
+)
 
 PHASED = {
     "phase_episodes": 4,

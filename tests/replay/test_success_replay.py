@@ -6,10 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forged_log import audited, forge, positions
 from test_learner_loop import Killed, Watched, die
-from tiny_policy import write_tiny_policy
-from training_story import (
+
+from fakes.tiny_policy import write_tiny_policy
+from hindcast.events.catalogue import BatchPlanned, UpdateApplied
+from hindcast.events.log.memory import MemoryLog
+from hindcast.learner.verify.verify import verify
+from hindcast.storage.blobs.store import BlobStore
+from stories.forged_log import audited, forge, positions
+from stories.training_story import (
     Bench,
     Member,
     Story,
@@ -22,11 +27,6 @@ from training_story import (
     tell,
     what_was_learned,
 )
-
-from hindcast.events.catalogue import BatchPlanned, UpdateApplied
-from hindcast.events.log.memory import MemoryLog
-from hindcast.learner.verify.verify import verify
-from hindcast.storage.blobs.store import BlobStore
 
 SETTINGS = settings_with(
     group_batch=1,

@@ -13,9 +13,6 @@ from typing import Any
 
 import psutil
 import pytest
-from archive_story import open_writer
-from system import COMMAND, ROOT
-from training_story import bench, learn, settings_with
 
 from hindcast.app.replay.recomputers import Assignment, RecomputingFailed, recomputing_processes
 from hindcast.core.errors import BlobMissing
@@ -23,6 +20,9 @@ from hindcast.core.settings.schema import Settings
 from hindcast.events.archive.archive_log import ArchiveLog
 from hindcast.learner.verify.survey import BASE, LogStretch
 from hindcast.storage.archive.archiver import Archiver
+from processes.system import COMMAND, ROOT
+from stories.archive_story import open_writer
+from stories.training_story import bench, learn, settings_with
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 WAIT_S = 120.0

@@ -8,8 +8,6 @@ from typing import cast
 import msgspec
 import pytest
 import torch
-from forging import all_of, forge, with_field
-from training_story import Bench, bench, copy_of, events_of, learn, settings_with
 
 from hindcast.core.domain.arrays import unpack_positions
 from hindcast.core.errors import BlobMissing, ForeignLog
@@ -22,6 +20,8 @@ from hindcast.learner.verify.log_recomputer import LogRecomputer, StretchReport
 from hindcast.learner.verify.survey import LogStretch, RecomputationStart, survey
 from hindcast.learner.verify.verify import VerifyReport, verify
 from hindcast.storage.checkpoints import save_checkpoint
+from stories.forging import all_of, forge, with_field
+from stories.training_story import Bench, bench, copy_of, events_of, learn, settings_with
 
 BATCHES = 4
 

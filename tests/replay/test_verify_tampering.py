@@ -8,8 +8,6 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from forging import all_of, forge, put, with_field
-from training_story import QUICK, RUN, Bench, bench, copy_of, events_of, folder_of, learn, settings_with
 
 from hindcast.core.domain.arrays import pack_floats, pack_ids, unpack_floats, unpack_ids, unpack_positions
 from hindcast.core.domain.evidence import Judgment
@@ -31,6 +29,18 @@ from hindcast.events.envelope import BlobRef, Fact, Recorded, Stored
 from hindcast.events.log.memory import MemoryLog
 from hindcast.events.log.publisher import Publisher
 from hindcast.learner.verify.verify import Divergence, VerifyReport, verify
+from stories.forging import all_of, forge, put, with_field
+from stories.training_story import (
+    QUICK,
+    RUN,
+    Bench,
+    bench,
+    copy_of,
+    events_of,
+    folder_of,
+    learn,
+    settings_with,
+)
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from forging import all_of, forge, with_field
 from safetensors.numpy import save
-from training_story import Bench, bench, copy_of, learn, settings_with
 
 from hindcast.core.domain.arrays import pack_floats, unpack_floats
 from hindcast.events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
@@ -19,6 +17,8 @@ from hindcast.events.envelope import Fact
 from hindcast.learner.training import Training
 from hindcast.learner.verify.tolerance import POLICY, deviation, incomparable, weights_distance
 from hindcast.learner.verify.verify import VerifyReport, verify
+from stories.forging import all_of, forge, with_field
+from stories.training_story import Bench, bench, copy_of, learn, settings_with
 
 DRIFT = 3e-7
 

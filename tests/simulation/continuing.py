@@ -14,11 +14,10 @@ from typing import Any
 from unittest.mock import patch
 
 import msgspec
-from archive_story import QuickDisk
-from virtual_time import clock_s
 
 import hindcast.app.runs.fork as forking
 import hindcast.app.system.judges as judges
+from fakes.virtual_time import clock_s
 from hindcast.app.runs.fork_prefix import fold_prefix
 from hindcast.core.rl.combined_state import POLICY
 from hindcast.core.settings.schema import Settings
@@ -43,6 +42,7 @@ from simulation import processes
 from simulation.links import Broker, Connection, MemoryBlobs
 from simulation.processes import Process, Role, Site, publishing
 from simulation.stand_ins import JUDGE, DigestTrainer, Mishaps
+from stories.archive_story import QuickDisk
 
 LONGEST_PAUSE_S = 35.0
 """Longer than anybody stands still here between storing a page and naming it."""

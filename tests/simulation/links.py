@@ -7,8 +7,8 @@ from pathlib import Path
 from random import Random
 
 import msgspec
-from virtual_time import Lane, VirtualLoop
 
+from fakes.virtual_time import Lane, VirtualLoop
 from hindcast.core.errors import BlobMissing, BrokerUnreachable, CorruptEvent
 from hindcast.core.ids import digest_hex
 from hindcast.events.envelope import BlobRef, Record, Stored

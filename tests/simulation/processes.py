@@ -7,9 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from curriculum_story import SOURCES
-from virtual_time import Lane, VirtualLoop, clock_ns
-
+from fakes.virtual_time import Lane, VirtualLoop, clock_ns
 from hindcast.actors.curriculum.role import run_curriculum
 from hindcast.actors.episodes.actor import run_actor
 from hindcast.actors.judges.role import run_judge
@@ -27,6 +25,7 @@ from hindcast.events.log.publisher import Publisher
 from hindcast.learner.loop import run_learner
 from simulation.links import Broker, Connection, MemoryBlobs
 from simulation.stand_ins import DEMONSTRATORS, JUDGE, Mishaps, ScriptedEngine, ScriptedHost, SlowTrainer
+from stories.curriculum_story import SOURCES
 
 ORDINARY = (ArchiveBusy, BrokerUnreachable, BrowserUnavailable, EngineFailed, ExpectationFailed, LogFull)
 """Errors after which a supervisor starts a process again; any other end is a fault of ours."""

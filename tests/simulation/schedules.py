@@ -18,9 +18,8 @@ from unittest.mock import patch
 
 import msgspec
 import structlog
-from curriculum_story import Story, settings_of
-from virtual_time import EverybodyWaits, VirtualLoop, clock_s
 
+from fakes.virtual_time import EverybodyWaits, VirtualLoop, clock_s
 from hindcast.core.rl.combined_state import POLICY
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import (
@@ -45,6 +44,7 @@ from simulation.continuing import Continued, archiver, look_back, whole_log
 from simulation.links import Broker, Connection, MemoryBlobs
 from simulation.processes import Process, Role, Site, publishing
 from simulation.stand_ins import BASE_WEIGHTS, DigestTrainer, Mishaps
+from stories.curriculum_story import Story, settings_of
 
 CALM_S = 600.0
 """Virtual time within which a run reaches its goal and comes to rest once nothing goes wrong any more."""

@@ -14,9 +14,8 @@ from threading import Event
 from typing import Any, ClassVar
 
 import numpy as np
-from curriculum_story import SOURCES
-from virtual_time import TakesTime
 
+from fakes.virtual_time import TakesTime
 from hindcast.actors.engines.base import Constraint, Generation
 from hindcast.actors.environments.base import ResetResult, StepOutcome, WindowImage
 from hindcast.actors.judges.rules import RuleJudge
@@ -36,6 +35,7 @@ from hindcast.events.envelope import BlobRef
 from hindcast.learner.batch_plan import minibatches_of
 from hindcast.learner.buffer.records import Batch, Sample
 from hindcast.storage.checkpoints import BlobSink, Checkpoint, Counters, Saved, save_checkpoint
+from stories.curriculum_story import SOURCES
 
 BASE_WEIGHTS = b"weights of the base policy"
 FOR_EVER_S = 1e6

@@ -2,7 +2,6 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from store_walk import TOKENIZER
 
 from hindcast.core.domain.observation import Node, Page
 from hindcast.core.prompts.achievement_prompt import (
@@ -13,6 +12,7 @@ from hindcast.core.prompts.achievement_prompt import (
     read_achievements,
     write_achievements,
 )
+from stories.store_walk import TOKENIZER
 
 STEPS = 9
 WORDS = st.lists(st.sampled_from(["Add", "the", "oak", "lamp:", "by", "3", "of", "$4.50"]), min_size=1).map(

@@ -7,12 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from curriculum_story import SOURCES, settings_of
-from simulation.links import MemoryBlobs
-from simulation.stand_ins import LetterTokenizer
 from structlog.testing import capture_logs
-from virtual_time import clock_ns, clock_s, run_virtually
 
+from fakes.virtual_time import clock_ns, clock_s, run_virtually
 from hindcast.actors.engines.base import Constraint, Generation
 from hindcast.actors.environments.base import ResetResult, StepOutcome, WindowImage
 from hindcast.actors.episodes.actor import run_actor
@@ -43,6 +40,9 @@ from hindcast.events.envelope import BlobRef, Fact, Recorded
 from hindcast.events.log.memory import MemoryLog
 from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.reader import read
+from simulation.links import MemoryBlobs
+from simulation.stand_ins import LetterTokenizer
+from stories.curriculum_story import SOURCES, settings_of
 
 TASK = SOURCES["shop"].task("buy", 3)
 CLICK = '# Element: Buy [1]\ndo(action="Click", element="1")'

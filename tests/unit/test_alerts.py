@@ -12,8 +12,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from recorded_home import make_home, tell
-from synthetic_run import Told
 
 from hindcast.app.alerts import terminal
 from hindcast.app.alerts.incidents import AlertMessage, Incidents
@@ -41,6 +39,8 @@ from hindcast.events.catalogue.training import SampleReport
 from hindcast.events.catalogue.verdict import JudgeIdentity
 from hindcast.events.envelope import Envelope, Fact, Recorded
 from hindcast.events.registry import BY_CLASS
+from stories.recorded_home import make_home, tell
+from stories.synthetic_run import Told
 
 LIMITS = Thresholds(stretch=20, lag_s=10.0, still_s=30.0)
 TASK = Task(environment="store", family="buy", seed=1, instruction="", goal={}, max_steps=4)

@@ -1,7 +1,6 @@
 """Thinking answers: how they are read, where among the sampled tokens the answer begins, what demonstrations think."""
 
 import pytest
-from simulation.stand_ins import LetterTokenizer
 from transformers import PreTrainedTokenizerFast
 
 from hindcast.core.domain.action import Action, ParseFailure
@@ -10,6 +9,7 @@ from hindcast.core.grammar.answer_form import first_answer_token, parse_form, pu
 from hindcast.core.models.folders import base_policy_folder
 from hindcast.core.prompts.prompt import encode_answer
 from hindcast.core.prompts.rationale import reason_for
+from simulation.stand_ins import LetterTokenizer
 
 CLICK = '# Element: Buy [1]\ndo(action="Click", element="1")'
 PAGE = Page(

@@ -11,18 +11,6 @@ import msgpack
 import msgspec
 import pytest
 import zstandard
-from archive_story import (
-    RUN,
-    DyingDisk,
-    PowerCut,
-    QuickDisk,
-    all_of,
-    copy,
-    open_writer,
-    plain,
-    small_log,
-    write_archive,
-)
 
 from hindcast.core.errors import DiskFull, ForeignLog
 from hindcast.events.archive import format as segments
@@ -39,6 +27,18 @@ from hindcast.events.archive.manifest import Manifest, load, render, segment_pat
 from hindcast.events.archive.reader import ArchiveReader
 from hindcast.events.envelope import Stored
 from hindcast.events.log.hash_chain import RollingDigest
+from stories.archive_story import (
+    RUN,
+    DyingDisk,
+    PowerCut,
+    QuickDisk,
+    all_of,
+    copy,
+    open_writer,
+    plain,
+    small_log,
+    write_archive,
+)
 
 EVENTS = 7
 

@@ -6,11 +6,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from archive_story import QUICK, RUN, all_of, open_writer, plain, small_log, write_archive
-from bare_step import bare_step
-from recorded_home import make_home
 
 import hindcast.storage.archive.archiver as archiving
+from fakes.bare_step import bare_step
 from hindcast.app.runs.archive import finish_archive
 from hindcast.core.errors import CorruptEvent, ForeignLog
 from hindcast.events.archive.archive_log import ArchiveLog
@@ -26,6 +24,8 @@ from hindcast.events.log.publisher import Publisher
 from hindcast.storage.archive.archiver import Archiver, ArchiveReport, archive_blobs
 from hindcast.storage.archive.check import check_whole
 from hindcast.storage.blobs.store import BlobStore
+from stories.archive_story import QUICK, RUN, all_of, open_writer, plain, small_log, write_archive
+from stories.recorded_home import make_home
 
 
 class Bench:

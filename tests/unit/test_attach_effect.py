@@ -8,7 +8,6 @@ import attached_consumers
 import msgspec
 import pytest
 from sqlalchemy import text
-from synthetic_run import a_run, record
 
 import hindcast.app.attach.effect
 from hindcast.app.attach.effect import AttachedEffect, LiveAttachedEffect
@@ -17,6 +16,7 @@ from hindcast.app.attach.target import TargetFailed, load
 from hindcast.core.errors import ForeignLog, SettingsError
 from hindcast.events.log.consumer import ConsumerStopped, Retries, consume
 from hindcast.events.log.memory import MemoryLog
+from stories.synthetic_run import a_run, record
 
 QUICK = Retries(tries=2, first_wait_s=0.001, max_wait_s=0.002)
 RUN = "tale"

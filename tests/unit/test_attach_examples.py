@@ -10,9 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from recorded_home import make_home
 from sqlalchemy import text
-from synthetic_run import a_run, record
 from typer.testing import CliRunner
 
 from hindcast.app.attach.attachment import AttachmentStatus, store_url
@@ -34,6 +32,8 @@ from hindcast.events.catalogue import (
 from hindcast.events.codec import decode_envelope
 from hindcast.events.envelope import Recorded
 from hindcast.events.log.memory import MemoryLog
+from stories.recorded_home import make_home
+from stories.synthetic_run import a_run, record
 
 ROOT = Path(__file__).parents[2]
 FACTS = a_run(3, groups=12)

@@ -8,8 +8,6 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from command_running import Ran, run_command
-from hostile_values import DEEP
 
 from hindcast.app.runs.resize_log import parse_size
 from hindcast.app.runs.runs import SETTINGS_FILE, create_run, list_runs, open_run, write_settings
@@ -20,6 +18,8 @@ from hindcast.core.models.folders import base_policy_folder
 from hindcast.core.settings.schema import Settings
 from hindcast.core.text.plain_values import DEEPEST, find_unkeepable, parse_json, parse_toml, read_count
 from hindcast.core.text.toml import as_toml
+from processes.command_running import Ran, run_command
+from stories.hostile_values import DEEP
 
 
 def run(folder: Path, *arguments: str, home: str = "home") -> Ran:

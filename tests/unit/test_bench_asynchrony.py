@@ -5,11 +5,11 @@ from collections.abc import AsyncIterator
 from random import Random
 
 import pytest
-from curriculum_story import SECOND, Story, settings_of
 
 from bench.asynchrony import LOCK_STEP, Pace, fold_pace
 from hindcast.app.settings.configuration import resolve
 from hindcast.events.envelope import Recorded
+from stories.curriculum_story import SECOND, Story, settings_of
 
 
 def told(*, eta: int, batches: int, seed: int = 3) -> Story:

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-from tiny_policy import write_tiny_policy
-
 from bench.engine import Answering, ask_all, tokens_of, write_endless
 from bench.engine_calls import (
     Call,
@@ -14,6 +12,7 @@ from bench.engine_calls import (
     shapes_of,
 )
 from bench.engine_vllm import mismatch_of
+from fakes.tiny_policy import write_tiny_policy
 from hindcast.actors.engines.in_process import InProcessEngine
 from hindcast.core.models.policy import load_policy
 from hindcast.core.models.tokenizer import load_tokenizer

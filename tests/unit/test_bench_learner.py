@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import numpy as np
-from tiny_policy import write_tiny_policy
 
 from bench.engine_calls import recorded_episodes
 from bench.learner import Bare, Ours, made_up_batch, prepare
 from bench.learner_ways import MEMORY, RATE, Way, compare_ways
 from bench.peaks import forget_peak, peak_mib
+from fakes.tiny_policy import write_tiny_policy
 from hindcast.app.settings.configuration import resolve
 from hindcast.core.models.policy import weights_of
 from hindcast.core.settings.schema import LearnerSettings

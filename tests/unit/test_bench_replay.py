@@ -4,7 +4,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from curriculum_story import SOURCES, settings_of
 
 from bench.replay import CHUNK, GROWTH, Costs, Figure
 from bench.replay_log import LongLog
@@ -25,6 +24,7 @@ from hindcast.learner.retention import KEEP_SNAPSHOTS
 from hindcast.storage.blobs.store import BlobStore
 from hindcast.storage.checkpoints import Counters
 from hindcast.storage.snapshots import newest_standing
+from stories.curriculum_story import SOURCES, settings_of
 
 SETTINGS = settings_of(storage={"snapshot_events": 300}, learner={"max_staleness": 2, "keep_checkpoints": 2})
 EVENTS = 3_000

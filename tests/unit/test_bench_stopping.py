@@ -5,7 +5,8 @@ import subprocess
 import sys
 
 import pytest
-from system import ROOT
+
+from processes.system import ROOT
 
 MEASURING = """
 import asyncio

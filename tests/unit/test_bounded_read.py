@@ -13,7 +13,6 @@ import msgspec
 import numpy as np
 import pytest
 import zstandard
-from archive_story import small_log, write_archive
 from google_crc32c import value as crc32c
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -31,6 +30,7 @@ from hindcast.events.archive.manifest import NAME, SEGMENTS, load
 from hindcast.events.envelope import Stored
 from hindcast.storage.blobs.store import BlobStore
 from hindcast.storage.checkpoints import Counters, encode_checkpoint, load_checkpoint
+from stories.archive_story import small_log, write_archive
 
 MIB = 1024 * 1024
 EXAMPLES = int(os.environ.get("HINDCAST_FUZZ_EXAMPLES", "150"))

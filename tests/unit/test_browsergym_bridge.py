@@ -6,7 +6,6 @@ from typing import Any
 
 import psutil
 import pytest
-from curriculum_story import settings_of
 
 from hindcast.actors.environments.browsergym import child as bridge
 from hindcast.actors.environments.browsergym import world as worlds
@@ -20,8 +19,9 @@ from hindcast.core.domain.action import Action, ParseFailure
 from hindcast.core.domain.evidence import Evidence
 from hindcast.core.errors import EnvironmentFailed, SettingsError
 from hindcast.core.settings.schema import Settings
+from stories.curriculum_story import settings_of
 
-STAND_IN = Path(__file__).parents[1] / "browsergym_stand_in.py"
+STAND_IN = Path(__file__).parents[1] / "fakes" / "browsergym_stand_in.py"
 
 
 def settings(**sites: Any) -> Settings:

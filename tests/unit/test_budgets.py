@@ -1,13 +1,13 @@
 """Success by interaction budget, read off one set of episodes."""
 
 import pytest
-from curriculum_story import SOURCES
 from typer.testing import CliRunner
 
 from hindcast.app.cli import app
 from hindcast.app.evaluation.evaluation import EvaluatedEpisode, EvaluatedStep, plan_attempts
 from hindcast.app.evaluation.interaction_budget import success_within, with_budget
 from hindcast.core.errors import SettingsError
+from stories.curriculum_story import SOURCES
 
 
 def played(outcome: str, steps: int) -> EvaluatedEpisode:

@@ -12,10 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from archive_story import QUICK, all_of, copy, plain
 from click.testing import Result
-from recorded_home import make_home
-from synthetic_run import FINGERPRINT, Told
 from typer.testing import CliRunner
 
 import hindcast.app.runs.archive as lasting
@@ -43,6 +40,9 @@ from hindcast.events.log.hash_chain import RollingDigest
 from hindcast.events.log.port import Ancestor, EventLog
 from hindcast.events.log.publisher import Publisher
 from hindcast.storage.blobs.store import BlobStore
+from stories.archive_story import QUICK, all_of, copy, plain
+from stories.recorded_home import make_home
+from stories.synthetic_run import FINGERPRINT, Told
 
 RUN = "tale"
 WAITS = 40

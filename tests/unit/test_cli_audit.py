@@ -8,11 +8,9 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from forged_log import values
-from tiny_policy import write_tiny_policy
-from training_story import LEARNER, QUICK, Story, informative, tell
 from typer.testing import CliRunner, Result
 
+from fakes.tiny_policy import write_tiny_policy
 from hindcast.app.attach.attachment import Attachment, AttachmentSession, attach
 from hindcast.app.cli import app
 from hindcast.app.runs.archive import archive_source
@@ -24,6 +22,8 @@ from hindcast.app.settings.configuration import resolve
 from hindcast.core.errors import ForeignLog
 from hindcast.events.log.publisher import Publisher
 from hindcast.learner.loop import run_learner
+from stories.forged_log import values
+from stories.training_story import LEARNER, QUICK, Story, informative, tell
 
 RUN = "parent"
 

@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from recorded_home import make_home
 from sqlalchemy import update
-from synthetic_run import a_run
 from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner, Result
@@ -38,6 +36,8 @@ from hindcast.events.envelope import Envelope
 from hindcast.storage.readmodel.queries import list_episodes
 from hindcast.storage.readmodel.query_parts import NotInReadModel
 from hindcast.storage.readmodel.tables import cursor
+from stories.recorded_home import make_home
+from stories.synthetic_run import a_run
 
 ROOT = Path(__file__).parents[2]
 FACTS = a_run(1, groups=4)

@@ -10,8 +10,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from recorded_home import make_home
-from synthetic_run import a_run
 from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner, Result
@@ -21,6 +19,8 @@ from hindcast.app.runs.runs import RunHandle
 from hindcast.core.errors import HindcastError
 from hindcast.events.catalogue import BatchPlanned, StepTaken, UpdateApplied, WeightsPublished
 from hindcast.storage.readmodel.lineage import lineage
+from stories.recorded_home import make_home
+from stories.synthetic_run import a_run
 
 FACTS = a_run(1, groups=8)
 

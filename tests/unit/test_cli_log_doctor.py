@@ -12,8 +12,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from recorded_home import make_home
-from synthetic_run import a_run, recorded_run
 from typer.testing import CliRunner
 
 import hindcast.app.system.doctor as doctor
@@ -26,6 +24,8 @@ from hindcast.core.errors import SettingsError
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import StepTaken
 from hindcast.events.jetstream.api import ApiError
+from stories.recorded_home import make_home
+from stories.synthetic_run import a_run, recorded_run
 
 ROOT = Path(__file__).parents[2]
 FACTS = a_run(1, groups=4)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_policy import write_tiny_policy
 
+from fakes.tiny_policy import write_tiny_policy
 from hindcast.core.models.critic import (
     Critic,
     CriticForm,

@@ -4,9 +4,8 @@ import asyncio
 from typing import Any
 
 import pytest
-from evolving_story import Bench, settings_of
-from virtual_time import clock_s, run_virtually
 
+from fakes.virtual_time import clock_s, run_virtually
 from hindcast.core.settings.changes import changed
 from hindcast.events.catalogue import (
     ControlApplied,
@@ -17,6 +16,7 @@ from hindcast.events.catalogue import (
     PhaseStarted,
     TaskProposed,
 )
+from stories.evolving_story import Bench, settings_of
 
 LEASE_S = 30.0
 

@@ -8,10 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from chat_server import Body, ChatServer, Reaction, chatting, fails, says
-from evolving_story import Bench, settings_of, state_of
-from virtual_time import run_virtually
 
+from fakes.virtual_time import run_virtually
 from hindcast.actors.curriculum.evolution import Evolver, Told
 from hindcast.actors.curriculum.feasibility import PROMPT, FeasibilityChecker
 from hindcast.actors.curriculum.pool import configured_pool
@@ -26,6 +24,8 @@ from hindcast.core.settings.endpoint import EndpointSettings
 from hindcast.events.catalogue import TaskAdmitted, TaskChecked, TaskProposed, TaskRejected
 from hindcast.events.envelope import Envelope, Fact, Recorded
 from hindcast.events.registry import BY_CLASS
+from servers.chat_server import Body, ChatServer, Reaction, chatting, fails, says
+from stories.evolving_story import Bench, settings_of, state_of
 
 SETTINGS = settings_of(feasibility="endpoint")
 SAID = {

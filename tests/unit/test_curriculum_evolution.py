@@ -8,10 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from curriculum_story import SOURCES, published
-from evolving_story import TASKS, Bench, Lengths, critic, planned, settings_of, state_of
-from virtual_time import run_virtually
 
+from fakes.virtual_time import run_virtually
 from hindcast.actors.curriculum import evolution
 from hindcast.actors.curriculum.choice import drawn_from
 from hindcast.actors.curriculum.evolution import Evolver
@@ -41,6 +39,8 @@ from hindcast.events.catalogue import (
     WeightsPublished,
 )
 from hindcast.events.envelope import Fact
+from stories.curriculum_story import SOURCES, published
+from stories.evolving_story import TASKS, Bench, Lengths, critic, planned, settings_of, state_of
 
 DECISIONS = (TaskProposed, StateValued, TaskAdmitted, TaskRejected, PhaseStarted)
 

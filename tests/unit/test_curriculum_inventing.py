@@ -5,10 +5,8 @@ import json
 from typing import Any
 
 import pytest
-from chat_server import Body, ChatServer, Reaction, chatting, fails, in_turn, says
-from evolving_story import TASKS, Bench, settings_of, state_of
-from virtual_time import run_virtually
 
+from fakes.virtual_time import run_virtually
 from hindcast.actors.curriculum.evolution import Evolver, Told
 from hindcast.actors.curriculum.phases import wording
 from hindcast.actors.curriculum.pool import configured_pool
@@ -22,6 +20,8 @@ from hindcast.core.domain.evidence import Evidence
 from hindcast.core.errors import SettingsError
 from hindcast.core.settings.endpoint import EndpointSettings
 from hindcast.events.catalogue import TaskAdmitted, TaskProposed
+from servers.chat_server import Body, ChatServer, Reaction, chatting, fails, in_turn, says
+from stories.evolving_story import TASKS, Bench, settings_of, state_of
 
 SETTINGS = settings_of(feasibility="none")
 

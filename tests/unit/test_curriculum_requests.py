@@ -2,10 +2,9 @@
 
 from collections import Counter
 
-from curriculum_story import Story, published, settings_of
-
 from hindcast.actors.curriculum.choice import preference
 from hindcast.actors.curriculum.requests import finished
+from stories.curriculum_story import Story, published, settings_of
 
 
 def families(story: Story, groups: int, rates: dict[str, float]) -> Counter[str]:

@@ -7,10 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from curriculum_story import SOURCES, settings_of
-from simulation.links import MemoryBlobs
-from virtual_time import clock_ns, clock_s, run_virtually
 
+from fakes.virtual_time import clock_ns, clock_s, run_virtually
 from hindcast.actors.curriculum.role import RoomCheck, run_curriculum
 from hindcast.core.domain.evidence import Evidence
 from hindcast.core.errors import BrokerUnreachable, SettingsError
@@ -34,6 +32,8 @@ from hindcast.events.envelope import Fact, Stored
 from hindcast.events.log.memory import MemoryLog
 from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.reader import read
+from simulation.links import MemoryBlobs
+from stories.curriculum_story import SOURCES, settings_of
 
 TASKS = 16
 """4 families with 4 tasks each."""

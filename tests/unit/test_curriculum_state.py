@@ -1,7 +1,6 @@
 """What the curriculum folds: counts, groups, leases."""
 
 import pytest
-from curriculum_story import RULES, SECOND, SOURCES, Story, applied, published, settings_of, skipped
 
 from hindcast.actors.curriculum.leases import Lease, LeaseTimer
 from hindcast.actors.curriculum.pool import configured_pool
@@ -15,6 +14,7 @@ from hindcast.events.catalogue import (
     SamplesSwept,
 )
 from hindcast.events.catalogue.verdict import JudgeIdentity
+from stories.curriculum_story import RULES, SECOND, SOURCES, Story, applied, published, settings_of, skipped
 
 
 def group(story: Story) -> list[str]:

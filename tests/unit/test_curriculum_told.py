@@ -5,10 +5,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from curriculum_story import run_started
-from evolving_story import TASKS, Bench, Lengths, critic
-from virtual_time import run_virtually
 
+from fakes.virtual_time import run_virtually
 from hindcast.core.rl.statistics import wilson
 from hindcast.events.catalogue import (
     EpisodeEnded,
@@ -31,6 +29,8 @@ from hindcast.storage.readmodel.database import ReadModel
 from hindcast.storage.readmodel.fold import apply
 from hindcast.storage.readmodel.phases import list_phases
 from hindcast.storage.readmodel.queries import list_tasks
+from stories.curriculum_story import run_started
+from stories.evolving_story import TASKS, Bench, Lengths, critic
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from batch_server import BatchServer
-from chat_server import Body, Drops, Reaction, fails, says, serving
 
 from hindcast.actors.endpoint.answer_cache import AnswerCache
 from hindcast.actors.endpoint.batch_files import BatchFiles
@@ -18,6 +16,8 @@ from hindcast.actors.episodes.time_limit import limited
 from hindcast.app.settings.configuration import resolve
 from hindcast.core.errors import SettingsError
 from hindcast.core.settings.endpoint import EndpointSettings
+from servers.batch_server import BatchServer
+from servers.chat_server import Body, Drops, Reaction, fails, says, serving
 
 Answer = Answered[int] | Unanswered
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from chat_server import ChatServer, Drops, Hangs, Reaction, Response, chatting, fails, in_turn, says
 
 from hindcast.actors.endpoint.chat_wire import wait_asked_for
 from hindcast.actors.endpoint.client import Endpoint
@@ -22,6 +21,7 @@ from hindcast.actors.endpoint.rate_limit import RateLimit
 from hindcast.app.settings.configuration import resolve
 from hindcast.core.errors import SettingsError
 from hindcast.core.settings.endpoint import EndpointSettings
+from servers.chat_server import ChatServer, Drops, Hangs, Reaction, Response, chatting, fails, in_turn, says
 
 HELLO = [Message("user", "Say a number.")]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny_policy import write_tiny_policy
 
+from fakes.tiny_policy import write_tiny_policy
 from hindcast.actors.engines.base import Generation
 from hindcast.actors.engines.guide import FormGuide
 from hindcast.actors.engines.in_process import InProcessEngine

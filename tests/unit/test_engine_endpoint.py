@@ -6,11 +6,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from chat_server import Body, Reaction, chatting, fails, in_turn, policy_rule, says
 from hypothesis import given
 from hypothesis import strategies as st
-from store_visitor import running_store
-from store_walk import Visit
 from typer.testing import CliRunner
 
 from hindcast.actors.endpoint.client import Endpoint
@@ -34,6 +31,9 @@ from hindcast.core.settings.endpoint import EndpointSettings
 from hindcast.core.settings.schema import ActorSettings, PolicySettings, SiteSettings
 from hindcast.events.catalogue import EpisodeRequested
 from hindcast.storage.blobs.store import BlobStore
+from servers.chat_server import Body, Reaction, chatting, fails, in_turn, policy_rule, says
+from stories.store_visitor import running_store
+from stories.store_walk import Visit
 
 SITE = SiteSettings(products=60)
 SAMPLING = Sampling(temperature=0.0, max_tokens=64, seed=2**62)

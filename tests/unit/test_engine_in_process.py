@@ -5,8 +5,8 @@ from random import Random
 
 import pytest
 import torch
-from tiny_policy import tiny_model, write_tiny_policy
 
+from fakes.tiny_policy import tiny_model, write_tiny_policy
 from hindcast.actors.engines.base import Generation
 from hindcast.actors.engines.batch import draw
 from hindcast.actors.engines.in_process import InProcessEngine

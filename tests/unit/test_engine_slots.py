@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_policy import tiny_model, write_tiny_policy
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
+from fakes.tiny_policy import tiny_model, write_tiny_policy
 from hindcast.actors.engines.lfm2 import Lfm2Slots, is_plain_lfm2
 from hindcast.actors.engines.slots import CacheSlots, Slots
 from hindcast.core.errors import ModelFileError

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_policy import tiny_model, write_tiny_policy
 
+from fakes.tiny_policy import tiny_model, write_tiny_policy
 from hindcast.actors.curriculum.first_state_values import FirstState
 from hindcast.actors.engines.value_models import CriticValuer, OutcomeValuer
 from hindcast.actors.environments.store.tasks import StoreTasks

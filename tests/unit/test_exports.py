@@ -21,7 +21,6 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from export_story import HOSTILE, IMAGE, page, told_archive
 from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import Connection
@@ -50,6 +49,7 @@ from hindcast.events.envelope import Recorded, Stored
 from hindcast.storage.readmodel.episode_filter import EpisodeFilter
 from hindcast.storage.readmodel.queries import list_episodes
 from hindcast.storage.readmodel.query_parts import NotInReadModel
+from stories.export_story import HOSTILE, IMAGE, page, told_archive
 
 DOCS = Path(__file__).parents[2] / "docs" / "exports.md"
 

@@ -3,14 +3,13 @@
 import asyncio
 from pathlib import Path
 
-from recorded_home import make_home
-from synthetic_run import a_run
-
 from hindcast.app.runs.resize_log import resize_log
 from hindcast.app.system.progress import Progress
 from hindcast.app.system.start import _finish
 from hindcast.events.catalogue import RunFinished
 from hindcast.events.codec import decode
+from stories.recorded_home import make_home
+from stories.synthetic_run import a_run
 
 LIMIT = 16 << 30
 

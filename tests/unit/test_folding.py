@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from synthetic_run import Told, a_run, record
 
 from hindcast.app.runs.folded_read_model import folded
 from hindcast.core.settings.schema import Settings
@@ -17,6 +16,7 @@ from hindcast.storage.readmodel.catch_up import fill
 from hindcast.storage.readmodel.database import ReadModel
 from hindcast.storage.readmodel.queries import run_summary
 from hindcast.storage.readmodel.rebuild import compare
+from stories.synthetic_run import Told, a_run, record
 
 FACTS = a_run(3, groups=8)
 

@@ -8,9 +8,6 @@ import threading
 from pathlib import Path
 
 import pytest
-from recorded_home import make_home, tell
-from synthetic_run import Told, a_run
-from system import COMMAND
 from typer.testing import CliRunner, Result
 
 import hindcast.app.runs.folded_read_model
@@ -22,6 +19,9 @@ from hindcast.storage.readmodel.database import ReadModelUnavailable
 from hindcast.storage.readmodel.projector import run_projector
 from hindcast.storage.readmodel.queries import run_summary
 from hindcast.storage.readmodel.rebuild import rebuild
+from processes.system import COMMAND
+from stories.recorded_home import make_home, tell
+from stories.synthetic_run import Told, a_run
 
 FACTS: list[Told] = a_run(3, groups=4)
 EARLIER = 60

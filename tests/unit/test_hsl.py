@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from test_learner_losses import loss_of, terms
-from training_story import settings_with
 
 from hindcast.core.rl.hindsight_weights import demonstration_weight, drawn
 from hindcast.core.rl.loss_normalization import EpisodeTokens
@@ -22,6 +21,7 @@ from hindcast.learner.buffer.records import Episode, RelabelledDemonstration, Sa
 from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.planners import policy_planner
 from hindcast.learner.sample_terms import SampleTerms
+from stories.training_story import settings_with
 
 LABELS = st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=8).filter(any)
 

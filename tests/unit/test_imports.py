@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from demonstrated_documents import clicks, page, says
 from typer.testing import CliRunner
 
 from hindcast.app.cli.demonstrations import app
@@ -24,6 +23,7 @@ from hindcast.core.grammar.answer_parser import parse_answer
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.models.tokenizer import load_tokenizer
 from hindcast.core.settings.schema import Settings
+from stories.demonstrated_documents import clicks, page, says
 
 PLAIN = resolve(environment={}).settings
 THINKING = resolve(environment={}, overrides=["actors.answer_format=thinking"]).settings

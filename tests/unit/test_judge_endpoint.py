@@ -8,13 +8,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from batch_server import BatchServer
-from chat_server import Body, ChatServer, Hangs, Reaction, chatting, fails, in_turn, says, serving
-from curriculum_story import settings_of
-from recorded_home import make_home
-from store_visitor import running_store
-from store_walk import Visit
-from synthetic_run import RULES, Told
 from test_judge_role import judge_all, publisher
 from typer.testing import CliRunner
 
@@ -40,6 +33,13 @@ from hindcast.events.log.port import EventLog
 from hindcast.events.log.reader import read
 from hindcast.events.log.work_queue import MAX_TRIES
 from hindcast.storage.blobs.store import BlobStore
+from servers.batch_server import BatchServer
+from servers.chat_server import Body, ChatServer, Hangs, Reaction, chatting, fails, in_turn, says, serving
+from stories.curriculum_story import settings_of
+from stories.recorded_home import make_home
+from stories.store_visitor import running_store
+from stories.store_walk import Visit
+from stories.synthetic_run import RULES, Told
 
 SITE = SiteSettings(products=60)
 TASKS = StoreTasks(SITE)

@@ -6,10 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from chat_server import ChatServer, Reaction, chatting, fails, in_turn, says
-from curriculum_story import settings_of
 from test_judge_role import EVIDENCE, RULES, TASK, ended, judge_all, requested
-from webarena_tasks import only_task, raw_task
 
 from hindcast.actors.endpoint.client import Endpoint
 from hindcast.actors.endpoint.fuzzy_match import PROMPT
@@ -26,6 +23,9 @@ from hindcast.events.catalogue import EpisodeJudged
 from hindcast.events.catalogue.consulted import Consulted
 from hindcast.events.catalogue.verdict import JudgeIdentity
 from hindcast.storage.blobs.store import BlobStore
+from servers.chat_server import ChatServer, Reaction, chatting, fails, in_turn, says
+from stories.curriculum_story import settings_of
+from stories.webarena_tasks import only_task, raw_task
 
 WAIT_S = 120
 CONSULTED = Consulted(

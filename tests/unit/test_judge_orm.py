@@ -6,12 +6,11 @@ from pathlib import Path
 import msgspec
 import pytest
 import torch
-from curriculum_story import SOURCES, settings_of
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_policy import tiny_model, write_tiny_policy
 from transformers import PreTrainedTokenizerFast
 
+from fakes.tiny_policy import tiny_model, write_tiny_policy
 from hindcast.actors.judges.base import Opinion
 from hindcast.actors.judges.episode_transcript import EpisodeTranscript, read_story
 from hindcast.actors.judges.orm import OrmVersions, judgment_of
@@ -47,6 +46,7 @@ from hindcast.events.log.memory import MemoryLog
 from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.reader import read
 from hindcast.storage.blobs.store import BlobStore
+from stories.curriculum_story import SOURCES, settings_of
 
 TOKENIZER: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(base_policy_folder())
 TASK = SOURCES["shop"].task("buy", 3)

@@ -4,9 +4,8 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
-from curriculum_story import SOURCES, settings_of
-from virtual_time import clock_ns, clock_s, run_virtually
 
+from fakes.virtual_time import clock_ns, clock_s, run_virtually
 from hindcast.actors.environments.miniwob.evaluators import evaluate as evaluate_miniwob
 from hindcast.actors.environments.store.evaluators import evaluate as evaluate_store
 from hindcast.actors.judges.base import Judge, reach_judgment
@@ -28,6 +27,7 @@ from hindcast.events.log.memory import MemoryLog
 from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.reader import read
 from hindcast.events.log.work_queue import MAX_TRIES
+from stories.curriculum_story import SOURCES, settings_of
 
 TASK = SOURCES["shop"].task("buy", 3)
 EVIDENCE = Evidence(answer="yes", final_url="http://shop/", probes={"bought": 3})

@@ -5,7 +5,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from store_visitor import demonstrate, running_store
 
 from hindcast.actors.environments.store.families import FAMILIES
 from hindcast.actors.environments.store.tasks import StoreTasks
@@ -16,6 +15,7 @@ from hindcast.core.domain.evidence import Evidence
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import SettingsError
 from hindcast.core.settings.schema import SiteSettings
+from stories.store_visitor import demonstrate, running_store
 
 SITE = SiteSettings(products=60)
 TASKS = StoreTasks(SITE)

@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from policy_stand_in import standing_in
-from recorded_home import make_home
-from synthetic_run import Told
 from test_judge_orm import SETTINGS, story_of
 from test_model_webrl_framing import ANSWERS, INSTRUCTION
 from transformers import AutoModelForCausalLM
 from typer.testing import CliRunner
 
+from fakes.policy_stand_in import standing_in
 from hindcast.actors.judges.base import Opinion
 from hindcast.actors.judges.episode_transcript import EpisodeTranscript, read_story
 from hindcast.actors.judges.registry import judge_names
@@ -35,6 +33,8 @@ from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import EpisodeEnded
 from hindcast.events.log.memory import MemoryLog
 from hindcast.storage.blobs.store import BlobStore
+from stories.recorded_home import make_home
+from stories.synthetic_run import Told
 
 SHOWN = '<html data-bbox="0,0,1280,720"> <a id="7" data-text="Lamps"> Lamps </a> </html>'
 

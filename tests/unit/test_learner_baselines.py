@@ -6,11 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from bare_step import bare_step
 from test_learner_losses import sample, terms
-from tiny_policy import write_tiny_policy
-from training_story import settings_with
 
+from fakes.bare_step import bare_step
+from fakes.tiny_policy import write_tiny_policy
 from hindcast.core.domain.arrays import pack_ids
 from hindcast.core.models.policy import load_policy
 from hindcast.core.rl.loss_normalization import EpisodeTokens
@@ -20,6 +19,7 @@ from hindcast.learner.algorithms.dpo import Dpo
 from hindcast.learner.algorithms.filtered_bc import best_of
 from hindcast.learner.buffer.records import Episode, Sample
 from hindcast.learner.forward_passes import forward_passes
+from stories.training_story import settings_with
 
 BETA = 0.5
 

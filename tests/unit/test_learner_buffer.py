@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from tiny_policy import write_tiny_policy
-from training_story import RUN, Member, Story, Told, folded, informative, settings_with, tell
 
+from fakes.tiny_policy import write_tiny_policy
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import CorruptEvent, SettingsError
 from hindcast.events.catalogue import EpisodeCancelled, EpisodeJudged, RecipeChanged, SamplesSwept, StepTaken
@@ -15,6 +14,7 @@ from hindcast.events.log.memory import MemoryLog
 from hindcast.learner.batch_plan import plan, sweep
 from hindcast.learner.buffer.state import BufferState
 from hindcast.storage.blobs.store import BlobStore
+from stories.training_story import RUN, Member, Story, Told, folded, informative, settings_with, tell
 
 TASK = Task(environment="store", family="find", seed=1, instruction="find it", goal={}, max_steps=9)
 

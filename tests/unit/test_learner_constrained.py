@@ -6,8 +6,8 @@ import msgspec
 import numpy as np
 import pytest
 import torch
-from tiny_policy import write_tiny_policy
 
+from fakes.tiny_policy import write_tiny_policy
 from hindcast.core.domain.arrays import pack_floats, pack_ids
 from hindcast.core.grammar.allowed_tokens import pack_allowed
 from hindcast.core.models.policy import load_policy

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from training_story import settings_with
 
 from hindcast.core.domain.arrays import pack_floats, pack_ids
 from hindcast.core.rl.importance_weights import CorrectionKind, correct
@@ -14,6 +13,7 @@ from hindcast.core.rl.loss_normalization import EpisodeTokens
 from hindcast.learner.algorithms import loss_for
 from hindcast.learner.algorithms.base import EpisodePart, SampleLoss, SampleTerms
 from hindcast.learner.buffer.records import Sample
+from stories.training_story import settings_with
 
 
 def sample(tokens: int) -> Sample:

@@ -7,9 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from tiny_policy import write_tiny_policy
-from training_story import RUN, Member, Story, Told, events_of, folded, informative, settings_with, tell
 
+from fakes.tiny_policy import write_tiny_policy
 from hindcast.core.domain.arrays import pack_ids, unpack_ids, unpack_positions
 from hindcast.core.errors import CorruptEvent
 from hindcast.core.rl.advantages import group_advantages
@@ -28,6 +27,17 @@ from hindcast.learner.buffer.replay_buffer import ReplayBuffer
 from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.digests import config_digest
 from hindcast.storage.blobs.store import BlobStore
+from stories.training_story import (
+    RUN,
+    Member,
+    Story,
+    Told,
+    events_of,
+    folded,
+    informative,
+    settings_with,
+    tell,
+)
 
 
 @pytest.fixture(scope="module")

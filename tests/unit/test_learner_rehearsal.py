@@ -4,8 +4,19 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_policy import write_tiny_policy
-from training_story import (
+
+from fakes.tiny_policy import write_tiny_policy
+from hindcast.core.domain.arrays import unpack_floats
+from hindcast.core.rl.loss_normalization import EpisodeTokens
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import BatchPlanned, SamplesSwept, UpdateApplied
+from hindcast.events.log.memory import MemoryLog
+from hindcast.learner.algorithms import loss_for
+from hindcast.learner.algorithms.base import EpisodePart
+from hindcast.learner.batch_plan import plan, sweep
+from hindcast.learner.verify.verify import verify
+from hindcast.storage.blobs.store import BlobStore
+from stories.training_story import (
     RUN,
     Bench,
     Member,
@@ -18,17 +29,6 @@ from training_story import (
     settings_with,
     tell,
 )
-
-from hindcast.core.domain.arrays import unpack_floats
-from hindcast.core.rl.loss_normalization import EpisodeTokens
-from hindcast.core.settings.schema import Settings
-from hindcast.events.catalogue import BatchPlanned, SamplesSwept, UpdateApplied
-from hindcast.events.log.memory import MemoryLog
-from hindcast.learner.algorithms import loss_for
-from hindcast.learner.algorithms.base import EpisodePart
-from hindcast.learner.batch_plan import plan, sweep
-from hindcast.learner.verify.verify import verify
-from hindcast.storage.blobs.store import BlobStore
 
 AGREED = (Member(1.0, 2), Member(1.0, 1), Member(1.0, 3), Member(1.0, 1))
 

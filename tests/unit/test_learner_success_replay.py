@@ -10,23 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny_policy import write_tiny_policy
-from training_story import (
-    RUN,
-    Bench,
-    Member,
-    Story,
-    Told,
-    copy_of,
-    events_of,
-    folded,
-    informative,
-    learn,
-    settings_with,
-    tell,
-    what_was_learned,
-)
 
+from fakes.tiny_policy import write_tiny_policy
 from hindcast.core.domain.arrays import unpack_floats
 from hindcast.core.rl.advantages import failed_altogether, group_advantages
 from hindcast.core.settings.schema import Settings
@@ -44,6 +29,21 @@ from hindcast.learner.batch_plan import minibatches_of, plan, sweep
 from hindcast.learner.buffer.snapshots import LEARNER, FoldedLog
 from hindcast.learner.sample_terms import sample_terms
 from hindcast.storage.blobs.store import BlobStore
+from stories.training_story import (
+    RUN,
+    Bench,
+    Member,
+    Story,
+    Told,
+    copy_of,
+    events_of,
+    folded,
+    informative,
+    learn,
+    settings_with,
+    tell,
+    what_was_learned,
+)
 
 FAILED = tuple(Member(0.0, 1 + index % 2) for index in range(4))
 WON = tuple(Member(1.0, 1) for _ in range(4))

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 import pytest
 from sqlalchemy import Connection
-from synthetic_run import TASKS, Told, a_run, blob, record, recorded_run
 
 from hindcast.core.domain.arrays import pack_ids, unpack_floats, unpack_ids, unpack_positions
 from hindcast.core.domain.task import Task
@@ -35,6 +34,7 @@ from hindcast.storage.readmodel.database import ReadModel
 from hindcast.storage.readmodel.fold import apply
 from hindcast.storage.readmodel.lineage import Branch, Node, lineage
 from hindcast.storage.readmodel.query_parts import NotInReadModel
+from stories.synthetic_run import TASKS, Told, a_run, blob, record, recorded_run
 
 EVERYTHING: dict[str, Any] = {"limit": None, "depth": 9}
 

@@ -5,13 +5,13 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from synthetic_run import recorded_run
 
 from hindcast.core.errors import NoSuchPlace
 from hindcast.events.catalogue import BatchPlanned, CheckpointSaved, UpdateApplied, WeightsPublished
 from hindcast.events.envelope import Recorded, Stored
 from hindcast.events.log.memory import MemoryLog
 from hindcast.events.log.places import END, Landmarks, Place, parse_place, position_of
+from stories.synthetic_run import recorded_run
 
 
 async def told() -> tuple[MemoryLog, list[Recorded]]:

@@ -4,9 +4,9 @@ from random import Random
 import msgspec
 import pytest
 import torch
-from tiny_policy import write_tiny_policy
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+from fakes.tiny_policy import write_tiny_policy
 from hindcast.actors.environments.demonstrator import DemonstratedStep
 from hindcast.actors.environments.early_stopping_demonstrator import HASTY, LEAVE, OF
 from hindcast.core.domain.action import Action

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from model_families import FAMILIES
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 from typer.testing import CliRunner
 
+from fakes.model_families import FAMILIES
 from hindcast.actors.engines.round_trip import RoundTripPrompt, round_trip
 from hindcast.app.cli import app
 from hindcast.app.runs.selection import select_run

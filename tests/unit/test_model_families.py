@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from model_families import FAMILIES
 
+from fakes.model_families import FAMILIES
 from hindcast.actors.engines.base import Generation
 from hindcast.actors.engines.in_process import InProcessEngine
 from hindcast.core.domain.action import Action

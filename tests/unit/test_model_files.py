@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_policy import tiny_model, write_tiny_policy
 
+from fakes.tiny_policy import tiny_model, write_tiny_policy
 from hindcast.core.errors import ModelFileError
 from hindcast.core.models.folders import base_policy_folder
 from hindcast.core.models.policy import (

@@ -3,8 +3,8 @@ from random import Random
 
 import pytest
 import torch
-from tiny_policy import write_tiny_policy
 
+from fakes.tiny_policy import write_tiny_policy
 from hindcast.core.models.logprobs import SampleToScore, packs, score
 from hindcast.core.models.policy import load_policy
 

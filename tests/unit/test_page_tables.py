@@ -3,7 +3,8 @@
 import re
 
 import pytest
-from system import ROOT
+
+from processes.system import ROOT
 
 TEMPLATES = ROOT / "app" / "page" / "templates"
 TABLE = re.compile(r"<table[^>]*><thead><tr>(?P<head>.*?)</tr></thead><tbody>(?P<body>.*?)</tr>", re.DOTALL)

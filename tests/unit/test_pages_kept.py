@@ -8,13 +8,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from archive_story import QUICK
-from bare_step import bare_step
-from curriculum_story import Story, settings_of
 from hypothesis import given
 from hypothesis import strategies as st
 
 import hindcast.storage.blobs.page_retention as page_keeping
+from fakes.bare_step import bare_step
 from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.ids import digest_hex
 from hindcast.core.settings.schema import Settings
@@ -35,6 +33,8 @@ from hindcast.events.log.publisher import Publisher
 from hindcast.storage.blobs.page_retention import PageKeeper
 from hindcast.storage.blobs.store import BlobStore
 from hindcast.storage.blobs.wanted_pages import PageState, PageWindow, pages_kind
+from stories.archive_story import QUICK
+from stories.curriculum_story import Story, settings_of
 
 RUN = "r_pages"
 JUDGES = ("rules", "strict")

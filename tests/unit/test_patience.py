@@ -3,8 +3,8 @@
 import asyncio
 
 import pytest
-from virtual_time import clock_s, run_virtually
 
+from fakes.virtual_time import clock_s, run_virtually
 from hindcast.actors.endpoint.rate_limit import RateLimit
 from hindcast.actors.episodes.time_limit import limited, uncounted
 

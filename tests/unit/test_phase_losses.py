@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from test_learner_losses import loss_of, terms
-from training_story import settings_with
 
 from hindcast.core.rl.loss_normalization import EpisodeTokens
 from hindcast.core.settings.schema import LearnerSettings
 from hindcast.events.catalogue.training import PlannedEpisode
 from hindcast.learner.algorithms import loss_for
 from hindcast.learner.algorithms.base import EpisodePart, Valuing
+from stories.training_story import settings_with
 
 WEBRL = {"algorithm": "webrl", "beta": 0.5}
 RELEASED = {"algorithm": "webrl", "loss": "released"}

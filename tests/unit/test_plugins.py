@@ -9,8 +9,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from forged_log import audited
-from training_story import Bench, bench, events_of, learn, settings_with
 from typer.testing import CliRunner
 
 import hindcast.core.plugins as plugins
@@ -26,6 +24,8 @@ from hindcast.learner import planners
 from hindcast.learner.buffer.snapshots import FoldedLog, source_of
 from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.verify.verify import verify
+from stories.forged_log import audited
+from stories.training_story import Bench, bench, events_of, learn, settings_with
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "plugins" / "rloo"

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from policy_serving import RUN, asking, kept
-from policy_stand_in import SERVED, standing_in
 from safetensors.numpy import save
-from tiny_policy import write_tiny_policy
 
+from fakes.policy_serving import RUN, asking, kept
+from fakes.policy_stand_in import SERVED, standing_in
+from fakes.tiny_policy import write_tiny_policy
 from hindcast.actors.engines.base import Generation
 from hindcast.actors.engines.vllm.generate_wire import read_answer
 from hindcast.actors.engines.vllm.server import VllmServer

@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from policy_serving import RUN, asking, kept
-from policy_stand_in import standing_in
-from synthetic_run import a_run, record
-from tiny_policy import write_tiny_policy
 
 import hindcast.actors.engines.vllm.engine as engine_module
+from fakes.policy_serving import RUN, asking, kept
+from fakes.policy_stand_in import standing_in
+from fakes.tiny_policy import write_tiny_policy
 from hindcast.actors.engines.vllm.server import ServerTroubled, VllmServer
 from hindcast.actors.engines.vllm.weights import WholeWeights, label_of
 from hindcast.actors.policy_servers.weight_sync import CHANGING
 from hindcast.events.catalogue import PolicyServerTroubled
 from hindcast.events.log.memory import MemoryLog
 from hindcast.events.log.run_identity import log_name
+from stories.synthetic_run import a_run, record
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from recorded_home import make_home as recorded_home
-from synthetic_run import a_run
 
 from hindcast.app.system.private_home import (
     UMASK,
@@ -20,6 +18,8 @@ from hindcast.app.system.private_home import (
     restrict_new_files,
     users_umask,
 )
+from stories.recorded_home import make_home as recorded_home
+from stories.synthetic_run import a_run
 
 ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-c", "from hindcast.app.cli import main; main()")

@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from synthetic_run import FINGERPRINT, recorded_run
 
 from hindcast.app.cli.start import _print_summary
 from hindcast.app.system.progress import VERSIONS_KEPT, Narrator, Progress
@@ -20,6 +19,7 @@ from hindcast.events.catalogue import (
     WeightsPublished,
 )
 from hindcast.events.envelope import Recorded
+from stories.synthetic_run import FINGERPRINT, recorded_run
 
 
 def folded(history: list[Recorded], progress: Progress | None = None) -> Progress:

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
-from recorded_home import make_home
 from structlog.testing import capture_logs
-from synthetic_run import a_run
 
 from hindcast.app.page.prometheus import metrics_served, serving
 from hindcast.app.runs.runs import RunHandle
@@ -18,6 +16,8 @@ from hindcast.core.settings.schema import TelemetrySettings
 from hindcast.events.catalogue import RunForked
 from hindcast.storage.readmodel.catch_up import fill
 from hindcast.storage.readmodel.queries import run_summary
+from stories.recorded_home import make_home
+from stories.synthetic_run import a_run
 
 FACTS = [told for told in a_run(1, groups=6) if not isinstance(told.fact, RunForked)]
 LOOPBACK = "127.0.0.1"

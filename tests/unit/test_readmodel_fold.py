@@ -4,10 +4,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from postgres_server import NewDatabase
 from sqlalchemy import Connection, select, update
 from sqlalchemy.schema import CreateSchema
-from synthetic_run import recorded_run
 
 from hindcast.core.errors import ForeignLog, SettingsError
 from hindcast.core.settings.schema import LogSettings
@@ -22,6 +20,8 @@ from hindcast.storage.readmodel.database import ReadModel, ReadModelUnavailable
 from hindcast.storage.readmodel.dump import dump
 from hindcast.storage.readmodel.fold import PositionRefused, Span, apply, read_cursor
 from hindcast.storage.readmodel.tables import OPEN, TABLES, cursor, episodes, weights
+from servers.postgres_server import NewDatabase
+from stories.synthetic_run import recorded_run
 
 
 @pytest.fixture

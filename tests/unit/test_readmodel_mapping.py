@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 from sqlalchemy import select
-from synthetic_run import Tale, a_run, recorded_run
 
 from hindcast.core.domain.action import Action
 from hindcast.core.ids import digest_hex
@@ -14,6 +13,7 @@ from hindcast.storage.readmodel.fold import apply
 from hindcast.storage.readmodel.mapping import MAPPERS, operations
 from hindcast.storage.readmodel.row_operations import Insert, InsertMany
 from hindcast.storage.readmodel.tables import TABLES, steps
+from stories.synthetic_run import Tale, a_run, recorded_run
 
 
 def recorded(fact: Fact, position: int = 1, run: str = "tale") -> Recorded:

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from postgres_server import PASSWORD, LivePostgres
 from sqlalchemy import inspect
 from structlog.testing import capture_logs
-from synthetic_run import Tale, Told, a_run, record, recorded_run
 
 from hindcast.app.settings.configuration import resolve
 from hindcast.core.domain.task import Task
@@ -27,6 +25,8 @@ from hindcast.storage.readmodel.fold import read_cursor
 from hindcast.storage.readmodel.projector import ReadModelEffect, run_projector
 from hindcast.storage.readmodel.queries import list_policies, list_tasks, run_summary, success_by_version
 from hindcast.storage.readmodel.rebuild import rebuild
+from servers.postgres_server import PASSWORD, LivePostgres
+from stories.synthetic_run import Tale, Told, a_run, record, recorded_run
 
 SETTINGS = StorageSettings(project_events=16)
 WAIT_S = 30.0

@@ -4,10 +4,8 @@ import asyncio
 
 import msgspec
 import pytest
-from postgres_server import NewDatabase
 from sqlalchemy import update
 from structlog.testing import capture_logs
-from synthetic_run import a_run, record, recorded_run
 
 from hindcast.core.errors import ForeignLog, UnknownVersion
 from hindcast.core.settings.schema import StorageSettings
@@ -20,6 +18,8 @@ from hindcast.storage.readmodel.fold import PositionRefused, read_cursor
 from hindcast.storage.readmodel.projector import ReadModelEffect, run_projector
 from hindcast.storage.readmodel.rebuild import rebuild
 from hindcast.storage.readmodel.tables import cursor
+from servers.postgres_server import NewDatabase
+from stories.synthetic_run import a_run, record, recorded_run
 
 SETTINGS = StorageSettings(project_events=16)
 WAIT_S = 20.0

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 from sqlalchemy import Connection, select
-from synthetic_run import PICTURE, SECOND_NS, TASKS, Told, a_run, record, recorded_run
 
 from hindcast.core.domain.evidence import Judgment, Outcome
 from hindcast.core.rl.statistics import wilson
@@ -42,6 +41,7 @@ from hindcast.storage.readmodel.query_parts import NotInReadModel
 from hindcast.storage.readmodel.results import ModelSummary
 from hindcast.storage.readmodel.tables import batches
 from hindcast.storage.readmodel.throughput import throughput
+from stories.synthetic_run import PICTURE, SECOND_NS, TASKS, Told, a_run, record, recorded_run
 
 NO_SAMPLES = SampleReport(advantages=b"", weights=b"", ratios=b"", masks=b"")
 

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from sqlalchemy import delete, insert, inspect, select, update
-from synthetic_run import a_run, record, recorded_run
 
 from hindcast.core.errors import CorruptEvent
 from hindcast.core.settings.schema import StorageSettings
@@ -15,6 +14,7 @@ from hindcast.storage.readmodel.database import ReadModel
 from hindcast.storage.readmodel.projector import run_projector
 from hindcast.storage.readmodel.rebuild import rebuild
 from hindcast.storage.readmodel.tables import OPEN, cursor, episodes, steps, verdicts
+from stories.synthetic_run import a_run, record, recorded_run
 
 SETTINGS = StorageSettings()
 

@@ -5,13 +5,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from forged_log import audited
-from forging import all_of
 from hypothesis import given
 from hypothesis import strategies as st
-from recorded_home import make_home
-from synthetic_run import a_run, recorded_run
-from training_story import Told, bench, learn, settings_with, tell
 from typer.testing import CliRunner
 
 from hindcast.app.cli import app as cli
@@ -23,6 +18,11 @@ from hindcast.events.catalogue import RecipeChanged, UpdateApplied
 from hindcast.events.log.memory import MemoryLog
 from hindcast.learner.verify.verify import verify
 from hindcast.storage.readmodel.forgetting import WATCHED, FamilyPoint, retained, stretches
+from stories.forged_log import audited
+from stories.forging import all_of
+from stories.recorded_home import make_home
+from stories.synthetic_run import a_run, recorded_run
+from stories.training_story import Told, bench, learn, settings_with, tell
 
 VALUES = flatten(Settings().model_dump(mode="json"), "the run")
 

@@ -5,9 +5,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from held_run import HeldRun
-from recorded_home import make_home
-from synthetic_run import RULES, a_run, recorded_run
 from typer.testing import CliRunner
 
 from hindcast.actors.judges.base import Judge
@@ -23,6 +20,9 @@ from hindcast.events.catalogue import EpisodeEnded, EpisodeJudged, EpisodeReques
 from hindcast.events.catalogue.verdict import JudgeIdentity
 from hindcast.events.envelope import Recorded
 from hindcast.events.log.reader import read
+from stories.held_run import HeldRun
+from stories.recorded_home import make_home
+from stories.synthetic_run import RULES, a_run, recorded_run
 
 
 class Saying:

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from store_visitor import running_store
-from store_walk import Visit
 from test_relabeler_learned import SITES, TASKS, played
 
 from hindcast.actors.relabelers.base import AchievedGoal, RelabelResult
 from hindcast.app.evaluation.relabel_accuracy import compare_goals
 from hindcast.core.rl.confusion import Confusion
 from hindcast.storage.blobs.store import BlobStore
+from stories.store_visitor import running_store
+from stories.store_walk import Visit
 
 
 @pytest.fixture(scope="module")

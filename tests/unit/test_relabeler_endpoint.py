@@ -7,12 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chat_server import ChatServer, Reaction, chatting, fails, in_turn, says
-from curriculum_story import settings_of
 from hypothesis import given
 from hypothesis import strategies as st
-from store_visitor import running_store
-from store_walk import TOKENIZER, Visit
 from test_judge_role import publisher
 
 from hindcast.actors.endpoint.client import Endpoint
@@ -29,6 +25,10 @@ from hindcast.events.catalogue import EpisodeRelabeled, StepTaken
 from hindcast.events.log.memory import MemoryLog
 from hindcast.events.log.reader import read
 from hindcast.storage.blobs.store import BlobStore
+from servers.chat_server import ChatServer, Reaction, chatting, fails, in_turn, says
+from stories.curriculum_story import settings_of
+from stories.store_visitor import running_store
+from stories.store_walk import TOKENIZER, Visit
 
 SITE = SiteSettings(products=60)
 TASKS = StoreTasks(SITE)

@@ -9,11 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 import torch
-from store_visitor import running_store
-from store_walk import TOKENIZER, Visit
 from test_relabeler_role import relabel_all
-from tiny_policy import tiny_model, write_tiny_policy
 
+from fakes.tiny_policy import tiny_model, write_tiny_policy
 from hindcast.actors.environments.store.tasks import StoreTasks
 from hindcast.actors.relabelers.base import PlayedEpisode
 from hindcast.actors.relabelers.learned import (
@@ -36,6 +34,8 @@ from hindcast.events.catalogue import EpisodeEnded, EpisodeRelabeled, StepTaken,
 from hindcast.events.catalogue.verdict import BackwardReading
 from hindcast.events.envelope import BlobRef, Fact
 from hindcast.storage.blobs.store import BlobStore
+from stories.store_visitor import running_store
+from stories.store_walk import TOKENIZER, Visit
 
 SITES = SiteSettings(products=60)
 TASKS = StoreTasks(SITES)

@@ -7,14 +7,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from curriculum_story import settings_of
-from store_visitor import running_store
-from store_walk import TOKENIZER, Visit
 from test_judge_role import publisher
 from test_telemetry import Spans, parent_of, place_of
 from test_telemetry import spans as spans  # a fixture
-from virtual_time import clock_s, run_virtually
 
+from fakes.virtual_time import clock_s, run_virtually
 from hindcast.actors.environments.store.tasks import StoreTasks
 from hindcast.actors.episodes.prompt_reader import prompt_of
 from hindcast.actors.queue_worker import OUTAGE_PAUSES_S
@@ -42,6 +39,9 @@ from hindcast.events.log.reader import read
 from hindcast.events.log.work_queue import MAX_TRIES
 from hindcast.events.tracing import span
 from hindcast.storage.blobs.store import BlobStore
+from stories.curriculum_story import settings_of
+from stories.store_visitor import running_store
+from stories.store_walk import TOKENIZER, Visit
 
 SETTINGS = SiteSettings(products=60)
 TASKS = StoreTasks(SETTINGS)

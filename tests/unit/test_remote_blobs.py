@@ -7,7 +7,6 @@ import uuid
 from pathlib import Path
 
 import pytest
-from s3_server import BUCKET, S3Server, s3_server  # noqa: F401  # fixture
 
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.settings.configuration import resolve
@@ -17,6 +16,7 @@ from hindcast.core.settings.operation import StorageSettings
 from hindcast.events.envelope import BlobRef
 from hindcast.storage.blobs.bucket import Bucket
 from hindcast.storage.blobs.remote import FRESH_S, RemoteBlobStore, open_blobs
+from servers.s3_server import BUCKET, S3Server, s3_server  # noqa: F401  # fixture
 
 LONG_AGO_S = FRESH_S + 60
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from bare_step import bare_step
 
+from fakes.bare_step import bare_step
 from hindcast.actors.environments.base import ResetResult, StepOutcome, WindowImage
 from hindcast.actors.environments.snapshot import observe
 from hindcast.actors.replay.divergence_causes import Surroundings, explain

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncGenerator
 
 import pytest
-from synthetic_run import recorded_run
 
 from hindcast.actors.replay.bounded_map import each
 from hindcast.actors.replay.recorded import (
@@ -15,6 +14,7 @@ from hindcast.actors.replay.recorded import (
 )
 from hindcast.events.catalogue import EpisodeEnded, EpisodeRequested, EpisodeStarted, StepTaken
 from hindcast.events.envelope import Recorded
+from stories.synthetic_run import recorded_run
 
 
 async def gathered(wanted: EpisodeSelection) -> tuple[list[RecordedEpisode], list[Recorded]]:

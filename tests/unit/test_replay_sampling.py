@@ -5,11 +5,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from bare_step import bare_step
-from held_run import HeldRun
-from tiny_policy import tiny_model, write_tiny_policy
-from training_story import QUICK, Story, settings_with
 
+from fakes.bare_step import bare_step
+from fakes.tiny_policy import tiny_model, write_tiny_policy
 from hindcast.actors.engines.in_process import InProcessEngine
 from hindcast.actors.replay.recorded import EpisodeSelection
 from hindcast.actors.replay.sampling import TOLERANCE, differing_tokens
@@ -33,6 +31,8 @@ from hindcast.events.envelope import Fact
 from hindcast.events.log.memory import MemoryLog
 from hindcast.events.log.publisher import Publisher
 from hindcast.storage.blobs.store import BlobStore
+from stories.held_run import HeldRun
+from stories.training_story import QUICK, Story, settings_with
 
 EPISODES, STEPS = 3, 4
 PROMPT = list(range(20, 60))

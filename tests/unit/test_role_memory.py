@@ -1,8 +1,8 @@
 """What judge and relabeler remember of the log, where it is read no further."""
 
 import pytest
-from virtual_time import clock_s, run_virtually
 
+from fakes.virtual_time import clock_s, run_virtually
 from hindcast.actors.judges.task_memory import TaskMemory
 from hindcast.core.errors import BrokerUnreachable
 from hindcast.events.log.memory import MemoryLog

@@ -3,7 +3,6 @@
 import asyncio
 from typing import Any
 
-from curriculum_story import settings_of
 from test_actor_role import Bench as ActorBench
 from test_actor_role import requested as asked
 from test_curriculum_role import Bench as CurriculumBench
@@ -11,9 +10,9 @@ from test_curriculum_role import ended as end_of
 from test_judge_role import RULES, publisher
 from test_judge_role import ended as ended_one
 from test_judge_role import requested as requested_one
-from virtual_time import clock_s, run_virtually
-from watched_reads import watch_reads
 
+from fakes.virtual_time import clock_s, run_virtually
+from fakes.watched_reads import watch_reads
 from hindcast.actors.curriculum.projection import CurriculumProjection
 from hindcast.actors.curriculum.snapshot_keeper import SnapshotKeeper
 from hindcast.actors.family_follower import LOOK_BACK_EVENTS
@@ -32,6 +31,7 @@ from hindcast.events.catalogue import (
 from hindcast.events.log.memory import MemoryLog
 from hindcast.events.log.projection import fold
 from hindcast.events.log.reader import read
+from stories.curriculum_story import settings_of
 
 
 def every(settings: Settings, events: int) -> Settings:

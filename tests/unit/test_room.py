@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from curriculum_story import Story, settings_of
 
 from hindcast.actors.curriculum.leases import LeaseTimer
 from hindcast.app.alerts.processes import ProcessAlerts
@@ -19,6 +18,7 @@ from hindcast.app.system.kept_output import keep_output
 from hindcast.app.system.processes import ProcessState, list_processes
 from hindcast.app.system.supervisor import Supervisor
 from hindcast.events.catalogue import ControlRequested, EpisodeStarted, RunResumed
+from stories.curriculum_story import Story, settings_of
 
 FULL = "[7] 2026/11/21 [ERR] JetStream failed to store a msg on stream '$G > RUN_r': write 1.blk: no space left on device"
 PAUSE = ControlRequested(command="pause", arguments={}, author="curriculum", reason="full")

@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 import pytest
-from store_visitor import Form, Visitor, running_store
 
 from hindcast.actors.environments.store.demonstrators import DEMONSTRATORS
 from hindcast.actors.environments.store.families import FAMILIES
@@ -15,6 +14,7 @@ from hindcast.core.domain.action import Action
 from hindcast.core.domain.observation import Page
 from hindcast.core.grammar.answer_constraints import ActionChoice
 from hindcast.core.settings.schema import ScaffoldSettings, SiteSettings
+from stories.store_visitor import Form, Visitor, running_store
 
 SETTINGS = SiteSettings(products=60)
 TASKS = StoreTasks(SETTINGS)

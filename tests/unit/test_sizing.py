@@ -4,11 +4,11 @@ import json
 
 import msgspec
 import pytest
-from bare_step import bare_step
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from fakes.bare_step import bare_step
 from hindcast.app.cli.size import app
 from hindcast.app.settings import sizing
 from hindcast.app.settings.sizing import GIB, MODELS, Load, adapter_parameters, size_of

@@ -8,9 +8,9 @@ import subprocess
 import sys
 
 import pytest
-from system import ROOT
 
 from hindcast.app.cli import COMMANDS, SUMMARY
+from processes.system import ROOT
 
 HEAVY = {"sqlalchemy", "torch", "transformers", "playwright", "openai", "pyarrow", "starlette", "textual"}
 """Libraries of one role or one question each: a fifth of a second or more to load."""

@@ -5,8 +5,6 @@ from random import Random
 
 import msgspec
 import pytest
-from store_visitor import running_store
-from store_walk import Visit
 
 from hindcast.actors.environments.store.evaluators import evaluate
 from hindcast.actors.environments.store.families import FAMILIES
@@ -17,6 +15,8 @@ from hindcast.core.domain.action import Action
 from hindcast.core.domain.evidence import Evidence
 from hindcast.core.domain.task import Task
 from hindcast.core.settings.schema import SiteSettings
+from stories.store_visitor import running_store
+from stories.store_walk import Visit
 
 SETTINGS = SiteSettings(products=60)
 TASKS = StoreTasks(SETTINGS)

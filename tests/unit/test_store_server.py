@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from store_visitor import TOKEN, Visitor, demonstrate, running_store
 
 from hindcast.actors.environments.store.evaluators import achieved_goals, evaluate
 from hindcast.actors.environments.store.families import FAMILIES
@@ -19,6 +18,7 @@ from hindcast.actors.environments.store.sessions import MAX_FACTS
 from hindcast.actors.environments.store.tasks import StoreTasks
 from hindcast.core.errors import EnvironmentFailed
 from hindcast.core.settings.schema import SiteSettings
+from stories.store_visitor import TOKEN, Visitor, demonstrate, running_store
 
 SETTINGS = SiteSettings()
 TASKS = StoreTasks(SETTINGS)

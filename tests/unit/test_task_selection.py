@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from curriculum_story import SOURCES
 
 from hindcast.actors.curriculum.pool import configured_pool, task_name
 from hindcast.app.evaluation.evaluation import OutcomeTally, plan_attempts
@@ -16,6 +15,7 @@ from hindcast.core.errors import SettingsError
 from hindcast.core.settings.schema import CurriculumSettings, Settings
 from hindcast.events.catalogue import EpisodeAbandoned, EpisodeJudged
 from hindcast.events.catalogue.verdict import JudgeIdentity
+from stories.curriculum_story import SOURCES
 
 TASKS = [SOURCES["shop"].task("buy", seed) for seed in range(8)]
 ATTEMPTS = 4

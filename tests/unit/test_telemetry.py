@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from chat_server import chatting, fails, in_turn, says
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -16,7 +15,6 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes, serv
 from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
 from opentelemetry.semconv.attributes import error_attributes
 from opentelemetry.trace import INVALID_SPAN, SpanKind, StatusCode
-from synthetic_run import recorded_run
 
 from hindcast.actors.endpoint.client import Endpoint
 from hindcast.actors.endpoint.completion import Message
@@ -35,6 +33,8 @@ from hindcast.events.log.publisher import Publisher
 from hindcast.events.tracing import current_traceparent, is_tracing, span
 from hindcast.learner.batch_plan import Minibatch
 from hindcast.learner.spans import TrainingSpans
+from servers.chat_server import chatting, fails, in_turn, says
+from stories.synthetic_run import recorded_run
 
 ROOT = Path(__file__).parents[2]
 PROVIDER, EXPORTER = TracerProvider(), InMemorySpanExporter()

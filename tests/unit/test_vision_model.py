@@ -9,8 +9,8 @@ import msgspec
 import pytest
 import torch
 from PIL import Image
-from vision_model import write_vision_model
 
+from fakes.vision_model import write_vision_model
 from hindcast.actors.engines.in_process import InProcessEngine
 from hindcast.actors.engines.slots import CacheSlots
 from hindcast.actors.episodes.answerers import PolicyAnswerer

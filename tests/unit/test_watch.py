@@ -5,9 +5,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from bare_step import bare_step
 from rich.console import Console
 
+from fakes.bare_step import bare_step
 from hindcast.app.watch.health import bottleneck
 from hindcast.app.watch.rendering import as_line, as_screen
 from hindcast.app.watch.spans import Spans, covered_ns, total_ns

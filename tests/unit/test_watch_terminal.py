@@ -18,8 +18,6 @@ from pathlib import Path
 import msgspec
 import pytest
 import pytest_asyncio
-from recorded_home import make_home, tell
-from synthetic_run import Told, a_run
 from textual.pilot import Pilot
 
 from hindcast.app.runs.runs import RunHandle
@@ -33,6 +31,8 @@ from hindcast.app.watch.screens.terminal import WatchTerminal
 from hindcast.app.watch.sparkline import sparkline
 from hindcast.events.catalogue import EpisodeStarted, RunForked
 from hindcast.storage.readmodel.catch_up import fill
+from stories.recorded_home import make_home, tell
+from stories.synthetic_run import Told, a_run
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from webarena_tasks import only_task, raw_task, verdict
 
 from hindcast.actors.environments.webarena.evaluators import evaluate, questions
 from hindcast.actors.environments.webarena.probes import (
@@ -23,6 +22,7 @@ from hindcast.actors.environments.webarena.tokens import is_word, words
 from hindcast.actors.judges.registry import JUDGES
 from hindcast.core.domain.evidence import Evidence
 from hindcast.core.domain.task import Task
+from stories.webarena_tasks import only_task, raw_task, verdict
 
 
 def asking(folder: Path, *, lite: bool = True, **references: Any) -> Task:

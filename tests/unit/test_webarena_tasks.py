@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 import pytest
 from typer.testing import CliRunner
-from webarena_tasks import ACCOUNTS, SITES, SMALL, passing_evidence, raw_task, settings_for, verdict
 
 from hindcast.actors.environments.webarena.accounts import account_for
 from hindcast.actors.environments.webarena.addresses import PLACEHOLDER
@@ -27,6 +26,7 @@ from hindcast.app.settings.configuration import resolve, to_toml
 from hindcast.app.system.task_sources import task_sources
 from hindcast.core.errors import EnvironmentFailed, SettingsError
 from hindcast.core.settings.schema import CurriculumSettings, Settings, SiteSettings
+from stories.webarena_tasks import ACCOUNTS, SITES, SMALL, passing_evidence, raw_task, settings_for, verdict
 
 LITE = Path(
     os.environ.get("HINDCAST_WEBARENA_LITE")

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from webshop_files import small_set, written
 
 from hindcast.actors.environments.webshop.goals import SPLITS, bounds_of, price_limit
 from hindcast.actors.environments.webshop.products import read_products
@@ -17,6 +16,7 @@ from hindcast.app.settings.checks.webshop import require_webshop_data
 from hindcast.app.settings.configuration import resolve
 from hindcast.core.errors import SettingsError
 from hindcast.core.settings.schema import SiteSettings
+from stories.webshop_files import small_set, written
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
-from webshop_files import released, written
 
 from hindcast.actors.environments.base import EpisodeWorld, StepOutcome
 from hindcast.actors.environments.demonstrator import DEMONSTRATORS, Demonstrate
@@ -35,6 +34,7 @@ from hindcast.core.errors import EnvironmentFailed
 from hindcast.core.grammar.answer_parser import parse_answer
 from hindcast.core.prompts.rendering import RENDERERS
 from hindcast.core.settings.schema import SiteSettings
+from stories.webshop_files import released, written
 
 
 @pytest.fixture(scope="module")

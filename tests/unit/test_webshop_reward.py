@@ -7,8 +7,6 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from webshop_files import released, written
-from webshop_reference import ratio, reference_reward, token_set_ratio
 
 from hindcast.actors.environments.webshop.colours import colour_or_text
 from hindcast.actors.environments.webshop.goals import WebshopGoal
@@ -18,6 +16,8 @@ from hindcast.actors.environments.webshop.record import record_at
 from hindcast.actors.environments.webshop.reward import Bought, Reward, reward_of, title_overlap, type_reward
 from hindcast.actors.environments.webshop.shop import WebshopShop, shop_of
 from hindcast.actors.environments.webshop.similarity import is_same, similarity
+from stories.webshop_files import released, written
+from stories.webshop_reference import ratio, reference_reward, token_set_ratio
 
 TRIPLES = 1500
 

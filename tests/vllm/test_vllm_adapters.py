@@ -13,7 +13,6 @@ from random import Random
 import httpx2
 import msgspec
 import pytest
-from training_story import RUN, Bench, Story, Told, events_of, informative, learn, tell
 
 from bench.untied import write_untied
 from hindcast.actors.engines.base import Generation, PolicyEngine
@@ -35,6 +34,7 @@ from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.run_identity import log_name
 from hindcast.learner.numerics import configure
 from hindcast.learner.verify.verify import verify
+from stories.training_story import RUN, Bench, Story, Told, events_of, informative, learn, tell
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(3600)]
 

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from system import Home
+
+from processes.system import Home
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(3600)]
 

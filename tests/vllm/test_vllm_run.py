@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from system import Home
 
 from bench.untied import write_untied
 from hindcast.app.runs.runs import open_run
@@ -30,6 +29,7 @@ from hindcast.events.catalogue import (
 )
 from hindcast.events.envelope import Fact
 from hindcast.events.log.reader import read
+from processes.system import Home
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(3600)]
 

@@ -6,10 +6,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from system import COMMAND, ROOT
 from typer.testing import CliRunner
 
 from hindcast.app.cli import app
+from processes.system import COMMAND, ROOT
 
 COMMAND_S = 400.0
 PARTS = re.compile(r"Save as `([\w.-]+)`:\n\n```toml\n(.*?)```|```bash\n(.*?)```", re.DOTALL)

@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 
 import torch
-from model_families import FAMILIES, SMALL, texts_of_pages, tokenizer_of
 from transformers import AutoModelForImageTextToText, Qwen2_5_VLConfig
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+from fakes.model_families import FAMILIES, SMALL, texts_of_pages, tokenizer_of
 
 MARKS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
 FAMILY = FAMILIES["qwen2"]._replace(special=(*FAMILIES["qwen2"].special, *MARKS))

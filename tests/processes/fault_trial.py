@@ -9,12 +9,11 @@ from threading import Thread
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
-from fault_schedule import Fault
-from run_witness import Witness
-from system import Home
-
 from hindcast.app.runs.runs import open_run
 from hindcast.app.system.processes import read_json
+from processes.fault_schedule import Fault
+from processes.run_witness import Witness
+from processes.system import Home
 
 BACK_S = 300.0
 """Longest time a role may take, on a slow machine: its own waits, a back-off, a start, and then something to do."""

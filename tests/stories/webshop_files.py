@@ -29,7 +29,7 @@ COLOURS, SIZES = ("Black", "Dark Blue", "Rose Gold"), ("Small", "Large/Wide", "X
 
 def released() -> SiteSettings | None:
     """Settings for the released small set; None where it is not at hand."""
-    beside = Path(__file__).parents[2] / "shared" / "data" / "webshop"
+    beside = Path(__file__).parents[3] / "shared" / "data" / "webshop"
     folder = Path(os.environ.get("HINDCAST_WEBSHOP") or beside)
     if not (folder / ITEMS).is_file():
         return None

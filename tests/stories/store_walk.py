@@ -3,7 +3,6 @@
 from random import Random
 
 import msgspec
-from store_visitor import Form, Visitor
 
 from hindcast.actors.environments.store.demonstrators import DEMONSTRATORS
 from hindcast.actors.environments.store.hindsight import Hindsight, hindsight_of
@@ -23,6 +22,7 @@ from hindcast.core.settings.schema import ActorSettings
 from hindcast.events.catalogue import EpisodeEnded, EpisodeRequested, EpisodeStarted, StepTaken
 from hindcast.events.envelope import Fact
 from hindcast.storage.blobs.store import BlobStore
+from stories.store_visitor import Form, Visitor
 
 TOKENIZER = load_tokenizer(base_policy_folder())
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from hindcast.app.system.processes import list_processes, read_json
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 COMMAND = [sys.executable, "-c", "from hindcast.app.cli import main; main()"]
 START_S = 240.0
 FAMILIES = "miniwob/click-tab-2,miniwob/click-widget,miniwob/click-collapsible-2,miniwob/navigate-tree"

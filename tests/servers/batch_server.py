@@ -5,7 +5,7 @@ import json
 import threading
 from typing import Any
 
-from chat_server import ChatServer, Reaction, Response, Rule, _http
+from servers.chat_server import ChatServer, Reaction, Response, Rule, _http
 
 
 class BatchServer(ChatServer):

@@ -10,7 +10,6 @@ from typing import Any
 
 import msgspec
 import typer
-from hostile_values import BEYOND, SCALARS, TEXTS, VALUES, changed, damaged, toml_of
 from hypothesis import strategies as st
 
 from hindcast.app.cli import COMMANDS, app
@@ -18,9 +17,10 @@ from hindcast.app.settings.configuration import fields, resolve
 from hindcast.core.models.folders import base_policy_folder
 from hindcast.core.text.toml import as_toml
 from hindcast.learner.recipes import recipe_names
+from stories.hostile_values import BEYOND, SCALARS, TEXTS, VALUES, changed, damaged, toml_of
 
 Draw = Callable[..., Any]
-ARCHIVE = Path(__file__).parent / "golden" / "runs" / "grpo-1"
+ARCHIVE = Path(__file__).parents[1] / "golden" / "runs" / "grpo-1"
 RUN = "fuzzed"
 PLAYS = {
     *("join", "watch", "page", "doctor", "record", "login", "bench", "eval", "train", "replay", "alerts"),

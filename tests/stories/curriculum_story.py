@@ -6,8 +6,8 @@ No broker, no browser, no model: only the pure parts, so that thousands of runs 
 from hashlib import sha256
 
 import msgspec
-from bare_step import bare_step
 
+from fakes.bare_step import bare_step
 from hindcast.actors.curriculum.pool import Pool, admitted_pool, configured_pool
 from hindcast.actors.curriculum.projection import CurriculumProjection
 from hindcast.actors.curriculum.requests import next_requests

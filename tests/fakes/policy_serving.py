@@ -5,8 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
-from policy_stand_in import PolicyStandIn, standing_in
-
+from fakes.policy_stand_in import PolicyStandIn, standing_in
 from hindcast.actors.engines.server_choice import preferred, routed_by
 from hindcast.actors.engines.vllm.engine import VllmEngine
 from hindcast.actors.engines.vllm.weights import ServedWeights, WholeWeights, label_of

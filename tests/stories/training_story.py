@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 import torch
-from bare_step import bare_step
-from tiny_policy import write_tiny_policy
 
+from fakes.bare_step import bare_step
+from fakes.tiny_policy import write_tiny_policy
 from hindcast.app.plugins import plugins_in_use
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.arrays import pack_floats, pack_ids

@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from bare_step import bare_step
-from curriculum_story import NOTHING, RULES, published
-from simulation.links import MemoryBlobs
-from virtual_time import clock_ns, clock_s
 
+from fakes.bare_step import bare_step
+from fakes.virtual_time import clock_ns, clock_s
 from hindcast.actors.curriculum.first_state_values import FirstState, Valuer
 from hindcast.actors.curriculum.projection import CurriculumProjection
 from hindcast.actors.curriculum.role import run_curriculum
@@ -33,6 +31,8 @@ from hindcast.events.envelope import Fact
 from hindcast.events.log.memory import MemoryLog
 from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.reader import read
+from simulation.links import MemoryBlobs
+from stories.curriculum_story import NOTHING, RULES, published
 
 PHASE = 8
 TASKS = 6

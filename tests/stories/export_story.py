@@ -3,8 +3,6 @@
 from pathlib import Path
 
 import msgspec
-from archive_story import RUN, write_archive
-from synthetic_run import Told, a_run, record
 
 from hindcast.app.runs.archive_source import ArchiveSource
 from hindcast.core.domain.observation import Node, Page
@@ -15,6 +13,8 @@ from hindcast.events.envelope import BlobRef, Stored
 from hindcast.events.log.memory import MemoryLog
 from hindcast.storage.archive.archiver import BLOBS
 from hindcast.storage.blobs.store import BlobStore
+from stories.archive_story import RUN, write_archive
+from stories.synthetic_run import Told, a_run, record
 
 HOSTILE = '<script>window.pwned = 1</script><img src=x onerror="window.pwned = 1">{{ 7 * 7 }} --- "\\'
 IMAGE = b"\xff\xd8not quite a picture"

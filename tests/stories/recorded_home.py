@@ -5,14 +5,13 @@ from contextlib import AsyncExitStack
 from itertools import groupby
 from pathlib import Path
 
-from synthetic_run import Told
-
 from hindcast.app.runs.runs import RunHandle, create_run
 from hindcast.app.settings.configuration import resolve
 from hindcast.core.settings.schema import LogSettings
 from hindcast.events.jetstream.accounts import PUBLISHES
 from hindcast.events.log.publisher import Publisher
 from hindcast.events.registry import BY_CLASS
+from stories.synthetic_run import Told
 
 ROLES = ("learner", "actor", "judge", "relabeler", "curriculum", "control", "admin")
 

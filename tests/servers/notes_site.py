@@ -1,6 +1,6 @@
 """A small site of somebody else's: contacts and notes behind a login, all state in one process, and a way to reset it.
 
-Nothing of it knows of Hindcast: what a user's own site may look like. `python tests/notes_site.py PORT` serves it.
+Nothing of it knows of Hindcast: what a user's own site may look like. `python tests/servers/notes_site.py PORT` serves it.
 """
 
 import html

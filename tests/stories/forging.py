@@ -5,13 +5,13 @@ from hashlib import sha256
 from typing import Any, cast
 
 import msgspec
-from training_story import Bench, events_of
 
 from hindcast.events.catalogue import BatchPlanned
 from hindcast.events.codec import decode_envelope, decode_fact, encode, encode_fact
 from hindcast.events.envelope import Fact, Recorded, Stored
 from hindcast.events.log.hash_chain import RollingDigest
 from hindcast.events.log.memory import MemoryLog
+from stories.training_story import Bench, events_of
 
 
 async def all_of(made: Bench, kind: type[Fact]) -> list[Recorded]:

@@ -5,7 +5,6 @@ from hashlib import sha256
 from typing import Any
 
 import msgpack
-from training_story import QUICK, Bench
 
 from hindcast.events.envelope import Fact, Stored
 from hindcast.events.log.memory import MemoryLog
@@ -13,6 +12,7 @@ from hindcast.events.log.publisher import Publisher
 from hindcast.storage.audit.audit import AuditReport, audit
 from hindcast.storage.audit.blobs import Depth
 from hindcast.storage.audit.witnesses import Witness
+from stories.training_story import QUICK, Bench
 
 Change = Callable[[dict[str, Any]], None]
 """Changes an event's values: envelope, with the payload in it."""
