@@ -11,7 +11,6 @@ from tempfile import TemporaryDirectory
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
-from test_log_machine import QUICK, LogMachine
 
 from hindcast.events.envelope import Recorded
 from hindcast.events.log.consumer import consume
@@ -21,6 +20,7 @@ from hindcast.storage.readmodel.dump import dump
 from hindcast.storage.readmodel.fold import apply
 from hindcast.storage.readmodel.projector import ReadModelEffect
 from hindcast.storage.readmodel.rebuild import rebuild
+from stories.log_machine import QUICK, LogMachine
 
 
 class Mortal:

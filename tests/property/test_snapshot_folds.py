@@ -9,7 +9,6 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_curriculum_admission import SHAPES, Chance
 
 from hindcast.actors.curriculum.projection import CurriculumProjection
 from hindcast.actors.curriculum.snapshots import curriculum_kind
@@ -22,6 +21,7 @@ from hindcast.learner.buffer.replay_buffer import ReplayBuffer
 from hindcast.learner.buffer.snapshots import LEARNER, FoldedLog
 from simulation.schedules import REHEARSING, Outcome, play, stage
 from stories.curriculum_story import settings_of
+from stories.random_curriculum import SHAPES, Chance
 
 CUTS = 6
 """Per log."""

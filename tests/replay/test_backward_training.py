@@ -6,7 +6,6 @@ from random import Random
 import msgspec
 import pytest
 import torch
-from test_learner_loop import Killed, Watched, die
 
 from fakes.tiny_policy import write_tiny_policy
 from hindcast.core.domain.arrays import pack_ids, unpack_floats, unpack_ids, unpack_positions
@@ -30,6 +29,7 @@ from hindcast.learner.verify.verify import verify
 from hindcast.storage.blobs.store import BlobStore
 from stories.forged_log import audited
 from stories.forging import all_of, forge
+from stories.learner_story import Killed, Watched, die
 from stories.training_story import (
     RUN,
     TOKENS,

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from test_learner_loop import Killed, Watched, die
 
 from hindcast.core.domain.arrays import pack_floats, unpack_floats
 from hindcast.core.settings.schema import Settings
@@ -18,6 +17,7 @@ from hindcast.events.log.port import Expectation
 from hindcast.learner.batch_plan import plan, sweep
 from hindcast.learner.verify.verify import verify
 from stories.forged_log import audited, forge, positions
+from stories.learner_story import Killed, Watched, die
 from stories.training_story import (
     RUN,
     Bench,

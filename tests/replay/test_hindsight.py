@@ -5,19 +5,18 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from factories import relabelled
 
 from fakes.tiny_policy import write_tiny_policy
-from hindcast.core.domain.arrays import pack_ids, unpack_ids
+from hindcast.core.domain.arrays import unpack_ids
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import (
     BatchPlanned,
-    EpisodeEnded,
     EpisodeRelabeled,
     RunForked,
     SamplesSwept,
     StepTaken,
 )
-from hindcast.events.catalogue.verdict import JudgeIdentity, Relabel, RewrittenPrompt
 from hindcast.events.log.memory import MemoryLog
 from hindcast.learner.verify.verify import verify
 from hindcast.storage.blobs.store import BlobStore
@@ -39,30 +38,6 @@ from stories.training_story import (
 SETTINGS = settings_with(
     algorithm="hsl", hsl_episodes=2, hsl_batch=3, hsl_memory=4, kl_coefficient=0, tokens_per_forward=512
 )
-RULES = JudgeIdentity(name="rules", version="1")
-ANEW = pack_ids([11, 12, 13])
-
-
-def relabelled(told: list[Told]) -> list[Told]:
-    """The same with two goals named of each episode, the first reached by its first step."""
-    found = list(told)
-    for ended in [one.fact for one in told if isinstance(one.fact, EpisodeEnded)]:
-        relabels = tuple(
-            Relabel(
-                instruction="another",
-                until_step=until,
-                relevance=tuple(float(step != 1) for step in range(until)),
-                prompts=tuple(RewrittenPrompt(head=2, ids=ANEW, tail=1) for _ in range(until)),
-                family="store/buy",
-                goal=None,
-            )
-            for until in (1, ended.steps)
-        )
-        fact = EpisodeRelabeled(
-            episode=ended.episode, task_id=ended.task_id, relabeler=RULES, relabels=relabels, failure=""
-        )
-        found.append(Told("relabeler", f"{ended.episode}.rules.1", fact))
-    return found
 
 
 @pytest.fixture(scope="module")

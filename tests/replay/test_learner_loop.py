@@ -3,7 +3,7 @@
 import asyncio
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,12 @@ from hindcast.events.catalogue import (
     WaitExceeded,
     WeightsPublished,
 )
-from hindcast.events.envelope import Fact, Record, Stored
+from hindcast.events.envelope import Stored
 from hindcast.events.log.memory import MemoryLog
-from hindcast.events.log.port import Ancestor, Expectation, LogIdentity
 from hindcast.learner.loop import LearnerReport
 from hindcast.learner.training import Training
 from hindcast.learner.verify.verify import verify
+from stories.learner_story import Killed, Watched, die, facts_of, kinds
 from stories.training_story import (
     Bench,
     Member,
@@ -45,56 +45,6 @@ from stories.training_story import (
 SMALL = {"keep_checkpoints": 1, "keep_weights": 1, "checkpoint_every": 2}
 
 
-class Killed(Exception):
-    """The learner's process dies here."""
-
-
-class Watched:
-    """A log that does something when the learner appends its n-th event: before it is stored, or after."""
-
-    def __init__(
-        self,
-        log: MemoryLog,
-        number: int,
-        *,
-        before: Callable[[], Awaitable[None]] | None = None,
-        after: Callable[[], Awaitable[None]] | None = None,
-    ) -> None:
-        self._log = log
-        self._left = number
-        self._before = before
-        self._after = after
-
-    @property
-    def run(self) -> str:
-        return self._log.run
-
-    @property
-    def lineage(self) -> tuple[Ancestor, ...]:
-        return self._log.lineage
-
-    async def append(self, batch: Sequence[Record], *, expect: Expectation | None = None) -> list[int]:
-        self._left -= 1
-        if self._left == 0 and self._before is not None:
-            await self._before()
-        positions = await self._log.append(batch, expect=expect)
-        if self._left == 0 and self._after is not None:
-            await self._after()
-        return positions
-
-    async def read(self, *, after: int, limit: int) -> list[Stored]:
-        return await self._log.read(after=after, limit=limit)
-
-    def tail(self, *, after: int) -> AsyncIterator[list[Stored]]:
-        return self._log.tail(after=after)
-
-    async def last_under(self, subject: str, *, until: int | None = None) -> Stored | None:
-        return await self._log.last_under(subject, until=until)
-
-    async def identity(self) -> LogIdentity:
-        return await self._log.identity()
-
-
 class Stopped(Watched):
     """A log whose tail stands still while `goes` is not set."""
 
@@ -107,18 +57,6 @@ class Stopped(Watched):
         async for batch in self._log.tail(after=after):
             await self.goes.wait()
             yield batch
-
-
-async def die() -> None:
-    raise Killed
-
-
-def kinds(facts: Sequence[Fact]) -> list[str]:
-    return [type(fact).__name__ for fact in facts]
-
-
-async def facts_of(made: Bench, *types: type[Fact]) -> list[Any]:
-    return [r.fact for r in await events_of(made.log) if isinstance(r.fact, types)]
 
 
 async def test_a_plan_comes_before_its_updates_and_weights_after_them(tmp_path: Path) -> None:

@@ -6,8 +6,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from test_hindsight import relabelled
-from test_learner_loop import Killed, Watched, die
+from factories import relabelled
 
 from hindcast.core.rl.algorithm import traits_of
 from hindcast.core.settings.schema import Settings
@@ -16,6 +15,7 @@ from hindcast.events.registry import BY_CLASS
 from hindcast.events.subjects import family_wildcard, matches
 from hindcast.learner.verify.verify import verify
 from stories.forged_log import audited
+from stories.learner_story import Killed, Watched, die
 from stories.training_story import LEARNER, Bench, Member, Told, bench, events_of, learn, tell
 
 SEEDS = 6

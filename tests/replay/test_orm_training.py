@@ -7,7 +7,6 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_learner_loop import Killed, Watched, die
 
 from fakes.tiny_policy import write_tiny_policy
 from hindcast.actors.published_versions import find_newest
@@ -32,6 +31,7 @@ from hindcast.learner.verify.verify import verify
 from hindcast.storage.blobs.store import BlobStore
 from stories.forged_log import audited
 from stories.forging import all_of, forge
+from stories.learner_story import Killed, Watched, die
 from stories.training_story import (
     RUN,
     TOKENS,

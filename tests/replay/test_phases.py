@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_learner_loop import Killed, Watched, die, facts_of, kinds
 
 from hindcast.core.domain.arrays import pack_floats, unpack_floats, unpack_positions
 from hindcast.core.settings.schema import Settings
@@ -23,6 +22,7 @@ from hindcast.learner.batch_plan import sweep
 from hindcast.learner.verify.verify import verify
 from stories.forged_log import audited
 from stories.forging import all_of, forge, with_field
+from stories.learner_story import Killed, Watched, die, facts_of, kinds
 from stories.training_story import (
     RUN,
     Bench,

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_learner_loop import Killed, Watched, die
 
 from fakes.tiny_policy import write_tiny_policy
 from hindcast.events.catalogue import BatchPlanned, UpdateApplied
@@ -14,6 +13,7 @@ from hindcast.events.log.memory import MemoryLog
 from hindcast.learner.verify.verify import verify
 from hindcast.storage.blobs.store import BlobStore
 from stories.forged_log import audited, forge, positions
+from stories.learner_story import Killed, Watched, die
 from stories.training_story import (
     Bench,
     Member,

@@ -1,7 +1,6 @@
 """The report of an evaluation: a rate where episodes were played, and the reasons where none was."""
 
 import pytest
-from test_task_selection import TASKS
 
 from hindcast.app.evaluation.evaluation import NothingPlayed, OutcomeTally, plan_attempts
 from hindcast.core.domain.evidence import Judgment, Outcome
@@ -9,8 +8,10 @@ from hindcast.core.rl.confusion import Confusion, majority_baseline, of_failures
 from hindcast.core.rl.statistics import Interval, proportion
 from hindcast.events.catalogue import EpisodeAbandoned, EpisodeJudged
 from hindcast.events.catalogue.verdict import JudgeIdentity
+from stories.curriculum_story import SOURCES
 
 RULES = JudgeIdentity(name="rules", version="1")
+TASKS = [SOURCES["shop"].task("buy", seed) for seed in range(3)]
 
 
 def abandon(tally: OutcomeTally, episode: str) -> None:

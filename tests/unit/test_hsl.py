@@ -6,9 +6,9 @@ from random import Random
 from typing import cast
 
 import pytest
+from factories import loss_of, terms
 from hypothesis import given
 from hypothesis import strategies as st
-from test_learner_losses import loss_of, terms
 
 from hindcast.core.rl.hindsight_weights import demonstration_weight, drawn
 from hindcast.core.rl.loss_normalization import EpisodeTokens

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from test_learner_losses import sample, terms
+from factories import sample, terms
 
 from fakes.bare_step import bare_step
 from fakes.tiny_policy import write_tiny_policy

@@ -1,66 +1,14 @@
 """The losses of M-GRPO and cloning against numbers worked out by hand, and what they must not depend on."""
 
 from math import exp, log
-from typing import Any
 
-import numpy as np
 import pytest
-import torch
+from factories import loss_of, terms
 
-from hindcast.core.domain.arrays import pack_floats, pack_ids
-from hindcast.core.rl.importance_weights import CorrectionKind, correct
 from hindcast.core.rl.loss_normalization import EpisodeTokens
 from hindcast.learner.algorithms import loss_for
-from hindcast.learner.algorithms.base import EpisodePart, SampleLoss, SampleTerms
-from hindcast.learner.buffer.records import Sample
+from hindcast.learner.algorithms.base import EpisodePart
 from stories.training_story import settings_with
-
-
-def sample(tokens: int) -> Sample:
-    return Sample(
-        position=1,
-        digest=b"",
-        episode="e",
-        prompt_ids=pack_ids([1, 2]),
-        action_ids=pack_ids([3] * tokens),
-        logprobs=pack_floats([0.0] * tokens),
-        versions=pack_ids([0] * tokens),
-        temperature=1.0,
-    )
-
-
-def terms(
-    *,
-    advantage: float,
-    behaviour: list[float],
-    proximal: list[float],
-    reference: list[float] | None = None,
-    share: float = 1.0,
-    cloning_share: float = 0.0,
-    correction: CorrectionKind = "none",
-) -> SampleTerms:
-    """Probabilities, not their logarithms."""
-    mu, prox = np.log(np.array(behaviour)).astype(np.float32), np.log(np.array(proximal)).astype(np.float32)
-    return SampleTerms(
-        sample=sample(len(behaviour)),
-        advantage=advantage,
-        share=share,
-        cloning_share=cloning_share,
-        behaviour=mu,
-        proximal=prox,
-        reference=None if reference is None else np.log(np.array(reference)).astype(np.float32),
-        correction=correct(correction, proximal=prox, behaviour=mu, ratio_cap=2.0, mask_difference=0.3),
-    )
-
-
-def loss_of(policy: list[float], given: SampleTerms, **learner: Any) -> tuple[SampleLoss, list[float]]:
-    """The loss at these probabilities, and its gradient with respect to their logarithms."""
-    log_probs = torch.log(torch.tensor(policy)).requires_grad_()
-    settings = settings_with(clip_low=0.2, clip_high=0.3, **learner).learner
-    found = loss_for(settings).sample_loss(log_probs, given)
-    found.loss.backward()  # type: ignore[no-untyped-call]
-    assert log_probs.grad is not None
-    return found._replace(loss=found.loss.detach()), log_probs.grad.tolist()
 
 
 def test_the_clipped_surrogate_by_hand() -> None:

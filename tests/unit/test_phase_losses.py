@@ -5,9 +5,9 @@ from math import exp, log
 from typing import Any
 
 import pytest
+from factories import loss_of, terms
 from hypothesis import given
 from hypothesis import strategies as st
-from test_learner_losses import loss_of, terms
 
 from hindcast.core.rl.loss_normalization import EpisodeTokens
 from hindcast.core.settings.schema import LearnerSettings

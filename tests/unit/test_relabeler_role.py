@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 from test_judge_role import publisher
-from test_telemetry import Spans, parent_of, place_of
-from test_telemetry import spans as spans  # a fixture
 
+from fakes.spans import Spans, parent_of, place_of
+from fakes.spans import spans as spans  # a fixture
 from fakes.virtual_time import clock_s, run_virtually
 from hindcast.actors.environments.store.tasks import StoreTasks
 from hindcast.actors.episodes.prompt_reader import prompt_of

@@ -3,10 +3,6 @@
 import asyncio
 from typing import Any
 
-from test_actor_role import Bench as ActorBench
-from test_actor_role import requested as asked
-from test_curriculum_role import Bench as CurriculumBench
-from test_curriculum_role import ended as end_of
 from test_judge_role import RULES, publisher
 from test_judge_role import ended as ended_one
 from test_judge_role import requested as requested_one
@@ -31,6 +27,10 @@ from hindcast.events.catalogue import (
 from hindcast.events.log.memory import MemoryLog
 from hindcast.events.log.projection import fold
 from hindcast.events.log.reader import read
+from stories.actor_bench import Bench as ActorBench
+from stories.actor_bench import requested as asked
+from stories.curriculum_bench import Bench as CurriculumBench
+from stories.curriculum_bench import ended as end_of
 from stories.curriculum_story import settings_of
 
 

@@ -7,15 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
-from opentelemetry import trace
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes, server_attributes
 from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
 from opentelemetry.semconv.attributes import error_attributes
 from opentelemetry.trace import INVALID_SPAN, SpanKind, StatusCode
 
+from fakes.spans import Spans, parent_of, place_of
+from fakes.spans import spans as spans
 from hindcast.actors.endpoint.client import Endpoint
 from hindcast.actors.endpoint.completion import Message
 from hindcast.actors.telemetry.spans import acted, browser_action, policy_call
@@ -37,40 +36,9 @@ from servers.chat_server import chatting, fails, in_turn, says
 from stories.synthetic_run import recorded_run
 
 ROOT = Path(__file__).parents[2]
-PROVIDER, EXPORTER = TracerProvider(), InMemorySpanExporter()
-PROVIDER.add_span_processor(SimpleSpanProcessor(EXPORTER))
-"""One for the whole process: tracers keep the provider that they were first used with."""
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 FIRST = Minibatch(first_sample=0, end_sample=1, first_episode=0, end_episode=1)
 WAIT_S = 60.0
-
-
-class Spans:
-    """Those that have ended since the test began."""
-
-    def named(self, prefix: str) -> list[ReadableSpan]:
-        return [found for found in EXPORTER.get_finished_spans() if found.name.startswith(prefix)]
-
-    def only(self, prefix: str) -> ReadableSpan:
-        (found,) = self.named(prefix)
-        return found
-
-
-@pytest.fixture
-def spans(monkeypatch: pytest.MonkeyPatch) -> Spans:
-    monkeypatch.setattr(trace, "_TRACER_PROVIDER", PROVIDER)
-    EXPORTER.clear()
-    return Spans()
-
-
-def place_of(found: ReadableSpan) -> str:
-    context = found.get_span_context()
-    assert context is not None
-    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"
-
-
-def parent_of(found: ReadableSpan) -> str:
-    return f"{found.parent.trace_id:032x}-{found.parent.span_id:016x}" if found.parent else ""
 
 
 def test_where_nobody_records_a_span_is_nothing() -> None:
