@@ -1,5 +1,5 @@
 # Two commands: `make run` trains an agent, `make test` passes the tests. Both set everything up first.
-.PHONY: run setup vllm test test-vllm check docs clean
+.PHONY: run setup vllm test quick test-vllm check docs clean
 
 PY := .venv/bin/python
 
@@ -23,6 +23,10 @@ test: setup
 	@sh app/setup.sh tests
 	@$(MAKE) --no-print-directory check
 	.venv/bin/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 25 --durations-min 10
+
+# No broker, no browser, no model: what to run while writing code.
+quick: setup
+	.venv/bin/pytest -n 2 --dist loadfile -m "not broker and not browser and not torch and not slow"
 
 docs: setup
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'

@@ -5,6 +5,7 @@ The server listens on a free port of loopback and is stopped by its own process 
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -34,6 +35,18 @@ hypothesis.settings.load_profile("unhurried")
 """How long an example takes says what else the machine does; speed is for the benchmarks."""
 
 STOP_S = 20.0
+LEFT_OUT = re.compile(r"not \w+( and not \w+)*")
+"""What `-m` says where it only leaves tests out, as `make quick` does."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave a file out unimported where its marks say so: importing torch alone takes seconds."""
+    chosen = config.option.markexpr
+    if collection_path.suffix != ".py" or not LEFT_OUT.fullmatch(chosen):
+        return None
+    marks = re.search(r"^pytestmark = (.*)$", collection_path.read_text(), re.MULTILINE)
+    named = set(re.findall(r"pytest\.mark\.(\w+)", marks[1])) if marks else set()
+    return True if named & set(re.findall(r"not (\w+)", chosen)) else None
 
 Connect = Callable[..., Awaitable[Connection]]
 
