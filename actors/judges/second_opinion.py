@@ -12,13 +12,13 @@ import msgspec
 
 from hindcast.actors.judges.base import AnyJudge, EpisodeModelJudge, judge_in_time, verdict_key
 from hindcast.actors.judges.episode_transcript import EpisodeTranscript
-from hindcast.actors.replay.recorded import RecordedEpisode
 from hindcast.core.domain.evidence import Judgment
 from hindcast.core.errors import ExpectationFailed
 from hindcast.core.rl.statistics import cohen_kappa
 from hindcast.events.catalogue import EpisodeEnded, EpisodeJudged
 from hindcast.events.catalogue.consulted import Consulted
 from hindcast.events.catalogue.verdict import JudgeIdentity, Reading
+from hindcast.events.log.episode_assembler import AssembledEpisode
 from hindcast.events.log.port import EventLog
 from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.reader import read
@@ -86,7 +86,7 @@ async def read_verdicts(log: EventLog, *, judges: Collection[str]) -> Verdicts:
 
 async def second_opinion(
     judge: AnyJudge,
-    episode: RecordedEpisode,
+    episode: AssembledEpisode,
     verdicts: Verdicts,
     *,
     log: EventLog,
@@ -99,7 +99,7 @@ async def second_opinion(
         return None
     story: EpisodeTranscript | None = None
     if isinstance(judge, EpisodeModelJudge):
-        story = await judge.story_of(log, episode.end, before=episode.ended)
+        story = await judge.story_of(log, episode.end, before=episode.position)
     opinion = await judge_in_time(
         judge, episode.request.task, episode.end.evidence, story, timeout_s=timeout_s
     )
@@ -121,7 +121,7 @@ def _is(one: JudgeIdentity, other: JudgeIdentity) -> bool:
 
 
 async def save(
-    publisher: Publisher, judge: JudgeIdentity, episode: RecordedEpisode, opinion: SecondOpinion
+    publisher: Publisher, judge: JudgeIdentity, episode: AssembledEpisode, opinion: SecondOpinion
 ) -> bool:
     """Append a verdict; False when this judge and version has judged the episode before."""
     fact = EpisodeJudged(

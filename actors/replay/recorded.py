@@ -7,28 +7,16 @@ one pass, and never holds more episodes than requested.
 import heapq
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from dataclasses import dataclass, field
 
 import msgspec
 
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import HindcastError
 from hindcast.core.seeds import derive_seed
-from hindcast.events.catalogue import (
-    EpisodeAbandoned,
-    EpisodeCancelled,
-    EpisodeEnded,
-    EpisodeRequested,
-    EpisodeStarted,
-    RunForked,
-    RunStarted,
-    StepTaken,
-)
-from hindcast.events.envelope import Recorded
+from hindcast.events.catalogue import EpisodeRequested, EpisodeStarted
+from hindcast.events.log.episode_assembler import AssembledEpisode, EpisodeAssembler
 from hindcast.events.log.port import EventLog
 from hindcast.events.log.reader import read
-
-End = EpisodeEnded | EpisodeAbandoned | EpisodeCancelled
 
 
 class NoSuchEpisode(HindcastError):
@@ -58,42 +46,6 @@ class EpisodeSelection(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class RecordedStep(msgspec.Struct, frozen=True):
-    """A step and its position in the log."""
-
-    position: int
-    fact: StepTaken
-
-
-@dataclass(slots=True)
-class RecordedEpisode:
-    """An episode that was begun, as far as the log goes."""
-
-    request: EpisodeRequested
-    started: EpisodeStarted
-    code_rev: str
-    """Code revision of the actor that played it."""
-    packages: dict[str, str]
-    """Package versions at the start of the run, or of its fork."""
-    steps: list[RecordedStep] = field(default_factory=list)
-    end: End | None = None
-    """Its end; None while the log has none."""
-    end_id: str = ""
-    """Id of the end's event."""
-    ended: int = 0
-    """Position of the end."""
-
-    @property
-    def name(self) -> str:
-        """The episode's id."""
-        return self.request.episode
-
-    @property
-    def family(self) -> str:
-        """Environment and family, such as `store/find_price`."""
-        return family_of(self.request.task)
-
-
 def family_of(task: Task) -> str:
     """Environment and family, such as `store/find_price`."""
     return f"{task.environment}/{task.family}"
@@ -101,76 +53,55 @@ def family_of(task: Task) -> str:
 
 async def recorded_episodes(
     log: EventLog, wanted: EpisodeSelection, *, steps: bool = True
-) -> AsyncGenerator[RecordedEpisode, None]:
-    """Yield the selected episodes that were begun: each once its end is read, those of a sample after the whole log.
+) -> AsyncGenerator[AssembledEpisode, None]:
+    """Yield the selected episodes that started: each once its end is read, those of a sample after the whole log.
 
-    Without `steps`, no steps are kept. Late steps of an ended episode are left out: an actor may continue for a while with an
-    episode that it has lost.
+    Without `steps`, no steps are kept.
 
     Raises:
         NoSuchEpisode: an episode requested by name is not there.
         CorruptEvent, UnknownVersion, ForeignLog: see `events.log.reader.read`.
     """
-    gathering = _Gathering(wanted, steps=steps)
+    assembler = EpisodeAssembler(wants=wanted.takes, steps=steps)
+    sample = None if wanted.sample is None else _Sample(wanted.sample, seed=wanted.seed)
     seen: set[str] = set()
     async with aclosing(read(log, after=0, strict=False)) as recordeds:
         async for recorded in recordeds:
-            done = gathering.take(recorded)
-            if done is not None and wanted.sample is None:
+            done = assembler.take(recorded)
+            if sample is None and done is not None:
                 seen.add(done.name)
-                del gathering.held[done.name]
                 yield done
-    seen |= gathering.held.keys()
-    missing = sorted(wanted.episodes - seen)
-    if missing and wanted.sample is None:
+            elif sample is not None and isinstance(recorded.fact, EpisodeStarted):
+                begun = assembler.running.get(recorded.fact.episode)
+                dropped = None if begun is None else sample.add(begun)
+                if dropped is not None:
+                    assembler.forget(dropped)
+    missing = sorted(wanted.episodes - seen - assembler.running.keys())
+    if missing and sample is None:
         raise NoSuchEpisode(
             f"run {log.run} has begun no episode {missing[0]!r} that was asked for"
             f"{f', nor {len(missing) - 1} others' if len(missing) > 1 else ''}. Run: hindcast episode list"
         )
-    for episode in gathering.held.values():
+    for episode in (assembler.running if sample is None else sample.episodes).values():
         yield episode
 
 
-class _Gathering:
-    """Assembles episodes from their events."""
+class _Sample:
+    """The episodes whose names rank lowest under a seed."""
 
-    def __init__(self, wanted: EpisodeSelection, *, steps: bool) -> None:
-        self._wanted = wanted
-        self._steps = steps
-        self._requests: dict[str, EpisodeRequested] = {}
-        """Requests that are not begun yet."""
+    def __init__(self, size: int, *, seed: int) -> None:
+        self._size = size
+        self._seed = seed
         self._ranks: list[tuple[int, str]] = []
-        """A heap of the sample, the highest rank first."""
-        self._packages: dict[str, str] = {}
-        self.held: dict[str, RecordedEpisode] = {}
+        """A heap, the highest rank first."""
+        self.episodes: dict[str, AssembledEpisode] = {}
 
-    def take(self, recorded: Recorded) -> RecordedEpisode | None:
-        """Apply one event; returns the episode that it completes."""
-        match recorded.fact:
-            case RunStarted(packages=packages) | RunForked(start=RunStarted(packages=packages)):
-                self._packages = packages
-            case EpisodeRequested() as fact if self._wanted.takes(fact):
-                self._requests[fact.episode] = fact
-            case EpisodeStarted() as fact:
-                request = self._requests.pop(fact.episode, None)
-                if request is not None:
-                    self._hold(RecordedEpisode(request, fact, recorded.envelope.code_rev, self._packages))
-            case StepTaken() as fact if self._steps:
-                episode = self.held.get(fact.episode)
-                if episode is not None and episode.end is None:
-                    episode.steps.append(RecordedStep(recorded.position, fact))
-            case EpisodeEnded() | EpisodeAbandoned() | EpisodeCancelled() as fact:
-                self._requests.pop(fact.episode, None)
-                episode = self.held.get(fact.episode)
-                if episode is not None and episode.end is None:
-                    episode.end, episode.end_id, episode.ended = fact, recorded.envelope.id, recorded.position
-                    return episode
-        return None
-
-    def _hold(self, episode: RecordedEpisode) -> None:
-        self.held[episode.name] = episode
-        if self._wanted.sample is None:
-            return
-        heapq.heappush(self._ranks, (-derive_seed(self._wanted.seed, "replay", episode.name), episode.name))
-        if len(self._ranks) > self._wanted.sample:
-            del self.held[heapq.heappop(self._ranks)[1]]
+    def add(self, episode: AssembledEpisode) -> str | None:
+        """Add an episode. Returns the name of the one that leaves the sample."""
+        self.episodes[episode.name] = episode
+        heapq.heappush(self._ranks, (-derive_seed(self._seed, "replay", episode.name), episode.name))
+        if len(self._ranks) <= self._size:
+            return None
+        _, dropped = heapq.heappop(self._ranks)
+        del self.episodes[dropped]
+        return dropped

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from hindcast.actors.replay.recorded import RecordedStep
 from hindcast.core.domain.arrays import unpack_floats, unpack_ids
 from hindcast.events.catalogue import BlobReleased, RunForked, RunStarted, WeightsPublished
 from hindcast.events.envelope import BlobRef
+from hindcast.events.log.episode_assembler import AssembledStep
 from hindcast.events.log.port import EventLog
 from hindcast.events.log.reader import read
 
@@ -45,7 +45,7 @@ async def read_origins(log: EventLog) -> Origins:
     return Origins(run_seeds=frozenset(seeds), refs=refs, released=frozenset(released))
 
 
-def version_of(step: RecordedStep) -> int | None:
+def version_of(step: AssembledStep) -> int | None:
     """The policy version that sampled a step's answer: -1 for a demonstrator, None where there were several."""
     versions = set(unpack_ids(step.fact.versions).tolist())
     return versions.pop() if len(versions) == 1 else None
@@ -84,7 +84,7 @@ def differing_tokens(recorded: list[int], again: list[int]) -> int:
     return max(len(recorded), len(again)) - same
 
 
-def recorded_logprobs(step: RecordedStep) -> list[float]:
+def recorded_logprobs(step: AssembledStep) -> list[float]:
     """Log-probability of each token; empty where none were recorded."""
     values: list[float] = unpack_floats(step.fact.logprobs).tolist()
     return values

@@ -16,13 +16,13 @@ from hindcast.actors.environments.base import EpisodeWorld
 from hindcast.actors.environments.miniwob.families import FAMILIES
 from hindcast.actors.environments.snapshot import page_digest, plain_address
 from hindcast.actors.replay.pages import GONE, Bases, is_same_blob, tell_apart, tell_values_apart
-from hindcast.actors.replay.recorded import RecordedEpisode, RecordedStep
 from hindcast.core.domain.action import Action, ParseFailure
 from hindcast.core.domain.observation import Page
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import BlobCorrupt, BlobMissing
 from hindcast.events.catalogue import EpisodeEnded
 from hindcast.events.envelope import BlobRef
+from hindcast.events.log.episode_assembler import AssembledEpisode, AssembledStep
 from hindcast.storage.blobs.store import BlobStore
 
 ADDRESSED = ("Goto", "New_tab")
@@ -54,7 +54,7 @@ def hangs_on_time(task: Task) -> bool:
     return task.environment == "miniwob" and task.family in FAMILIES and FAMILIES[task.family].clock
 
 
-async def drive(world: EpisodeWorld, episode: RecordedEpisode, blobs: BlobStore) -> Difference | None:
+async def drive(world: EpisodeWorld, episode: AssembledEpisode, blobs: BlobStore) -> Difference | None:
     """Play an episode again as far as it was recorded.
 
     Raises:
@@ -75,7 +75,9 @@ async def drive(world: EpisodeWorld, episode: RecordedEpisode, blobs: BlobStore)
 
 
 class _Drive:
-    def __init__(self, world: EpisodeWorld, episode: RecordedEpisode, blobs: BlobStore, bases: Bases) -> None:
+    def __init__(
+        self, world: EpisodeWorld, episode: AssembledEpisode, blobs: BlobStore, bases: Bases
+    ) -> None:
         self._world = world
         self._episode = episode
         self._blobs = blobs
@@ -116,7 +118,7 @@ class _Drive:
         end = self._episode.end
         return end.reason == "done" if isinstance(end, EpisodeEnded) else None
 
-    def _action(self, step: RecordedStep) -> Action | ParseFailure:
+    def _action(self, step: AssembledStep) -> Action | ParseFailure:
         action = step.fact.action
         if action is None:
             return ParseFailure(reason=step.fact.detail)
@@ -124,7 +126,7 @@ class _Drive:
             return msgspec.structs.replace(action, argument=self._bases.as_now(action.argument))
         return action
 
-    def _compare_page(self, step: RecordedStep, page: Page) -> Difference | None:
+    def _compare_page(self, step: AssembledStep, page: Page) -> Difference | None:
         now = page_digest(page)
         if now == step.fact.observation_digest:
             return None
@@ -177,5 +179,5 @@ class _Drive:
             return None
 
     @staticmethod
-    def _differs(step: RecordedStep, what: What, recorded: str, now: str) -> Difference:
+    def _differs(step: AssembledStep, what: What, recorded: str, now: str) -> Difference:
         return Difference(step=step.fact.index, position=step.position, what=what, recorded=recorded, now=now)

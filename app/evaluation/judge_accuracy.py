@@ -11,7 +11,7 @@ from hindcast.actors.judges.base import AnyJudge, EpisodeModelJudge, Opinion, ju
 from hindcast.actors.judges.episode_transcript import read_story
 from hindcast.actors.judges.second_opinion import read_verdicts
 from hindcast.actors.replay.bounded_map import each
-from hindcast.actors.replay.recorded import EpisodeSelection, RecordedEpisode, recorded_episodes
+from hindcast.actors.replay.recorded import EpisodeSelection, recorded_episodes
 from hindcast.app.runs.sources import Source
 from hindcast.core.rl.confusion import (
     Confusion,
@@ -24,6 +24,7 @@ from hindcast.core.rl.confusion import (
 from hindcast.core.rl.held_out import is_held_out
 from hindcast.core.rl.statistics import Interval
 from hindcast.events.catalogue import EpisodeEnded
+from hindcast.events.log.episode_assembler import AssembledEpisode
 from hindcast.events.log.port import EventLog
 from hindcast.storage.blobs.store import BlobStore
 
@@ -70,7 +71,7 @@ class AccuracyReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Case(NamedTuple):
-    episode: RecordedEpisode
+    episode: AssembledEpisode
     opinion: Opinion
 
 
@@ -94,7 +95,7 @@ async def measure_accuracy(
         verdicts = await read_verdicts(log, judges={truth})
         truths = {name: told[0].judgment.outcome for name, told in verdicts.items()}
 
-        async def work(episode: RecordedEpisode) -> _Case:
+        async def work(episode: AssembledEpisode) -> _Case:
             opinion = await _opinion(judge, log, on.blobs, episode, timeout_s=timeout_s)
             said()
             return _Case(episode, opinion)
@@ -142,7 +143,7 @@ def _why(opinion: Opinion) -> str:
 
 async def _asked(
     log: EventLog, wanted: EpisodeSelection, truths: Mapping[str, str], *, share: float | None
-) -> AsyncGenerator[RecordedEpisode, None]:
+) -> AsyncGenerator[AssembledEpisode, None]:
     """Episodes with a known truth; only of held-out tasks if a share is held out."""
     async with aclosing(recorded_episodes(log, wanted, steps=False)) as episodes:
         async for episode in episodes:
@@ -152,7 +153,7 @@ async def _asked(
 
 
 async def _opinion(
-    judge: AnyJudge, log: EventLog, blobs: BlobStore, episode: RecordedEpisode, *, timeout_s: float
+    judge: AnyJudge, log: EventLog, blobs: BlobStore, episode: AssembledEpisode, *, timeout_s: float
 ) -> Opinion:
     """The judge's opinion; `blobs` are those of the episode's run, which hold its page."""
     end = episode.end
@@ -160,5 +161,5 @@ async def _opinion(
         return Opinion(judgment=undecided("it did not end"))
     story = None
     if isinstance(judge, EpisodeModelJudge):
-        story = await read_story(log, blobs, end, before=episode.ended)
+        story = await read_story(log, blobs, end, before=episode.position)
     return await judge_in_time(judge, episode.request.task, end.evidence, story, timeout_s=timeout_s)

@@ -15,12 +15,13 @@ from hindcast.actors.judges.second_opinion import (
     second_opinion,
 )
 from hindcast.actors.replay.bounded_map import each
-from hindcast.actors.replay.recorded import EpisodeSelection, RecordedEpisode, recorded_episodes
+from hindcast.actors.replay.recorded import EpisodeSelection, recorded_episodes
 from hindcast.app.runs.folded_read_model import show_now
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.runs.sources import Source
 from hindcast.core.errors import SettingsError
 from hindcast.events.catalogue import EpisodeJudged
+from hindcast.events.log.episode_assembler import AssembledEpisode
 from hindcast.events.log.publisher import Publisher
 
 AT_ONCE = 4
@@ -94,7 +95,7 @@ async def rejudge(
                 f"an episode's judges: hindcast episode show EPISODE {source.name}"
             )
 
-        async def work(episode: RecordedEpisode) -> SecondOpinion | None:
+        async def work(episode: AssembledEpisode) -> SecondOpinion | None:
             opinion = await second_opinion(judge, episode, verdicts, log=log, against=old, timeout_s=bound_s)
             if opinion is not None:
                 if publisher is not None and opinion.new.outcome != "undecided":

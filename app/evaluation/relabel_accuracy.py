@@ -17,7 +17,7 @@ from hindcast.actors.environments.store.tasks import ENVIRONMENT
 from hindcast.actors.relabelers.base import AchievedGoal, PlayedEpisode, Relabeler, RelabelResult
 from hindcast.actors.relabelers.role import goals_found, pages_of
 from hindcast.actors.replay.bounded_map import each
-from hindcast.actors.replay.recorded import EpisodeSelection, RecordedEpisode, recorded_episodes
+from hindcast.actors.replay.recorded import EpisodeSelection, recorded_episodes
 from hindcast.app.runs.sources import Source
 from hindcast.core.domain.observation import Page
 from hindcast.core.errors import BlobCorrupt, BlobMissing, RelabelerFailed, RelabelerUnavailable
@@ -31,6 +31,7 @@ from hindcast.core.rl.confusion import (
 from hindcast.core.rl.held_out import is_held_out
 from hindcast.core.rl.statistics import Interval, proportion
 from hindcast.events.catalogue import EpisodeEnded
+from hindcast.events.log.episode_assembler import AssembledEpisode
 
 AT_ONCE = 4
 """Episodes relabelled at the same time, as in a run."""
@@ -110,7 +111,7 @@ async def measure_relabeler(
     """
     async with on.connect_log() as log:
 
-        async def work(episode: RecordedEpisode) -> _Counts:
+        async def work(episode: AssembledEpisode) -> _Counts:
             counts = await _compared(relabeler, on, episode, most=most, timeout_s=timeout_s)
             said()
             return counts
@@ -147,8 +148,8 @@ async def measure_relabeler(
 
 
 async def _asked(
-    episodes: AsyncGenerator[RecordedEpisode, None], share: float
-) -> AsyncGenerator[RecordedEpisode, None]:
+    episodes: AsyncGenerator[AssembledEpisode, None], share: float
+) -> AsyncGenerator[AssembledEpisode, None]:
     """The store's ended episodes with steps; only of held-out tasks if a share is held out."""
     async with aclosing(episodes) as recorded:
         async for episode in recorded:
@@ -162,7 +163,7 @@ async def _asked(
 
 
 async def _compared(
-    relabeler: Relabeler, on: Source, recorded: RecordedEpisode, *, most: int, timeout_s: float
+    relabeler: Relabeler, on: Source, recorded: AssembledEpisode, *, most: int, timeout_s: float
 ) -> _Counts:
     """Compare the goals named for one episode with those achieved."""
     assert isinstance(recorded.end, EpisodeEnded)

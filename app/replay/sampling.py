@@ -15,7 +15,7 @@ import msgspec
 
 from hindcast.actors.engines.in_process import InProcessEngine
 from hindcast.actors.engines.rescorer import GivenAnswer, Rescored, Rescorer
-from hindcast.actors.replay.recorded import EpisodeSelection, RecordedStep, recorded_episodes
+from hindcast.actors.replay.recorded import EpisodeSelection, recorded_episodes
 from hindcast.actors.replay.sampling import (
     TOLERANCE,
     AnswerReplay,
@@ -30,6 +30,7 @@ from hindcast.app.runs.sources import Source
 from hindcast.core.domain.arrays import unpack_ids
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.seeds import derive_seed
+from hindcast.events.log.episode_assembler import AssembledStep
 from hindcast.learner.screenshots import ScreenshotStore
 from hindcast.storage.blobs.store import BlobStore
 
@@ -115,13 +116,13 @@ class _Lot:
     def __init__(self, origins: Origins, blobs: BlobStore) -> None:
         self._origins = origins
         self._blobs = blobs
-        self.by_version: dict[int, list[RecordedStep]] = {}
+        self.by_version: dict[int, list[AssembledStep]] = {}
         self.demonstrated = 0
         self.mixed = 0
         self.released: Counter[int] = Counter()
         self.missing: Counter[int] = Counter()
 
-    def add(self, step: RecordedStep) -> None:
+    def add(self, step: AssembledStep) -> None:
         version = version_of(step)
         if version is None:
             self.mixed += 1
@@ -160,7 +161,7 @@ class _Again:
         await asyncio.to_thread(self._rescorer.load, weights)
         await self._engine.adopt(version, weights)
 
-    async def replay(self, version: int, steps: Sequence[RecordedStep]) -> list[AnswerReplay]:
+    async def replay(self, version: int, steps: Sequence[AssembledStep]) -> list[AnswerReplay]:
         given = await asyncio.to_thread(lambda: [_given(step, self._album) for step in steps])
         rescored = await asyncio.to_thread(self._rescorer.rescore, given)
         generated = await asyncio.gather(
@@ -177,7 +178,7 @@ class _Again:
         ]
 
     def _replay(
-        self, version: int, step: RecordedStep, answer: GivenAnswer, score: Rescored, again: list[int]
+        self, version: int, step: AssembledStep, answer: GivenAnswer, score: Rescored, again: list[int]
     ) -> AnswerReplay:
         fact = step.fact
         seeds = {derive_seed(seed, "episode", fact.episode, "step", fact.index) for seed in self._run_seeds}
@@ -196,7 +197,7 @@ class _Again:
         )
 
 
-def _given(step: RecordedStep, album: ScreenshotStore) -> GivenAnswer:
+def _given(step: AssembledStep, album: ScreenshotStore) -> GivenAnswer:
     return GivenAnswer(
         prompt_ids=unpack_ids(step.fact.prompt_ids).tolist(),
         action_ids=unpack_ids(step.fact.action_ids).tolist(),

@@ -17,13 +17,14 @@ from hindcast.actors.environments.browser import BrowserHost
 from hindcast.actors.environments.site import Venue
 from hindcast.actors.replay.bounded_map import each
 from hindcast.actors.replay.divergence_causes import MATTER, Cause, Surroundings, explain
-from hindcast.actors.replay.recorded import EpisodeSelection, RecordedEpisode, recorded_episodes
+from hindcast.actors.replay.recorded import EpisodeSelection, recorded_episodes
 from hindcast.actors.replay.steps import Difference, drive
 from hindcast.app.runs.sources import Source
 from hindcast.app.system.sites import sites_running
 from hindcast.core.errors import BrowserUnavailable, EnvironmentFailed, HindcastError
 from hindcast.core.settings.schema import ActorSettings
 from hindcast.events.catalogue import EpisodeEnded
+from hindcast.events.log.episode_assembler import AssembledEpisode
 
 Outcome = Literal["same", "differs", "skipped", "failed"]
 
@@ -102,7 +103,7 @@ async def replay_steps(
     ):
         stage = _Stage(source, host=host, sites=sites)
 
-        async def work(episode: RecordedEpisode) -> EpisodeReplay:
+        async def work(episode: AssembledEpisode) -> EpisodeReplay:
             replay = await stage.replay(episode)
             said(replay)
             return replay
@@ -131,7 +132,7 @@ class _Stage:
         self._sites = sites
         self._now = {name: importlib.metadata.version(name) for name in MATTER}
 
-    async def replay(self, episode: RecordedEpisode) -> EpisodeReplay:
+    async def replay(self, episode: AssembledEpisode) -> EpisodeReplay:
         """Replay one episode; a second time if it differs, to distinguish chance from change."""
         if not episode.steps:
             reason = "no step of it was recorded"
@@ -155,7 +156,7 @@ class _Stage:
         )
         return self._outcome(episode, "differs", difference=difference, cause=cause)
 
-    async def _drive(self, episode: RecordedEpisode) -> Difference | None:
+    async def _drive(self, episode: AssembledEpisode) -> Difference | None:
         world = await self._host.open_world(self._sites[episode.request.task.environment])
         try:
             return await drive(world, episode, self._source.blobs)
@@ -164,7 +165,7 @@ class _Stage:
 
     @staticmethod
     def _outcome(
-        episode: RecordedEpisode,
+        episode: AssembledEpisode,
         outcome: Outcome,
         *,
         reason: str = "",

@@ -11,13 +11,13 @@ from hindcast.actors.environments.base import ResetResult, StepOutcome, WindowIm
 from hindcast.actors.environments.snapshot import observe
 from hindcast.actors.replay.divergence_causes import Surroundings, explain
 from hindcast.actors.replay.pages import GONE
-from hindcast.actors.replay.recorded import RecordedEpisode, RecordedStep
 from hindcast.actors.replay.steps import Difference, drive
 from hindcast.core.domain.action import Action, ParseFailure
 from hindcast.core.domain.evidence import Evidence
 from hindcast.core.domain.observation import Node, Observation, Page
 from hindcast.core.domain.task import Task
 from hindcast.events.catalogue import EpisodeAbandoned, EpisodeEnded, EpisodeRequested, EpisodeStarted
+from hindcast.events.log.episode_assembler import AssembledEpisode, AssembledStep
 from hindcast.storage.blobs.store import BlobStore
 
 THEN, NOW = "http://127.0.0.1:1111", "http://127.0.0.1:2222"
@@ -83,7 +83,7 @@ def blobs(tmp_path: Path) -> BlobStore:
 
 def recorded(
     blobs: BlobStore, *pages: str, actions: tuple[Action | None, ...], **end: Any
-) -> RecordedEpisode:
+) -> AssembledEpisode:
     """An episode that saw these pages while the site was elsewhere; the last one after its last action."""
     steps = []
     for index, action in enumerate(actions):
@@ -96,7 +96,7 @@ def recorded(
             action=action,
             result="exit" if action is not None and action.name == "exit" else "ok",
         )
-        steps.append(RecordedStep(10 + index, step))
+        steps.append(AssembledStep(position=10 + index, occurred_ns=0, fact=step))
     request = EpisodeRequested(
         episode="ep_a",
         task=TASK,
@@ -122,13 +122,21 @@ def recorded(
         policy_versions=(0, 0),
         duration_ms=1.0,
     )
-    return RecordedEpisode(request, started, "abc", {}, steps, ended)
+    return AssembledEpisode(
+        request=request,
+        started=started,
+        started_ns=0,
+        code_rev="abc",
+        packages={},
+        steps=steps,
+        end=ended,
+    )
 
 
 CLICK, EXIT = Action(name="Click", element=1), Action(name="exit", argument="done")
 
 
-def visit(blobs: BlobStore) -> RecordedEpisode:
+def visit(blobs: BlobStore) -> AssembledEpisode:
     return recorded(blobs, "home", "cart", actions=(CLICK, EXIT))
 
 
@@ -149,9 +157,8 @@ async def test_an_address_of_the_old_site_is_led_to_the_new_one(blobs: BlobStore
 
 async def test_an_answer_that_did_not_parse_is_no_action_the_second_time_either(blobs: BlobStore) -> None:
     episode = recorded(blobs, "home", "home", actions=(None, EXIT))
-    episode.steps[0] = RecordedStep(
-        10, msgspec.structs.replace(episode.steps[0].fact, result="parse_failure", detail="no action")
-    )
+    failed = msgspec.structs.replace(episode.steps[0].fact, result="parse_failure", detail="no action")
+    episode.steps[0] = msgspec.structs.replace(episode.steps[0], fact=failed)
     world = World("home", "home", result="parse_failure")
     assert await drive(world, episode, blobs) is None
     assert world.acted == [ParseFailure(reason="no action")]
@@ -180,9 +187,8 @@ async def test_a_record_that_was_altered_afterwards_is_told_from_a_page_that_cha
     blobs: BlobStore,
 ) -> None:
     episode = visit(blobs)
-    episode.steps[1] = RecordedStep(
-        11, msgspec.structs.replace(episode.steps[1].fact, observation_digest="0" * 64)
-    )
+    altered = msgspec.structs.replace(episode.steps[1].fact, observation_digest="0" * 64)
+    episode.steps[1] = msgspec.structs.replace(episode.steps[1], fact=altered)
     found = await drive(World("home", "cart"), episode, blobs)
     assert found is not None
     assert found.altered

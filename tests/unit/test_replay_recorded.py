@@ -6,18 +6,14 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from hindcast.actors.replay.bounded_map import each
-from hindcast.actors.replay.recorded import (
-    EpisodeSelection,
-    NoSuchEpisode,
-    RecordedEpisode,
-    recorded_episodes,
-)
+from hindcast.actors.replay.recorded import EpisodeSelection, NoSuchEpisode, recorded_episodes
 from hindcast.events.catalogue import EpisodeEnded, EpisodeRequested, EpisodeStarted, StepTaken
 from hindcast.events.envelope import Recorded
+from hindcast.events.log.episode_assembler import AssembledEpisode
 from stories.synthetic_run import recorded_run
 
 
-async def gathered(wanted: EpisodeSelection) -> tuple[list[RecordedEpisode], list[Recorded]]:
+async def gathered(wanted: EpisodeSelection) -> tuple[list[AssembledEpisode], list[Recorded]]:
     log, history = await recorded_run(groups=8)
     return [episode async for episode in recorded_episodes(log, wanted)], history
 
