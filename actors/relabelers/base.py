@@ -8,23 +8,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 from hindcast.core.domain.observation import Page
-from hindcast.core.domain.task import Task
-from hindcast.events.catalogue import EpisodeEnded, StepTaken
 from hindcast.events.catalogue.consulted import Consulted
 from hindcast.events.catalogue.verdict import BackwardReading, JudgeIdentity
-
-
-class PlayedEpisode(NamedTuple):
-    """An ended episode, reassembled from its events."""
-
-    task: Task
-    origin: str
-    instruction: str
-    """The agent's instruction."""
-    renderer: str
-    steps: Sequence[StepTaken]
-    """All steps, in order."""
-    ended: EpisodeEnded
+from hindcast.events.log.episode_assembler import AssembledEpisode
 
 
 class AchievedGoal(NamedTuple):
@@ -60,7 +46,7 @@ class Relabeler(Protocol):
         """Name and version of this relabeler."""
         ...
 
-    async def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> RelabelResult:
+    async def goals(self, episode: AssembledEpisode, pages: Sequence[Page]) -> RelabelResult:
         """Return the achieved goals; `pages` holds the page of each step.
 
         Raises:

@@ -15,10 +15,11 @@ from hindcast.actors.endpoint.completion import Answered
 from hindcast.actors.endpoint.prompts import json_in, prompt_text, schema_of
 from hindcast.actors.judges.endpoint import identity_of, page_text
 from hindcast.actors.judges.episode_transcript import read_page
-from hindcast.actors.relabelers.base import AchievedGoal, PlayedEpisode, RelabelResult, why_not_goal
+from hindcast.actors.relabelers.base import AchievedGoal, RelabelResult, why_not_goal
 from hindcast.core.domain.observation import Page
 from hindcast.core.errors import RelabelerUnavailable
 from hindcast.core.settings.endpoint import ENDPOINT
+from hindcast.events.log.episode_assembler import AssembledEpisode
 from hindcast.storage.blobs.store import BlobStore
 
 PROMPT = prompt_text("relabel-1")
@@ -47,18 +48,18 @@ class EndpointRelabeler:
         self._blobs = blobs
         self._most = most
 
-    async def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> RelabelResult:
+    async def goals(self, episode: AssembledEpisode, pages: Sequence[Page]) -> RelabelResult:
         """See `Relabeler.goals`."""
         final = await asyncio.to_thread(read_page, self._blobs, episode.ended.final_observation)
         room = self._endpoint.settings.prompt_characters // (len(pages) + 1)
         steps = [
-            f"Step {number}. The page:\n{page_text(page, most=room)}\nThe answer:\n{step.answer.strip()}"
+            f"Step {number}. The page:\n{page_text(page, most=room)}\nThe answer:\n{step.fact.answer.strip()}"
             for number, (page, step) in enumerate(zip(pages, episode.steps, strict=True), 1)
         ]
         messages = PROMPT.filled(
             {
                 "most": str(self._most),
-                "told": episode.instruction,
+                "told": episode.started.instruction,
                 "steps": "\n\n".join(steps),
                 "end": "not kept" if final is None else page_text(final, most=room),
             }

@@ -22,7 +22,7 @@ from hindcast.actors.environments.store.hindsight import meaning
 from hindcast.actors.environments.store.tasks import ENVIRONMENT
 from hindcast.actors.judges.episode_transcript import read_page
 from hindcast.actors.published_versions import PublishedVersions
-from hindcast.actors.relabelers.base import AchievedGoal, PlayedEpisode, Relabeler, RelabelResult
+from hindcast.actors.relabelers.base import AchievedGoal, Relabeler, RelabelResult
 from hindcast.core.domain.arrays import pack_ids
 from hindcast.core.domain.observation import Page
 from hindcast.core.errors import RelabelerFailed, SettingsError
@@ -40,6 +40,7 @@ from hindcast.core.rl.combined_state import RELABELER
 from hindcast.core.settings.schema import RelabelerSettings, Settings
 from hindcast.events.catalogue import WeightsPublished
 from hindcast.events.catalogue.verdict import BackwardReading, JudgeIdentity
+from hindcast.events.log.episode_assembler import AssembledEpisode
 from hindcast.storage.blobs.store import BlobStore
 
 LEARNED = "learned"
@@ -77,7 +78,7 @@ class LearnedRelabeler:
         self._teacher = teacher
         self._reading = reading
 
-    async def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> RelabelResult:
+    async def goals(self, episode: AssembledEpisode, pages: Sequence[Page]) -> RelabelResult:
         """Find goals, see `Relabeler.goals`. Raises RelabelerFailed where the answers leave no room for the page."""
         final = await asyncio.to_thread(read_page, self._pages, episode.ended.final_observation)
         if final is None:
@@ -91,7 +92,9 @@ class LearnedRelabeler:
             given_up.set()
             raise
 
-    async def _lesson(self, episode: PlayedEpisode, pages: Sequence[Page]) -> tuple[list[Achievement], bool]:
+    async def _lesson(
+        self, episode: AssembledEpisode, pages: Sequence[Page]
+    ) -> tuple[list[Achievement], bool]:
         """The lesson of an episode, and whether it holds only if the episode succeeded."""
         if self._teacher is not None:
             try:
@@ -101,18 +104,18 @@ class LearnedRelabeler:
             if not found.failure:
                 return [_as_written(goal) for goal in found.goals], False
         last = len(episode.steps)
-        relevant = [n for n, step in enumerate(episode.steps, 1) if step.result == "ok" or n == last]
-        return [Achievement(episode.instruction, last, tuple(relevant))], True
+        relevant = [n for n, step in enumerate(episode.steps, 1) if step.fact.result == "ok" or n == last]
+        return [Achievement(episode.started.instruction, last, tuple(relevant))], True
 
     def _read(
         self,
-        episode: PlayedEpisode,
+        episode: AssembledEpisode,
         final: Page,
         lesson: Sequence[Achievement],
         needs_success: bool,
         given_up: Event,
     ) -> RelabelResult:
-        failure = ONLY_LEARNED_FROM if episode.origin == DEMONSTRATION else ""
+        failure = ONLY_LEARNED_FROM if episode.request.origin == DEMONSTRATION else ""
         if self._model is None and not failure:
             failure = NO_VERSION
         with self._reading:
@@ -139,10 +142,10 @@ class LearnedRelabeler:
             ),
         )
 
-    def _prompt(self, episode: PlayedEpisode, final: Page) -> Prompt:
+    def _prompt(self, episode: AssembledEpisode, final: Page) -> Prompt:
         """Build the prompt of an episode."""
         most = self._settings.prompt_tokens
-        answers = [step.answer for step in episode.steps]
+        answers = [step.fact.answer for step in episode.steps]
         try:
             return build_achievement_prompt(self._tokenizer, answers=answers, page=final, max_tokens=most)
         except SettingsError as error:  # concerns this episode alone: it must not stop the run
@@ -159,7 +162,7 @@ class LearnedRelabeler:
         return [] if lesson else encode_answer(self._tokenizer, write_achievements(()))
 
 
-def goals_of(episode: PlayedEpisode, achievements: Sequence[Achievement]) -> list[AchievedGoal]:
+def goals_of(episode: AssembledEpisode, achievements: Sequence[Achievement]) -> list[AchievedGoal]:
     """Return the achievements that the episode's site parses as goals of its tasks, each once."""
     ending = ending_of(episode.ended.evidence) if episode.task.environment == ENVIRONMENT else ""
     if isinstance(ending, str):

@@ -11,27 +11,27 @@ from typing import Any
 import numpy as np
 
 from hindcast.actors.episodes.prompt_reader import prompt_of
-from hindcast.actors.relabelers.base import PlayedEpisode
 from hindcast.core.domain.arrays import pack_ids, unpack_ids
 from hindcast.core.domain.observation import Page
 from hindcast.core.errors import RelabelerFailed
 from hindcast.core.settings.schema import ActorSettings
 from hindcast.events.catalogue.verdict import RewrittenPrompt
+from hindcast.events.log.episode_assembler import AssembledEpisode
 
 
 class PromptWriter:
     """Rebuilds the prompts of one episode under other instructions."""
 
     def __init__(
-        self, episode: PlayedEpisode, pages: Sequence[Page], *, tokenizer: Any, settings: ActorSettings
+        self, episode: AssembledEpisode, pages: Sequence[Page], *, tokenizer: Any, settings: ActorSettings
     ) -> None:
         """Raises RelabelerFailed when the recorded prompts cannot be rebuilt."""
         self._episode = episode
         self._pages = pages
         self._tokenizer = tokenizer
-        self._settings = settings.model_copy(update={"renderer": episode.renderer})
+        self._settings = settings.model_copy(update={"renderer": episode.started.renderer})
         for index, step in enumerate(episode.steps):
-            if pack_ids(self._ids(index, episode.instruction)) != step.prompt_ids:
+            if pack_ids(self._ids(index, episode.started.instruction)) != step.fact.prompt_ids:
                 raise RelabelerFailed(
                     f"what step {index} read cannot be built again from its page: the renderer, the tokenizer or a "
                     "setting of prompts was changed since"
@@ -42,7 +42,7 @@ class PromptWriter:
             self._tokenizer,
             self._settings,
             instruction=instruction,
-            answers=[step.answer for step in self._episode.steps[:index]],
+            answers=[step.fact.answer for step in self._episode.steps[:index]],
             page=self._pages[index],
             earlier=self._pages[max(0, index - self._settings.history_pages) : index],
         ).ids
@@ -54,7 +54,7 @@ class PromptWriter:
             SettingsError: the instruction leaves no room for a page.
         """
         return tuple(
-            difference(self._episode.steps[index].prompt_ids, self._ids(index, instruction))
+            difference(self._episode.steps[index].fact.prompt_ids, self._ids(index, instruction))
             for index in range(until_step)
         )
 

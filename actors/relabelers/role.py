@@ -28,7 +28,7 @@ from structlog.contextvars import bound_contextvars
 from hindcast.actors.episodes.time_limit import limited
 from hindcast.actors.published_versions import PublishedVersions
 from hindcast.actors.queue_worker import LAST_ASKED, append_once, exists, outage_pause_s, run_queue_worker
-from hindcast.actors.relabelers.base import PlayedEpisode, Relabeler, RelabelResult, relabel_key, why_not_goal
+from hindcast.actors.relabelers.base import Relabeler, RelabelResult, relabel_key, why_not_goal
 from hindcast.actors.relabelers.episode_memory import EpisodeMemory
 from hindcast.actors.relabelers.rewritten_prompts import PromptWriter
 from hindcast.actors.telemetry.spans import relabeled, relabeling
@@ -44,6 +44,7 @@ from hindcast.core.errors import (
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import EpisodeEnded, EpisodeRelabeled, WaitExceeded
 from hindcast.events.catalogue.verdict import Relabel
+from hindcast.events.log.episode_assembler import AssembledEpisode
 from hindcast.events.log.port import EventLog
 from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.work_queue import MAX_TRIES, Delivery, WorkQueue
@@ -156,7 +157,7 @@ class _RelabelerRole:
         finding = RelabelResult(())
         try:
             episode = await self._episode(delivery, ended)
-            if episode.origin not in self._shown:
+            if episode.request.origin not in self._shown:
                 return True
             if delivery.tries >= MAX_TRIES:
                 raise RelabelerFailed(f"{MAX_TRIES - 1} tries to relabel this episode came to nothing")
@@ -181,9 +182,9 @@ class _RelabelerRole:
             reading=finding.reading,
         )
 
-    async def _episode(self, delivery: Delivery, ended: EpisodeEnded) -> PlayedEpisode:
+    async def _episode(self, delivery: Delivery, ended: EpisodeEnded) -> AssembledEpisode:
         stalled_s, position = self._settings.log.append_timeout_s, delivery.recorded.position
-        episode = await self.episodes.find(ended, position=position, stalled_s=stalled_s)
+        episode = await self.episodes.find(ended.episode, position=position, stalled_s=stalled_s)
         if episode is None:
             raise RelabelerFailed(
                 "request, start or steps of this episode do not stand in the log before its end"
@@ -191,7 +192,7 @@ class _RelabelerRole:
         return episode
 
     async def _found(
-        self, delivery: Delivery, episode: PlayedEpisode, relabeler: Relabeler
+        self, delivery: Delivery, episode: AssembledEpisode, relabeler: Relabeler
     ) -> tuple[tuple[Relabel, ...], RelabelResult]:
         if not episode.steps:
             return (), RelabelResult(())
@@ -220,7 +221,7 @@ class _RelabelerRole:
             ) from error
 
     def _rewritten(
-        self, episode: PlayedEpisode, pages: Sequence[Page], finding: RelabelResult
+        self, episode: AssembledEpisode, pages: Sequence[Page], finding: RelabelResult
     ) -> tuple[Relabel, ...]:
         """The goals with their rewritten prompts. Blocks."""
         goals = finding.goals[: self._settings.relabeler.goals]
@@ -250,7 +251,7 @@ class _RelabelerRole:
         return tuple(relabels)
 
 
-def pages_of(blobs: BlobStore, episode: PlayedEpisode) -> list[Page]:
+def pages_of(blobs: BlobStore, episode: AssembledEpisode) -> list[Page]:
     """The page of each step.
 
     Raises:
@@ -259,13 +260,15 @@ def pages_of(blobs: BlobStore, episode: PlayedEpisode) -> list[Page]:
     """
     pages = []
     for step in episode.steps:
-        if step.observation is None:
-            raise RelabelerFailed(f"step {step.index} recorded no page")
-        pages.append(msgspec.msgpack.decode(blobs.get(step.observation), type=Page))
+        if step.fact.observation is None:
+            raise RelabelerFailed(f"step {step.fact.index} recorded no page")
+        pages.append(msgspec.msgpack.decode(blobs.get(step.fact.observation), type=Page))
     return pages
 
 
-async def goals_found(relabeler: Relabeler, episode: PlayedEpisode, pages: Sequence[Page]) -> RelabelResult:
+async def goals_found(
+    relabeler: Relabeler, episode: AssembledEpisode, pages: Sequence[Page]
+) -> RelabelResult:
     """Run a relabeler and check its goals: a wrong relabel is never recorded.
 
     Raises:

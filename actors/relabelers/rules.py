@@ -7,10 +7,11 @@ from hindcast.actors.environments.store.evaluators import ending_of
 from hindcast.actors.environments.store.hindsight import hindsight_of
 from hindcast.actors.environments.store.relevance import Walk
 from hindcast.actors.environments.store.tasks import ENVIRONMENT
-from hindcast.actors.relabelers.base import AchievedGoal, PlayedEpisode, RelabelResult
+from hindcast.actors.relabelers.base import AchievedGoal, RelabelResult
 from hindcast.core.domain.observation import Page
 from hindcast.core.errors import RelabelerFailed
 from hindcast.events.catalogue.verdict import JudgeIdentity
+from hindcast.events.log.episode_assembler import AssembledEpisode
 
 RULES = JudgeIdentity(name="rules", version="1")
 """Raise the version whenever it may list other goals, or label steps otherwise, for the same episode."""
@@ -25,11 +26,11 @@ class RuleRelabeler:
         """`most`: largest number of goals per episode (`relabeler.goals`)."""
         self._most = most
 
-    async def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> RelabelResult:
+    async def goals(self, episode: AssembledEpisode, pages: Sequence[Page]) -> RelabelResult:
         """See `Relabeler.goals`."""
         return RelabelResult(await asyncio.to_thread(self._goals, episode, pages))
 
-    def _goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> tuple[AchievedGoal, ...]:
+    def _goals(self, episode: AssembledEpisode, pages: Sequence[Page]) -> tuple[AchievedGoal, ...]:
         if episode.task.environment != ENVIRONMENT:
             raise RelabelerFailed(
                 f"no rules tell what an episode of {episode.task.environment!r} achieved; there are rules for {ENVIRONMENT}"
@@ -38,11 +39,7 @@ class RuleRelabeler:
         ending = ending_of(evidence)
         if isinstance(ending, str):
             raise RelabelerFailed(ending)
-        walk = Walk(
-            pages,
-            [step.action for step in episode.steps],
-            [step.result == "ok" for step in episode.steps],
-        )
+        walk = walk_of(episode, pages)
         return tuple(
             AchievedGoal(
                 found.instruction,
@@ -53,3 +50,9 @@ class RuleRelabeler:
             )
             for found in hindsight_of(episode.task, evidence, walk, most=self._most)
         )
+
+
+def walk_of(episode: AssembledEpisode, pages: Sequence[Page]) -> Walk:
+    """The way of an episode through the store; `pages` holds the page of each step."""
+    steps = [step.fact for step in episode.steps]
+    return Walk(pages, [step.action for step in steps], [step.result == "ok" for step in steps])

@@ -12,10 +12,10 @@ from hindcast.actors.environments.store.evaluators import ending_of
 from hindcast.actors.environments.store.goals.instruction_parser import goal_said
 from hindcast.actors.environments.store.goals.visits import StartPage
 from hindcast.actors.environments.store.hindsight import first_achieved, hindsight_of, meaning
-from hindcast.actors.environments.store.relevance import Walk
 from hindcast.actors.environments.store.tasks import ENVIRONMENT
-from hindcast.actors.relabelers.base import AchievedGoal, PlayedEpisode, Relabeler, RelabelResult
+from hindcast.actors.relabelers.base import AchievedGoal, Relabeler, RelabelResult
 from hindcast.actors.relabelers.role import goals_found, pages_of
+from hindcast.actors.relabelers.rules import walk_of
 from hindcast.actors.replay.bounded_map import each
 from hindcast.actors.replay.recorded import EpisodeSelection, recorded_episodes
 from hindcast.app.runs.sources import Source
@@ -163,19 +163,13 @@ async def _asked(
 
 
 async def _compared(
-    relabeler: Relabeler, on: Source, recorded: AssembledEpisode, *, most: int, timeout_s: float
+    relabeler: Relabeler, on: Source, episode: AssembledEpisode, *, most: int, timeout_s: float
 ) -> _Counts:
     """Compare the goals named for one episode with those achieved."""
-    assert isinstance(recorded.end, EpisodeEnded)
-    task = recorded.request.task
-    episode = PlayedEpisode(
-        task,
-        "online",
-        recorded.started.instruction,
-        recorded.started.renderer,
-        [step.fact for step in recorded.steps],
-        recorded.end,
-    )
+    task = episode.task
+    # a relabeler that the run trains only learns from demonstrations; here it is asked about them, too
+    asked = msgspec.structs.replace(episode.request, origin="online")
+    episode = msgspec.structs.replace(episode, request=asked)
     try:
         async with asyncio.timeout(timeout_s):
             pages = await asyncio.to_thread(pages_of, on.blobs, episode)
@@ -190,16 +184,14 @@ async def _compared(
 
 
 def compare_goals(
-    episode: PlayedEpisode, pages: Sequence[Page], finding: RelabelResult, *, most: int
+    episode: AssembledEpisode, pages: Sequence[Page], finding: RelabelResult, *, most: int
 ) -> _Counts:
     """Compare the goals found in an episode of the store with those of its rules, at most `most` of each."""
     evidence = episode.ended.evidence
     ending = ending_of(evidence)
     if isinstance(ending, str):
         return _Counts(episode.task.id, ending.partition(":")[0])
-    walk = Walk(
-        pages, [step.action for step in episode.steps], [step.result == "ok" for step in episode.steps]
-    )
+    walk = walk_of(episode, pages)
     truth = first_achieved(evidence, walk)
     listed = {
         (one.family, meaning(one.family, one.goal))

@@ -21,6 +21,7 @@ from hindcast.core.prompts.prompt import encode_answer
 from hindcast.core.settings.schema import ActorSettings
 from hindcast.events.catalogue import EpisodeEnded, EpisodeRequested, EpisodeStarted, StepTaken
 from hindcast.events.envelope import Fact
+from hindcast.events.log.episode_assembler import AssembledEpisode, AssembledStep
 from hindcast.storage.blobs.store import BlobStore
 from stories.store_visitor import Form, Visitor
 
@@ -147,3 +148,23 @@ class Visit:
             duration_ms=1.0,
         )
         return [request, started, *steps, ended]
+
+    def episode(self, name: str, blobs: BlobStore) -> AssembledEpisode:
+        """The same as a reader of the log puts it together."""
+        request, started, *steps, ended = self.facts(name, blobs)
+        assert isinstance(request, EpisodeRequested)
+        assert isinstance(started, EpisodeStarted)
+        assert isinstance(ended, EpisodeEnded)
+        return AssembledEpisode(
+            request=request,
+            started=started,
+            started_ns=0,
+            code_rev="",
+            packages={},
+            steps=[
+                AssembledStep(position=index, occurred_ns=0, fact=step)
+                for index, step in enumerate(steps, 3)
+                if isinstance(step, StepTaken)
+            ],
+            end=ended,
+        )

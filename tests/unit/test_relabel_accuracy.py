@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_relabeler_learned import SITES, TASKS, played
+from test_relabeler_learned import SITES, TASKS
 
 from hindcast.actors.relabelers.base import AchievedGoal, RelabelResult
 from hindcast.app.evaluation.relabel_accuracy import compare_goals
@@ -38,7 +38,9 @@ def test_goals_in_words_are_read_and_compared_with_what_was_achieved_and_when(
         goal("Change the street of my address to 7 Hill Road.", 2),
         goal("Do what was asked.", 8),
     )
-    counts = compare_goals(played(visit, BlobStore(tmp_path)), visit.pages, RelabelResult(said), most=8)
+    counts = compare_goals(
+        visit.episode("ep_a", BlobStore(tmp_path)), visit.pages, RelabelResult(said), most=8
+    )
     assert (first.until_step, len(visit.actions), counts.silent) == (3, 8, "")
     assert (counts.named, counts.dropped, counts.right, counts.well_cut) == (3, 1, 2, 1)
     assert (counts.listed, counts.found) == (2, 2)
@@ -51,13 +53,13 @@ def test_what_the_rules_find_is_right_throughout(visit: Visit, tmp_path: Path) -
         for one in visit.hindsight(most=8)
     ]
     counts = compare_goals(
-        played(visit, BlobStore(tmp_path)), visit.pages, RelabelResult(tuple(found)), most=8
+        visit.episode("ep_a", BlobStore(tmp_path)), visit.pages, RelabelResult(tuple(found)), most=8
     )
     assert counts.named == counts.right == counts.well_cut == counts.listed == counts.found == len(found)
     assert counts.table == Confusion(hits=2, rejections=6)
 
 
 def test_whoever_names_nothing_finds_every_other_step_and_no_goal(visit: Visit, tmp_path: Path) -> None:
-    counts = compare_goals(played(visit, BlobStore(tmp_path)), visit.pages, RelabelResult(()), most=8)
+    counts = compare_goals(visit.episode("ep_a", BlobStore(tmp_path)), visit.pages, RelabelResult(()), most=8)
     assert (counts.named, counts.found, counts.listed) == (0, 0, 2)
     assert counts.table == Confusion(misses=2, rejections=6)

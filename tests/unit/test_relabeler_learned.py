@@ -13,7 +13,6 @@ from test_relabeler_role import relabel_all
 
 from fakes.tiny_policy import tiny_model, write_tiny_policy
 from hindcast.actors.environments.store.tasks import StoreTasks
-from hindcast.actors.relabelers.base import PlayedEpisode
 from hindcast.actors.relabelers.learned import (
     NO_PAGE,
     NO_VERSION,
@@ -30,7 +29,7 @@ from hindcast.core.models.text_generation import TextGenerator, write_greedily
 from hindcast.core.prompts.achievement_prompt import Achievement, read_achievements
 from hindcast.core.rl.combined_state import RELABELER
 from hindcast.core.settings.schema import RelabelerSettings, Settings, SiteSettings
-from hindcast.events.catalogue import EpisodeEnded, EpisodeRelabeled, StepTaken, WeightsPublished
+from hindcast.events.catalogue import EpisodeEnded, EpisodeRelabeled, WeightsPublished
 from hindcast.events.catalogue.verdict import BackwardReading
 from hindcast.events.envelope import BlobRef, Fact
 from hindcast.storage.blobs.store import BlobStore
@@ -247,7 +246,7 @@ async def test_a_relabeler_that_is_out_of_time_ends_its_thread_and_lets_go_of_th
     )
     *_, last = told(visit, blobs)
     assert isinstance(last, EpisodeEnded)
-    episode = played(visit, blobs)._replace(ended=last)
+    episode = msgspec.structs.replace(visit.episode("ep_a", blobs), end=last)
     asking = asyncio.ensure_future(relabeler.goals(episode, visit.pages))
     assert await asyncio.to_thread(writing.wait, 60)
     assert reading.locked()
@@ -257,25 +256,18 @@ async def test_a_relabeler_that_is_out_of_time_ends_its_thread_and_lets_go_of_th
     assert await asyncio.to_thread(reading.acquire, timeout=60)
 
 
-def played(visit: Visit, blobs: BlobStore) -> PlayedEpisode:
-    facts = visit.facts("ep_a", blobs)
-    steps = [fact for fact in facts if isinstance(fact, StepTaken)]
-    ended = facts[-1]
-    assert isinstance(ended, EpisodeEnded)
-    return PlayedEpisode(visit.task, "online", visit.task.instruction, "lines/1", steps, ended)
-
-
 def test_goals_are_those_that_the_store_would_ask_for_each_once(visit: Visit, tmp_path: Path) -> None:
     own = Achievement(visit.task.instruction, 7, (7,))
     again = Achievement(visit.task.instruction, 8, (8,))
-    found = goals_of(played(visit, BlobStore(tmp_path)), [Achievement("Do it.", 1, (1,)), own, again])
+    found = goals_of(visit.episode("ep_a", BlobStore(tmp_path)), [Achievement("Do it.", 1, (1,)), own, again])
     assert [(one.family, one.until_step) for one in found] == [("store/add_several", 7)]
     assert found[0].goal is not None
     assert found[0].goal["catalogue"] == TASKS.catalogue.name
 
 
 def test_of_a_site_that_reads_no_goals_everything_is_dropped(visit: Visit, tmp_path: Path) -> None:
-    episode = played(visit, BlobStore(tmp_path))
+    episode = visit.episode("ep_a", BlobStore(tmp_path))
     elsewhere = msgspec.structs.replace(episode.task, environment="miniwob")
     told = [Achievement(visit.task.instruction, 7, (7,))]
-    assert goals_of(episode._replace(task=elsewhere), told) == []
+    request = msgspec.structs.replace(episode.request, task=elsewhere)
+    assert goals_of(msgspec.structs.replace(episode, request=request), told) == []

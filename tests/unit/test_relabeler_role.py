@@ -15,13 +15,7 @@ from fakes.virtual_time import clock_s, run_virtually
 from hindcast.actors.environments.store.tasks import StoreTasks
 from hindcast.actors.episodes.prompt_reader import prompt_of
 from hindcast.actors.queue_worker import OUTAGE_PAUSES_S
-from hindcast.actors.relabelers.base import (
-    AchievedGoal,
-    PlayedEpisode,
-    Relabeler,
-    RelabelResult,
-    why_not_goal,
-)
+from hindcast.actors.relabelers.base import AchievedGoal, Relabeler, RelabelResult, why_not_goal
 from hindcast.actors.relabelers.episode_memory import ENDED_KEPT, EpisodeMemory
 from hindcast.actors.relabelers.rewritten_prompts import difference
 from hindcast.actors.relabelers.role import run_relabeler
@@ -34,6 +28,7 @@ from hindcast.core.settings.schema import ActorSettings, SiteSettings
 from hindcast.events.catalogue import EpisodeEnded, EpisodeRelabeled, StepTaken
 from hindcast.events.catalogue.verdict import JudgeIdentity
 from hindcast.events.envelope import Fact
+from hindcast.events.log.episode_assembler import AssembledEpisode
 from hindcast.events.log.memory import MemoryLog
 from hindcast.events.log.reader import read
 from hindcast.events.log.work_queue import MAX_TRIES
@@ -64,7 +59,7 @@ class Scripted:
     def __init__(self, *says: list[AchievedGoal] | Exception) -> None:
         self._says = list(says)
 
-    async def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> RelabelResult:
+    async def goals(self, episode: AssembledEpisode, pages: Sequence[Page]) -> RelabelResult:
         said = self._says.pop(0) if len(self._says) > 1 else self._says[0]
         if isinstance(said, Exception):
             raise said
@@ -169,7 +164,7 @@ def test_an_outage_of_a_minute_costs_no_relabel(visit: Visit, tmp_path: Path) ->
     """Tries are 15, 30 and 60 seconds apart: whoever is back after a minute and a half is asked."""
 
     class BackAfter(Scripted):
-        async def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> RelabelResult:
+        async def goals(self, episode: AssembledEpisode, pages: Sequence[Page]) -> RelabelResult:
             began.append(clock_s())
             return await super().goals(episode, pages)
 
@@ -312,16 +307,16 @@ def test_what_another_relabeler_takes_is_let_go_of_and_found_all_the_same(
             last = await story.commit()
             await asyncio.sleep(60)
             assert memory.position == last
-            assert len(memory._gathered) == ENDED_KEPT
+            assert len(memory.ended) == ENDED_KEPT
             ends = {r.fact.episode: r async for r in read(log, after=0) if isinstance(r.fact, EpisodeEnded)}
             for name in (names[0], names[-1]):
                 ended = ends[name].fact
                 assert isinstance(ended, EpisodeEnded)
-                found = await memory.find(ended, position=ends[name].position, stalled_s=5)
+                found = await memory.find(name, position=ends[name].position, stalled_s=5)
                 assert found is not None
                 assert len(found.steps) == ended.steps
                 memory.forget(name)
-            assert len(memory._gathered) == len(memory._ended) == ENDED_KEPT - 1
+            assert len(memory.ended) == ENDED_KEPT - 1
             following.cancel()
 
     run_virtually(main())
