@@ -6,6 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from hindcast.app.revision import code_revision
+from hindcast.core.settings.changes import decode_settings
 from hindcast.core.settings.schema import Settings
 from hindcast.events.archive.archive_log import ArchiveLog
 from hindcast.events.archive.manifest import load
@@ -39,7 +40,7 @@ class ArchiveSource:
     @cached_property
     def settings(self) -> Settings:
         """Settings that the run was started with."""
-        return Settings.model_validate(self.started.settings)
+        return decode_settings(self.started.settings)
 
     @cached_property
     def blobs(self) -> BlobStore:

@@ -21,6 +21,7 @@ from hindcast.app.settings.configuration import Layer, Resolved, flatten, from_o
 from hindcast.app.system.task_sources import task_sources
 from hindcast.core.errors import ExpectationFailed, ForeignLog, SettingsError
 from hindcast.core.rl.algorithm import traits_of
+from hindcast.core.settings.changes import decode_settings
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import EpisodeRequested, RecipeChanged, RunForked, RunStarted
 from hindcast.events.codec import decode
@@ -138,9 +139,7 @@ async def change_recipe(
         now = await recorded_settings(log)
         changes = resolve_change(now.values, layers, recipe=now.recipe)
         if TASKS & changes.keys():
-            after = Settings.model_validate(
-                _nested(now.values | {key: value for key, (_, value) in changes.items()})
-            )
+            after = decode_settings(_nested(now.values | {key: value for key, (_, value) in changes.items()}))
             begun = await _demonstrations_begun(log, most=after.curriculum.demonstrations)
             _require_tasks(after, begun=begun, run=run.name)
         fact = RecipeChanged(
@@ -189,7 +188,7 @@ def _require_tasks(settings: Settings, *, begun: int, run: str) -> None:
 
 async def settings_now(log: EventLog) -> Settings:
     """The settings that hold at the end of a log. Raises as `recorded_settings`."""
-    return Settings.model_validate(_nested((await recorded_settings(log)).values))
+    return decode_settings(_nested((await recorded_settings(log)).values))
 
 
 def resolve_change(

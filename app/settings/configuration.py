@@ -23,6 +23,7 @@ from hindcast.app.settings.checks.storage_places import size_conflicts
 from hindcast.core.errors import PluginError, SettingsError
 from hindcast.core.rl.algorithm import options_of
 from hindcast.core.settings.schema import Settings
+from hindcast.core.settings.section import RECORDED
 from hindcast.core.text.nearest import nearest
 from hindcast.core.text.plain_values import find_unkeepable, parse_toml
 from hindcast.core.text.printable import one_line
@@ -116,16 +117,20 @@ def _new_conflicts(settings: Settings) -> list[str]:
 
 def merge_recorded(layers: Sequence[Layer], *, recipe: str) -> Resolved:
     """The same for a run that exists already: it may name a task family or a judge that there is no more."""
-    return _merge(layers, recipe, find_conflicts)
+    return _merge(layers, recipe, find_conflicts, context=RECORDED)
 
 
 def lay_over(layers: Sequence[Layer], *, recipe: str) -> Resolved:
     """Lay each source over those before it. Each value is checked by itself, and no plugin is asked."""
-    return _merge(layers, recipe, None)
+    return _merge(layers, recipe, None, context=RECORDED)
 
 
 def _merge(
-    layers: Sequence[Layer], recipe: str, check: Callable[[Settings], Iterable[str]] | None
+    layers: Sequence[Layer],
+    recipe: str,
+    check: Callable[[Settings], Iterable[str]] | None,
+    *,
+    context: Mapping[str, bool] | None = None,
 ) -> Resolved:
     values: dict[str, Any] = {}
     sources = dict.fromkeys(fields(), DEFAULT_SOURCE)
@@ -151,13 +156,13 @@ def _merge(
     web_tasks.narrow_contexts(values, sources)
     settings: Settings | None = None
     try:
-        settings = Settings.model_validate(_nest(values))
+        settings = Settings.model_validate(_nest(values), context=context)
     except ValidationError as error:
         mistakes += [_say(one, sources) for one in error.errors()]
         wrong |= {_key_of(one) for one in error.errors()}
         _leave_out(values, wrong)
     if mistakes and settings is None:
-        settings = _remaining(values)
+        settings = _remaining(values, context)
     if settings is not None and check is not None:
         try:
             options_of(settings.learner)
@@ -179,10 +184,10 @@ def _leave_out(values: dict[str, Any], keys: Iterable[str]) -> None:
         values.pop(key, None)
 
 
-def _remaining(values: Mapping[str, Any]) -> Settings | None:
+def _remaining(values: Mapping[str, Any], context: Mapping[str, bool] | None) -> Settings | None:
     """The settings without their wrong values, to compare the others; None if the rest is invalid, too."""
     try:
-        return Settings.model_validate(_nest(values))
+        return Settings.model_validate(_nest(values), context=context)
     except ValidationError:
         return None
 

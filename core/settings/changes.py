@@ -1,8 +1,15 @@
-"""Changes of settings during a run, as `recipe.changed` records them."""
+"""Settings as the log records them: decoding, and the changes of `recipe.changed`."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from hindcast.core.settings.schema import Settings
+from hindcast.core.settings.section import RECORDED
+
+
+def decode_settings(recorded: Mapping[str, Any]) -> Settings:
+    """The recorded settings of a run, which may exceed today's upper bounds. Raises ValidationError."""
+    return Settings.model_validate(recorded, context=RECORDED)
 
 
 def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -16,4 +23,4 @@ def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 def changed(settings: Settings, changes: dict[str, Any]) -> Settings:
     """Apply a change and validate the result. Raises ValidationError."""
-    return Settings.model_validate(merge(settings.model_dump(mode="json"), changes))
+    return decode_settings(merge(settings.model_dump(mode="json"), changes))

@@ -1,9 +1,18 @@
 """Base class and shared field types of the settings' sections."""
 
 from ipaddress import ip_network
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+)
 
 TEN_YEARS_S = 315_360_000
 Seconds = Annotated[float, Field(gt=0, le=TEN_YEARS_S)]
@@ -13,6 +22,8 @@ Threads = Annotated[int, Field(ge=1, le=1024)]
 Tokens = Annotated[int, Field(ge=1, le=2**24)]
 """A length in tokens."""
 Bytes = Annotated[int, Field(ge=1, le=2**63 - 1)]
+RECORDED = {"recorded": True}
+"""Validation context of settings that a run was recorded with."""
 
 
 def _network(written: str) -> str:
@@ -27,7 +38,24 @@ NetworkName = Annotated[str, AfterValidator(_network)]
 """A network as `10.1.0.0/16`, or a single address."""
 
 
+def is_recorded(info: ValidationInfo) -> bool:
+    """Whether the values are those of an existing run."""
+    return info.context is RECORDED
+
+
 class Section(BaseModel):
     """A section of the settings: immutable, no unknown keys, every number finite, every field documented."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _keep_recorded(cls, value: Any, validate: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        """Accept recorded values above an upper bound: a bound that is added later must not make a run unreadable."""
+        try:
+            return validate(value)
+        except ValidationError as error:
+            only_bounds = all(one["type"] == "less_than_equal" for one in error.errors())
+            if is_recorded(info) and only_bounds and isinstance(value, int | float):
+                return value
+            raise

@@ -13,8 +13,7 @@ from pydantic import ValidationError
 
 from hindcast.core.domain.arrays import unpack_floats, unpack_ids, unpack_positions
 from hindcast.core.errors import CorruptEvent, SettingsError
-from hindcast.core.settings.changes import merge
-from hindcast.core.settings.schema import Settings
+from hindcast.core.settings.changes import decode_settings, merge
 from hindcast.events.catalogue import (
     BatchPlanned,
     BlobReleased,
@@ -148,7 +147,7 @@ class ReplayBuffer:
 def _configure(state: BufferState, recorded: Recorded, resolved: dict[str, Any]) -> None:
     before = state.settings.judge.judges[0]
     try:
-        state.settings = Settings.model_validate(resolved)
+        state.settings = decode_settings(resolved)
     except ValidationError as error:
         first = error.errors()[0]
         raise SettingsError(

@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from hindcast.core.plugins import OWN, identify_plugin, own_modules
 from hindcast.core.rl.algorithm import ALGORITHMS
+from hindcast.core.settings.section import RECORDED
 from hindcast.events.log.hash_chain import ChainChecker, ChainLink, RollingDigest
 from hindcast.learner.buffer.state import BufferState
 from hindcast.storage.snapshots import SnapshotKind
@@ -97,7 +98,7 @@ def _from_plain(kind: type, value: Any) -> Any:
     if kind is RollingDigest:
         return RollingDigest(value)
     if issubclass(kind, BaseModel):
-        return kind.model_validate(value)
+        return kind.model_validate(value, context=RECORDED)
     raise TypeError(f"a snapshot cannot hold a {kind.__name__}")
 
 

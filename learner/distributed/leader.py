@@ -24,6 +24,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from hindcast.core.errors import BlobMissing, CheckpointCorrupt, DiskFull
 from hindcast.core.settings.schema import LearnerSettings
+from hindcast.core.settings.section import RECORDED
 from hindcast.events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
 from hindcast.events.envelope import BlobRef
 from hindcast.learner.buffer.records import Batch, Sample
@@ -250,5 +251,5 @@ def _to_plain(value: Any) -> Any:
 
 def _from_plain(kind: type, value: Any) -> Any:
     if issubclass(kind, BaseModel):
-        return kind.model_validate(value)
+        return kind.model_validate(value, context=RECORDED)
     raise TypeError(f"an order cannot hold a {kind.__name__}")

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from sqlalchemy import Connection, func, select
 
 from hindcast.core.rl.statistics import Interval, gap, standardized
-from hindcast.core.settings.schema import Settings
+from hindcast.core.settings.changes import decode_settings
 from hindcast.storage.readmodel.outcome_counts import Families, added, curve, families_by_version, tallies
 from hindcast.storage.readmodel.queries import training_judge
 from hindcast.storage.readmodel.query_parts import (
@@ -166,7 +166,7 @@ def _flat(connection: Connection) -> dict[str, Any]:
     text = connection.scalar(of_this_run(select(runs.c.settings), position_of(connection, None)))
     recorded = json.loads(text) if text else {}
     try:  # settings that older code lacked have their default
-        sections: dict[str, dict[str, Any]] = Settings.model_validate(recorded).model_dump(mode="json")
+        sections: dict[str, dict[str, Any]] = decode_settings(recorded).model_dump(mode="json")
     except ValidationError:
         sections = recorded
     return {
