@@ -46,6 +46,7 @@ RULES = (
     "hindcast.learner.buffer.records",
     "hindcast.core.rl.advantages",
     "hindcast.core.settings.changes",
+    "hindcast.core.settings.section",
     "hindcast.core.domain.arrays",
     "hindcast.core.domain.evidence",
     "hindcast.core.rl.held_out",
