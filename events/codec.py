@@ -10,7 +10,7 @@ import msgspec
 
 import hindcast.events.catalogue  # noqa: F401  # fills the registry
 from hindcast.core.errors import CorruptEvent, HindcastError, UnknownVersion
-from hindcast.events.envelope import Envelope, Fact, Recorded, Stored
+from hindcast.events.envelope import UNREAD, Envelope, Fact, Recorded, Stored
 from hindcast.events.registry import BY_NAME
 from hindcast.events.upcasters import upcast
 
@@ -69,7 +69,7 @@ def decode_envelope(stored: Stored) -> Envelope:
         envelope = _envelope_decoder.decode(stored.data)
     except UNDECODABLE as error:
         raise _corrupt(stored, f"its envelope does not decode ({_reason(error)})") from error
-    if envelope.id != stored.id:
+    if stored.id is not UNREAD and envelope.id != stored.id:
         raise _corrupt(
             stored, f"its envelope names event {envelope.id}, the log stores it as {stored.id or 'nothing'}"
         )

@@ -66,6 +66,10 @@ class Record(msgspec.Struct, frozen=True, gc=False):
     """W3C trace context in which the event was recorded; a message header, never part of the event's bytes."""
 
 
+UNREAD = "not read"
+"""Subject and id of an event that was read without its headers; compared by identity, so that no header can forge it."""
+
+
 class Stored(msgspec.Struct, frozen=True, gc=False):
     """An event as the log stores it, not decoded."""
 

@@ -73,8 +73,16 @@ class ContinuedLog:
             raise self._gap(after + 1, self._live)
         return found
 
-    async def tail(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
+    def tail(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
         """See `EventLog.tail`."""
+        return self._tail(after=after, headers=True)
+
+    def tail_contents(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
+        """See `ContentLog`."""
+        return self._tail(after=after, headers=False)
+
+    async def _tail(self, *, after: int, headers: bool) -> AsyncGenerator[list[Stored], None]:
+        follow = self._stream.tail if headers else self._stream.tail_contents
         position = after
         while True:
             live = await self._look()
@@ -85,7 +93,7 @@ class ContinuedLog:
                 position = batch[-1].position
                 yield batch
             try:
-                async with aclosing(self._stream.tail(after=position)) as batches:
+                async with aclosing(follow(after=position)) as batches:
                     async for batch in batches:
                         position = batch[-1].position
                         yield batch

@@ -14,7 +14,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from hindcast.core.errors import BrokerUnreachable, HindcastError
-from hindcast.events.envelope import Stored
+from hindcast.events.envelope import UNREAD, Stored
 from hindcast.events.jetstream.accounts import ROLE_API
 from hindcast.events.jetstream.connection import Connection, RequestTimeout
 from hindcast.events.jetstream.headers import parse_headers, status_in
@@ -95,18 +95,26 @@ class _Answers:
     """Collects the messages and final status of a ranged read."""
 
     def __init__(self) -> None:
-        self.taken: list[Stored] = []
+        self.messages: list[tuple[bytes, bytes]] = []
+        """Content and header block of each message."""
         self.status = ""
+        self.end = b""
+        """Header block of the final status."""
         self.ended = asyncio.Event()
 
     def receive(self, _subject: bytes, _reply: bytes, content: bytes, headers: bytes) -> None:
         """Take one message; see `Receiver`."""
         status = "" if content else status_in(headers)
         if status:
-            self.status = status
+            self.status, self.end = status, headers
             self.ended.set()
         else:
-            self.taken.append(_stored(content, parse_headers(headers)))
+            self.messages.append((content, headers))
+
+    @property
+    def stored(self) -> list[Stored]:
+        """The messages as stored events; they need their headers."""
+        return [_stored(content, parse_headers(headers)) for content, headers in self.messages]
 
 
 class StreamApi:
@@ -199,9 +207,29 @@ class StreamApi:
             RequestTimeout, BrokerDenied.
 
         """
-        return await self._several_once(
-            json.dumps({"seq": start, "batch": limit, "max_bytes": READ_BYTES}).encode()
-        )
+        request = {"seq": start, "batch": limit, "max_bytes": READ_BYTES}
+        return (await self._several_once(json.dumps(request).encode())).stored
+
+    async def contents_once(self, *, start: int, limit: int) -> list[Stored]:
+        """Read like `ranged_once`, without headers: half the work for broker and client.
+
+        The broker states the last position; if that shows a gap, the range is read again with headers.
+
+        Raises:
+            RequestTimeout, BrokerDenied.
+
+        """
+        request = {"seq": start, "batch": limit, "max_bytes": READ_BYTES, "no_hdr": True}
+        answers = await self._several_once(json.dumps(request).encode())
+        if not answers.messages:
+            return []
+        last = parse_headers(answers.end).get("Nats-Last-Sequence", "")
+        if last != str(start + len(answers.messages) - 1):
+            return await self.ranged_once(start=start, limit=limit)
+        return [
+            Stored(position, UNREAD, content, UNREAD)
+            for position, (content, _) in enumerate(answers.messages, start)
+        ]
 
     async def last_under_each(self, subject: str) -> list[Stored]:
         """Get the last stored message of every subject under a wildcard."""
@@ -237,11 +265,11 @@ class StreamApi:
         patience = self.patience()
         while True:
             try:
-                return await self._several_once(json.dumps(request).encode())
+                return (await self._several_once(json.dumps(request).encode())).stored
             except RequestTimeout as error:
                 await self.pause(patience, error)
 
-    async def _several_once(self, request: bytes) -> list[Stored]:
+    async def _several_once(self, request: bytes) -> _Answers:
         connection = self.connection
         answers = _Answers()
         try:
@@ -257,7 +285,7 @@ class StreamApi:
             )
         if answers.status not in ("204", "404"):
             raise RequestTimeout(f"direct get was answered with status {answers.status}")
-        return answers.taken
+        return answers
 
     def patience(self) -> Callable[[], bool]:
         """Start the time limit of a call; the returned function says whether the call may still be repeated."""

@@ -229,8 +229,15 @@ class JetStreamLog:
         """See `EventLog.read`."""
         return await self._api.ranged(start=after + 1, limit=limit)
 
-    async def tail(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
+    def tail(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
         """See `EventLog.tail`. Raises BrokerUnreachable if the broker is away for `log.append_timeout_s`."""
+        return self._tail(after=after, headers=True)
+
+    def tail_contents(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
+        """See `ContentLog`. Raises like `tail`."""
+        return self._tail(after=after, headers=False)
+
+    async def _tail(self, *, after: int, headers: bool) -> AsyncGenerator[list[Stored], None]:
         position = after
         patience: Callable[[], bool] | None = None
         stuck_at = -1
@@ -239,7 +246,7 @@ class JetStreamLog:
                 await self._check_reach(position)
                 patience = None
                 started = position
-                async with aclosing(follow(self._api, self._run, after=position)) as batches:
+                async with aclosing(follow(self._api, self._run, after=position, headers=headers)) as batches:
                     async for batch in batches:
                         position = batch[-1].position
                         yield batch

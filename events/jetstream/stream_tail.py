@@ -8,7 +8,8 @@ push instead, but a role that may create one could make it deliver into the log 
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine
+from typing import Any, Protocol
 
 from nats.errors import Error as NatsError
 
@@ -17,7 +18,10 @@ from hindcast.events.jetstream.accounts import FOLLOWERS
 from hindcast.events.jetstream.api import StreamApi
 from hindcast.events.jetstream.connection import Connection, RequestTimeout
 
-READ_EVENTS = 500
+READ_EVENTS = 4000
+"""Events per request, if they fit into `READ_BYTES`: each request costs the broker a count of what is left."""
+SLICE_EVENTS = 500
+"""Most events in a batch, so that decoding one does not block the event loop for long."""
 FIRST_POLL_S = 0.005
 LONGEST_POLL_S = 0.1
 """Longest pause between polls: an idle reader sees a new event after at most this."""
@@ -48,8 +52,10 @@ class _Position:
             await self._connection.publish(self._subject, b"%d" % position)
 
 
-async def follow(api: StreamApi, run: str, *, after: int) -> AsyncGenerator[list[Stored], None]:
-    """Yield contiguous batches from position `after + 1` on.
+async def follow(
+    api: StreamApi, run: str, *, after: int, headers: bool
+) -> AsyncGenerator[list[Stored], None]:
+    """Yield contiguous batches from position `after + 1` on; without `headers` their subjects and ids are `UNREAD`.
 
     It ends at a gap, at a reconnect, and if nothing is read although the stream has grown.
 
@@ -64,7 +70,8 @@ async def follow(api: StreamApi, run: str, *, after: int) -> AsyncGenerator[list
     position = after
     pause_s = FIRST_POLL_S
     idle_since = time.monotonic()
-    following = _read(api, position)
+    read = api.ranged_once if headers else api.contents_once
+    following = _request(read, position)
     try:
         while True:
             batch = await following
@@ -83,9 +90,11 @@ async def follow(api: StreamApi, run: str, *, after: int) -> AsyncGenerator[list
                 await said.report(position)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_POLL_S)
-            following = _read(api, position)
+            following = _request(read, position)
+            for first in range(0, len(whole), SLICE_EVENTS):
+                yield whole[first : first + SLICE_EVENTS]
+                await asyncio.sleep(0)
             if whole:
-                yield whole
                 await said.report(position)
             if gap:
                 return
@@ -96,8 +105,14 @@ async def follow(api: StreamApi, run: str, *, after: int) -> AsyncGenerator[list
         await asyncio.gather(following, return_exceptions=True)
 
 
-def _read(api: StreamApi, position: int) -> "asyncio.Task[list[Stored]]":
-    return asyncio.create_task(api.ranged_once(start=position + 1, limit=READ_EVENTS))
+class _Read(Protocol):
+    """Reads a range once."""
+
+    def __call__(self, *, start: int, limit: int) -> Coroutine[Any, Any, list[Stored]]: ...
+
+
+def _request(read: _Read, position: int) -> "asyncio.Task[list[Stored]]":
+    return asyncio.create_task(read(start=position + 1, limit=READ_EVENTS))
 
 
 async def _goes_on(api: StreamApi, position: int) -> bool:

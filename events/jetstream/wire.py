@@ -13,10 +13,10 @@ from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
 Receiver = Callable[[bytes, bytes, bytes, bytes], None]
 """Takes subject, reply subject, content and header block of a message, as received."""
 
-_BEGIN = b"HMSG "
+_PLAIN, _WITH_HEADERS = b"MSG ", b"HMSG "
 _END = b"\r\n"
-_FIELDS = 5
-"""Number of fields: subject, subscription, reply subject, size of the headers, total size."""
+_FIELDS = (5, 6)
+"""Number of fields: command, subject, subscription, perhaps a reply subject, size of the headers, total size."""
 
 
 class ReceivingConnection(Protocol):
@@ -58,22 +58,25 @@ class StreamParser(Parser):
         connection, size = self._connection, len(data)
         at = messages = content_bytes = 0
         whole = True
-        while data.startswith(_BEGIN, at):
+        while (plain := data.startswith(_PLAIN, at)) or data.startswith(_WITH_HEADERS, at):
             line = data.find(_END, at)
             if line < 0:
                 break
-            fields = data[at + len(_BEGIN) : line].split()
-            if len(fields) != _FIELDS or not (fields[1] + fields[3] + fields[4]).isdigit():
+            fields = data[at:line].split()
+            if plain:
+                fields.insert(-1, b"0")
+            if len(fields) not in _FIELDS or not (fields[2] + fields[-2] + fields[-1]).isdigit():
                 break
-            receiver = connection.receivers.get(int(fields[1]))
+            receiver = connection.receivers.get(int(fields[2]))
             if receiver is None:
                 break
             start = line + len(_END)
-            middle, stop = start + int(fields[3]), start + int(fields[4])
+            middle, stop = start + int(fields[-2]), start + int(fields[-1])
             if stop + len(_END) > size:
                 whole = False
                 break
-            connection.hand(receiver, fields[0], fields[2], data[middle:stop], data[start:middle])
+            reply = fields[3] if len(fields) == _FIELDS[-1] else b""
+            connection.hand(receiver, fields[1], reply, data[middle:stop], data[start:middle])
             messages += 1
             content_bytes += stop - middle
             at = stop + len(_END)
