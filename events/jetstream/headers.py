@@ -3,7 +3,6 @@
 See the client protocol of nats-server (HMSG) and its ADR-4. The client library's own parser is slow: it reads every character.
 """
 
-_ID = b"\r\nNats-Msg-Id: "
 _VERSION = b"NATS/1.0 "
 _STATUS_END = len(_VERSION) + 3
 
@@ -11,15 +10,6 @@ _STATUS_END = len(_VERSION) + 3
 def status_in(block: bytes) -> str:
     """Return the status of a control message, such as `404`; empty for any other message."""
     return block[len(_VERSION) : _STATUS_END].decode("ascii", "replace") if block.startswith(_VERSION) else ""
-
-
-def event_id_in(block: bytes) -> str:
-    """Return the event's id; empty if there is none."""
-    start = block.find(_ID)
-    if start < 0:
-        return parse_headers(block).get("Nats-Msg-Id", "")
-    start += len(_ID)
-    return block[start : block.find(b"\r\n", start)].decode("utf-8", "replace")
 
 
 def parse_headers(block: bytes) -> dict[str, str]:

@@ -6,7 +6,7 @@ import pytest
 from nats.errors import ProtocolError
 
 from hindcast.events.jetstream.connection import Connection
-from hindcast.events.jetstream.headers import event_id_in, format_headers, parse_headers, status_in
+from hindcast.events.jetstream.headers import format_headers, parse_headers, status_in
 
 BLOCK = b"NATS/1.0\r\nNats-Batch-Id: b\r\nNats-Msg-Id: e-7\r\nodd:value: x\r\n\r\n"
 
@@ -21,13 +21,6 @@ def test_headers_are_read_as_they_were_written() -> None:
 def test_a_value_cannot_begin_another_header(value: str) -> None:
     with pytest.raises(ValueError, match="line break"):
         format_headers({"Nats-Msg-Id": value})
-
-
-def test_the_event_id_is_found_however_it_is_written() -> None:
-    assert event_id_in(BLOCK) == "e-7"
-    assert event_id_in(b"NATS/1.0\r\nNats-Msg-Id:e-8\r\n\r\n") == "e-8"
-    assert event_id_in(b"NATS/1.0\r\nX: Nats-Msg-Id: e-9\r\n\r\n") == ""
-    assert event_id_in(b"") == ""
 
 
 def test_only_control_messages_have_a_status() -> None:
@@ -52,7 +45,7 @@ async def test_every_message_arrives_once_and_in_order_however_the_bytes_are_cut
     connection = Connection("reader")
     taken: list[tuple[str, bytes]] = []
     connection.receivers[5] = lambda _subject, _reply, content, block: taken.append(
-        (event_id_in(block), content)
+        (parse_headers(block).get("Nats-Msg-Id", ""), content)
     )
     expected, wire = [], b""
     for number in range(60):
