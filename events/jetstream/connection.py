@@ -2,6 +2,9 @@
 
 The client library reports a denied publish only to a callback, and the request itself times out. Here the callback wakes
 every bounded wait of the connection, which then raises `BrokerDenied`.
+
+`Connection` overrides private methods of the library, because its public API can neither pass on a lost cancellation nor
+deliver messages without an object each. So pyproject.toml pins the version whose methods were read.
 """
 
 import asyncio

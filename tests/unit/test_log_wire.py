@@ -1,5 +1,6 @@
 """What comes over the wire: header blocks, and messages taken out of whatever pieces the socket gives."""
 
+from importlib.metadata import version
 from random import Random
 
 import pytest
@@ -9,6 +10,10 @@ from hindcast.events.jetstream.connection import Connection
 from hindcast.events.jetstream.headers import format_headers, parse_headers, status_in
 
 BLOCK = b"NATS/1.0\r\nNats-Batch-Id: b\r\nNats-Msg-Id: e-7\r\nodd:value: x\r\n\r\n"
+
+
+def test_the_client_library_is_the_one_whose_private_methods_were_read() -> None:
+    assert version("nats-py") == "2.16.0"
 
 
 def test_headers_are_read_as_they_were_written() -> None:
