@@ -48,6 +48,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     named = set(re.findall(r"pytest\.mark\.(\w+)", marks[1])) if marks else set()
     return True if named & set(re.findall(r"not (\w+)", chosen)) else None
 
+
 Connect = Callable[..., Awaitable[Connection]]
 
 
