@@ -16,7 +16,7 @@ from hindcast.events.envelope import Record, Stored
 from hindcast.events.jetstream.consumers import BrokerConsumer
 from hindcast.events.jetstream.stream_log import Fill, JetStreamLog
 from hindcast.events.jetstream.stream_queue import JetStreamQueue
-from hindcast.events.log.port import Ancestor, Expectation, LogIdentity
+from hindcast.events.log.port import Ancestor, Expectation, LogIdentity, tail_contents
 from hindcast.events.log.publisher import Publisher
 
 
@@ -82,7 +82,6 @@ class ContinuedLog:
         return self._tail(after=after, headers=False)
 
     async def _tail(self, *, after: int, headers: bool) -> AsyncGenerator[list[Stored], None]:
-        follow = self._stream.tail if headers else self._stream.tail_contents
         position = after
         while True:
             live = await self._look()
@@ -93,7 +92,11 @@ class ContinuedLog:
                 position = batch[-1].position
                 yield batch
             try:
-                async with aclosing(follow(after=position)) as batches:
+                stream = self._stream
+                live_events = (
+                    stream.tail(after=position) if headers else tail_contents(stream, after=position)
+                )
+                async with aclosing(live_events) as batches:
                     async for batch in batches:
                         position = batch[-1].position
                         yield batch

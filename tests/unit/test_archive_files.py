@@ -364,7 +364,7 @@ class TestWhoseFolder:
 
     def test_the_fence_holds_between_processes_and_ends_with_them(self, tmp_path: Path) -> None:
         program = (
-            "import sys, time; from archive_story import open_writer; from pathlib import Path\n"
+            "import sys, time; from stories.archive_story import open_writer; from pathlib import Path\n"
             "open_writer(Path(sys.argv[1])); print('held', flush=True); time.sleep(60)"
         )
         holder = subprocess.Popen(
