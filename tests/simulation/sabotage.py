@@ -474,7 +474,7 @@ SABOTAGES = (
         "a snapshot of the learner forgets how many batches there were",
         lambda: [patch.object(SnapshotKind, "decode", _decode_without("batches"))],
         ("Broken: plan before training", "Broken: no effects in replay", "CorruptEvent"),
-        seeds=range(50, 200),
+        seeds=range(141, 291),
     ),
     Sabotage(
         "a snapshot of the curriculum forgets where its last request stands",
