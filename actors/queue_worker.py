@@ -1,29 +1,16 @@
-"""The worker of the roles that record facts about the events of a queue: judge and relabeler.
+"""The worker loop shared by the roles that process a queue: judge and relabeler.
 
-    queue ──> QueueWorker ──> handler.jobs(event) ──> job.run ──> fact, appended once ──> delivery acknowledged
-                                  concurrently: coroutines that follow the log for the handler
+    queue ──> workers ──> handle(delivery)            concurrently: `following`, coroutines that follow the log
 
-It waits for a delivery (`FETCH_S`). A job whose fact exists already is not run again. A job that may succeed later is
-run again at a later delivery, after a growing pause (`OUTAGE_PAUSES_S`); its last attempt is recorded as it is. The last
-delivery is not worked on, so that an event that kills its worker each time does not wait forever. A delivery is
-acknowledged once its facts are durable.
+It waits for a delivery (`FETCH_S`). The handler acknowledges a delivery once its result is durable.
 """
 
 import asyncio
-from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Coroutine, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
-import msgspec
-import structlog
-from opentelemetry.trace import Span
-from structlog.contextvars import bound_contextvars
-
 from hindcast.core.errors import ExpectationFailed
-from hindcast.events.catalogue import WaitExceeded
-from hindcast.events.envelope import Fact, Recorded
+from hindcast.events.envelope import Fact
 from hindcast.events.log.port import EventLog
 from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.work_queue import ACK_WAIT_S, MAX_TRIES, Delivery, WorkQueue
@@ -40,140 +27,43 @@ OUTAGE_PAUSES_S = (15.0, 30.0, 60.0)
 outage, takes a minute or two.
 """
 KEEP_S = ACK_WAIT_S / 3
-"""How often a delivery that is worked on is reported as in progress."""
-
-logger = structlog.get_logger(__name__)
+"""How often a slow delivery is reported as in progress."""
 
 
-class JobResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job leads to."""
+async def run_queue_worker(
+    queue: WorkQueue,
+    handle: Callable[[Delivery], Awaitable[None]],
+    *,
+    stop: asyncio.Event,
+    following: Sequence[Coroutine[Any, Any, None]],
+    name: str,
+    slow: bool = False,
+) -> None:
+    """Process one delivery after another in each worker until `stop`; `following` runs as long.
 
-    fact: Fact | None
-    """None: there is nothing to record."""
-    label: str = ""
-    """What it is counted as."""
-    retry: str = ""
-    """Why a later attempt may lead to another fact; empty: it would not."""
+    `slow`: a delivery may take longer than the queue's redelivery time; it is reported as in progress meanwhile.
 
+    Raises:
+        HindcastError: the log is unusable; wrapped in an exception group.
+    """
 
-class QueueJob(ABC):
-    """One fact that a delivery leads to."""
-
-    def __init__(self, kind: type[Fact], *, episode: str, entity: str, any_version: str) -> None:
-        self.kind = kind
-        self.episode = episode
-        self.entity = entity
-        """Key of the fact's subject, which holds at most one."""
-        self.any_version = any_version
-        """Pattern of the keys of such facts by any version of the same judge or relabeler."""
-
-    @abstractmethod
-    async def run(self, delivery: Delivery) -> JobResult:
-        """Work on an event; at its last delivery (`is_last`), give it up without working on it."""
-
-    @abstractmethod
-    def span(self, delivery: Delivery) -> AbstractContextManager[Span]:
-        """The telemetry span around the job."""
-
-    @abstractmethod
-    def describe(self, begun: Span, fact: Fact) -> None:
-        """Describe what is recorded on the span."""
-
-
-class QueueHandler(ABC):
-    """Says which facts an event of the queue leads to."""
-
-    @abstractmethod
-    def jobs(self, recorded: Recorded) -> Sequence[QueueJob]:
-        """The jobs of an event; none: it is acknowledged at once."""
-
-    def following(self) -> Sequence[Coroutine[Any, Any, None]]:
-        """Coroutines that run as long as the workers."""
-        return ()
-
-    def forget(self, recorded: Recorded) -> None:
-        """Drop what is kept for an event: its facts are durable."""
-        del recorded
-
-
-class QueueWorker:
-    """Works on the deliveries of one queue, several at the same time."""
-
-    def __init__(
-        self, handler: QueueHandler, queue: WorkQueue, *, log: EventLog, publisher: Publisher, name: str
-    ) -> None:
-        self._handler = handler
-        self._queue = queue
-        self._log = log
-        self._publisher = publisher
-        self._name = name
-        self.counts: Counter[str] = Counter()
-        """Facts by label, postponed jobs (`later`), and jobs whose fact existed already (`repeated`)."""
-
-    async def run(self, stop: asyncio.Event) -> None:
-        """Work until `stop` is set; what is begun is finished.
-
-        Raises:
-            HindcastError: the log is unusable; wrapped in an exception group.
-        """
-        async with asyncio.TaskGroup() as background:
-            following = [background.create_task(one) for one in self._handler.following()]
-            async with asyncio.TaskGroup() as workers:
-                for number in range(WORKERS):
-                    workers.create_task(self._work(stop, background), name=f"{self._name} {number}")
-            for task in following:
-                task.cancel()
-        await self._publisher.commit()
-        logger.info(f"{self._name} stopped", **self.counts)
-
-    async def _work(self, stop: asyncio.Event, background: asyncio.TaskGroup) -> None:
+    async def work(background: asyncio.TaskGroup) -> None:
         while not stop.is_set():
-            for delivery in await self._queue.fetch(1, wait_s=FETCH_S):
-                keeping = background.create_task(_keep(delivery))
+            for delivery in await queue.fetch(1, wait_s=FETCH_S):
+                keeping = background.create_task(_keep(delivery)) if slow else None
                 try:
-                    await self._handle(delivery)
+                    await handle(delivery)
                 finally:
-                    keeping.cancel()
+                    if keeping is not None:
+                        keeping.cancel()
 
-    async def _handle(self, delivery: Delivery) -> None:
-        recorded, later = delivery.recorded, False
-        for job in self._handler.jobs(recorded):
-            await delivery.in_progress()
-            with bound_contextvars(episode=job.episode, position=recorded.position):
-                later |= not await self._is_done(job, delivery)
-        if later:
-            await delivery.retry(OUTAGE_PAUSES_S[min(delivery.tries, len(OUTAGE_PAUSES_S)) - 1])
-        else:
-            self._handler.forget(recorded)
-            await delivery.ack()
-
-    async def _is_done(self, job: QueueJob, delivery: Delivery) -> bool:
-        """Do a job. False: it is to be tried again at a later delivery."""
-        if await self._log.last_under(subject_of(self._log.run, job.kind, key=job.any_version)) is not None:
-            self.counts["repeated"] += 1
-            return True
-        with job.span(delivery) as begun:
-            result = await job.run(delivery)
-            if result.retry and delivery.tries < LAST_ASKED:
-                self.counts["later"] += 1
-                logger.warning("put off", job=job.entity, reason=result.retry, tries=delivery.tries)
-                return False
-            if result.fact is not None:
-                job.describe(begun, result.fact)
-                new = await append_once(
-                    self._publisher,
-                    result.fact,
-                    entity=job.entity,
-                    causation=delivery.recorded.envelope.id,
-                    episode=job.episode,
-                )
-                self.counts[result.label if new else "repeated"] += 1
-        return True
-
-
-def is_last(delivery: Delivery) -> bool:
-    """Whether it is the last delivery of an event, after tries that came to nothing."""
-    return delivery.tries >= MAX_TRIES
+    async with asyncio.TaskGroup() as background:
+        beside = [background.create_task(one) for one in following]
+        async with asyncio.TaskGroup() as workers:
+            for number in range(WORKERS):
+                workers.create_task(work(background), name=f"{name} {number}")
+        for task in beside:
+            task.cancel()
 
 
 async def _keep(delivery: Delivery) -> None:
@@ -183,22 +73,24 @@ async def _keep(delivery: Delivery) -> None:
         await delivery.in_progress()
 
 
-async def append_once(publisher: Publisher, fact: Fact, *, entity: str, causation: str, episode: str) -> bool:
+def outage_pause_s(tries: int) -> float:
+    """Pause in seconds before the next delivery, after `tries` deliveries."""
+    return OUTAGE_PAUSES_S[min(tries, len(OUTAGE_PAUSES_S)) - 1]
+
+
+async def exists(log: EventLog, kind: type[Fact], *, entity: str) -> bool:
+    """Whether the log has an event that is created if absent."""
+    return await log.last_under(subject_of(log.run, kind, key=entity)) is not None
+
+
+async def append_once(
+    publisher: Publisher, fact: Fact, *, entity: str, delivery: Delivery, episode: str
+) -> bool:
     """Append an event that is created if absent; False when it exists already."""
     try:
-        await publisher.decide(fact, entity=entity, causation=causation, correlation=episode)
+        await publisher.decide(
+            fact, entity=entity, causation=delivery.recorded.envelope.id, correlation=episode
+        )
     except ExpectationFailed:
         return False
     return True
-
-
-async def report_wait(
-    publisher: Publisher, delivery: Delivery, *, episode: str, setting: str, limit_s: float, waited_for: str
-) -> None:
-    """Record that a job exceeded a time limit of the settings."""
-    await publisher.publish(
-        WaitExceeded(setting=setting, limit_s=limit_s, waited_for=waited_for),
-        entity=episode,
-        causation=delivery.recorded.envelope.id,
-        correlation=episode,
-    )

@@ -8,7 +8,7 @@ import pytest
 from fakes.virtual_time import clock_ns, clock_s, run_virtually
 from hindcast.actors.environments.miniwob.evaluators import evaluate as evaluate_miniwob
 from hindcast.actors.environments.store.evaluators import evaluate as evaluate_store
-from hindcast.actors.judges.base import Judge, reach_judgment, verdict_key
+from hindcast.actors.judges.base import Judge, reach_judgment
 from hindcast.actors.judges.role import configured_judges, run_judge
 from hindcast.actors.judges.rules import RuleJudge
 from hindcast.core.domain.evidence import Evidence, Judgment
@@ -80,10 +80,7 @@ def judge_all(*facts: Fact, judges: dict[str, Judge] | None = None, times: int =
         settings = settings_of(judge={"timeout_s": 5, "judges": tuple(known)})
         async with publisher(log, "story") as story:
             for fact in facts:
-                entity = getattr(fact, "episode", "e")
-                if isinstance(fact, EpisodeJudged):
-                    entity = verdict_key(entity, fact.judge)
-                await story.publish(fact, entity=entity)
+                await story.publish(fact, entity=getattr(fact, "episode", "e"))
         for number in range(times):
             stop = asyncio.Event()
             async with publisher(log, f"judge.{number}") as mine, asyncio.TaskGroup() as tasks:
