@@ -136,7 +136,8 @@ def _reason(error: BaseException) -> str:
 
 
 def _corrupt(stored: Stored, what: str) -> CorruptEvent:
+    where = "" if stored.subject is UNREAD else f" ({stored.subject})"
     return CorruptEvent(
-        f"position {stored.position} ({stored.subject}) is damaged: {what}. The stored bytes are not those a producer "
+        f"position {stored.position}{where} is damaged: {what}. The stored bytes are not those a producer "
         f"appended. Run: hindcast log show --position {stored.position}"
     )

@@ -2,6 +2,10 @@
 
 `read` and `tail` check that positions are contiguous, that every producer's hash chain holds, and that the log has the
 expected identity. Events of unknown types are counted and skipped; a strict reader refuses them.
+
+They follow a broker's log without message headers, so they do not compare an event's subject and id with those it is stored
+under: no consumer uses those, and the chain covers the event's own. `skim`, and `decode` of events from `EventLog.read`, compare
+the id; the audit compares both.
 """
 
 from collections import Counter

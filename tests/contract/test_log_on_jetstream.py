@@ -5,8 +5,10 @@ import json
 import shutil
 import stat
 from contextlib import aclosing
+from hashlib import sha256
 from pathlib import Path
 
+import msgspec
 import pytest
 from conftest import Connect, LiveBroker
 from nats.aio.client import ServerVersion
@@ -29,16 +31,19 @@ from hindcast.events.catalogue import (
     TaskAdmitted,
     WaitExceeded,
 )
-from hindcast.events.envelope import Fact, Record
+from hindcast.events.codec import decode_envelope, encode
+from hindcast.events.envelope import UNREAD, Fact, Record
 from hindcast.events.jetstream.accounts import LOG_ACCOUNT, PUBLISHES, REQUESTS
 from hindcast.events.jetstream.api import ApiError, StreamApi
 from hindcast.events.jetstream.broker import NO_ACCOUNT, PortTaken, prepare
 from hindcast.events.jetstream.connection import Connection, connect
 from hindcast.events.jetstream.stream_log import BrokerTooOld, JetStreamLog, LogMissing
 from hindcast.events.log.publisher import Publisher
-from hindcast.events.log.reader import Bookmark, read, tail
+from hindcast.events.log.reader import Bookmark, read, skim, tail
 from hindcast.events.registry import BY_CLASS
 from hindcast.events.subjects import stream_name
+from hindcast.storage.audit.audit import audit
+from hindcast.storage.blobs.store import BlobStore
 
 
 def finished(number: int = 0) -> RunFinished:
@@ -331,10 +336,11 @@ async def test_a_log_replaced_by_a_shorter_one_is_refused_by_who_read_it(
         [recorded async for recorded in read(reader, after=10, bookmark=mark)]
 
 
-async def test_an_event_removed_inside_the_stream_is_noticed(
+@pytest.fixture
+async def holed(
     own_broker: LiveBroker, log_settings: LogSettings, connect_as: Connect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A stream made without our protections, one message deleted: no reader may pass over the hole."""
+) -> JetStreamLog:
+    """Six events in a stream without our protections, the third message deleted."""
     monkeypatch.setitem(REQUESTS, "admin", ("STREAM.CREATE.*", "STREAM.MSG.DELETE.*"))
     own_broker.stop()
     own_broker.plan = prepare(own_broker.home, port=own_broker.plan.port)
@@ -345,16 +351,62 @@ async def test_an_event_removed_inside_the_stream_is_noticed(
     log = await JetStreamLog.open(connection, "r", log_settings)
     await fill(log, log_settings, 6)
     await StreamApi(connection, stream_name("r"), bound_s=5).once("STREAM.MSG.DELETE", {"seq": 3})
+    return log
+
+
+async def test_no_reader_passes_over_an_event_removed_inside_the_stream(holed: JetStreamLog) -> None:
     taken: list[int] = []
 
     async def follow() -> None:
-        async for recorded in read(log):
+        async for recorded in read(holed):
             taken.append(recorded.position)  # noqa: PERF401  # what came before the error counts
 
     async with asyncio.timeout(20):
         with pytest.raises(CorruptEvent, match=r"positions 3 to 3 are missing"):
             await follow()
     assert taken == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("start", "limit", "positions", "bare"),
+    [
+        (1, 2, [1, 2], True),
+        (4, 9, [4, 5, 6], True),
+        (1, 9, [1, 2, 4, 5, 6], False),
+        (2, 2, [2, 4], False),
+        (3, 2, [4, 5], False),
+        (7, 9, [], False),
+    ],
+)
+async def test_a_range_with_a_hole_is_read_again_with_its_headers(
+    holed: JetStreamLog, start: int, limit: int, positions: list[int], bare: bool
+) -> None:
+    """Without headers positions are counted: right only if the broker's last position agrees."""
+    found = await holed._api.contents_once(start=start, limit=limit)
+    assert [stored.position for stored in found] == positions
+    assert [stored.id is UNREAD for stored in found] == [bare] * len(positions)
+    again = [await holed.read(after=stored.position - 1, limit=1) for stored in found]
+    assert [stored.data for stored in found] == [stored.data for (stored,) in again]
+
+
+async def test_another_events_id_in_the_header_is_noticed_by_who_reads_headers(
+    jetstream_log: JetStreamLog, log_settings: LogSettings, tmp_path: Path
+) -> None:
+    """The checked reader does not ask for headers, and its chain holds."""
+    await fill(jetstream_log, log_settings, 1)
+    (first,) = await jetstream_log.read(after=0, limit=1)
+    envelope = decode_envelope(first)
+    second = msgspec.structs.replace(
+        envelope, id=f"{envelope.id[:-1]}0", ordinal=1, producer_seq=1, prev_hash=sha256(first.data).digest()
+    )
+    await jetstream_log.append([Record(first.subject, encode(second), "another-id")])
+    assert [recorded.position async for recorded in read(jetstream_log)] == [1, 2]
+    assert [found.position async for found in skim(jetstream_log, family="run", until=2)] == [1]
+    (stored,) = await jetstream_log.read(after=1, limit=1)
+    with pytest.raises(CorruptEvent, match=r"position 2 .* the log stores it as another-id"):
+        decode_envelope(stored)
+    report = await audit(jetstream_log, BlobStore(tmp_path / "blobs"), depth="none")
+    assert [one.what for one in report.defects if one.position == 2 and "another event's id" in one.what]
 
 
 async def test_reading_and_publishing_go_on_by_themselves_after_a_restart(
