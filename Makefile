@@ -24,9 +24,9 @@ test: setup
 	@$(MAKE) --no-print-directory check
 	.venv/bin/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 25 --durations-min 10
 
-# No broker, no browser, no model: what to run while writing code.
+# The unit tests without broker, browser and model: what to run while writing code.
 quick: setup
-	.venv/bin/pytest -n 2 --dist loadfile -m "not broker and not browser and not torch and not slow"
+	.venv/bin/pytest -n 2 --dist loadfile -m "not broker and not browser and not torch and not slow" tests/unit tests/golden
 
 docs: setup
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'

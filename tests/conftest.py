@@ -16,7 +16,6 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from fakes.model_families import model_families  # noqa: F401  # fixture
 from hindcast.core.settings.schema import LogSettings
 from hindcast.events.jetstream.broker import BrokerPlan, prepare
 from hindcast.events.jetstream.connection import Connection, connect
@@ -44,7 +43,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     chosen = config.option.markexpr
     if collection_path.suffix != ".py" or not LEFT_OUT.fullmatch(chosen):
         return None
-    marks = re.search(r"^pytestmark = (.*)$", collection_path.read_text(), re.MULTILINE)
+    marks = re.search(r"^pytestmark = (.*?)\n\n", collection_path.read_text(), re.MULTILINE | re.DOTALL)
     named = set(re.findall(r"pytest\.mark\.(\w+)", marks[1])) if marks else set()
     return True if named & set(re.findall(r"not (\w+)", chosen)) else None
 
@@ -95,6 +94,14 @@ def unchanged_process() -> Iterator[None]:
     yield
     os.umask(before)
     sys.path[:] = path
+
+
+@pytest.fixture(scope="session")
+def model_families(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Folder of a tiny random model by the name of its family."""
+    from fakes.model_families import write_families  # it loads torch, which most tests do not need
+
+    return write_families(tmp_path_factory.mktemp("families"))
 
 
 @pytest.fixture(scope="session")

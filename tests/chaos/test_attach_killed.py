@@ -24,6 +24,8 @@ from hindcast.events.envelope import Record
 from stories.recorded_home import make_home
 from stories.synthetic_run import a_run
 
+pytestmark = pytest.mark.broker
+
 ROOT = Path(__file__).parents[2]
 WAIT_S = 120.0
 FACTS = a_run(1, groups=40)

@@ -27,6 +27,8 @@ from hindcast.events.log.publisher import Publisher
 from hindcast.learner.loop import run_learner
 from stories.training_story import LEARNER, QUICK, Story, informative, tell
 
+pytestmark = [pytest.mark.broker, pytest.mark.torch]
+
 RUN = "damaged"
 MAX_BYTES = 16 * 1024 * 1024
 """nats-server makes blocks of a quarter of it."""

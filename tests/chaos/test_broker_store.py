@@ -26,6 +26,8 @@ from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.reader import read
 from stories.curriculum_story import Story, settings_of
 
+pytestmark = [pytest.mark.broker, pytest.mark.torch]
+
 RUN = "damaged"
 REQUESTS = 6
 BITS = 8

@@ -15,7 +15,7 @@ from hindcast.events.log.reader import read
 from hindcast.events.subjects import stream_name
 from servers.nats_servers import Server, cluster_of_three, serving
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.broker]
 
 RUN = "replicated"
 FACTS = 600

@@ -28,6 +28,8 @@ from hindcast.storage.readmodel.projector import run_projector
 from processes.system import COMMAND, ROOT, Home, settings
 from stories.synthetic_run import a_run, record
 
+pytestmark = pytest.mark.broker
+
 MIB = 1024 * 1024
 WAIT_S = 120.0
 

@@ -21,6 +21,8 @@ from hindcast.events.log.port import Expectation
 from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.reader import read
 
+pytestmark = pytest.mark.broker
+
 KILLS = 4
 FACTS_BETWEEN = 150
 BOUND_S = 120.0

@@ -5,11 +5,15 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.system.broker import ensure_broker
 from hindcast.storage.readmodel.rebuild import rebuild
 from stories.recorded_home import make_home
 from stories.synthetic_run import a_run
+
+pytestmark = pytest.mark.broker
 
 ROOT = Path(__file__).parents[2]
 KILLS = 3

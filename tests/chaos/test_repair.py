@@ -27,6 +27,8 @@ from hindcast.events.log.reader import read
 from hindcast.learner.numerics import fingerprint
 from hindcast.storage.blobs.store import BlobStore
 
+pytestmark = [pytest.mark.broker, pytest.mark.torch]
+
 RUN = "damaged"
 LARGE = 70_000
 """Bytes of random text in a task: several blocks of the broker, however well it compresses."""

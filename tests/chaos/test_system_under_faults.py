@@ -51,7 +51,7 @@ PATIENCE_S = 600.0
 """For what takes seconds where nothing else runs."""
 LEARNING = ("batch.planned", "update.applied", "weights.published", "checkpoint.saved")
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800 + 60 * FAULTS)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800 + 60 * FAULTS), pytest.mark.broker]
 
 
 class Outcome:

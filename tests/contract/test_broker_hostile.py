@@ -26,6 +26,8 @@ from hindcast.events.jetstream.stream_queue import queue_config
 from hindcast.events.log.publisher import Publisher
 from servers.nats_servers import Server, hub_and_leaf, serving
 
+pytestmark = pytest.mark.broker
+
 SETTINGS = LogSettings(max_bytes=16 * 1024 * 1024, append_timeout_s=10)
 RUNS = ("a", "b")
 EVENTS = 5

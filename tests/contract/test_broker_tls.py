@@ -14,6 +14,8 @@ from hindcast.events.jetstream.connection import connect
 from servers.certificates import certificate
 from servers.nats_servers import Server, serving
 
+pytestmark = pytest.mark.broker
+
 QUICK_S = 3.0
 
 

@@ -11,6 +11,8 @@ from hindcast.core.settings.schema import LogSettings
 from hindcast.events.jetstream.connection import RequestTimeout, connect
 from hindcast.events.jetstream.stream_log import JetStreamLog
 
+pytestmark = pytest.mark.broker
+
 
 async def test_a_cancellation_that_arrives_while_a_message_is_handed_over_is_not_lost(
     broker: LiveBroker, connect_as: Connect

@@ -24,7 +24,10 @@ from hindcast.events.log.port import EventLog, Expectation, tail_contents
 from hindcast.events.subjects import matches
 from stories.archive_story import ArchivedLog, MovedLog
 
-pytestmark = pytest.mark.parametrize("adapter", ["memory", "faulty", "jetstream", "archived", "moved"])
+pytestmark = [
+    pytest.mark.parametrize("adapter", ["memory", "faulty", "jetstream", "archived", "moved"]),
+    pytest.mark.broker,
+]
 
 _ids = itertools.count()
 

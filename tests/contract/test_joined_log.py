@@ -21,6 +21,8 @@ from hindcast.events.log.memory import MemoryLog
 from hindcast.events.log.port import Ancestor, EventLog, Expectation
 from stories.archive_story import ArchivedLog
 
+pytestmark = pytest.mark.broker
+
 _ids = itertools.count()
 
 

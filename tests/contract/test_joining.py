@@ -31,6 +31,8 @@ from hindcast.events.log.publisher import Publisher
 from hindcast.storage.blobs.store import BlobStore
 from servers.nats_servers import Server, hub_and_leaf, serving
 
+pytestmark = [pytest.mark.broker, pytest.mark.torch]
+
 RUN = "shared"
 BASE = b"the first weights"
 

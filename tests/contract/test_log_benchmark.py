@@ -12,6 +12,8 @@ from bench.log_stage import SETTINGS, stage
 from hindcast.events.codec import encode_fact
 from hindcast.events.jetstream.stream_log import JetStreamLog
 
+pytestmark = pytest.mark.broker
+
 APPENDED = GROUP * (STEPS + 3)
 """Of a group: starts, steps and ends; verdicts."""
 

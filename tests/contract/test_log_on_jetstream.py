@@ -45,6 +45,8 @@ from hindcast.events.subjects import stream_name
 from hindcast.storage.audit.audit import audit
 from hindcast.storage.blobs.store import BlobStore
 
+pytestmark = pytest.mark.broker
+
 
 def finished(number: int = 0) -> RunFinished:
     return RunFinished(reason=f"number {number}", updates=0, episodes=0)

@@ -2,12 +2,15 @@
 
 import asyncio
 
+import pytest
 from conftest import Connect, LiveBroker
 
 from hindcast.core.settings.schema import LogSettings
 from hindcast.events.catalogue import TaskAdmitted
 from hindcast.events.jetstream.stream_log import JetStreamLog
 from hindcast.events.log.publisher import Publisher
+
+pytestmark = pytest.mark.broker
 
 EVENTS = 3
 

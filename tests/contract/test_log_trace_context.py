@@ -10,7 +10,7 @@ from hindcast.events.jetstream.stream_log import JetStreamLog
 from hindcast.events.log.memory import MemoryLog
 from hindcast.events.log.publisher import Publisher
 
-pytestmark = pytest.mark.parametrize("adapter", ["memory", "jetstream"])
+pytestmark = [pytest.mark.parametrize("adapter", ["memory", "jetstream"]), pytest.mark.broker]
 
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

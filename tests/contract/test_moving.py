@@ -27,6 +27,8 @@ from hindcast.storage.archive.log_mover import Mover, OpenEpisodes, floor_of
 from hindcast.storage.blobs.store import BlobStore
 from stories.archive_story import QUICK, open_writer, plain
 
+pytestmark = pytest.mark.broker
+
 LATER_S = 1e6
 """Seconds after which the archiver looks at the clock again in these tests: everything is old then."""
 

@@ -18,6 +18,8 @@ from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.reader import read
 from hindcast.events.subjects import stream_name
 
+pytestmark = pytest.mark.broker
+
 RUN = "watched"
 
 

@@ -17,6 +17,8 @@ from hindcast.app.system.launch import elsewhere
 from hindcast.events.jetstream.broker import find_program
 from servers.certificates import certificate
 
+pytestmark = pytest.mark.broker
+
 FILES = Path(__file__).parents[2] / "docs" / "scale"
 
 

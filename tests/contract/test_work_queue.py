@@ -18,7 +18,7 @@ from hindcast.events.log.reader import read
 from hindcast.events.log.work_queue import MAX_TRIES, QueueSource
 from hindcast.events.registry import BY_NAME
 
-pytestmark = pytest.mark.parametrize("adapter", ["memory", "jetstream"])
+pytestmark = [pytest.mark.parametrize("adapter", ["memory", "jetstream"]), pytest.mark.broker]
 
 
 class Bench:

@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 
 import psutil
+import pytest
 
 from hindcast.actors.engines.base import Constraint, Generation
 from hindcast.actors.environments.browser import BrowserHost
@@ -26,6 +27,8 @@ from hindcast.events.log.reader import read, tail
 from hindcast.storage.blobs.store import BlobStore
 from simulation.stand_ins import Mishaps, ScriptedEngine
 from stories.curriculum_story import settings_of
+
+pytestmark = [pytest.mark.browser, pytest.mark.torch]
 
 SETTINGS = settings_of(actors={"contexts": 2})
 ROOT = Path(__file__).parents[2]

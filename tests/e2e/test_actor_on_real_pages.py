@@ -47,6 +47,8 @@ from hindcast.events.log.reader import read, tail
 from hindcast.storage.blobs.store import BlobStore
 from stories.store_visitor import TOKEN, running_store
 
+pytestmark = [pytest.mark.broker, pytest.mark.browser, pytest.mark.torch]
+
 SETTINGS = Settings.model_validate(
     {
         "run": {"seed": 4},

@@ -27,7 +27,7 @@ from hindcast.events.log.reader import read
 from hindcast.storage.readmodel.queries import list_episodes
 from processes.system import ROOT, START_S, Home, settings
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.broker, pytest.mark.browser]
 
 RUN = "watched"
 END_S = 240

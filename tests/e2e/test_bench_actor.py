@@ -11,6 +11,8 @@ from bench.actor_world import play_worlds
 from hindcast.actors.environments.browser import BrowserHost
 from hindcast.core.settings.schema import ActorSettings
 
+pytestmark = pytest.mark.browser
+
 
 async def test_ours_and_the_bare_loop_win_every_recorded_episode_with_the_same_clicks() -> None:
     settings = ActorSettings(contexts=2)

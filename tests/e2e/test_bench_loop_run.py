@@ -7,6 +7,8 @@ import pytest
 
 from processes.system import Home
 
+pytestmark = [pytest.mark.broker, pytest.mark.browser]
+
 
 @pytest.mark.slow
 @pytest.mark.timeout(700)

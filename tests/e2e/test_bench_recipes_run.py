@@ -7,6 +7,8 @@ import pytest
 
 from processes.system import Home
 
+pytestmark = [pytest.mark.broker, pytest.mark.browser]
+
 TABLE = """
 reported_seeds = [5]
 tuning_seeds = [1]

@@ -14,7 +14,7 @@ from processes.system import COMMAND, ROOT
 
 UP_S = 120.0
 GONE_S = 40.0
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.broker, pytest.mark.browser]
 TRAIN = """
 import asyncio, sys
 from pathlib import Path

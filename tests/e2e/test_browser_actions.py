@@ -15,7 +15,7 @@ from hindcast.core.domain.action import ACTIONS, Action, ParseFailure
 from hindcast.core.domain.screen import Box, Mark
 from servers.browser_site import PATIENT, PageServer, PageSite, visiting
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.browser]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -20,7 +20,7 @@ from servers.browser_site import PATIENT, SETTINGS, PageServer, PageSite, task_a
 WAITS = 20
 """Seconds for what the browser does on its own, on a busy machine."""
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.browser]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

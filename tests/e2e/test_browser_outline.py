@@ -17,7 +17,7 @@ from hindcast.core.domain.observation import Page
 from hindcast.core.prompts.rendering import RENDERERS
 from servers.browser_site import PATIENT, PageServer, PageSite, visiting
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.browser]
 
 OUTLINE = " ".join(
     """\

@@ -10,7 +10,7 @@ from hindcast.actors.environments.snapshot import LIMITS
 from hindcast.core.prompts.rendering import RENDERERS
 from servers.browser_site import PATIENT, PageServer, PageSite, visiting
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.browser]
 
 RULES = """\
 page The rules

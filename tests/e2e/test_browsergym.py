@@ -19,6 +19,7 @@ PYTHON = os.environ.get("BROWSERGYM_PYTHON", "")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not PYTHON, reason="BROWSERGYM_PYTHON names no Python that has browsergym-miniwob"),
+    pytest.mark.browser,
 ]
 
 

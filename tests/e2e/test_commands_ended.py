@@ -17,7 +17,7 @@ from hindcast.app.system.broker import noted_broker, running_broker
 from stories.recorded_home import make_home
 from stories.synthetic_run import a_run
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.broker, pytest.mark.browser]
 
 ROOT = Path(__file__).parents[2]
 FACTS = a_run(1, groups=1)

@@ -1,11 +1,15 @@
 """The prompting baseline in a real browser: a model behind a real server acts in the store, and is judged as any policy is."""
 
+import pytest
+
 from hindcast.actors.engines.in_process import InProcessEngine
 from hindcast.actors.environments.store.tasks import StoreTasks
 from hindcast.app.evaluation.evaluation import plan_requests, play
 from hindcast.core.models.folders import base_policy_folder
 from hindcast.core.settings.schema import Settings
 from servers.chat_server import chatting, policy_rule
+
+pytestmark = [pytest.mark.torch, pytest.mark.browser]
 
 
 async def test_a_model_behind_an_endpoint_is_evaluated_and_what_it_took_is_told() -> None:

@@ -26,7 +26,7 @@ HASTY = PATIENT.model_copy(update={"page_timeout_s": 2.0, "action_timeout_s": 1.
 SPARE_S = 60.0
 """What a busy machine may take beyond the limits that are waited for."""
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.browser]
 
 
 class Stage(NamedTuple):

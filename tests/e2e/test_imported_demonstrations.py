@@ -28,6 +28,8 @@ from processes.system import ROOT
 from stories.demonstrated_documents import clicks, says
 from stories.guide_reader import Reader
 
+pytestmark = [pytest.mark.broker, pytest.mark.torch, pytest.mark.browser]
+
 GUIDE = (ROOT / "docs" / "exports.md").read_text().split("## Demonstrations\n", 1)[1]
 COMMANDS = re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL)[0].splitlines()
 NEW = "--recipe sft --set curriculum.demonstrations=2"

@@ -40,7 +40,13 @@ from processes.system import COMMAND, ROOT, SMALL, Home
 from servers.nats_servers import Server, hub_and_leaf, serving
 from servers.s3_server import BUCKET, S3Server, s3_server  # noqa: F401  # fixture
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    pytest.mark.broker,
+    pytest.mark.torch,
+    pytest.mark.browser,
+]
 
 RUN = "spread"
 ACTOR = "actor.far-1"

@@ -16,7 +16,7 @@ from hindcast.core.domain.action import Action
 from hindcast.core.settings.schema import ActorSettings
 from stories.miniwob_player import AT_ONCE, Sweep, play, play_all, start, start_all
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.browser]
 
 TASKS = MiniwobTasks()
 SOLVED = [family for family in FAMILIES if ("miniwob", family) in DEMONSTRATORS]

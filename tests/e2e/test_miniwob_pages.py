@@ -17,7 +17,7 @@ from hindcast.core.prompts.rendering import RENDERERS
 from hindcast.core.settings.schema import ActorSettings
 from stories.miniwob_player import play_all
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.browser]
 
 SEEDS = (0, 1, 2, 5, 6, 1_000_003)
 

@@ -21,7 +21,13 @@ from hindcast.events.envelope import Fact
 from hindcast.events.log.reader import read
 from processes.system import Home
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(1800),
+    pytest.mark.broker,
+    pytest.mark.torch,
+    pytest.mark.browser,
+]
 
 STATES = """
 environment = "miniwob"

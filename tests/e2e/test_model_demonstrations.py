@@ -1,10 +1,14 @@
 from pathlib import Path
 
+import pytest
+
 from hindcast.app.demonstrations.scripted import FIRST_SEED
 from hindcast.core.grammar.answer_parser import format_answer, parse_answer
 from hindcast.core.settings.schema import Settings
 from tools.base_policy.recording import record, site_words
 from tools.base_policy.samples import read_samples
+
+pytestmark = [pytest.mark.torch, pytest.mark.browser]
 
 
 async def test_demonstrations_are_recorded_in_a_real_browser_and_only_successes_are_kept(

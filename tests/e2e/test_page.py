@@ -45,7 +45,7 @@ from hindcast.storage.readmodel.queries import list_episodes, run_summary
 from stories.recorded_home import make_home, tell
 from stories.synthetic_run import Told, a_run
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.broker, pytest.mark.browser]
 
 HOSTILE = '<script>window.pwned = 1</script><img src=x onerror="window.pwned = 1">{{ 7 * 7 }}'
 PAGES = ("", "episodes", "timeline", "curriculum", "policies", "compare", "consumers", "settings")

@@ -6,7 +6,7 @@ import pytest
 
 from processes.system import Home, settings
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.broker, pytest.mark.browser]
 
 PHASES = {
     # tasks as configured: these sites do not know their goals before a page is seen

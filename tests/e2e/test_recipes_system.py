@@ -17,7 +17,7 @@ from hindcast.events.log.reader import read
 from processes.run_witness import Witness
 from processes.system import Home, settings
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.broker, pytest.mark.browser]
 
 CLONED = {
     "curriculum.demonstrations": "4",

@@ -38,6 +38,8 @@ from stories.store_visitor import TOKEN, running_store
 from stories.synthetic_run import a_run
 from stories.training_story import QUICK, Story
 
+pytestmark = [pytest.mark.broker, pytest.mark.browser, pytest.mark.torch]
+
 SETTINGS = Settings.model_validate(
     {
         "sites": {"products": 60},

@@ -17,7 +17,7 @@ from hindcast.events.log.reader import read
 from processes.run_witness import Witness
 from processes.system import Home
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.broker, pytest.mark.browser]
 
 RUN = "scaffolded"
 SMALL = {

@@ -23,6 +23,8 @@ from hindcast.core.prompts.rendering import RENDERERS
 from hindcast.core.settings.schema import ActorSettings, SiteSettings
 from stories.store_visitor import TOKEN
 
+pytestmark = pytest.mark.browser
+
 SETTINGS = SiteSettings()
 TASKS = StoreTasks(SETTINGS)
 SEEDS = range(100, 105)

@@ -29,7 +29,7 @@ from hindcast.events.log.reader import read
 from processes.run_witness import Witness
 from processes.system import Home, settings
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.broker, pytest.mark.browser]
 
 
 class Left(NamedTuple):

@@ -8,6 +8,8 @@ import pytest
 from processes.system import ROOT
 from stories.guide_reader import Reader, parts
 
+pytestmark = [pytest.mark.broker, pytest.mark.browser]
+
 
 @pytest.mark.slow
 def test_the_tour_works_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from hindcast.core import telemetry_names as names
 from processes.system import SMALL, Home
 from servers.otlp_receiver import OtlpReceiver, ReceivedSpan, receiving
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.broker, pytest.mark.browser]
 
 CONTENT = (
     names.INPUT_MESSAGES,

@@ -24,6 +24,8 @@ from hindcast.core.errors import EnvironmentFailed
 from servers.browser_site import PATIENT
 from servers.notes_site import PASSWORD, RESET_KEY, USER, Notes, serving
 
+pytestmark = pytest.mark.browser
+
 STEPS: list[dict[str, str]] = [
     {"goto": "/login"},
     {"fill": "input[name=user]", "value": USER},

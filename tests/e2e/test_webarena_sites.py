@@ -28,7 +28,7 @@ from servers.browser_site import PATIENT
 from servers.webarena_sites import PASSWORD, USER, WebArenaSites
 from stories.webarena_tasks import ACCOUNTS, SMALL, raw_task, settings_for
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.browser]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -29,7 +29,7 @@ from servers.webshop_server import original_app
 from stories.store_visitor import TOKEN
 from stories.webshop_files import written
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.browser]
 
 
 @pytest.fixture(scope="module")

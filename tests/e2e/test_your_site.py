@@ -8,6 +8,8 @@ from processes.system import ROOT
 from servers.notes_site import PASSWORD, RESET_KEY, serving
 from stories.guide_reader import Reader, parts
 
+pytestmark = [pytest.mark.broker, pytest.mark.browser]
+
 GUIDE = ROOT / "docs" / "your-site.md"
 SITE = "http://127.0.0.1:8917"
 """Where the guide's site is; the test has it elsewhere."""

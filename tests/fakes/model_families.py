@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
 import torch
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
@@ -182,8 +181,7 @@ def tokenizer_of(family: Family, texts: Sequence[str]) -> PreTrainedTokenizerFas
     )
 
 
-@pytest.fixture(scope="session")
-def model_families(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Family -> folder."""
-    home, texts = tmp_path_factory.mktemp("families"), texts_of_pages()
+def write_families(home: Path) -> dict[str, Path]:
+    """Write a model of every family; returns its folder by name."""
+    texts = texts_of_pages()
     return {name: write_family(home / name, family, texts) for name, family in FAMILIES.items()}

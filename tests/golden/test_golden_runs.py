@@ -23,6 +23,8 @@ from hindcast.learner.verify.verify import VerifyReport, verify
 from hindcast.storage.archive.archiver import archive_blobs
 from hindcast.storage.archive.check import check_whole
 
+pytestmark = pytest.mark.torch
+
 GOLDEN = sorted(path.name.removesuffix(CONFIG) for path in RUNS.glob(f"*{CONFIG}"))
 NUMERIC = ("loss", "weights")
 """What another processor or library may compute otherwise."""

@@ -13,6 +13,8 @@ from hindcast.storage.audit.decoder import Event, decode, digest_of
 from stories.forged_log import audited, put, witness_of
 from stories.training_story import Bench, bench, learn
 
+pytestmark = pytest.mark.torch
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Bench:

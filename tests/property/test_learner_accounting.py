@@ -5,6 +5,7 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,6 +30,8 @@ from hindcast.events.envelope import BlobRef, Envelope, Fact, Recorded
 from hindcast.learner.batch_plan import plan, sweep
 from hindcast.learner.buffer.replay_buffer import ReplayBuffer
 from hindcast.learner.numerics import fingerprint
+
+pytestmark = pytest.mark.torch
 
 TASK = Task(environment="store", family="find", seed=1, instruction="", goal={}, max_steps=9)
 BLOB = BlobRef("0" * 64, 1)

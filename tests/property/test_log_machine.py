@@ -7,9 +7,12 @@ frame, a broker that loses its end and is repaired from the archive, imports of 
 forks. Time is virtual: bounds of seconds pass at once, and a hang is an error.
 """
 
+import pytest
 from hypothesis import settings as hypothesis_settings
 
 from stories.log_machine import LogMachine
+
+pytestmark = pytest.mark.broker
 
 LogMachine.TestCase.settings = hypothesis_settings(max_examples=150, stateful_step_count=30, deadline=None)
 TestLogMachine = LogMachine.TestCase

@@ -13,6 +13,8 @@ from fakes.tiny_policy import tiny_model, write_tiny_policy
 from hindcast.core.models.logprobs import SampleToScore, packs, score_pack
 from hindcast.core.models.sequence_packing import keeps_apart
 
+pytestmark = pytest.mark.torch
+
 TOLERANCE = 1e-4
 """Of a log-probability, and of a weight's gradient as a share of the largest one."""
 IDS = st.lists(st.integers(2, 59), min_size=1, max_size=9)

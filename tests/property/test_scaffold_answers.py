@@ -28,6 +28,8 @@ from hindcast.core.grammar.answer_parser import parse_answer
 from hindcast.core.models.policy import load_policy
 from hindcast.core.settings.schema import ScaffoldSettings
 
+pytestmark = pytest.mark.torch
+
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=24) | st.sampled_from(
     [
         'a "quoted" \\ text',

@@ -40,6 +40,8 @@ from simulation.schedules import (
     stage,
 )
 
+pytestmark = [pytest.mark.broker, pytest.mark.torch]
+
 CHUNK = 25
 FETCH_S = actor_role.FETCH_S
 """As it really is: `stage` makes it longer."""

@@ -23,6 +23,8 @@ from simulation.schedules import REHEARSING, Outcome, play, stage
 from stories.curriculum_story import settings_of
 from stories.random_curriculum import SHAPES, Chance
 
+pytestmark = pytest.mark.torch
+
 CUTS = 6
 """Per log."""
 

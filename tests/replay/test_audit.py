@@ -48,6 +48,8 @@ from stories.forged_log import add, audited, forge, positions, put, renumber, va
 from stories.synthetic_run import recorded_run
 from stories.training_story import Bench, Member, bench, copy_of, folder_of, informative, learn, tell
 
+pytestmark = [pytest.mark.broker, pytest.mark.torch]
+
 RULES = JudgeIdentity(name="rules", version="1")
 SOME = Judgment(outcome="success", reward=1.0, reason="")
 BLOB = BlobRef("0" * 64, 5)

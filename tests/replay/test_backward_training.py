@@ -47,6 +47,8 @@ from stories.training_story import (
     what_was_learned,
 )
 
+pytestmark = pytest.mark.torch
+
 EVERY, END = 6, 0
 SAID = {1.0: [11, 12, END], 0.0: [13, END]}
 """What should be written of successes and of failures."""

@@ -33,6 +33,8 @@ from stories.training_story import (
     what_was_learned,
 )
 
+pytestmark = pytest.mark.torch
+
 CLONED = {"cloning_updates": 1, "cloning_batch": 4, "minibatches": 1, "kl_coefficient": 0}
 SHOWN = Member(1.0, 2, version=-1, origin="demonstration")
 

@@ -52,6 +52,8 @@ from hindcast.storage.readmodel.rebuild import rebuild
 from hindcast.storage.readmodel.tables import runs
 from stories.training_story import LEARNER, Member, Story, informative, tell
 
+pytestmark = [pytest.mark.broker, pytest.mark.torch]
+
 PARENT = "parent"
 
 

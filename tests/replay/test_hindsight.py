@@ -35,6 +35,8 @@ from stories.training_story import (
     tell,
 )
 
+pytestmark = pytest.mark.torch
+
 SETTINGS = settings_with(
     algorithm="hsl", hsl_episodes=2, hsl_batch=3, hsl_memory=4, kl_coefficient=0, tokens_per_forward=512
 )

@@ -24,6 +24,8 @@ from hindcast.storage.audit.audit import audit
 from hindcast.storage.checkpoints import load_checkpoint
 from stories.training_story import Bench, bench, events_of, learn, settings_with
 
+pytestmark = pytest.mark.torch
+
 LORA: dict[str, Any] = {"lora_rank": 4, "lora_alpha": 8, "learning_rate": 0.02}
 ASKED = [SampleToScore([11, 40, 77, 12, 90], [33, 21, 8]), SampleToScore([14, 13], [150])]
 

@@ -42,6 +42,8 @@ from stories.training_story import (
     what_was_learned,
 )
 
+pytestmark = pytest.mark.torch
+
 SMALL = {"keep_checkpoints": 1, "keep_weights": 1, "checkpoint_every": 2}
 
 

@@ -17,6 +17,8 @@ from hindcast.events.jetstream.stream_log import JetStreamLog
 from hindcast.storage.blobs.store import BlobStore
 from stories.training_story import Story, informative, settings_with, tell
 
+pytestmark = [pytest.mark.broker, pytest.mark.torch]
+
 WAIT_S = 90.0
 PROGRAM = Path(__file__).parents[1] / "processes" / "learner_process.py"
 

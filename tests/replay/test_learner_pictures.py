@@ -36,6 +36,8 @@ from stories.training_story import (
     tell,
 )
 
+pytestmark = pytest.mark.torch
+
 
 class IllustratedStory(Story):
     """Every step but each episode's last was answered to a screenshot of one colour."""

@@ -18,6 +18,8 @@ from stories.forged_log import audited
 from stories.learner_story import Killed, Watched, die
 from stories.training_story import LEARNER, Bench, Member, Told, bench, events_of, learn, tell
 
+pytestmark = pytest.mark.torch
+
 SEEDS = 6
 SEEDS_PHASED = 2
 """With a critic beside the policy, and each of its phases twice as dear."""

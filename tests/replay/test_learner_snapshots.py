@@ -28,6 +28,8 @@ from stories.training_story import (
     what_was_learned,
 )
 
+pytestmark = pytest.mark.torch
+
 SETTINGS = Settings.model_validate(
     {
         "run": {"seed": 3},

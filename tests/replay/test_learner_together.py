@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from safetensors.numpy import load
 
 from hindcast.events.catalogue import BlobReleased, CheckpointSaved, UpdateApplied, WeightsPublished
@@ -20,6 +21,8 @@ from hindcast.learner.verify.tolerance import weights_distance
 from hindcast.learner.verify.verify import verify
 from hindcast.storage.checkpoints import load_checkpoint
 from stories.training_story import QUICK, Bench, bench, events_of, folder_of, learn, settings_with
+
+pytestmark = pytest.mark.torch
 
 TOLERANCE = 1e-4
 """Of numbers, as `learner.verify.tolerance` measures them, and of the weights' distance."""

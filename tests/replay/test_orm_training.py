@@ -49,6 +49,8 @@ from stories.training_story import (
     what_was_learned,
 )
 
+pytestmark = pytest.mark.torch
+
 EVERY = 8
 
 

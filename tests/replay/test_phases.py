@@ -38,6 +38,8 @@ from stories.training_story import (
     what_was_learned,
 )
 
+pytestmark = pytest.mark.torch
+
 PHASED = {
     "phase_episodes": 4,
     "minibatches": 2,

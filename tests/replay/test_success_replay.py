@@ -28,6 +28,8 @@ from stories.training_story import (
     what_was_learned,
 )
 
+pytestmark = pytest.mark.torch
+
 SETTINGS = settings_with(
     group_batch=1,
     minibatches=2,

@@ -24,7 +24,7 @@ from processes.system import COMMAND, ROOT
 from stories.archive_story import open_writer
 from stories.training_story import bench, learn, settings_with
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.broker, pytest.mark.torch]
 WAIT_S = 120.0
 
 

@@ -23,6 +23,8 @@ from hindcast.storage.checkpoints import save_checkpoint
 from stories.forging import all_of, forge, with_field
 from stories.training_story import Bench, bench, copy_of, events_of, learn, settings_with
 
+pytestmark = pytest.mark.torch
+
 BATCHES = 4
 
 

@@ -42,6 +42,8 @@ from stories.training_story import (
     settings_with,
 )
 
+pytestmark = pytest.mark.torch
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Bench:

@@ -20,6 +20,8 @@ from hindcast.learner.verify.verify import VerifyReport, verify
 from stories.forging import all_of, forge, with_field
 from stories.training_story import Bench, bench, copy_of, learn, settings_with
 
+pytestmark = pytest.mark.torch
+
 DRIFT = 3e-7
 
 

@@ -1,5 +1,6 @@
 """What the learned relabeler reads and writes: there and back, and whatever else stands in a text."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,8 @@ from hindcast.core.prompts.achievement_prompt import (
     write_achievements,
 )
 from stories.store_walk import TOKENIZER
+
+pytestmark = pytest.mark.torch
 
 STEPS = 9
 WORDS = st.lists(st.sampled_from(["Add", "the", "oak", "lamp:", "by", "3", "of", "$4.50"]), min_size=1).map(

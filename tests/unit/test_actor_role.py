@@ -33,6 +33,8 @@ from hindcast.events.catalogue import (
 from hindcast.events.envelope import BlobRef
 from stories.actor_bench import EXIT, TASK, Bench, World, requested
 
+pytestmark = pytest.mark.torch
+
 CLICK = '# Element: Buy [1]\ndo(action="Click", element="1")'
 
 

@@ -11,6 +11,8 @@ from hindcast.core.prompts.prompt import encode_answer
 from hindcast.core.prompts.rationale import reason_for
 from simulation.stand_ins import LetterTokenizer
 
+pytestmark = pytest.mark.torch
+
 CLICK = '# Element: Buy [1]\ndo(action="Click", element="1")'
 PAGE = Page(
     url="",

@@ -2,9 +2,13 @@
 
 from pathlib import Path
 
+import pytest
+
 from hindcast.app.runs.open_log import open_log
 from hindcast.storage.blobs.store import UNFINISHED
 from stories.recorded_home import make_home
+
+pytestmark = pytest.mark.torch
 
 
 async def test_what_killed_processes_left_unfinished_is_deleted_when_the_run_is_opened(

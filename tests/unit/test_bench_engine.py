@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from bench.engine import Answering, ask_all, tokens_of, write_endless
 from bench.engine_calls import (
     Call,
@@ -17,6 +19,8 @@ from hindcast.actors.engines.in_process import InProcessEngine
 from hindcast.core.models.policy import load_policy
 from hindcast.core.models.tokenizer import load_tokenizer
 from hindcast.core.settings.schema import PolicySettings
+
+pytestmark = pytest.mark.torch
 
 
 def test_recorded_calls_keep_lengths_and_what_their_prompts_share() -> None:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from bench.engine_calls import recorded_episodes
 from bench.learner import Bare, Ours, made_up_batch, prepare
@@ -12,6 +13,8 @@ from fakes.tiny_policy import write_tiny_policy
 from hindcast.app.settings.configuration import resolve
 from hindcast.core.models.policy import weights_of
 from hindcast.core.settings.schema import LearnerSettings
+
+pytestmark = pytest.mark.torch
 
 
 def test_the_bare_loop_trains_the_same_policy(tmp_path: Path) -> None:

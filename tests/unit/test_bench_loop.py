@@ -3,12 +3,16 @@ difference counts."""
 
 from pathlib import Path
 
+import pytest
+
 from bench.loop import Point, SeedReport, Version, choose_points, start_command
 from hindcast.app.evaluation.evaluation import EvaluationReport
 from hindcast.app.runs.runs import create_run
 from hindcast.app.settings.configuration import resolve
 from hindcast.core.rl.statistics import wilson
 from hindcast.events.envelope import BlobRef
+
+pytestmark = pytest.mark.torch
 
 
 def version(number: int, minutes: float) -> Version:

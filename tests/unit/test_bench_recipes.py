@@ -21,6 +21,8 @@ from bench.recipes.running import identity_of, settings_of
 from hindcast.app.evaluation.evaluation import EvaluatedEpisode, EvaluatedStep
 from hindcast.core.errors import SettingsError
 
+pytestmark = pytest.mark.torch
+
 CLAIM = Claim(name="x over y", ours="x", theirs="y", paper=1.5)
 
 

@@ -26,6 +26,8 @@ from hindcast.storage.checkpoints import Counters
 from hindcast.storage.snapshots import newest_standing
 from stories.curriculum_story import SOURCES, settings_of
 
+pytestmark = pytest.mark.torch
+
 SETTINGS = settings_of(storage={"snapshot_events": 300}, learner={"max_staleness": 2, "keep_checkpoints": 2})
 EVENTS = 3_000
 

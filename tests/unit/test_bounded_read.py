@@ -32,6 +32,8 @@ from hindcast.storage.blobs.store import BlobStore
 from hindcast.storage.checkpoints import Counters, encode_checkpoint, load_checkpoint
 from stories.archive_story import small_log, write_archive
 
+pytestmark = pytest.mark.torch
+
 MIB = 1024 * 1024
 EXAMPLES = int(os.environ.get("HINDCAST_FUZZ_EXAMPLES", "150"))
 """A nightly run takes 10 000."""

@@ -9,6 +9,8 @@ from hindcast.app.evaluation.interaction_budget import success_within, with_budg
 from hindcast.core.errors import SettingsError
 from stories.curriculum_story import SOURCES
 
+pytestmark = pytest.mark.torch
+
 
 def played(outcome: str, steps: int) -> EvaluatedEpisode:
     return EvaluatedEpisode("buy", [EvaluatedStep("page", "ok")] * steps, "exit", outcome)  # type: ignore[arg-type]

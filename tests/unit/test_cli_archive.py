@@ -44,6 +44,8 @@ from stories.archive_story import QUICK, all_of, copy, plain
 from stories.recorded_home import make_home
 from stories.synthetic_run import FINGERPRINT, Told
 
+pytestmark = pytest.mark.torch
+
 RUN = "tale"
 WAITS = 40
 

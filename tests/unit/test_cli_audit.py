@@ -25,6 +25,8 @@ from hindcast.learner.loop import run_learner
 from stories.forged_log import values
 from stories.training_story import LEARNER, QUICK, Story, informative, tell
 
+pytestmark = pytest.mark.torch
+
 RUN = "parent"
 
 

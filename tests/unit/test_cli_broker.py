@@ -23,6 +23,8 @@ from hindcast.app.system.processes import write_json
 from hindcast.core.errors import BrokerUnreachable
 from hindcast.events.jetstream.broker import PortTaken
 
+pytestmark = pytest.mark.broker
+
 WAIT_S = 60.0
 
 

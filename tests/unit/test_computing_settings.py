@@ -15,6 +15,8 @@ from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.learner.distributed.rendezvous import LeaderMissing, Place, found_store, open_store, place_in
 from hindcast.learner.numerics import device_then, fingerprint
 
+pytestmark = pytest.mark.torch
+
 
 @pytest.mark.parametrize(
     ("learner", "said"),

@@ -16,6 +16,8 @@ from hindcast.core.models.critic import (
 )
 from hindcast.core.models.policy import load_policy, save_weights
 
+pytestmark = pytest.mark.torch
+
 PROMPTS = [[10, 11, 12], [13, 14, 15, 16, 17], [20]]
 
 

@@ -24,6 +24,8 @@ from hindcast.core.models.logprobs import SampleToScore, restrict, score
 from hindcast.core.models.policy import load_policy
 from hindcast.core.settings.schema import PolicySettings
 
+pytestmark = pytest.mark.torch
+
 PROMPT = list(range(30, 70))
 PAGE = Page(
     url="http://store/search?q=lamp",

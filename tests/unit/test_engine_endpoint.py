@@ -35,6 +35,8 @@ from servers.chat_server import Body, Reaction, chatting, fails, in_turn, policy
 from stories.store_visitor import running_store
 from stories.store_walk import Visit
 
+pytestmark = pytest.mark.torch
+
 SITE = SiteSettings(products=60)
 SAMPLING = Sampling(temperature=0.0, max_tokens=64, seed=2**62)
 TOKENIZER: Any = TextTokenizer()

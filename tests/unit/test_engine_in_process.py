@@ -16,6 +16,8 @@ from hindcast.core.models.logprobs import SampleToScore, score
 from hindcast.core.models.policy import load_policy, save_weights
 from hindcast.core.settings.schema import PolicySettings
 
+pytestmark = pytest.mark.torch
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

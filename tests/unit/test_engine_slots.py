@@ -14,6 +14,8 @@ from hindcast.actors.engines.lfm2 import Lfm2Slots, is_plain_lfm2
 from hindcast.actors.engines.slots import CacheSlots, Slots
 from hindcast.core.errors import ModelFileError
 
+pytestmark = pytest.mark.torch
+
 SIZES = {
     "vocab_size": 300,
     "hidden_size": 32,

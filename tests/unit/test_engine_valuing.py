@@ -22,6 +22,8 @@ from hindcast.events.catalogue import WeightsPublished
 from hindcast.events.envelope import BlobRef
 from hindcast.storage.blobs.store import BlobStore
 
+pytestmark = pytest.mark.torch
+
 PAGE = Page(url="http://store/", title="Store", nodes=(Node(kind="link", tag="a", text="Cart (0)", id=1),))
 SETTINGS = Settings()
 TASKS = StoreTasks(SiteSettings(products=40))

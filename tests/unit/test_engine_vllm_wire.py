@@ -35,6 +35,8 @@ from hindcast.core.grammar.allowed_tokens import Allowed, unpack_allowed
 from hindcast.core.settings.schema import Settings
 from hindcast.events.disk import Disk
 
+pytestmark = pytest.mark.torch
+
 END = 3
 WHOLE = WholeWeights("run-1")
 WARM = Sampling(temperature=1.0, max_tokens=8, seed=5)

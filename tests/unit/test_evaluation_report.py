@@ -10,6 +10,8 @@ from hindcast.events.catalogue import EpisodeAbandoned, EpisodeJudged
 from hindcast.events.catalogue.verdict import JudgeIdentity
 from stories.curriculum_story import SOURCES
 
+pytestmark = pytest.mark.torch
+
 RULES = JudgeIdentity(name="rules", version="1")
 TASKS = [SOURCES["shop"].task("buy", seed) for seed in range(3)]
 

@@ -23,6 +23,8 @@ from hindcast.learner.planners import policy_planner
 from hindcast.learner.sample_terms import SampleTerms
 from stories.training_story import settings_with
 
+pytestmark = pytest.mark.torch
+
 LABELS = st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=8).filter(any)
 
 

@@ -25,6 +25,8 @@ from hindcast.core.models.tokenizer import load_tokenizer
 from hindcast.core.settings.schema import Settings
 from stories.demonstrated_documents import clicks, page, says
 
+pytestmark = pytest.mark.torch
+
 PLAIN = resolve(environment={}).settings
 THINKING = resolve(environment={}, overrides=["actors.answer_format=thinking"]).settings
 

@@ -12,6 +12,8 @@ import pytest
 
 from hindcast.app.system.interrupts import INTERRUPTED, SAME_S
 
+pytestmark = pytest.mark.broker
+
 ROOT = Path(__file__).parents[2]
 BELOW = """
 import signal, subprocess, sys, time

@@ -41,6 +41,8 @@ from stories.store_visitor import running_store
 from stories.store_walk import Visit
 from stories.synthetic_run import RULES, Told
 
+pytestmark = pytest.mark.torch
+
 SITE = SiteSettings(products=60)
 TASKS = StoreTasks(SITE)
 WAIT_S = 120

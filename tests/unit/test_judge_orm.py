@@ -48,6 +48,8 @@ from hindcast.events.log.reader import read
 from hindcast.storage.blobs.store import BlobStore
 from stories.curriculum_story import SOURCES, settings_of
 
+pytestmark = pytest.mark.torch
+
 TOKENIZER: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(base_policy_folder())
 TASK = SOURCES["shop"].task("buy", 3)
 INSTRUCTION = "Buy the brass lamp."

@@ -36,6 +36,8 @@ from hindcast.storage.blobs.store import BlobStore
 from stories.recorded_home import make_home
 from stories.synthetic_run import Told
 
+pytestmark = pytest.mark.torch
+
 SHOWN = '<html data-bbox="0,0,1280,720"> <a id="7" data-text="Lamps"> Lamps </a> </html>'
 
 

@@ -24,6 +24,8 @@ from hindcast.core.rl.loss_normalization import (
 )
 from hindcast.core.rl.statistics import difference, wilson
 
+pytestmark = pytest.mark.torch
+
 
 def test_advantages_use_the_population_deviation_and_the_paper_s_constant() -> None:
     # mean 1/4, population variance (9/16 + 3/16) / 4 = 3/16

@@ -21,6 +21,8 @@ from hindcast.learner.buffer.records import Episode, Sample
 from hindcast.learner.forward_passes import forward_passes
 from stories.training_story import settings_with
 
+pytestmark = pytest.mark.torch
+
 BETA = 0.5
 
 

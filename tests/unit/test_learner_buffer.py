@@ -16,6 +16,8 @@ from hindcast.learner.buffer.state import BufferState
 from hindcast.storage.blobs.store import BlobStore
 from stories.training_story import RUN, Member, Story, Told, folded, informative, settings_with, tell
 
+pytestmark = pytest.mark.torch
+
 TASK = Task(environment="store", family="find", seed=1, instruction="find it", goal={}, max_steps=9)
 
 

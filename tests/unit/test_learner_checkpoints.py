@@ -19,6 +19,8 @@ from hindcast.storage.checkpoints import (
     save_shard,
 )
 
+pytestmark = pytest.mark.torch
+
 COUNTERS = Counters(update=7, batch=3, version=4, state="ab" * 32)
 TENSORS = {
     "weights/b": np.arange(6, dtype=np.float32).reshape(2, 3),

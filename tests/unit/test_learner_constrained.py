@@ -17,6 +17,8 @@ from hindcast.learner.buffer.records import Sample
 from hindcast.learner.forward_passes import forward_passes
 from hindcast.learner.sample_terms import inputs_digest
 
+pytestmark = pytest.mark.torch
+
 PROMPT, ANSWER = list(range(40, 60)), [300, 7, 3]
 VOCABULARY = 2048
 

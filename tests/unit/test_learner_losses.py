@@ -10,6 +10,8 @@ from hindcast.learner.algorithms import loss_for
 from hindcast.learner.algorithms.base import EpisodePart
 from stories.training_story import settings_with
 
+pytestmark = pytest.mark.torch
+
 
 def test_the_clipped_surrogate_by_hand() -> None:
     # ratios 1.1 (inside), 1.5 (clipped to 1.3), 0.5 (advantage positive: not clipped from below)

@@ -39,6 +39,8 @@ from stories.training_story import (
     tell,
 )
 
+pytestmark = pytest.mark.torch
+
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -25,6 +25,8 @@ from hindcast.learner.distributed.ranks import DistributedRank
 from hindcast.storage.blobs.store import BlobStore
 from hindcast.storage.checkpoints import Checkpoint, Counters, save_checkpoint
 
+pytestmark = pytest.mark.torch
+
 
 class Told(DistributedRank):
     """A place among so many, without a process group: what the others have to say is known beforehand."""

@@ -15,6 +15,8 @@ from hindcast.core.settings.schema import Settings
 from hindcast.learner.numerics import configure, differences, fingerprint, processor
 from hindcast.learner.recipes import DEFAULT, load_recipe, recipe_names
 
+pytestmark = pytest.mark.torch
+
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_a_recipe_holds_only_settings_there_are(name: str) -> None:

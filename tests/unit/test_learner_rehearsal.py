@@ -30,6 +30,8 @@ from stories.training_story import (
     tell,
 )
 
+pytestmark = pytest.mark.torch
+
 AGREED = (Member(1.0, 2), Member(1.0, 1), Member(1.0, 3), Member(1.0, 1))
 
 

@@ -45,6 +45,8 @@ from stories.training_story import (
     what_was_learned,
 )
 
+pytestmark = pytest.mark.torch
+
 FAILED = tuple(Member(0.0, 1 + index % 2) for index in range(4))
 WON = tuple(Member(1.0, 1) for _ in range(4))
 

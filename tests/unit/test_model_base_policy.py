@@ -26,6 +26,8 @@ from tools.base_policy.questions import questions
 from tools.base_policy.samples import SampleFileError, append_samples, encode, read_samples
 from tools.base_policy.training import Plan, train
 
+pytestmark = pytest.mark.torch
+
 
 @pytest.fixture(scope="module")
 def tokenizer() -> PreTrainedTokenizerFast:

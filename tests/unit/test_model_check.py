@@ -23,6 +23,8 @@ from hindcast.core.models.folder_check import FolderFinding, cache_bytes
 from hindcast.core.models.policy import load_policy
 from hindcast.core.settings.schema import Settings
 
+pytestmark = pytest.mark.torch
+
 
 def _settings(*overrides: str) -> Settings:
     return resolve(overrides=overrides, environment={}).settings

@@ -25,6 +25,8 @@ from hindcast.core.prompts.chat_frame import STAND_IN, chat_frame, encode_text
 from hindcast.core.prompts.prompt import build_prompt, encode_answer
 from hindcast.core.settings.schema import PolicySettings
 
+pytestmark = pytest.mark.torch
+
 ANSWER = '# Element: Brass lamp [3]\ndo(action="Click", element="3")'
 PAGE = "page Shop\nlink Brass lamp [3]"
 NAMES = sorted(FAMILIES)

@@ -17,6 +17,8 @@ from hindcast.core.models.policy import (
 )
 from hindcast.core.models.state_digest import state_digest
 
+pytestmark = pytest.mark.torch
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:

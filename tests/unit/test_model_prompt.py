@@ -6,6 +6,8 @@ from hindcast.core.models.folders import base_policy_folder
 from hindcast.core.prompts.chat_frame import STAND_IN, encode_text
 from hindcast.core.prompts.prompt import HISTORIES, build_prompt, encode_answer
 
+pytestmark = pytest.mark.torch
+
 
 @pytest.fixture(scope="module")
 def tokenizer() -> PreTrainedTokenizerFast:

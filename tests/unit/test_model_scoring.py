@@ -8,6 +8,8 @@ from fakes.tiny_policy import write_tiny_policy
 from hindcast.core.models.logprobs import SampleToScore, packs, score
 from hindcast.core.models.policy import load_policy
 
+pytestmark = pytest.mark.torch
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> torch.nn.Module:

@@ -17,6 +17,8 @@ from hindcast.core.models.tokenizer import load_tokenizer
 from hindcast.core.prompts.chat_frame import encode_text
 from hindcast.core.prompts.prompt import Prompt, build_prompt, encode_answer
 
+pytestmark = pytest.mark.torch
+
 ANSWERS = (
     '# Element: the \'Sales\' menu item\ndo(action="Click", element="2")',
     'do(action="Scroll Down")',

@@ -25,6 +25,8 @@ from hindcast.core.text.nearest import ALIASES, advice, nearest
 from hindcast.events.registry import BY_NAME
 from hindcast.learner.recipes import recipe_names
 
+pytestmark = pytest.mark.torch
+
 
 @pytest.mark.parametrize(
     ("name", "known", "found"),

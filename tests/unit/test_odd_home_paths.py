@@ -13,6 +13,8 @@ from hindcast.app.system.home import home_folder
 from hindcast.core.errors import SettingsError
 from hindcast.storage.readmodel.sqlite_address import sqlite_address
 
+pytestmark = pytest.mark.torch
+
 NAMES = (
     "plain",
     "ümläut 日本 😀",

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.broker
+
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("actors", "app", "core", "events", "learner", "storage")
 API = "hindcast.api"

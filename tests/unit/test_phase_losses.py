@@ -16,6 +16,8 @@ from hindcast.learner.algorithms import loss_for
 from hindcast.learner.algorithms.base import EpisodePart, Valuing
 from stories.training_story import settings_with
 
+pytestmark = pytest.mark.torch
+
 WEBRL = {"algorithm": "webrl", "beta": 0.5}
 RELEASED = {"algorithm": "webrl", "loss": "released"}
 chances = st.lists(st.floats(0.01, 0.99), min_size=1, max_size=4)

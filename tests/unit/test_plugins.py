@@ -27,6 +27,8 @@ from hindcast.learner.verify.verify import verify
 from stories.forged_log import audited
 from stories.training_story import Bench, bench, events_of, learn, settings_with
 
+pytestmark = pytest.mark.torch
+
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "docs" / "examples" / "plugins" / "rloo"
 MODULE = "hindcast_rloo"

@@ -30,6 +30,8 @@ from hindcast.core.models.adapter_file import CONFIG
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import PolicyServerTroubled
 
+pytestmark = pytest.mark.torch
+
 PEFT = {"peft_type": "LORA", "r": 4, "lora_alpha": 8}
 NAMES = Adapters(RUN)
 

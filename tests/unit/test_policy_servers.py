@@ -22,6 +22,8 @@ from hindcast.events.log.memory import MemoryLog
 from hindcast.events.log.run_identity import log_name
 from stories.synthetic_run import a_run, record
 
+pytestmark = pytest.mark.torch
+
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -24,6 +24,8 @@ from stories.recorded_home import make_home
 from stories.synthetic_run import a_run, recorded_run
 from stories.training_story import Told, bench, learn, settings_with, tell
 
+pytestmark = pytest.mark.torch
+
 VALUES = flatten(Settings().model_dump(mode="json"), "the run")
 
 

@@ -13,6 +13,8 @@ from hindcast.storage.blobs.store import BlobStore
 from stories.store_visitor import running_store
 from stories.store_walk import Visit
 
+pytestmark = pytest.mark.torch
+
 
 @pytest.fixture(scope="module")
 def visit() -> Iterator[Visit]:

@@ -30,6 +30,8 @@ from stories.curriculum_story import settings_of
 from stories.store_visitor import running_store
 from stories.store_walk import TOKENIZER, Visit
 
+pytestmark = pytest.mark.torch
+
 SITE = SiteSettings(products=60)
 TASKS = StoreTasks(SITE)
 WAIT_S = 120

@@ -36,6 +36,8 @@ from hindcast.storage.blobs.store import BlobStore
 from stories.store_visitor import running_store
 from stories.store_walk import TOKENIZER, Visit
 
+pytestmark = pytest.mark.torch
+
 SITES = SiteSettings(products=60)
 TASKS = StoreTasks(SITES)
 SETTINGS = Settings(relabeler=RelabelerSettings(kind="learned", prompt_tokens=512, answer_tokens=160))

@@ -38,6 +38,8 @@ from stories.curriculum_story import settings_of
 from stories.store_visitor import running_store
 from stories.store_walk import TOKENIZER, Visit
 
+pytestmark = pytest.mark.torch
+
 SETTINGS = SiteSettings(products=60)
 TASKS = StoreTasks(SETTINGS)
 RULES = RuleRelabeler(most=8)

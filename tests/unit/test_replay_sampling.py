@@ -34,6 +34,8 @@ from hindcast.storage.blobs.store import BlobStore
 from stories.held_run import HeldRun
 from stories.training_story import QUICK, Story, settings_with
 
+pytestmark = pytest.mark.torch
+
 EPISODES, STEPS = 3, 4
 PROMPT = list(range(20, 60))
 TASK = Task(environment="store", family="buy", seed=1, instruction="Buy it.", goal={}, max_steps=9)

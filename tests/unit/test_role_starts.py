@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+import pytest
 from test_judge_role import RULES, publisher
 from test_judge_role import ended as ended_one
 from test_judge_role import requested as requested_one
@@ -32,6 +33,8 @@ from stories.actor_bench import requested as asked
 from stories.curriculum_bench import Bench as CurriculumBench
 from stories.curriculum_bench import ended as end_of
 from stories.curriculum_story import settings_of
+
+pytestmark = pytest.mark.torch
 
 
 def every(settings: Settings, events: int) -> Settings:

@@ -18,6 +18,8 @@ from hindcast.core.settings.schema import SiteSettings
 from stories.store_visitor import running_store
 from stories.store_walk import Visit
 
+pytestmark = pytest.mark.torch
+
 SETTINGS = SiteSettings(products=60)
 TASKS = StoreTasks(SETTINGS)
 

@@ -17,6 +17,8 @@ from hindcast.events.catalogue import EpisodeAbandoned, EpisodeJudged
 from hindcast.events.catalogue.verdict import JudgeIdentity
 from stories.curriculum_story import SOURCES
 
+pytestmark = pytest.mark.torch
+
 TASKS = [SOURCES["shop"].task("buy", seed) for seed in range(8)]
 ATTEMPTS = 4
 

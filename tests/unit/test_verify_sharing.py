@@ -13,6 +13,8 @@ from hindcast.learner.verify.log_recomputer import StretchReport
 from hindcast.learner.verify.survey import BASE, LogStretch, RecomputationStart, Survey, cut, thin
 from hindcast.learner.verify.work_distribution import recompute_all
 
+pytestmark = pytest.mark.torch
+
 
 def covers(stretches: list[LogStretch], *, begin: int, until: int) -> bool:
     ends = [begin, *(one.until for one in stretches)]

@@ -43,6 +43,8 @@ from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.screenshots import ScreenshotStore
 from hindcast.storage.blobs.store import BlobStore
 
+pytestmark = pytest.mark.torch
+
 PAGE = "page Shop\nlink Brass lamp [3] <|image_pad|><|vision_start|>\nbutton Add to cart [4]"
 
 
