@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple
 import structlog
 import typer
 
-from hindcast.app.cli.options import with_checked_values, with_run_option
+from hindcast.app.cli.options import with_common_options
 from hindcast.app.cli.suggestions import SuggestingGroup, suggest_in
 from hindcast.app.revision import code_revision
 from hindcast.app.system.home import home_folder
@@ -44,41 +44,41 @@ COMMANDS = {
     "start": Command("start", "Start or resume a run and show its progress."),
     "join": Command("join", "Take part in a run from another machine."),
     "watch": Command("watch", "Watch a running run in the terminal."),
-    "page": Command("page", "Serve the web page of this home's runs."),
+    "page": Command("watch", "Serve the web page of this home's runs."),
     "doctor": Command("doctor", "Check every part that a run needs."),
     "run": Command("run", "Runs of this home: list, show, compare."),
     "ctl": Command("ctl", "Control a run: pause, resume, drain, cancel, settings."),
     "episode": Command("episode", "Episodes: attempts at tasks, step by step."),
     "task": Command("task", "Tasks: list, select, solve."),
-    "curriculum": Command("curriculum", "The curriculum: phases and their generated tasks."),
-    "policy": Command("policy", "Policy versions: exact weights."),
-    "model": Command("model", "Check a model folder before it becomes a policy."),
+    "curriculum": Command("task", "The curriculum: phases and their generated tasks."),
+    "policy": Command("run", "Policy versions: exact weights."),
+    "model": Command("doctor", "Check a model folder before it becomes a policy."),
     "lineage": Command("lineage", "Trace what something came from and what it led to."),
     "log": Command("log", "The event log of a run: tail, show, grep, stats, resize."),
-    "broker": Command("broker", "Set up a broker that you run yourself."),
+    "broker": Command("join", "Set up a broker that you run yourself."),
     "archive": Command("archive", "Write a run into files, readable without a broker."),
-    "import": Command("import_run", "Import an archived run into this home."),
+    "import": Command("archive", "Import an archived run into this home."),
     "export": Command("export", "Export a run in a format of other tools."),
     "attach": Command("attach", "Attach your own consumer to a run."),
-    "consumer": Command("consumer", "List consumers of a run's log and their lag."),
-    "alerts": Command("alerts", "Watch a run and report problems."),
+    "consumer": Command("attach", "List consumers of a run's log and their lag."),
+    "alerts": Command("attach", "Watch a run and report problems."),
     "eval": Command("evaluate", "Measure success on unseen tasks, with a 95 % interval."),
-    "record": Command("record", "Record a demonstration in the browser."),
-    "login": Command("login", "Log in to a site once, for the browsers of runs."),
+    "record": Command("demonstrations", "Record a demonstration in the browser."),
+    "login": Command("demonstrations", "Log in to a site once, for the browsers of runs."),
     "demonstrations": Command("demonstrations", "Import demonstrations from files."),
     "verify": Command("verify", "Recompute a run's updates from its log, bit for bit."),
     "audit": Command("audit", "Check every event and blob with independent code."),
-    "rebuild": Command("rebuild", "Rebuild the read model from the log and compare."),
+    "rebuild": Command("audit", "Rebuild the read model from the log and compare."),
     "rejudge": Command("rejudge", "Judge a run's stored evidence again."),
-    "judge": Command("judge", "Judges: how often they are right."),
-    "orm": Command("orm", "The outcome reward model: the judge that a run trains."),
-    "relabel": Command("relabel", "Relabelers: the goals that episodes did achieve."),
+    "judge": Command("accuracy", "Judges: how often they are right."),
+    "orm": Command("accuracy", "The outcome reward model: the judge that a run trains."),
+    "relabel": Command("accuracy", "Relabelers: the goals that episodes did achieve."),
     "replay": Command("replay", "Play recorded episodes again, and compare."),
-    "repair": Command("repair", "Make a damaged log whole from the run's archive."),
+    "repair": Command("archive", "Make a damaged log whole from the run's archive."),
     "fork": Command("fork", "Make a new run whose log begins as another's."),
-    "plugin": Command("plugin", "Plugins: what other packages bring, and if it works."),
+    "plugin": Command("doctor", "Plugins: what other packages bring, and if it works."),
     "config": Command("config", "Settings and where each came from."),
-    "size": Command("size", "Memory, GPUs, throughput and disk, by arithmetic."),
+    "size": Command("config", "Memory, GPUs, throughput and disk, by arithmetic."),
     "bench": Command("bench", "Our figures beside those of peers, side by side."),
 }
 """In the order of the help, which uses only this table: importing every module for it took seconds."""
@@ -144,7 +144,7 @@ def _prepare(group: typer.Typer) -> None:
     """Add the common options to every command of a group and of its subgroups."""
     for command in group.registered_commands:
         if command.callback is not None and not hasattr(command.callback, PREPARED):
-            command.callback = with_run_option(with_checked_values(command.callback))
+            command.callback = with_common_options(command.callback)
             setattr(command.callback, PREPARED, True)
     for inner in group.registered_groups:
         if inner.typer_instance is not None:

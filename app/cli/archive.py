@@ -1,6 +1,7 @@
-"""`hindcast archive RUN DIR`, `archive check DIR`, `archive show DIR`."""
+"""`hindcast archive / import / repair`: a run in files, and back."""
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,12 +10,17 @@ import typer
 from rich.progress import Progress
 
 from hindcast.app.cli.bars import progress_bar
-from hindcast.app.cli.options import Json
-from hindcast.app.cli.output import print_fields, print_json, print_table, print_text
+from hindcast.app.cli.options import RunName
+from hindcast.app.cli.output import Block, Fields, Report, Table
 from hindcast.app.cli.suggestions import SuggestingGroup
 from hindcast.app.runs.archive import archive_source
+from hindcast.app.runs.import_archive import ImportedRun, carry_out
+from hindcast.app.runs.import_plan import plan_import
+from hindcast.app.runs.repair import RepairResult, repair_log
+from hindcast.app.runs.runs import open_run
 from hindcast.app.runs.sources import open_source
-from hindcast.events.archive.manifest import load, segment_path
+from hindcast.app.runs.stream_repair import Reloaded, repair_in_place
+from hindcast.events.archive.manifest import Manifest, load, segment_path
 from hindcast.events.archive.reader import ArchiveReader
 from hindcast.storage.archive.archiver import ArchiveReport
 from hindcast.storage.archive.check import WholeCheck, check_whole
@@ -35,7 +41,8 @@ class _Group(SuggestingGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(
+app = typer.Typer()
+archive_app = typer.Typer(
     name="archive",
     help="A run in files, readable without a broker: hindcast archive RUN DIR",
     cls=_Group,
@@ -63,7 +70,7 @@ class Bars:
         self._bar.update(self._blobs, completed=self._most - left, total=self._most, visible=True)
 
 
-@app.command(WRITING)
+@archive_app.command(WRITING)
 def archive_run(
     run: Annotated[str, typer.Argument(metavar="RUN", help="Which run (or another archive).")],
     folder: Folder,
@@ -74,8 +81,7 @@ def archive_run(
         bool,
         typer.Option("--without-pages", help="Omit snapshots of pages; no computation needs them."),
     ] = False,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Write a run's log and blobs into a folder. Run again, it continues from the folder's end; the run may be running.
 
     Ctrl-C stops it and keeps what was written. Exit code 1 if blobs that the log names are missing or damaged.
@@ -83,7 +89,7 @@ def archive_run(
     Example: hindcast archive write run-1 /backup/run-1    (`write` may be left out)
     """
     source = open_source(run)
-    with progress_bar(as_json=as_json) as bar:
+    with progress_bar() as bar:
         bars = Bars(bar)
         report = asyncio.run(
             archive_source(
@@ -95,92 +101,79 @@ def archive_run(
                 on_blob=bars.blobs,
             )
         )
-    if as_json:
-        print_json(msgspec.to_builtins(report))
-    else:
-        _print_written(report)
-    if report.missing:
-        raise typer.Exit(1)
+    return Report(report, _written_text(report), exit_code=1 if report.missing else 0)
 
 
-def _print_written(report: ArchiveReport) -> None:
+def _written_text(report: ArchiveReport) -> Iterator[Block]:
     pages = "" if report.pages else " (pages left out)"
-    print_text(
+    yield (
         f"run {report.run}: {report.events} events and {report.blobs} blobs{pages} written; {report.folder} holds positions "
         f"{report.first} to {report.last} in {report.segments} segments"
     )
-    for text in report.damaged[:DESCRIBED]:
-        print_text(text)
+    yield from report.damaged[:DESCRIBED]
     for blob in report.missing[:DESCRIBED]:
-        print_text(
-            f"missing: blob {blob.sha256[:16]}… ({blob.size} bytes), named at position {blob.position}"
-        )
+        yield f"missing: blob {blob.sha256[:16]}… ({blob.size} bytes), named at position {blob.position}"
     if report.missing:
-        print_text(
+        yield (
             f"{len(report.missing)} blobs that the log names are not in the archive: the run's blob store lacks them. "
             "Restore them there and run the same command again."
         )
 
 
-@app.command("check")
-def check(folder: Folder, as_json: Json = False) -> None:
+@archive_app.command("check")
+def check(folder: Folder) -> Report:
     """Check an archive without a broker: read every byte of log and blobs and compare every digest.
 
     Exit code 1 if something changed since it was written. To check the meaning of the events, too: hindcast audit DIR
 
     Example: hindcast archive check /backup/run-1 --json
     """
-    with progress_bar(as_json=as_json) as bar:
+    with progress_bar() as bar:
         bars = Bars(bar)
         last = ArchiveReader(folder).last if not bar.disable else None
         found = check_whole(folder, on_event=lambda at: bars.events(at, last), on_blob=bars.blobs)
-    if as_json:
-        print_json({**msgspec.to_builtins(found.log), **_blob_numbers(found)})
-    else:
-        _print_check(found)
-    if found.defects:
-        raise typer.Exit(1)
+    blobs = {name: value for name, value in msgspec.to_builtins(found).items() if name != "log"}
+    return Report(
+        msgspec.to_builtins(found.log) | blobs,
+        _check_text(found),
+        exit_code=1 if found.defects else 0,
+    )
 
 
-def _blob_numbers(found: WholeCheck) -> dict[str, object]:
-    plain: dict[str, object] = msgspec.to_builtins(found)
-    del plain["log"]
-    return plain
-
-
-def _print_check(found: WholeCheck) -> None:
+def _check_text(found: WholeCheck) -> Iterator[Block]:
     log = found.log
-    print_text(
+    yield (
         f"run {log.run}: positions {log.first} to {log.last}, {log.events} events in {log.segments} segments "
         f"({log.bytes / MIB:.1f} MiB), {found.blobs} blobs ({found.blob_bytes / MIB:.1f} MiB)"
         f"{'' if found.pages else ', pages left out'}"
     )
     if log.unfinished_bytes and not log.defects:
-        print_text(
+        yield (
             f"after position {log.last} follow {log.unfinished_bytes} bytes without a complete frame: left by a crash, or being "
             "written now. The archiver drops them and continues from there."
         )
     if found.not_copied:
-        print_text(f"{found.not_copied} blobs of the newest events are not copied yet")
+        yield f"{found.not_copied} blobs of the newest events are not copied yet"
     for defect in found.defects:
-        print_text(f"{defect.where}, position {defect.position}: {defect.what}")
-    print_text("DAMAGED" if found.defects else f"whole; rolling digest {log.digest}")
+        yield f"{defect.where}, position {defect.position}: {defect.what}"
+    yield "DAMAGED" if found.defects else f"whole; rolling digest {log.digest}"
 
 
-@app.command("show")
-def show(folder: Folder, as_json: Json = False) -> None:
+@archive_app.command("show")
+def show(folder: Folder) -> Report:
     """Show the content of an archive by its manifest.
 
     Example: hindcast archive show /backup/run-1
     """
     reader = ArchiveReader(folder)
     manifest = load(folder)
-    if as_json:
-        plain = msgspec.to_builtins(manifest)
-        print_json({**plain, "folder": str(folder), "last": reader.last})
-        return
+    plain = msgspec.to_builtins(manifest)
+    return Report({**plain, "folder": str(folder), "last": reader.last}, _manifest_text(reader, manifest))
+
+
+def _manifest_text(reader: ArchiveReader, manifest: Manifest) -> Iterator[Block]:
     blobs = manifest.blobs
-    print_fields(
+    yield Fields(
         [
             ("run", manifest.run),
             ("fork of", ", ".join(f"{one.run} up to {one.until}" for one in manifest.lineage)),
@@ -189,9 +182,93 @@ def show(folder: Folder, as_json: Json = False) -> None:
             ("missing blobs", len(blobs.missing)),
         ]
     )
-    print_text("")
+    yield ""
     rows = [(segment.first, segment.last, segment.bytes, segment.sha256) for segment in manifest.segments]
     if reader.last >= manifest.next:
-        size = segment_path(folder, manifest.next).stat().st_size
+        size = segment_path(reader.folder, manifest.next).stat().st_size
         rows.append((manifest.next, reader.last, size, "open"))
-    print_table(("first", "last", "bytes", "sha256"), rows, empty="No event yet.")
+    yield Table(("first", "last", "bytes", "sha256"), rows, empty="No event yet.")
+
+
+@app.command("import")
+def import_run(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the archive.")],
+) -> Report:
+    """Import an archived run into this home with the same name, positions, ids and bytes; it can then be resumed.
+
+    The archive is checked before the import, and the stream is read back after it. The same command resumes an interrupted one.
+
+    Example: hindcast import /backup/run-1
+    """
+    with progress_bar() as bar:
+        bars = Bars(bar)
+        plan = plan_import(folder, on_event=lambda at: bars.events(at, None))
+        last = plan.run.last
+        done = asyncio.run(carry_out(plan, on_event=lambda at: bars.events(at, last), on_blob=bars.blobs))
+    return Report(done, _imported_text(done))
+
+
+def _imported_text(done: ImportedRun) -> Iterator[Block]:
+    beside = f", and {', '.join(done.ancestors)}, which it is a fork of" if done.ancestors else ""
+    yield (
+        f"run {done.run}{beside}: {done.events} events and {done.blobs} blobs imported into {done.home}; positions "
+        f"{done.first} to {done.last} read back as archived"
+    )
+    for key, value in done.changed.items():
+        yield f"setting {key} = {value}: the old value was the run's former place"
+    if done.missing_blobs:
+        yield f"{done.missing_blobs} blobs that its events name were not in the archive"
+    yield f"To look at it: hindcast rebuild {done.run}. To resume it: hindcast start {done.run}"
+
+
+@app.command("repair")
+def repair(
+    run: RunName = None,
+    archive: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="DIR", help="The run's archive; without it the broker's own files."),
+    ] = None,
+    reason: Annotated[str, typer.Option(help="Why; recorded in the log.")] = "the log was damaged",
+) -> Report:
+    """Repair a damaged log: from the broker's own block files, or from the run's archive.
+
+    Without an archive, it loads a log that the broker does not load from the block files, and reads it through. From an
+    archive, every position gets its old bytes in a new stream; intact events after the archive's end are saved into the archive
+    first. The system must not be running. The same command resumes an interrupted repair.
+
+    Example: hindcast repair run-1 --from /backup/run-1
+    """
+    handle = open_run(run)
+    if archive is None:
+        reloaded = asyncio.run(repair_in_place(handle, reason=reason))
+        return Report(reloaded, _reloaded_text(reloaded))
+    with progress_bar() as bar:
+        bars = Bars(bar)
+        done = asyncio.run(
+            repair_log(handle, archive, reason=reason, on_event=lambda at: bars.events(at, None))
+        )
+    return Report(done, _repaired_text(done))
+
+
+def _reloaded_text(done: Reloaded) -> Iterator[Block]:
+    if done.damage:
+        yield f"{done.damage}: restored from the broker's block files"
+    yield f"run {done.run}: positions {done.first} to {done.last} read back intact"
+    if not done.damage:
+        yield "the broker loads the log as it is: nothing was repaired"
+    yield f"Now: hindcast audit {done.run}"
+
+
+def _repaired_text(done: RepairResult) -> Iterator[Block]:
+    yield (
+        f"run {done.run}: positions {done.first} to {done.last} are in a new stream, read back as archived; "
+        f"{done.restored} were damaged or missing, {done.saved} were in the stream alone"
+    )
+    if done.lost_after is not None:
+        yield f"the events that followed position {done.lost_after} are in neither: the run continues from there"
+    if done.displaced_file is not None:
+        yield f"{done.displaced} events without a place in the log were moved to {done.displaced_file}"
+    yield f"Now: hindcast audit {done.run} · hindcast rebuild {done.run} --replace"
+
+
+app.add_typer(archive_app)

@@ -1,4 +1,4 @@
-"""`hindcast attach`."""
+"""`hindcast attach / consumer / alerts`: your own consumers of a run's log."""
 
 import asyncio
 import os
@@ -7,20 +7,38 @@ import sys
 import traceback
 from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import msgspec
 import typer
 
-from hindcast.app.attach.attachment import Attachment, AttachmentReport, AttachmentSession, NeverBegun, attach
-from hindcast.app.attach.store import ConsumerPosition
+from hindcast.app.alerts.incidents import AlertMessage
+from hindcast.app.alerts.rules import Thresholds
+from hindcast.app.alerts.watcher import Said, watch_alerts
+from hindcast.app.alerts.webhook import require_webhook
+from hindcast.app.attach.attachment import (
+    Attachment,
+    AttachmentReport,
+    AttachmentSession,
+    NeverBegun,
+    attach,
+    consumers_folder,
+    detached,
+    store_url,
+)
+from hindcast.app.attach.consumers import list_consumers
+from hindcast.app.attach.store import ConsumerPosition, ConsumerStore
 from hindcast.app.attach.target import Attached, TargetFailed
 from hindcast.app.cli.bars import progress_bar
-from hindcast.app.cli.options import Json, RunName
-from hindcast.app.cli.output import print_json, print_text
+from hindcast.app.cli.options import Limit, RunName
+from hindcast.app.cli.output import Block, Fields, Output, Report, Table, say, shorten
 from hindcast.app.runs.runs import RUN_NAME, RunHandle, open_run
+from hindcast.app.system.interrupts import heed_interrupts
 from hindcast.app.system.private_home import users_umask
-from hindcast.core.errors import SettingsError
+from hindcast.app.system.processes import read_json
+from hindcast.app.watch.rendering import seconds
+from hindcast.core.errors import HindcastError, SettingsError
+from hindcast.core.text.nearest import advice
 from hindcast.events.log.consumer import ConsumerStopped
 
 app = typer.Typer()
@@ -28,6 +46,7 @@ app = typer.Typer()
 
 @app.command("attach")
 def attach_consumer(
+    output: Output,
     target: Annotated[
         str, typer.Argument(metavar="MODULE:NAME", help="A consumer, installed or in the current folder.")
     ],
@@ -55,8 +74,7 @@ def attach_consumer(
         str,
         typer.Option(metavar="URL", help="Database for its position and effect, instead of a SQLite file."),
     ] = "",
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Attach your own consumer to a run. A slow, blocked or dead consumer does not affect the run.
 
     Its position is stored together with its effect; the same command continues exactly there. Ctrl-C detaches.
@@ -77,18 +95,17 @@ def attach_consumer(
     )
     try:
         with users_umask(Path.cwd(), handle.home):  # a consumer's own files get the user's umask
-            report = asyncio.run(_attach(handle, attachment, as_json=as_json))
+            report = asyncio.run(_attach(handle, attachment))
     except NeverBegun as error:
         _leave_stuck(f"{error}.")
-    if as_json:
-        print_json(msgspec.to_builtins(report))
-    elif not report.stuck:
-        print_text(f"detached at position {report.position} after {report.taken} events{_letters(report)}")
     if report.stuck:
+        output.print(Report(report, []))
         _leave_stuck(
             f"{report.name} did not return from the event after position {report.position}; its transaction was rolled back "
             "and the next start takes that event again."
         )
+    aside = f", {report.dead_letters} set aside" if report.dead_letters else ""
+    return Report(report, [f"detached at position {report.position} after {report.taken} events{aside}"])
 
 
 def _leave_stuck(text: str) -> NoReturn:
@@ -107,24 +124,16 @@ def _checked(name: str) -> str:
     return name
 
 
-def _letters(report: AttachmentReport) -> str:
-    return f", {report.dead_letters} set aside" if report.dead_letters else ""
-
-
-async def _attach(handle: RunHandle, attachment: Attachment, *, as_json: bool) -> AttachmentReport:
+async def _attach(handle: RunHandle, attachment: Attachment) -> AttachmentReport:
     session = AttachmentSession()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, session.stop.set)
-    with progress_bar(as_json=as_json) as bar:
+    with progress_bar() as bar:
 
         def on_start(attached: Attached, standing: ConsumerPosition, last: int, resumed: bool) -> None:
-            if not as_json:
-                word = "continues" if resumed else "begins"
-                sys.stderr.write(
-                    f"{attachment.name} {word} after position {standing.position} of {last} in run {standing.run}. "
-                    f"{attached.doc}".rstrip()
-                    + "\n"
-                )
+            word = "continues" if resumed else "begins"
+            where = f"position {standing.position} of {last} in run {standing.run}"
+            say(f"{attachment.name} {word} after {where}. {attached.doc}".rstrip())
             if last > standing.position:
                 catching_up = bar.add_task("catching up", total=last, completed=standing.position)
 
@@ -140,3 +149,198 @@ async def _attach(handle: RunHandle, attachment: Attachment, *, as_json: bool) -
             if error.__cause__ is not None:
                 traceback.print_exception(error.__cause__)
             raise
+
+
+consumer_app = typer.Typer(
+    name="consumer", help="List consumers of a run's log and their lag.", no_args_is_help=True
+)
+
+Name = Annotated[str, typer.Argument(help="Name of an attached consumer.")]
+StoreUrl = Annotated[
+    str,
+    typer.Option("--store", metavar="URL", help="Database with its position, if not its own file."),
+]
+DETAIL_WIDTH = 70
+
+
+class NoSuchConsumer(HindcastError):
+    """No consumer of this name was ever attached to the run."""
+
+
+@consumer_app.command("list")
+def list_all(
+    run: RunName = None,
+    store: Annotated[
+        list[str] | None,
+        typer.Option(metavar="URL", help="Also consumers with their position in this database; repeatable."),
+    ] = None,
+) -> Report:
+    """List every consumer with its lag in time and in events: the roles, work queues, and attached consumers.
+
+    Example: hindcast consumer list run-1 --json
+    """
+    handle = open_run(run)
+    rows = asyncio.run(list_consumers(handle, stores=tuple(store or ())))
+    return Report(
+        {"run": handle.name, "consumers": rows},
+        [
+            Table(
+                ("consumer", "kind", "state", "lag", "events", "position", "set aside", "detail"),
+                [
+                    (
+                        row.name,
+                        row.kind,
+                        row.state,
+                        seconds(row.lag_s),
+                        row.lag_events,
+                        row.position,
+                        row.dead_letters,
+                        shorten(row.detail or row.target, DETAIL_WIDTH),
+                    )
+                    for row in rows
+                ],
+                empty="No consumer reads this run.",
+            )
+        ],
+    )
+
+
+@consumer_app.command("show")
+def show_one(name: Name, run: RunName = None, store: StoreUrl = "", limit: Limit = 20) -> Report:
+    """Show an attached consumer's position, its state if it is a fold, and the events it set aside.
+
+    Example: hindcast consumer show success_watcher --json
+    """
+    handle = open_run(run)
+    opened = _store(handle, name, store)
+    try:
+        standing = next((one for one in opened.standings(handle.name) if one.name == name), None)
+        if standing is None:
+            raise _unknown(handle, name, opened)
+        number, letters = opened.dead_letters(handle.name, name, limit=limit)
+    finally:
+        opened.close()
+    state: Any = None if standing.state is None else msgspec.msgpack.decode(standing.state)
+    data = {
+        "name": name,
+        "run": handle.name,
+        "target": standing.target,
+        "host": standing.host,
+        "store": opened.shown_url,
+        "position": standing.position,
+        "state": state,
+        "dead_letters": {"number": number, "newest": letters},
+    }
+    text: list[Block] = [
+        Fields(
+            [
+                ("consumer", name),
+                ("run", handle.name),
+                ("target", standing.target),
+                ("position", standing.position),
+                ("store", opened.shown_url),
+                ("state", None if state is None else msgspec.json.encode(state).decode()),
+                ("set aside", number),
+            ]
+        )
+    ]
+    if letters:
+        rows = [(one.position, one.type, shorten(one.error, DETAIL_WIDTH)) for one in letters]
+        text += ["", Table(("position", "type", "error"), rows)]
+    return Report(data, text)
+
+
+@consumer_app.command("forget")
+def forget(name: Name, run: RunName = None, store: StoreUrl = "") -> Report:
+    """Delete an attached consumer's position, state and SQLite file; the next attach starts anew.
+
+    Example: hindcast consumer forget success_watcher
+    """
+    handle = open_run(run)
+    with detached(handle, name):
+        opened = _store(handle, name, store)
+        try:
+            if not any(one.name == name for one in opened.standings(handle.name)):
+                raise _unknown(handle, name, opened)
+            opened.forget(handle.name, name)
+        finally:
+            opened.close()
+        if opened.shown_url == store_url(handle, name) and opened.file is not None:
+            for ending in ("", "-wal", "-shm"):
+                opened.file.with_name(opened.file.name + ending).unlink(missing_ok=True)
+        (consumers_folder(handle.folder) / f"{name}.json").unlink(missing_ok=True)
+    return Report(
+        {"forgotten": name, "run": handle.name}, [f"{name} is forgotten; attached again, it starts anew"]
+    )
+
+
+def _store(handle: RunHandle, name: str, url: str) -> ConsumerStore:
+    """The given store, else the one that the consumer last used."""
+    told = read_json(consumers_folder(handle.folder) / f"{name}.json") or {}
+    return ConsumerStore(url or told.get("store") or store_url(handle, name))
+
+
+def _unknown(handle: RunHandle, name: str, store: ConsumerStore) -> NoSuchConsumer:
+    names = sorted(path.stem for path in consumers_folder(handle.folder).glob("*.json"))
+    return NoSuchConsumer(
+        f"no consumer called {name!r} has a position for run {handle.name} in {store.shown_url}; among those attached "
+        f"here {advice(name, names)}. Run: hindcast consumer list"
+    )
+
+
+USUAL = Thresholds()
+
+
+@app.command("alerts")
+def alerts(
+    output: Output,
+    run: RunName = None,
+    webhook: Annotated[str, typer.Option(metavar="URL", help="Send each alert there, too, as JSON.")] = "",
+    begin: Annotated[
+        str,
+        typer.Option(
+            "--from", metavar="PLACE", help="Where the first start begins: start, live, a position."
+        ),
+    ] = "live",
+    success_fall: Annotated[
+        float, typer.Option(min=0, max=1, help="Drop of success against the best stretch before.")
+    ] = USUAL.success_fall,
+    stretch: Annotated[int, typer.Option(min=10, help="Judged episodes of a stretch.")] = USUAL.stretch,
+    mismatch_times: Annotated[
+        float, typer.Option(min=1, help="Mismatch of the last 10 updates against the 50 before.")
+    ] = USUAL.mismatch_times,
+    lag: Annotated[float, typer.Option(min=1, help="Seconds that a consumer may be behind.")] = USUAL.lag_s,
+    still: Annotated[
+        float, typer.Option(min=1, help="Seconds without an event while the system is up.")
+    ] = USUAL.still_s,
+) -> None:
+    """Watch a run and alert once for each drop of success, rise of mismatch, growing lag or standstill; Ctrl-C ends it.
+
+    `hindcast start` shows the same alerts. This command is a consumer with its own store: started again, it continues from
+    its position and repeats no alert.
+
+    Example: hindcast alerts --webhook http://127.0.0.1:9000/alerts
+    """
+    if webhook:
+        require_webhook(webhook)
+    limits = Thresholds(
+        success_fall=success_fall,
+        stretch=stretch,
+        mismatch_times=mismatch_times,
+        lag_s=lag,
+        still_s=still,
+    )
+
+    def said(message: AlertMessage) -> None:
+        output.print(Report(message, [message.line]))
+
+    asyncio.run(_watch(run, limits, said, begin=begin, webhook=webhook))
+
+
+async def _watch(run: str | None, limits: Thresholds, said: Said, *, begin: str, webhook: str) -> None:
+    session = AttachmentSession()
+    heed_interrupts(session.stop)
+    await watch_alerts(open_run(run), limits, session, said, begin=begin, webhook=webhook)
+
+
+app.add_typer(consumer_app)

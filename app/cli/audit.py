@@ -1,20 +1,25 @@
-"""`hindcast audit`."""
+"""`hindcast audit` and `hindcast rebuild`: what is stored, checked by independent code and by the log."""
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
-from hindcast.app.cli.bars import progress_bar
-from hindcast.app.cli.options import Json, SourceName
-from hindcast.app.cli.output import print_json, print_text, shorten
+from hindcast.app.cli.bars import progress_bar, watched
+from hindcast.app.cli.options import SourceName
+from hindcast.app.cli.output import Block, Report, shorten
 from hindcast.app.runs.archive_source import ArchiveSource
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.runs.sources import Source, open_source
 from hindcast.app.runs.witnesses import WitnessUnreadable, known_witnesses, note
+from hindcast.app.system.home import home_folder
+from hindcast.app.system.private_home import users_umask
 from hindcast.core.errors import CorruptEvent, ForeignLog, ReplayDiverged, SettingsError
+from hindcast.core.scratch import scratch_folder
 from hindcast.core.text.plain_values import read_count
 from hindcast.events.jetstream.broker_store import StreamNotLoaded
 from hindcast.events.jetstream.stream_log import LogMissing
@@ -22,6 +27,8 @@ from hindcast.storage.audit.audit import Ancestor, AuditReport, audit, unopened
 from hindcast.storage.audit.blobs import Depth
 from hindcast.storage.audit.defects import LOST, Defect
 from hindcast.storage.audit.witnesses import Witness
+from hindcast.storage.readmodel.rebuild import RebuildReport, rebuild
+from hindcast.storage.readmodel.sqlite_address import sqlite_address
 
 SHOWN = 50
 """Defects printed as text; `--json` has more."""
@@ -47,8 +54,7 @@ def audit_run(
             help="A position and its digest from an earlier audit; repeatable.",
         ),
     ] = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Check every event and blob of a run with independent code that trusts nothing: hash chains, digests, references.
 
     Exit code 3 if there are defects; each has its position, what is wrong, and what it may mean.
@@ -56,13 +62,8 @@ def audit_run(
     Example: hindcast audit run-1 --json
     """
     source = open_source(run)
-    report = asyncio.run(_audit(source, blobs, [_expected(text) for text in expect or ()], as_json=as_json))
-    if as_json:
-        print_json(msgspec.to_builtins(report))
-    else:
-        _print_report(report)
-    if not report.clean:
-        raise typer.Exit(ReplayDiverged.exit_code)
+    report = asyncio.run(_audit(source, blobs, [_expected(text) for text in expect or ()]))
+    return Report(report, _report_text(report), exit_code=ReplayDiverged.exit_code if not report.clean else 0)
 
 
 def _expected(text: str) -> Witness:
@@ -80,14 +81,14 @@ def _expected(text: str) -> Witness:
     return Witness(name="--expect", position=position, rolling=rolling)
 
 
-async def _audit(source: Source, depth: Depth, expected: list[Witness], *, as_json: bool) -> AuditReport:
+async def _audit(source: Source, depth: Depth, expected: list[Witness]) -> AuditReport:
     unreadable: WitnessUnreadable | None = None
     own: list[Witness] = []
     try:
         own = await asyncio.to_thread(known_witnesses, source) if isinstance(source, RunHandle) else []
     except WitnessUnreadable as error:
         unreadable = error
-    report = await _audit_log(source, depth, [*own, *expected], as_json=as_json)
+    report = await _audit_log(source, depth, [*own, *expected])
     if unreadable is not None:
         report = _with_unreadable(report, unreadable)
     if isinstance(source, RunHandle) and report.clean and report.events:
@@ -112,7 +113,7 @@ def _with_unreadable(report: AuditReport, error: WitnessUnreadable) -> AuditRepo
     )
 
 
-async def _audit_log(source: Source, depth: Depth, witnesses: list[Witness], *, as_json: bool) -> AuditReport:
+async def _audit_log(source: Source, depth: Depth, witnesses: list[Witness]) -> AuditReport:
     async with AsyncExitStack() as stack:
         try:
             log = await stack.enter_async_context(source.connect_log())
@@ -121,7 +122,7 @@ async def _audit_log(source: Source, depth: Depth, witnesses: list[Witness], *, 
                 raise
             meaning = NOT_LOADED if isinstance(error, StreamNotLoaded) else LOST
             return unopened(source.name, error, witnesses=witnesses, meaning=meaning)
-        bar = stack.enter_context(progress_bar(as_json=as_json))
+        bar = stack.enter_context(progress_bar())
         task = bar.add_task("auditing", total=None)
         return await audit(
             log,
@@ -167,47 +168,109 @@ def _seen(report: AuditReport) -> Witness:
     )
 
 
-def _print_report(report: AuditReport) -> None:
+def _report_text(report: AuditReport) -> Iterator[Block]:
     where = f"at positions {report.first} to {report.last}" if report.events else "that can be read"
-    print_text(
+    yield (
         f"run {report.run}: {report.events} events {where}, {report.chains} hash "
         f"chains, {report.episodes} episodes, {report.batches} batches, {report.updates} updates; "
         f"{report.wall_s:.1f} s, {report.events_per_s:.0f} events/s"
     )
     looked = {"full": "digests compared", "exist": "existence checked", "none": "not checked"}
-    print_text(
+    yield (
         f"blobs: {report.blobs} ({report.blob_bytes / 1e6:.1f} MB), {looked[report.blobs_checked]}; "
         f"{report.blobs_released} deleted according to an event"
     )
     if report.archived_until:
-        print_text(f"positions 1 to {report.archived_until} are in an archive: audit it, too")
+        yield f"positions 1 to {report.archived_until} are in an archive: audit it, too"
     for kind, number in report.unknown.items():
-        print_text(f"not known to this Hindcast, content unchecked: {number} {kind}")
+        yield f"not known to this Hindcast, content unchecked: {number} {kind}"
     under_way = report.open
-    print_text(
+    yield (
         f"open at the end: {under_way.episodes} episodes, {under_way.verdicts} verdicts, "
         f"{under_way.minibatches} mini-batches"
     )
-    print_text(f"compared with: {'; '.join(report.witnesses) or 'nothing outside the log'}")
-    print_text(f"digest up to here: {report.last}:{report.digest}")
+    yield f"compared with: {'; '.join(report.witnesses) or 'nothing outside the log'}"
+    yield f"digest up to here: {report.last}:{report.digest}"
     if report.clean:
-        print_text("no defects")
+        yield "no defects"
         return
-    print_text(f"DEFECTS: {report.defects_found}")
+    yield f"DEFECTS: {report.defects_found}"
     for defect in report.defects[:SHOWN]:
-        _print_defect(defect)
+        yield from _defect_text(defect)
     if report.defects_found > SHOWN:
-        print_text(f"… {report.defects_found - SHOWN} more; `--json` lists the first {len(report.defects)}")
+        yield f"… {report.defects_found - SHOWN} more; `--json` lists the first {len(report.defects)}"
 
 
-def _print_defect(defect: Defect) -> None:
+def _defect_text(defect: Defect) -> Iterator[Block]:
     where = f"position {defect.position}"
     if defect.until != defect.position:
         where = f"positions {defect.position} to {defect.until}"
     event = f" ({defect.event})" if defect.event else ""
-    print_text(f"{where}{event}: {defect.what}")
+    yield f"{where}{event}: {defect.what}"
     if defect.suspects:
-        print_text(f"  suspects  {', '.join(map(str, defect.suspects))}")
+        yield f"  suspects  {', '.join(map(str, defect.suspects))}"
     for name, text in (("expected", defect.expected), ("found", defect.found), ("means", defect.meaning)):
         if text:
-            print_text(f"  {name.ljust(8)}  {shorten(text, WIDTH)}")
+            yield f"  {name.ljust(8)}  {shorten(text, WIDTH)}"
+
+
+@app.command("rebuild")
+def rebuild_run(
+    run: SourceName = None,
+    replace: Annotated[bool, typer.Option("--replace", help="If they differ, replace the live one.")] = False,
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            "--into",
+            metavar="FILE",
+            help="SQLite file to create or compare instead; without it, an archive's rebuild is not kept.",
+        ),
+    ] = None,
+) -> Report:
+    """Rebuild the read model from the log and compare it with the live one, byte for byte.
+
+    Creates the live one first if there is none. Exit code 3 if they differ, whether or not it was replaced.
+
+    Example: hindcast rebuild run-1 --json
+    """
+    source = open_source(run)
+    home = home_folder()
+    with scratch_folder() as scratch, users_umask(into or home, home):
+        url = _database(source, into, scratch)
+        report = asyncio.run(_rebuild(source, url, replace=replace))
+    return Report(
+        report, _rebuild_text(report), exit_code=ReplayDiverged.exit_code if not report.identical else 0
+    )
+
+
+def _database(source: Source, into: Path | None, scratch: Path) -> str:
+    """Address of the live read model: the run's own. An archive has none, so that two fresh ones are compared."""
+    if into is None and isinstance(source, RunHandle):
+        return source.database_url
+    return sqlite_address(into or scratch / "readmodel.sqlite")
+
+
+async def _rebuild(source: Source, url: str, *, replace: bool) -> RebuildReport:
+    async with source.connect_log() as log:
+        with progress_bar() as bar:
+            return await rebuild(watched(log, bar, "folding"), url, replace=replace)
+
+
+def _rebuild_text(report: RebuildReport) -> Iterator[Block]:
+    if report.notice:
+        yield report.notice
+    if report.filled and not report.replaced:
+        yield f"the read model was made from {report.filled} events"
+    yield (
+        f"run {report.run}: {report.events} events up to position {report.position} folded again, "
+        f"{report.events_per_s:.0f} events/s"
+    )
+    if report.identical:
+        yield "identical"
+        return
+    for difference in report.differing:
+        yield f"{difference.table}: {difference.rows} rows differ; the first, as {', '.join(difference.columns)}:"
+        yield f"  live     {difference.live or 'missing'}"
+        yield f"  rebuilt  {difference.rebuilt or 'not in the log'}"
+    what = "it was folded again" if report.replaced else "`hindcast rebuild --replace` folds it again"
+    yield f"DIFFERENT: the read model does not follow from the log. The log is the truth; {what}."

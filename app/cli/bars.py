@@ -19,8 +19,8 @@ from hindcast.events.envelope import Stored
 from hindcast.events.log.port import EventLog
 
 
-def progress_bar(*, as_json: bool = False) -> Progress:
-    """A progress bar for `with`, removed when the block ends. Without a terminal, or with `--json`, it shows nothing."""
+def progress_bar(*, shown: bool = True) -> Progress:
+    """A progress bar for `with`, removed when the block ends. Without a terminal it shows nothing."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -28,7 +28,7 @@ def progress_bar(*, as_json: bool = False) -> Progress:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=Console(stderr=True),
-        disable=as_json or not sys.stderr.isatty(),
+        disable=not shown or not sys.stderr.isatty(),
         transient=True,
     )
 

@@ -1,14 +1,14 @@
-"""`hindcast config show / check / schema`."""
+"""`hindcast config show / check / schema` and `hindcast size`."""
 
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from hindcast.app.cli.options import Json
-from hindcast.app.cli.output import print_json, print_table, print_text, shorten
+from hindcast.app.cli.output import Fields, Report, Table, shorten
 from hindcast.app.runs.runs import open_run
 from hindcast.app.settings.configuration import Resolved, fields, read_file, resolve
+from hindcast.app.settings.sizing import GPUS, MODELS, Load, size_of
 from hindcast.core.settings.schema import Settings
 from hindcast.core.text.toml import as_toml
 from hindcast.learner.recipes import DEFAULT
@@ -16,7 +16,9 @@ from hindcast.learner.recipes import DEFAULT
 WIDTH = 72
 """Characters of a value in the table; `--json` has the whole value."""
 
-app = typer.Typer(name="config", help="Show and check settings and their sources.", no_args_is_help=True)
+config_app = typer.Typer(
+    name="config", help="Show and check settings and their sources.", no_args_is_help=True
+)
 
 Recipe = Annotated[str | None, typer.Option("--recipe", help="Recipe under the settings.")]
 File = Annotated[
@@ -27,7 +29,7 @@ Overrides = Annotated[
 ]
 
 
-@app.command("show")
+@config_app.command("show")
 def show_settings(
     run: Annotated[
         str | None, typer.Argument(metavar="RUN", help="The settings of an existing run instead.")
@@ -36,8 +38,7 @@ def show_settings(
     config: File = None,
     overrides: Overrides = None,
     sources: Annotated[bool, typer.Option("--sources", help="Show the source of each value.")] = False,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Show the settings in force: defaults < recipe < file < environment < --set.
 
     Example: hindcast config show --sources --set learner.learning_rate=1e-5
@@ -46,16 +47,15 @@ def show_settings(
         resolved = open_run(run).resolved
     else:
         resolved = resolve(recipe=recipe, file=config, overrides=overrides or ())
-    if as_json:
-        content = {"recipe": resolved.recipe, "settings": resolved.settings.model_dump(mode="json")}
-        print_json({**content, "sources": resolved.sources} if sources else content)
-        return
+    content = {"recipe": resolved.recipe, "settings": resolved.settings.model_dump(mode="json")}
     rows = [(key, shorten(as_toml(value), WIDTH), resolved.sources[key]) for key, value in _flat(resolved)]
-    print_text(f"recipe {resolved.recipe}")
-    print_table(
-        ("setting", "value", "source")[: 3 if sources else 2],
-        [row[: 3 if sources else 2] for row in rows],
-        empty="",
+    columns = 3 if sources else 2
+    return Report(
+        content | ({"sources": resolved.sources} if sources else {}),
+        [
+            f"recipe {resolved.recipe}",
+            Table(("setting", "value", "source")[:columns], [row[:columns] for row in rows]),
+        ],
     )
 
 
@@ -64,11 +64,10 @@ def _flat(resolved: Resolved) -> list[tuple[str, Any]]:
     return [(key, content[key.split(".")[0]][key.split(".")[1]]) for key in fields()]
 
 
-@app.command("check")
+@config_app.command("check")
 def check_file(
     file: Annotated[Path, typer.Argument(help="A settings file.")],
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Check a settings file without starting a run. Exit code 2 if it is invalid.
 
     Example: hindcast config check hindcast.toml
@@ -77,20 +76,91 @@ def check_file(
     recipe = named or DEFAULT
     base = resolve(recipe=recipe, environment={}, folder=file.parent, file=file)
     changed = {key: value for key, value in layer.values.items() if base.sources[key] == layer.source}
-    if as_json:
-        print_json({"file": str(file), "valid": True, "recipe": recipe, "settings": len(changed)})
-    else:
-        print_text(f"{file} is valid: {len(changed)} settings over recipe {recipe}")
+    return Report(
+        {"file": str(file), "valid": True, "recipe": recipe, "settings": len(changed)},
+        [f"{file} is valid: {len(changed)} settings over recipe {recipe}"],
+    )
 
 
-@app.command("schema")
-def show_schema(as_json: Json = False) -> None:
+@config_app.command("schema")
+def show_schema() -> Report:
     """Show every setting with its default and meaning; with --json as JSON Schema.
 
     Example: hindcast config schema
     """
-    if as_json:
-        print_json(Settings.model_json_schema())
-        return
     rows = [(key, as_toml(field.default), field.description) for key, field in fields().items()]
-    print_table(("setting", "default", "meaning"), rows, empty="")
+    return Report(Settings.model_json_schema(), [Table(("setting", "default", "meaning"), rows)])
+
+
+app = typer.Typer()
+
+
+@app.command("size")
+def size(
+    model: Annotated[str, typer.Option(help=f"One of {', '.join(MODELS)}.")] = "8B",
+    gpu: Annotated[str, typer.Option(help=f"One of {', '.join(GPUS)}.")] = "h100",
+    actors: Annotated[int, typer.Option(min=1, help="Actor processes, each with a browser.")] = 16,
+    contexts: Annotated[int, typer.Option(min=1, help="Episodes that an actor plays at once.")] = 8,
+    steps: Annotated[float, typer.Option(min=1, help="Steps of an episode, on average.")] = 10,
+    prompt: Annotated[int, typer.Option(min=1, help="Tokens of a step's prompt.")] = 3000,
+    answer: Annotated[int, typer.Option(min=1, help="Tokens of a step's answer.")] = 100,
+    page_s: Annotated[float, typer.Option(min=0.01, help="Seconds of a step outside the model.")] = 1.0,
+    page_bytes: Annotated[int, typer.Option(min=1, help="Bytes of a page's snapshot.")] = 8000,
+    lora_rank: Annotated[int, typer.Option(min=0, help="Rank of an adapter; 0: all weights.")] = 0,
+    reference: Annotated[
+        bool, typer.Option(help="Whether the learner holds a reference policy for the KL penalty.")
+    ] = True,
+) -> Report:
+    """Estimate a run's memory, GPUs, throughput, log and blobs; docs/scale.md gives the formulas and measurements.
+
+    Example: hindcast size --model 8B --actors 64 --gpu h200
+    """
+    found = size_of(
+        Load(
+            model=model,
+            gpu=gpu,
+            actors=actors,
+            contexts=contexts,
+            steps=steps,
+            prompt=prompt,
+            answer=answer,
+            page_s=page_s,
+            page_bytes=page_bytes,
+            lora_rank=lora_rank,
+            reference=reference,
+        )
+    )
+    return Report(
+        found,
+        [
+            Fields(
+                [
+                    (
+                        "model",
+                        f"{model}: {found.parameters / 1e9:.2f} billion parameters, {found.weights_gib:.1f} GiB in bf16",
+                    ),
+                    (
+                        "policy servers",
+                        f"{found.servers} of {found.server_gpus} {gpu} each: {found.server_contexts} contexts and "
+                        f"{found.server_steps_s:.1f} steps/s each, at most",
+                    ),
+                    ("played", f"{found.steps_s:.1f} steps/s, {found.episodes_day:,.0f} episodes a day"),
+                    (
+                        "learner",
+                        f"{found.learner_gib:.0f} GiB on {found.learner_gpus} {gpu} (activations apart), "
+                        f"{found.learner_tokens_s:,.0f} tokens/s; {found.learner_gpus_to_keep_up} to train once on every step",
+                    ),
+                    ("checkpoint", f"{found.checkpoint_gib:.1f} GiB"),
+                    ("actors", f"{actors} with browsers: {found.actors_gib:.0f} GiB of main memory"),
+                    ("log", f"{found.log_bytes_step:,.0f} bytes a step, {found.log_gib_day:.1f} GiB a day"),
+                    (
+                        "pages",
+                        f"{found.blob_bytes_episode:,.0f} bytes an episode, {found.blobs_gib_day:.1f} GiB a day",
+                    ),
+                ]
+            )
+        ],
+    )
+
+
+app.add_typer(config_app)

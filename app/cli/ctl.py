@@ -3,11 +3,10 @@
 import asyncio
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
-from hindcast.app.cli.options import Json, RunName, one_run
-from hindcast.app.cli.output import print_json, print_text
+from hindcast.app.cli.options import RunName, one_run
+from hindcast.app.cli.output import Report
 from hindcast.app.runs.author import this_user
 from hindcast.app.runs.controls import Command, ask_run
 from hindcast.app.runs.recipe_change import change_recipe
@@ -22,12 +21,12 @@ Author = Annotated[str | None, typer.Option(help="Author; by default the user of
 
 
 @app.command("pause")
-def pause(run: RunName = None, reason: Reason = "", author: Author = None, as_json: Json = False) -> None:
+def pause(run: RunName = None, reason: Reason = "", author: Author = None) -> Report:
     """Pause a run: begin no new episode until it is resumed; running ones end normally. Restarts keep the pause.
 
     Example: hindcast ctl pause --reason "the machine is needed"
     """
-    _ask(run, "pause", {}, reason, author, as_json=as_json)
+    return _ask(run, "pause", {}, reason, author)
 
 
 @app.command("resume")
@@ -38,22 +37,21 @@ def resume(
     ] = None,
     reason: Reason = "",
     author: Author = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Lift a pause; the run continues once no other pause is in force.
 
     Example: hindcast ctl resume --of root
     """
-    _ask(run, "resume", {} if of is None else {"of": of}, reason, author, as_json=as_json)
+    return _ask(run, "resume", {} if of is None else {"of": of}, reason, author)
 
 
 @app.command("drain")
-def drain(run: RunName = None, reason: Reason = "", author: Author = None, as_json: Json = False) -> None:
+def drain(run: RunName = None, reason: Reason = "", author: Author = None) -> Report:
     """Cancel requests that no actor has started, and request no more until the system is started again.
 
     Example: hindcast ctl drain --reason "done for today"
     """
-    _ask(run, "drain", {}, reason, author, as_json=as_json)
+    return _ask(run, "drain", {}, reason, author)
 
 
 @app.command("cancel")
@@ -62,13 +60,12 @@ def cancel(
     run: RunName = None,
     reason: Reason = "",
     author: Author = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Cancel one waiting or running episode: it counts as cancelled and is not trained on.
 
     Example: hindcast ctl cancel ep_9f2c41d07ab3 --reason "the site was down"
     """
-    _ask(run, "cancel", {"episode": episode}, reason, author, as_json=as_json)
+    return _ask(run, "cancel", {"episode": episode}, reason, author)
 
 
 @app.command("set")
@@ -83,8 +80,7 @@ def set_settings(
     run_option: Annotated[str | None, typer.Option("--run", hidden=True)] = None,
     reason: Reason = "",
     author: Author = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Change settings of a run, also while it is running; they hold from the recorded position on.
 
     Only settings that one role alone reads can change; a fork can change the others. Either all are recorded or none.
@@ -96,27 +92,18 @@ def set_settings(
     changed = asyncio.run(
         change_recipe(open_run(run), overrides, author=author or this_user(), reason=reason)
     )
-    if as_json:
-        print_json(msgspec.to_builtins(changed))
-        return
-    for key, (before, after) in changed.changes.items():
-        print_text(f"{key}: {before} before, {after} from position {changed.position} on")
+    lines = [
+        f"{key}: {before} before, {after} from position {changed.position} on"
+        for key, (before, after) in changed.changes.items()
+    ]
+    return Report(changed, lines)
 
 
 def _ask(
-    run: str | None,
-    command: Command,
-    arguments: dict[str, Any],
-    reason: str,
-    author: str | None,
-    *,
-    as_json: bool,
-) -> None:
+    run: str | None, command: Command, arguments: dict[str, Any], reason: str, author: str | None
+) -> Report:
     asked = asyncio.run(
         ask_run(open_run(run), command, author=author or this_user(), reason=reason, arguments=arguments)
     )
-    if as_json:
-        print_json(msgspec.to_builtins(asked))
-        return
     later = "" if asked.works else "; the run is not running, so it takes effect at the next start"
-    print_text(f"{command} of run {asked.run} recorded at position {asked.position}{later}")
+    return Report(asked, [f"{command} of run {asked.run} recorded at position {asked.position}{later}"])

@@ -1,23 +1,28 @@
-"""`hindcast doctor`."""
+"""`hindcast doctor / model check / plugin list / plugin check`: what a run needs, checked before it starts."""
 
 import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from hindcast.app.cli.bars import progress_bar
-from hindcast.app.cli.options import Json
-from hindcast.app.cli.output import print_json, print_text
+from hindcast.app.cli.output import Block, Output, Report, Table
+from hindcast.app.plugins import PluginFinding, find_plugins
 from hindcast.app.settings.configuration import resolve
 from hindcast.app.system.doctor import DoctorFinding, examine, parts
 from hindcast.app.system.home import home_folder
+from hindcast.core.models.folder_check import FolderFinding
 
 app = typer.Typer()
 
+Finding = DoctorFinding | FolderFinding
 MARKS = {"ok": "ok    ", "note": "NOTE  ", "failed": "FAILED"}
 
 
 @app.command("doctor")
-def doctor(as_json: Json = False) -> None:
+def doctor(output: Output) -> Report:
     """Use every part that a run needs, and report the result and the remedy for each.
 
     It checks packages, disk and its speed, broker, room in the log, browser, base policy, memory, ports and clock. Exit code 1
@@ -25,29 +30,114 @@ def doctor(as_json: Json = False) -> None:
 
     Example: hindcast doctor --json
     """
-    findings = asyncio.run(_examine(as_json=as_json))
-    if as_json:
-        print_json(findings)
-    if any(finding.verdict == "failed" for finding in findings):
-        raise typer.Exit(1)
+    return _findings_report(asyncio.run(_examine(output)), [])
 
 
-async def _examine(*, as_json: bool) -> list[DoctorFinding]:
+async def _examine(output: Output) -> list[DoctorFinding]:
+    """Use every part, and print each finding at once; as JSON they are one document at the end."""
     findings = []
     wanted = parts(home_folder(), resolve().settings)
-    with progress_bar(as_json=as_json) as bar:
+    with progress_bar() as bar:
         looking = bar.add_task("", total=len(wanted))
         for part, look, fix in wanted:
             bar.update(looking, description=part)
             finding = await examine(part, look, fix)
             findings.append(finding)
             bar.advance(looking)
-            if not as_json:
-                _print(finding)
+            if not output.as_json:
+                output.print(Report(finding, _finding_text(finding)))
     return findings
 
 
-def _print(finding: DoctorFinding) -> None:
-    print_text(f"{MARKS[finding.verdict]}  {finding.part:<9} {finding.result}")
+def _finding_text(finding: Finding) -> Iterator[Block]:
+    yield f"{MARKS[finding.verdict]}  {finding.part:<9} {finding.result}"
     if finding.fix:
-        print_text(f"        {'':<9} -> {finding.fix}")
+        yield f"        {'':<9} -> {finding.fix}"
+
+
+def _findings_report(findings: Sequence[Finding], text: Iterable[Block]) -> Report:
+    failed = any(finding.verdict == "failed" for finding in findings)
+    return Report(findings, text, exit_code=1 if failed else 0)
+
+
+model_app = typer.Typer(
+    name="model", help="Check a model folder before it becomes a policy.", no_args_is_help=True
+)
+
+
+@model_app.command("check")
+def check_model_folder(
+    folder: Annotated[Path, typer.Argument(help="Folder of a Hugging Face causal model.")],
+    recipe: Annotated[str | None, typer.Option(help="Recipe whose settings it is checked for.")] = None,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting; repeatable.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Settings file; default: hindcast.toml if there is one.")
+    ] = None,
+) -> Report:
+    """Check whether a model can be a policy: files, architecture, tokenizer, chat template, stop tokens, context, memory, use.
+
+    `hindcast start` does the same before a new run begins from a folder. Exit code 1 if a check failed; a NOTE is no failure.
+
+    Example: hindcast model check /models/Qwen2.5-0.5B-Instruct --json
+    """
+    from hindcast.app.system.model_check import check_model
+
+    settings = resolve(recipe=recipe, file=config, overrides=overrides or []).settings
+    findings = check_model(folder, settings)
+    text = (line for finding in findings for line in _finding_text(finding))
+    return _findings_report(findings, text)
+
+
+plugin_app = typer.Typer(
+    name="plugin", help="Plugins: algorithms that any package may bring.", no_args_is_help=True
+)
+
+Kind = Annotated[str | None, typer.Option(help="Plugins of this kind alone, such as algorithms.")]
+
+
+@plugin_app.command("list")
+def list_plugins(kind: Kind = None) -> Report:
+    """List the plugins that installed packages declare, Hindcast's own included.
+
+    Example: hindcast plugin list --kind algorithms --json
+    """
+    found = find_plugins(kind)
+    rows = [
+        (finding.kind, finding.name, "cannot be loaded", "", "", None)
+        if (one := finding.identity) is None
+        else (one.kind, one.name, one.distribution, one.version, one.module, one.state_version)
+        for finding in found
+    ]
+    return Report(
+        {"plugins": found},
+        [Table(("kind", "name", "distribution", "version", "module", "state"), rows, empty="no plugins")],
+    )
+
+
+@plugin_app.command("check")
+def check_plugins(
+    name: Annotated[
+        str | None, typer.Argument(help="A plugin's name, or module:object; default: every plugin.")
+    ] = None,
+    kind: Kind = None,
+) -> Report:
+    """Load plugins and say whether a run can use them. Exit code 1 where one cannot be used.
+
+    Example: hindcast plugin check grpo --json
+    """
+    found = find_plugins(kind, name)
+    failed = any(finding.problems for finding in found)
+    return Report({"plugins": found}, _plugins_text(found), exit_code=1 if failed else 0)
+
+
+def _plugins_text(found: Sequence[PluginFinding]) -> Iterator[Block]:
+    for finding in found:
+        yield f"{'FAILED' if finding.problems else 'ok    '}  {finding.kind} {finding.name}"
+        for problem in finding.problems:
+            yield f"        -> {problem}"
+
+
+app.add_typer(model_app)
+app.add_typer(plugin_app)

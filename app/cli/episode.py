@@ -1,6 +1,7 @@
 """`hindcast episode list / show / dispute`."""
 
 import asyncio
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,6 @@ from hindcast.app.cli.options import (
     AsOf,
     Environment,
     Family,
-    Json,
     Limit,
     OfOrigin,
     OfOutcome,
@@ -20,18 +20,21 @@ from hindcast.app.cli.options import (
     SourceName,
     site_and_family,
 )
-from hindcast.app.cli.output import print_fields, print_json, print_table, print_text, shorten
+from hindcast.app.cli.output import Block, Fields, Report, Table, shorten
 from hindcast.app.cli.read_model import asking, brought_up, position_at
-from hindcast.app.cli.screenshots import in_words, write_out
 from hindcast.app.runs.author import this_user
 from hindcast.app.runs.dispute import dispute
 from hindcast.app.runs.runs import open_run
 from hindcast.app.runs.sources import open_source
 from hindcast.app.system.home import home_folder
 from hindcast.app.system.private_home import users_umask
+from hindcast.core.domain.screen import Mark
+from hindcast.core.errors import BlobCorrupt, BlobMissing
+from hindcast.events.envelope import BlobRef
+from hindcast.storage.blobs.store import BlobStore
 from hindcast.storage.readmodel.episode_filter import EpisodeFilter
 from hindcast.storage.readmodel.queries import list_episodes, show_episode
-from hindcast.storage.readmodel.results import EpisodeDetail
+from hindcast.storage.readmodel.results import EpisodeDetail, ScreenshotRow
 from hindcast.storage.readmodel.unknown_names import refuse_unknown
 
 app = typer.Typer(name="episode", help="Episodes: attempts at tasks, step by step.", no_args_is_help=True)
@@ -56,8 +59,7 @@ def list_all(
     ] = None,
     limit: Limit = 50,
     as_of: AsOf = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """List episodes, latest request first.
 
     Example: hindcast episode list --outcome success --family find_price --limit 10
@@ -83,9 +85,6 @@ def list_all(
             named = EpisodeFilter(environment=environment, family=family, task=task, policy=policy)
             refuse_unknown(connection, named, group=group, as_of=position)
     more = found[-1].requested_position if len(found) == limit else None
-    if as_json:
-        print_json({"episodes": found, "before": more})
-        return
     heads = ("episode", "family", "origin", "state", "outcome", "steps", "policy", "actor", "reason")
     rows = [
         (
@@ -101,9 +100,10 @@ def list_all(
         )
         for e in found
     ]
-    print_table(heads, rows, empty="No such episode.")
+    text: list[Block] = [Table(heads, rows, empty="No such episode.")]
     if more is not None:
-        print_text(f"more: --before {more}")
+        text.append(f"more: --before {more}")
+    return Report({"episodes": found, "before": more}, text)
 
 
 @app.command("show")
@@ -118,8 +118,7 @@ def show_one(
         bool, typer.Option("--marks", help="Also write each with numbered boxes (screenshot/marks/1).")
     ] = False,
     as_of: AsOf = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Show one episode: its steps, verdicts, batches and updates.
 
     Example: hindcast episode show ep_9f2c41d07ab3 --screenshots pictures
@@ -131,14 +130,9 @@ def show_one(
     if screenshots is not None:
         with users_umask(screenshots, home_folder()):
             files, without = write_out(detail.screenshots, open_source(run).blobs, screenshots, marked=marks)
-    if as_json:
-        print_json({**msgspec.to_builtins(detail), "files": [str(file) for file in files]})
-        return
-    _print_detail(detail)
-    for file in files:
-        print_text(f"wrote {file}")
-    for line in without:
-        print_text(line)
+    names = [str(file) for file in files]
+    wrote = (f"wrote {name}" for name in names)
+    return Report({**msgspec.to_builtins(detail), "files": names}, (*_detail_text(detail), *wrote, *without))
 
 
 @app.command("dispute")
@@ -151,8 +145,7 @@ def dispute_one(
     ] = None,
     run: RunName = None,
     author: Annotated[str | None, typer.Option(help="Author; by default the user of this machine.")] = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Dispute a verdict. The dispute is recorded and shown with the verdict; training ignores it.
 
     Example: hindcast episode dispute ep_9f2c41d07ab3 success --reason "the order was placed"
@@ -162,22 +155,22 @@ def dispute_one(
     told = asyncio.run(
         dispute(handle, episode, outcome=outcome, author=author or this_user(), reason=reason, judge=judge)
     )
-    if as_json:
-        print_json(msgspec.to_builtins(told))
-    else:
-        print_text(
+    return Report(
+        told,
+        [
             f"recorded at position {told.position}: {told.author} says {told.outcome} of {episode}, against {told.judge}"
-        )
+        ],
+    )
 
 
-def _print_detail(detail: EpisodeDetail) -> None:
+def _detail_text(detail: EpisodeDetail) -> Iterator[Block]:
     row = detail.episode
     versions = (
         f"{row.version_low}"
         if row.version_low == row.version_high
         else f"{row.version_low}-{row.version_high}"
     )
-    print_fields(
+    yield Fields(
         [
             ("episode", row.episode),
             ("task", f"{row.task} {row.environment}/{row.family}"),
@@ -190,8 +183,8 @@ def _print_detail(detail: EpisodeDetail) -> None:
             ("swept", row.swept),
         ]
     )
-    print_text("")
-    print_table(
+    yield ""
+    yield Table(
         ("step", "position", "state", "action", "element", "result", "answer", "tokens", "ms"),
         [
             (
@@ -210,18 +203,15 @@ def _print_detail(detail: EpisodeDetail) -> None:
         empty="No step yet.",
     )
     if detail.pages_released:
-        print_text(
+        yield (
             f"pages of {detail.pages_released} steps were deleted (storage.keep_page_episodes); their fingerprints "
             "are in the log, and an archive may have the pages"
         )
-    for line in in_words(detail.screenshots):
-        print_text(line)
+    yield from in_words(detail.screenshots)
     for verdict in detail.verdicts:
-        print_text(
-            f"verdict by {verdict.judge} {verdict.judge_version}: {verdict.outcome} ({verdict.reason})"
-        )
+        yield f"verdict by {verdict.judge} {verdict.judge_version}: {verdict.outcome} ({verdict.reason})"
     for one in detail.disputes:
-        print_text(f"disputed at position {one.position}: {one.author} says {one.outcome} ({one.reason})")
+        yield f"disputed at position {one.position}: {one.author} says {one.outcome} ({one.reason})"
     for batch in detail.batches:
         updates = ", ".join(map(str, batch.updates)) or "none yet"
         how = "rehearsed" if batch.rehearsed else "trained"
@@ -229,4 +219,65 @@ def _print_detail(detail: EpisodeDetail) -> None:
             how = f"replayed in place of {batch.replaces}"
         more = f", {batch.epochs} times each sample" if batch.epochs > 1 else ""
         what = f"{how} in updates {updates}{more}" if batch.epochs else "used up without training"
-        print_text(f"batch {batch.batch} at position {batch.position}: {what}")
+        yield f"batch {batch.batch} at position {batch.position}: {what}"
+
+
+def in_words(rows: Sequence[ScreenshotRow]) -> list[str]:
+    """Summary lines: how many are stored, and why others are not."""
+    kept = [row for row in rows if row.sha256 is not None and row.released is None]
+    released = [row for row in rows if row.released is not None]
+    lines = []
+    if kept:
+        size = sum(row.size_bytes or 0 for row in kept)
+        lines.append(f"{len(kept)} screenshots, {size / 1024:.0f} KiB; --screenshots DIR writes them out")
+    if released:
+        lines.append(f"{len(released)} screenshots were deleted (storage.keep_page_episodes)")
+    lines += [f"no screenshot {_where(row)}: {row.missing}" for row in rows if row.missing]
+    return lines
+
+
+def write_out(
+    rows: Sequence[ScreenshotRow], blobs: BlobStore, folder: Path, *, marked: bool = False
+) -> tuple[list[Path], list[str]]:
+    """Write the stored screenshots into a folder, created if necessary; returns the files and why others are missing.
+
+    `marked`: also write each with numbered boxes over the interactive elements (`core.prompts.rendering.marks`).
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    files, without = [], []
+    for row in rows:
+        if row.sha256 is None:
+            continue
+        file = folder / f"{_name(row)}.jpg"
+        try:
+            image = blobs.get(BlobRef(row.sha256, row.size_bytes or 0))
+        except (BlobMissing, BlobCorrupt) as error:
+            gone = f"deleted at position {row.released}" if row.released is not None else str(error)
+            without.append(f"no {file.name}: {gone}")
+            continue
+        file.write_bytes(image)
+        files.append(file)
+        if marked:
+            other = file.with_name(f"{file.stem}-marks.png")
+            try:
+                other.write_bytes(_with_marks(image, row))
+            except ValueError as error:
+                without.append(f"no {other.name}: {error}")
+            else:
+                files.append(other)
+    return files, without
+
+
+def _with_marks(image: bytes, row: ScreenshotRow) -> bytes:
+    from hindcast.core.prompts.rendering.marks import draw_marks  # imports Pillow
+
+    marks = msgspec.json.decode(row.marks or "[]", type=tuple[Mark, ...])
+    return draw_marks(image, marks, scale=row.scale or 1.0)
+
+
+def _name(row: ScreenshotRow) -> str:
+    return "end" if row.step is None else f"step-{row.step:03d}-{row.shows}"
+
+
+def _where(row: ScreenshotRow) -> str:
+    return "of the page it ended on" if row.step is None else f"{row.shows} step {row.step}"

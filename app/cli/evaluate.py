@@ -1,9 +1,9 @@
 """`hindcast eval`."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -15,8 +15,8 @@ from hindcast.actors.environments.webarena.tasks import ENVIRONMENT as WEBARENA
 from hindcast.actors.environments.webarena.tasks import WebArenaTasks
 from hindcast.actors.environments.webshop.tasks import ENVIRONMENT as WEBSHOP
 from hindcast.app.cli.bars import progress_bar
-from hindcast.app.cli.options import PLACES, Json, SourceName
-from hindcast.app.cli.output import print_json, print_table, print_text
+from hindcast.app.cli.options import PLACES, SourceName
+from hindcast.app.cli.output import Block, Report, Table
 from hindcast.app.runs.sources import Source, open_source
 from hindcast.app.settings.checks.webarena import require_accounts
 from hindcast.app.settings.configuration import resolve
@@ -27,6 +27,10 @@ from hindcast.core.errors import SettingsError
 from hindcast.core.settings.schema import Settings
 from hindcast.core.text.nearest import advice
 from hindcast.core.text.plain_values import read_count
+
+if TYPE_CHECKING:
+    from hindcast.app.evaluation.evaluation import EvaluationReport, FamilyResult
+    from hindcast.app.evaluation.interaction_budget import BudgetPoint
 
 app = typer.Typer()
 
@@ -94,8 +98,7 @@ def evaluate_policy(
             "--as-of", metavar="PLACE", help=f"The version published last by a place in the log: {PLACES}."
         ),
     ] = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Measure success on unseen tasks with a 95 % interval, by task family. Exit code 1 if no episode could be played.
 
     Example: hindcast eval --policy latest --suite store --episodes 200 --json
@@ -148,49 +151,49 @@ def evaluate_policy(
     allowed = _budgets(budgets, settings) if budgets is not None else []
     if allowed:
         requests = with_budget(requests, max(allowed))
-    with progress_bar(as_json=as_json) as bar:
+    with progress_bar() as bar:
         task = bar.add_task(f"{name} on {suite}", total=episodes)
         said: Callable[[int, int], None] = lambda done, _: bar.update(task, completed=done)  # noqa: E731
         tally = asyncio.run(play(requests, folder=folder, weights=weights, settings=settings, said=said))
     report = tally.report(suite=suite, policy=name)
     points = success_within(tally.decided, allowed)
-    if as_json:
-        within = {"budgets": msgspec.to_builtins(points)} if points else {}
-        print_json(msgspec.to_builtins(report) | within)
-        return
-    rows = [
-        (name, f"{one.rate:.0%}", f"[{one.low:.0%}, {one.high:.0%}]", one.episodes)
-        for name, one in report.by_task.items()
-    ]
-    print_table(("family", "success", "95 %", "n"), rows, empty="no episode got a verdict")
-    print_text(
+    within = {"budgets": msgspec.to_builtins(points)} if points else {}
+    task_file = source.describe() if isinstance(source, WebArenaTasks) else None
+    return Report(msgspec.to_builtins(report) | within, _evaluation_text(report, points, task_file=task_file))
+
+
+def _evaluation_text(
+    report: "EvaluationReport", points: Sequence["BudgetPoint"], *, task_file: str | None
+) -> Iterator[Block]:
+    rows = [(name, *_success(one)) for name, one in report.by_task.items()]
+    yield Table(("family", "success", "95 %", "n"), rows, empty="no episode got a verdict")
+    yield (
         f"policy {report.policy} on {report.suite}: {report.rate:.1%} [{report.low:.1%}, {report.high:.1%}] "
         f"n={report.episodes}, {report.lost} without a verdict, {report.mean_steps} steps on average, mean reward {report.mean_reward:.3f} "
         f"[{report.reward_low:.3f}, {report.reward_high:.3f}]"
     )
     for reason, count in report.lost_because.items():
-        print_text(f"without a verdict: {count} × {reason}")
+        yield f"without a verdict: {count} × {reason}"
     if report.asked is not None:
-        print_text(
+        yield (
             f"asked: {report.asked.prompt_tokens} prompt tokens, {report.asked.answer_tokens} answer tokens, "
             f"{report.asked.cost_usd:.4f} dollars"
         )
-    if isinstance(source, WebArenaTasks):
-        print_text(f"Task file: {source.describe()}.")
-    for task_name, count in report.unlike_starts.items():
-        print_text(
-            f"{task_name}: {count} of its episodes did not begin like its first one, although resets = 'per_episode' requires it"
+    if task_file is not None:
+        yield f"Task file: {task_file}."
+    for name, count in report.unlike_starts.items():
+        yield (
+            f"{name}: {count} of its episodes did not begin like its first one, although resets = 'per_episode' requires it"
         )
     if points:
-        print_table(
-            ("steps allowed", "success", "95 %", "n"),
-            [
-                (one.budget, f"{one.rate:.0%}", f"[{one.low:.0%}, {one.high:.0%}]", one.episodes)
-                for one in points
-            ],
-            empty="",
+        yield Table(
+            ("steps allowed", "success", "95 %", "n"), [(one.budget, *_success(one)) for one in points]
         )
-        print_text("Success within each budget on one set of episodes; all but the last are lower bounds.")
+        yield "Success within each budget on one set of episodes; all but the last are lower bounds."
+
+
+def _success(one: "FamilyResult | BudgetPoint") -> tuple[str, str, int]:
+    return f"{one.rate:.0%}", f"[{one.low:.0%}, {one.high:.0%}]", one.episodes
 
 
 def _source(sources: Mapping[str, TaskSource], environment: str) -> TaskSource:

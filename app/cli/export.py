@@ -12,14 +12,13 @@ from hindcast.app.cli.options import (
     AsOf,
     Environment,
     Family,
-    Json,
     OfOrigin,
     OfOutcome,
     OfState,
     SourceName,
     site_and_family,
 )
-from hindcast.app.cli.output import print_json, print_text
+from hindcast.app.cli.output import Report
 from hindcast.app.cli.read_model import asking, position_at
 from hindcast.app.exports.export import Format, export
 from hindcast.app.runs.sources import open_source
@@ -47,8 +46,7 @@ def export_run(
     task: Annotated[str | None, typer.Option(help="Only attempts at this task.")] = None,
     policy: Annotated[int | None, typer.Option(help="Only episodes that this policy version began.")] = None,
     as_of: AsOf = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Export a run or an archive in a format of other tools; docs/exports.md describes the formats.
 
     The folder is created completely or not at all. The options select episodes; records about no episode are always exported.
@@ -65,7 +63,7 @@ def export_run(
         task=task,
         policy=policy,
     )
-    with asking(run) as connection, progress_bar(as_json=as_json) as bar:
+    with asking(run) as connection, progress_bar() as bar:
         position = position_at(connection, as_of)
         if next(matching_episodes(connection, wanted, as_of=position), None) is None:
             refuse_unknown(connection, wanted, as_of=position)
@@ -87,8 +85,8 @@ def export_run(
                     on_event=moved,
                 )
             )
-    if as_json:
-        print_json(msgspec.to_builtins(done) | {"folder": str(to)})
-        return
     counts = ", ".join(f"{number} {name}" for name, number in done.counts.items())
-    print_text(f"run {done.run} up to position {done.position} as {done.format} in {to}: {counts}")
+    return Report(
+        msgspec.to_builtins(done) | {"folder": str(to)},
+        [f"run {done.run} up to position {done.position} as {done.format} in {to}: {counts}"],
+    )

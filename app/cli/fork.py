@@ -3,12 +3,10 @@
 import asyncio
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
 from hindcast.app.cli.bars import progress_bar, watched
-from hindcast.app.cli.options import Json
-from hindcast.app.cli.output import print_fields, print_json, print_text, say
+from hindcast.app.cli.output import Fields, Report, say
 from hindcast.app.runs.sources import open_source
 from hindcast.core.fast_import import loading
 from hindcast.events.log.places import OpenBatch, find_open_batch, parse_place, position_of
@@ -47,8 +45,7 @@ def fork(
             help="Fork exactly there, even inside a batch, which then ends under the parent's settings.",
         ),
     ] = False,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Fork a run: create a new run whose log begins with the parent's and continues under its own settings.
 
     No event is copied: up to the fork position, the fork reads the parent's log. Start it with: hindcast start NAME
@@ -68,7 +65,7 @@ def fork(
         if batch is not None:
             say(_explain(batch, position, exact=exact))
             position = position if exact else batch.planned_at - 1
-        with progress_bar(as_json=as_json) as bar:
+        with progress_bar() as bar:
             return await fork_run(
                 parent,
                 at=position,
@@ -79,20 +76,22 @@ def fork(
             )
 
     forked = asyncio.run(work())
-    if as_json:
-        print_json(msgspec.to_builtins(forked))
-        return
     changed = [(key, f"{then!r} -> {now!r}") for key, (then, now) in forked.changed.items()]
-    print_fields(
+    return Report(
+        forked,
         [
-            ("run", forked.run),
-            ("fork of", f"{forked.parent}, up to position {forked.at} (update {forked.update})"),
-            ("policy version", forked.version),
-            ("under way there", f"{forked.abandoned} episodes abandoned, {forked.judged} judged"),
-            *(changed or [("settings", "the parent's")]),
-        ]
+            Fields(
+                [
+                    ("run", forked.run),
+                    ("fork of", f"{forked.parent}, up to position {forked.at} (update {forked.update})"),
+                    ("policy version", forked.version),
+                    ("under way there", f"{forked.abandoned} episodes abandoned, {forked.judged} judged"),
+                    *(changed or [("settings", "the parent's")]),
+                ]
+            ),
+            f"Start it with: hindcast start {forked.run}",
+        ],
     )
-    print_text(f"Start it with: hindcast start {forked.run}")
 
 
 def _explain(batch: OpenBatch, position: int, *, exact: bool) -> str:

@@ -12,10 +12,12 @@ from typing import Annotated, Any, Literal
 import typer
 from typer.models import OptionInfo
 
+from hindcast.app.cli.output import Output, Report
 from hindcast.core.errors import SettingsError
 from hindcast.core.text.plain_values import find_unkeepable
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+HiddenRun = Annotated[str | None, typer.Option("--run", hidden=True)]
 RunName = Annotated[
     str | None, typer.Argument(metavar="RUN", help="The run; by default the one started last.")
 ]
@@ -58,24 +60,49 @@ AsOf = Annotated[
 ]
 
 
-def with_checked_values(command: Callable[..., None]) -> Callable[..., None]:
-    """Wrap a command to refuse values that cannot be stored: numbers beyond 64 bits or not finite, text not in UTF-8.
+def with_common_options(command: Callable[..., Report | None]) -> Callable[..., None]:
+    """Give a command what all commands share, and print the report that it returns.
+
+    Adds `--json`, and the hidden option `--run` where the command has the argument `[RUN]`. Refuses values that cannot be
+    stored: numbers beyond 64 bits or not finite, text not in UTF-8. A parameter `output` receives the `Output`.
 
     Raises (when it is called):
-        SettingsError: names the option or the argument.
+        SettingsError: names the option or the argument; or argument and option name two runs.
+        typer.Exit: the report has an exit code.
 
     """
     signature = inspect.signature(command, eval_str=True)
+    parameters = dict(signature.parameters)
+    prints_itself = parameters.pop("output", None) is not None
+    run = parameters.get("run")
+    optional_run = run is not None and run.default is None and "run_option" not in parameters
 
     @functools.wraps(command)
-    def checked(**given: Any) -> None:
+    def complete(*, as_json: bool, **given: Any) -> None:
+        if optional_run:
+            given["run"] = one_run(given["run"], given.pop("run_option"))
         for name, value in given.items():
             why = find_unkeepable(str(value) if isinstance(value, Path) else value)
             if why:
-                raise SettingsError(f"{_shown_name(signature.parameters[name])} {why}")
-        command(**given)
+                raise SettingsError(f"{_shown_name(parameters[name])} {why}")
+        output = Output(as_json=as_json)
+        report = command(**given, **({"output": output} if prints_itself else {}))
+        if report is not None:
+            output.print(report)
+            if report.exit_code:
+                raise typer.Exit(report.exit_code)
 
-    return checked
+    added = {"as_json": (False, Json)} | ({"run_option": (None, HiddenRun)} if optional_run else {})
+    every = [
+        *parameters.values(),
+        *(
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+            for name, (default, kind) in added.items()
+        ),
+    ]
+    complete.__signature__ = inspect.Signature(every)  # type: ignore[attr-defined]
+    complete.__annotations__ = {one.name: one.annotation for one in every}
+    return complete
 
 
 def _shown_name(parameter: inspect.Parameter) -> str:
@@ -87,38 +114,6 @@ def _shown_name(parameter: inspect.Parameter) -> str:
         return next((one for one in written if one.startswith("--")), f"--{parameter.name.replace('_', '-')}")
     metavar = getattr(described, "metavar", None)
     return metavar or parameter.name.upper()
-
-
-def with_run_option(command: Callable[..., None]) -> Callable[..., None]:
-    """Add to a command the hidden option `--run` for its argument `[RUN]`; a command without that argument is unchanged.
-
-    Raises (when it is called):
-        SettingsError: argument and option name two runs.
-
-    """
-    signature = inspect.signature(command, eval_str=True)
-    own = signature.parameters.get("run")
-    if own is None or own.default is not None or "run_option" in signature.parameters:
-        return command
-
-    @functools.wraps(command)
-    def either(*, run: str | None, run_option: str | None, **given: Any) -> None:
-        command(run=one_run(run, run_option), **given)
-
-    hidden = inspect.Parameter(
-        "run_option",
-        inspect.Parameter.KEYWORD_ONLY,
-        default=None,
-        annotation=Annotated[str | None, typer.Option("--run", hidden=True)],
-    )
-    either.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[*signature.parameters.values(), hidden]
-    )
-    either.__annotations__ = {
-        **inspect.get_annotations(command, eval_str=True),
-        hidden.name: hidden.annotation,
-    }
-    return either
 
 
 def one_run(argument: str | None, option: str | None) -> str | None:

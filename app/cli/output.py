@@ -1,12 +1,13 @@
-"""Output of commands: one JSON document, or plain text in columns, without colors, so that a pipe changes nothing.
+"""What commands print: a command returns a `Report`, and `Output` prints it as text or as JSON.
 
-Pages, models and judges wrote much of the text; control characters are removed before it reaches a terminal.
+Text is plain columns without colors, so that a pipe changes nothing. Pages, models and judges wrote much of it; control
+characters are removed before it reaches a terminal.
 """
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import typer
@@ -19,44 +20,79 @@ GAP = "  "
 NOTHING = "-"
 
 
-def print_json(value: Any) -> None:
-    """Print one JSON document on one line."""
-    typer.echo(msgspec.json.encode(value).decode())
+class Table(NamedTuple):
+    """Columns as wide as their content, numbers right-aligned."""
+
+    heads: Sequence[str]
+    rows: Iterable[Sequence[Any]]
+    empty: str = ""
+    """Text to print without rows."""
+
+    def lines(self) -> Iterator[str]:
+        """The table as lines of text."""
+        listed = list(self.rows)
+        if not listed:
+            yield self.empty
+            return
+        texts = [list(self.heads), *([printable(show(value)) for value in row] for row in listed)]
+        right = [
+            all(isinstance(row[i], int | float | None) for row in listed) for i in range(len(self.heads))
+        ]
+        widths = [max(len(row[i]) for row in texts) for i in range(len(self.heads))]
+        for row in texts:
+            cells = (
+                text.rjust(width) if aligned else text.ljust(width)
+                for text, width, aligned in zip(row, widths, right, strict=True)
+            )
+            yield GAP.join(cells).rstrip()
 
 
-def print_text(text: str) -> None:
-    """Print a line of text."""
-    typer.echo(printable(text))
+class Fields(NamedTuple):
+    """One name and value per line."""
+
+    pairs: Iterable[tuple[str, Any]]
+
+    def lines(self) -> Iterator[str]:
+        """The fields as lines of text."""
+        listed = [(name, printable(show(value))) for name, value in self.pairs]
+        width = max(len(name) for name, _ in listed)
+        for name, value in listed:
+            yield f"{name.ljust(width)}{GAP}{value}"
+
+
+Block = str | Table | Fields
+"""A part of a report's text; a string is one line."""
+
+
+class Report(NamedTuple):
+    """The result of a command."""
+
+    data: Any
+    """The JSON document that `--json` prints."""
+    text: Iterable[Block]
+    """What is printed without `--json`; consumed only then."""
+    exit_code: int = 0
+
+
+class Output:
+    """Prints reports on standard output, as the user wants them. A command that prints more than one takes it as `output`."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+
+    def print(self, report: Report) -> None:
+        """Print one JSON document on one line, or text."""
+        if self.as_json:
+            typer.echo(msgspec.json.encode(report.data).decode())
+            return
+        for block in report.text:
+            for line in (printable(block),) if isinstance(block, str) else block.lines():
+                typer.echo(line)
 
 
 def say(line: str) -> None:
     """Print progress on standard error, so that `--json` stays one document."""
     sys.stderr.write(f"{printable(line)}\n")
-
-
-def print_table(heads: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
-    """Print columns as wide as their content, numbers right-aligned. `empty`: text to print without rows."""
-    listed = list(rows)
-    if not listed:
-        typer.echo(empty)
-        return
-    texts = [list(heads), *([printable(show(value)) for value in row] for row in listed)]
-    right = [all(isinstance(row[i], int | float | None) for row in listed) for i in range(len(heads))]
-    widths = [max(len(row[i]) for row in texts) for i in range(len(heads))]
-    for row in texts:
-        cells = (
-            text.rjust(width) if aligned else text.ljust(width)
-            for text, width, aligned in zip(row, widths, right, strict=True)
-        )
-        typer.echo(GAP.join(cells).rstrip())
-
-
-def print_fields(pairs: Iterable[tuple[str, Any]]) -> None:
-    """Print one name and value per line."""
-    listed = [(name, printable(show(value))) for name, value in pairs]
-    width = max(len(name) for name, _ in listed)
-    for name, value in listed:
-        typer.echo(f"{name.ljust(width)}{GAP}{value}")
 
 
 def show(value: Any) -> str:

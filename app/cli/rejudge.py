@@ -1,17 +1,17 @@
 """`hindcast rejudge`."""
 
 import asyncio
+from collections.abc import Iterator
 from typing import Annotated
 
-import msgspec
 import typer
 
 from hindcast.actors.judges.registry import judge_names
 from hindcast.actors.judges.second_opinion import NO_VERDICT, Agreement, SecondOpinion
 from hindcast.app.cli.bars import progress_bar
 from hindcast.app.cli.episode_options import Episode, Episodes, Families, Origin, Seed, wanted_of
-from hindcast.app.cli.options import EndpointValues, Json, SourceName
-from hindcast.app.cli.output import print_json, print_table, print_text
+from hindcast.app.cli.options import EndpointValues, SourceName
+from hindcast.app.cli.output import Block, Report, Table
 from hindcast.app.evaluation.rejudge import AT_ONCE, RejudgeReport, rejudge
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.runs.sources import Source, open_source
@@ -47,8 +47,7 @@ def rejudge_run(
     origin: Origin = None,
     seed: Seed = 1,
     overrides: EndpointValues = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Judge a run's stored evidence again: prints episodes whose outcome flips, then a table of old and new outcomes.
 
     Appends nothing without --save. Without --judge, the current version of the training judge judges its own verdicts again;
@@ -59,7 +58,7 @@ def rejudge_run(
     wanted = wanted_of(episode, episodes, every=False, family=family, origin=origin, seed=seed, usual=None)
     source = open_source(run)
     settings = asked_settings(source.settings, overrides or [])
-    with progress_bar(as_json=as_json) as bar:
+    with progress_bar() as bar:
         task = bar.add_task("judging", total=wanted.sample)
 
         def said(_: SecondOpinion) -> None:
@@ -80,12 +79,11 @@ def rejudge_run(
                 )
 
         report = asyncio.run(judged())
-    if as_json:
-        print_json(msgspec.to_builtins(report))
-    else:
-        _print_report(report, by_family=by_family)
-    if report.contradictions:
-        raise typer.Exit(ReplayDiverged.exit_code)
+    return Report(
+        report,
+        _report_text(report, by_family=by_family),
+        exit_code=ReplayDiverged.exit_code if report.contradictions else 0,
+    )
 
 
 def _writable(source: Source) -> RunHandle:
@@ -98,8 +96,8 @@ def _writable(source: Source) -> RunHandle:
     return source
 
 
-def _print_report(report: RejudgeReport, *, by_family: bool) -> None:
-    print_table(
+def _report_text(report: RejudgeReport, *, by_family: bool) -> Iterator[Block]:
+    yield Table(
         ("episode", "family", report.against, report.judge, "why"),
         [
             (
@@ -113,38 +111,36 @@ def _print_report(report: RejudgeReport, *, by_family: bool) -> None:
         ],
         empty=f"No outcome flips between {report.against} and {report.judge}.",
     )
-    print_text("")
-    _print_agreement(report.agreement, report)
+    yield ""
+    yield from _agreement_text(report.agreement, report)
     if by_family:
         for family, agreement in report.by_family.items():
-            print_text("")
-            print_text(family)
-            _print_agreement(agreement, report)
-    print_text("")
-    print_text(
+            yield ""
+            yield family
+            yield from _agreement_text(agreement, report)
+    yield ""
+    yield (
         f"run {report.run}: {report.judge} judged {report.episodes} episodes, {len(report.flips)} flips against "
         f"{report.against}; {report.without_evidence} left no evidence"
     )
     if report.saved or report.already:
-        print_text(f"{report.saved} verdicts appended, {report.already} were there already")
+        yield f"{report.saved} verdicts appended, {report.already} were there already"
     for said in report.contradictions:
         before = said.before
         assert before is not None
-        print_text(
+        yield (
             f"CONTRADICTION {said.episode}: {report.judge} said {before.outcome} ({before.reward:g}, {before.reason}), "
             f"now {said.new.outcome} ({said.new.reward:g}, {said.new.reason})"
         )
 
 
-def _print_agreement(agreement: Agreement, report: RejudgeReport) -> None:
+def _agreement_text(agreement: Agreement, report: RejudgeReport) -> Iterator[Block]:
     rows = [name for name in (*OUTCOMES, NO_VERDICT) if name in agreement.counts]
-    print_table(
+    yield Table(
         (f"{report.against} \\ {report.judge}", *OUTCOMES),
         [(name, *(agreement.counts[name].get(outcome, 0) for outcome in OUTCOMES)) for name in rows],
         empty="No episode left evidence.",
     )
     if agreement.decided:
         kappa = "not defined" if agreement.kappa is None else f"{agreement.kappa:.3f}"
-        print_text(
-            f"they agree on {agreement.agreed} of {agreement.decided} that both decided; kappa {kappa}"
-        )
+        yield f"they agree on {agreement.agreed} of {agreement.decided} that both decided; kappa {kappa}"

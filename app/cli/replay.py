@@ -1,15 +1,15 @@
 """`hindcast replay steps / sampling`."""
 
 import asyncio
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
 from hindcast.app.cli.bars import progress_bar
 from hindcast.app.cli.episode_options import All, Episode, Episodes, Families, Origin, Seed, wanted_of
-from hindcast.app.cli.options import Json, SourceName
-from hindcast.app.cli.output import print_json, print_table, print_text
+from hindcast.app.cli.options import SourceName
+from hindcast.app.cli.output import Block, Report, Table
 from hindcast.app.replay.steps import EpisodeReplay, StepsReport, replay_steps
 from hindcast.app.runs.sources import open_source
 from hindcast.core.errors import ReplayDiverged
@@ -44,8 +44,7 @@ def replay_steps_of(
             help="Trust your own site's tasks: use the secrets and run the resets that they name.",
         ),
     ] = False,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Replay recorded actions on the sites and compare every page with the recorded one.
 
     Uses its own Chromium and its own store; appends nothing. Exit code 3 if a page differs: prints the first differing step,
@@ -54,21 +53,15 @@ def replay_steps_of(
     Example: hindcast replay steps run-1 --episodes 50 --family store/buy
     """
     wanted = wanted_of(episode, episodes, every=every, family=family, origin=origin, seed=seed, usual=SAMPLE)
-    with progress_bar(as_json=as_json) as bar:
+    with progress_bar() as bar:
         task = bar.add_task("replaying", total=wanted.sample)
 
         def said(_: EpisodeReplay) -> None:
             bar.advance(task)
 
         report = asyncio.run(replay_steps(open_source(run), wanted, said=said, trusted=trust_tasks))
-    if as_json:
-        print_json(msgspec.to_builtins(report))
-    else:
-        _print_steps(report)
-    if report.differs:
-        raise typer.Exit(ReplayDiverged.exit_code)
-    if report.failed:
-        raise typer.Exit(1)
+    code = ReplayDiverged.exit_code if report.differs else 1 if report.failed else 0
+    return Report(report, _steps_text(report), exit_code=code)
 
 
 @app.command("sampling")
@@ -80,8 +73,7 @@ def replay_sampling_of(
     family: Families = None,
     origin: Origin = None,
     seed: Seed = 1,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Compute recorded answers again from the recorded weights, prompts and seeds.
 
     Compares every token's log-probability, checks that its seed draws it, and generates every answer again. Exit code 3 if a
@@ -94,23 +86,17 @@ def replay_sampling_of(
         from hindcast.app.replay.sampling import replay_sampling  # loads torch, so only now
 
     wanted = wanted_of(episode, episodes, every=every, family=family, origin=origin, seed=seed, usual=SAMPLE)
-    with progress_bar(as_json=as_json) as bar:
+    with progress_bar() as bar:
         task = bar.add_task("computing answers", total=None)
         report = asyncio.run(
             replay_sampling(open_source(run), wanted, said=lambda done: bar.update(task, completed=done))
         )
-    if as_json:
-        print_json(msgspec.to_builtins(report, str_keys=True))
-    else:
-        _print_sampling(report)
-    if report.differing:
-        raise typer.Exit(ReplayDiverged.exit_code)
-    if report.missing:
-        raise typer.Exit(1)
+    code = ReplayDiverged.exit_code if report.differing else 1 if report.missing else 0
+    return Report(report, _sampling_text(report), exit_code=code)
 
 
-def _print_sampling(report: "SamplingReport") -> None:
-    print_table(
+def _sampling_text(report: "SamplingReport") -> Iterator[Block]:
+    yield Table(
         (
             "episode",
             "step",
@@ -138,23 +124,21 @@ def _print_sampling(report: "SamplingReport") -> None:
         ],
         empty="Every token follows from weights, prompt and seed.",
     )
-    print_text(
+    yield (
         f"run {report.run}: {report.answers} answers of {report.episodes} episodes, {report.tokens} tokens, policy "
         f"versions {', '.join(map(str, report.versions)) or 'none'}"
     )
-    print_text(
+    yield (
         f"log-probabilities: at most {report.largest_difference:.2g} from the recorded ones, {report.beyond} tokens "
         f"beyond {report.tolerance:g}"
     )
-    print_text(
+    yield (
         f"draws: {report.tokens - report.rounded - report.not_drawn} tokens are what their seed draws, {report.rounded} "
         f"but for rounding, {report.not_drawn} are not; {report.seeds_derived} seeds follow from the run's seed"
     )
-    print_text(
-        f"generated anew: {report.regenerated_alike} answers alike, {report.differing_tokens} tokens differ in the others"
-    )
+    yield f"generated anew: {report.regenerated_alike} answers alike, {report.differing_tokens} tokens differ in the others"
     for words, count in _left_out(report):
-        print_text(f"left out: {count} steps {words}")
+        yield f"left out: {count} steps {words}"
 
 
 def _left_out(report: "SamplingReport") -> list[tuple[str, int]]:
@@ -169,24 +153,23 @@ def _left_out(report: "SamplingReport") -> list[tuple[str, int]]:
     return [(words, count) for words, count in found if count]
 
 
-def _print_steps(report: StepsReport) -> None:
+def _steps_text(report: StepsReport) -> Iterator[Block]:
     for replay in report.differing:
-        _print_difference(replay)
+        yield from _difference_text(replay)
     for replay in report.left_out:
-        print_text(f"{replay.episode} {replay.family} {replay.outcome}: {replay.reason}")
-    print_table(
+        yield f"{replay.episode} {replay.family} {replay.outcome}: {replay.reason}"
+    yield Table(
         ("family", "same", "differ", "skipped", "failed"),
         [(f.family, f.same, f.differs, f.skipped, f.failed) for f in report.families],
-        empty="",
     )
-    print_text(
+    yield (
         f"run {report.run}: {report.same} of {report.same + report.differs} episodes replayed alike, {report.steps} steps"
         + (f"; {report.skipped} skipped" if report.skipped else "")
         + (f"; {report.failed} could not be replayed" if report.failed else "")
     )
 
 
-def _print_difference(replay: EpisodeReplay) -> None:
+def _difference_text(replay: EpisodeReplay) -> Iterator[Block]:
     found, cause = replay.difference, replay.cause
     assert found is not None
     assert cause is not None
@@ -194,13 +177,13 @@ def _print_difference(replay: EpisodeReplay) -> None:
         f"at step {found.step}" if found.step < replay.steps else f"after the last of {replay.steps} steps"
     )
     position = f" (position {found.position})" if found.position is not None else ""
-    print_text(f"{replay.episode} {replay.family} DIFFERS {where}{position}: {found.what}")
+    yield f"{replay.episode} {replay.family} DIFFERS {where}{position}: {found.what}"
     if found.what != "page":
-        print_text(f"  recorded  {found.recorded}")
-        print_text(f"  now       {found.now}")
+        yield f"  recorded  {found.recorded}"
+        yield f"  now       {found.now}"
     for line in found.lines[:SHOWN_LINES]:
-        print_text(f"  {line}")
+        yield f"  {line}"
     if len(found.lines) > SHOWN_LINES:
-        print_text(f"  … {len(found.lines) - SHOWN_LINES} more lines (--json has them)")
-    print_text(f"  likely    {cause.words}")
-    print_text("")
+        yield f"  … {len(found.lines) - SHOWN_LINES} more lines (--json has them)"
+    yield f"  likely    {cause.words}"
+    yield ""

@@ -1,27 +1,18 @@
-"""`hindcast run list / show / compare`."""
+"""`hindcast run list / show / compare` and `hindcast policy list`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
-from hindcast.app.cli.options import AsOf, Json, SourceName
-from hindcast.app.cli.output import (
-    moment,
-    print_fields,
-    print_json,
-    print_table,
-    print_text,
-    rate,
-    weighted_rate,
-)
+from hindcast.app.cli.options import AsOf, SourceName
+from hindcast.app.cli.output import Block, Fields, Report, Table, moment, rate, shorten, weighted_rate
 from hindcast.app.cli.read_model import asking, brought_up, position_at, reading
 from hindcast.app.runs.runs import RunHandle, list_runs, open_run, run_folder
 from hindcast.app.system.home import home_folder
 from hindcast.core.errors import HindcastError, SettingsError
 from hindcast.storage.readmodel.comparison import Comparison, compare_runs
-from hindcast.storage.readmodel.queries import run_summary
+from hindcast.storage.readmodel.queries import list_policies, run_summary
 from hindcast.storage.readmodel.results import RunSummary, Stretch
 
 WEIGHTED = (
@@ -32,11 +23,11 @@ WEIGHTED_OF_BOTH = (
     "that of `run show`"
 )
 
-app = typer.Typer(name="run", help="Runs of this home.", no_args_is_help=True)
+run_app = typer.Typer(name="run", help="Runs of this home.", no_args_is_help=True)
 
 
-@app.command("list")
-def list_all(as_json: Json = False) -> None:
+@run_app.command("list")
+def list_all() -> Report:
     """List the runs, oldest first.
 
     Example: hindcast run list --json
@@ -49,12 +40,12 @@ def list_all(as_json: Json = False) -> None:
         _overview(opened[name], failed.get(name)) if name in opened else _unread(name, notes[name])
         for name in names
     ]
-    if as_json:
-        print_json({"home": str(home), "runs": found})
-        return
     heads = ("run", "fork of", "recipe", "state", "policy", "updates", "episodes", "position", "note")
     rows = [[_fork_of(entry) if head == "fork of" else entry.get(head) for head in heads] for entry in found]
-    print_table(heads, rows, empty=f"No run in {home} yet. Run: hindcast start")
+    return Report(
+        {"home": str(home), "runs": found},
+        [Table(heads, rows, empty=f"No run in {home} yet. Run: hindcast start")],
+    )
 
 
 def _fork_of(entry: dict[str, Any]) -> str | None:
@@ -98,23 +89,20 @@ def _overview(run: RunHandle, failure: HindcastError | OSError | None) -> dict[s
     }
 
 
-@app.command("show")
-def show_one(run: SourceName = None, as_of: AsOf = None, as_json: Json = False) -> None:
+@run_app.command("show")
+def show_one(run: SourceName = None, as_of: AsOf = None) -> Report:
     """Show one run in numbers: episodes, updates, success with its interval, throughput.
 
     Example: hindcast run show run-1 --as-of update=40
     """
     with asking(run) as connection:
         summary = run_summary(connection, as_of=position_at(connection, as_of))
-    if as_json:
-        print_json(msgspec.to_builtins(summary))
-    else:
-        _print_summary(summary)
+    return Report(summary, _summary_text(summary))
 
 
-def _print_summary(summary: RunSummary) -> None:
+def _summary_text(summary: RunSummary) -> Iterator[Block]:
     speed = summary.throughput
-    print_fields(
+    yield Fields(
         [
             ("run", summary.run),
             ("as of position", summary.position),
@@ -153,8 +141,8 @@ def _print_summary(summary: RunSummary) -> None:
             ),
         ]
     )
-    print_text("")
-    print_table(
+    yield ""
+    yield Table(
         ("policy", "origin", "success", "as played", "undecided", "mixed"),
         [
             (
@@ -170,11 +158,11 @@ def _print_summary(summary: RunSummary) -> None:
         empty="No verdict yet.",
     )
     if summary.success:
-        print_text(WEIGHTED)
+        yield WEIGHTED
 
     if summary.retention:
-        print_text("")
-        print_table(
+        yield ""
+        yield Table(
             ("family", "best before", "by policies", "now", "by policies", "change"),
             [
                 (
@@ -187,11 +175,10 @@ def _print_summary(summary: RunSummary) -> None:
                 )
                 for r in summary.retention
             ],
-            empty="",
         )
     if summary.consulted:
-        print_text("")
-        print_table(
+        yield ""
+        yield Table(
             ("asked for", "model", "questions", "remembered", "requests", "prompt", "answer", "cost"),
             [
                 (
@@ -206,10 +193,9 @@ def _print_summary(summary: RunSummary) -> None:
                 )
                 for c in summary.consulted
             ],
-            empty="",
         )
     for change in summary.changes:
-        print_text(f"changed at position {change.position}: {change.text}")
+        yield f"changed at position {change.position}: {change.text}"
 
 
 def _stretch(stretch: Stretch) -> str:
@@ -224,14 +210,13 @@ def _gain(gain: tuple[float, float, float]) -> str:
     return f"{gain[0]:+.0%} [{gain[1]:+.0%}, {gain[2]:+.0%}]"
 
 
-@app.command("compare")
+@run_app.command("compare")
 def compare(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A fork, or any run.")],
     other: Annotated[
         str | None, typer.Argument(metavar="[OTHER]", help="What it is compared with; default: its parent.")
     ] = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Compare two runs: where they diverge, settings that differ, success by version, and updates after that.
 
     The second run is in the right column, and differences are second minus first. With one run, the first is its parent.
@@ -250,27 +235,24 @@ def compare(
     first, second = (run, other) if other else (base, run)
     with asking(first) as left, asking(second) as right:
         found = compare_runs(left, right)
-    if as_json:
-        print_json(msgspec.to_builtins(found))
-    else:
-        _print_comparison(found)
+    return Report(found, _comparison_text(found))
 
 
 COMPARED = ("loss", "kl", "entropy_estimate", "gradient_norm", "ratio_mean")
 """Metrics of updates that are compared if both runs have them."""
 
 
-def _print_comparison(found: Comparison) -> None:
+def _comparison_text(found: Comparison) -> Iterator[Block]:
     left, right = found.left, found.right
     where = "no common beginning" if found.parted_at is None else f"one log up to position {found.parted_at}"
-    print_text(f"{left} ({found.left_updates} updates) and {right} ({found.right_updates} updates): {where}")
-    print_text("")
-    print_table(
+    yield f"{left} ({found.left_updates} updates) and {right} ({found.right_updates} updates): {where}"
+    yield ""
+    yield Table(
         ("setting", left, right),
         [(s.key, s.left, s.right) for s in found.settings],
         empty="The same settings.",
     )
-    print_text("")
+    yield ""
     rows = [
         (
             f"{p.version}{' (shared)' if p.shared else ''}",
@@ -280,14 +262,14 @@ def _print_comparison(found: Comparison) -> None:
         )
         for p in found.success
     ]
-    print_table(("policy", left, right, "difference"), rows, empty="No verdict yet.")
+    yield Table(("policy", left, right, "difference"), rows, empty="No verdict yet.")
     if rows:
-        print_text(WEIGHTED_OF_BOTH)
+        yield WEIGHTED_OF_BOTH
     names = [n for n in COMPARED if any(n in (s.left or {}) or n in (s.right or {}) for s in found.updates)]
     heads = ("update", *(f"{name}, {side}" for name in names for side in (left, right)))
-    print_text("")
+    yield ""
     alike = found.updates_alike
-    print_table(
+    yield Table(
         heads,
         [
             (s.update, *(v for n in names for v in ((s.left or {}).get(n), (s.right or {}).get(n))))
@@ -296,4 +278,45 @@ def _print_comparison(found: Comparison) -> None:
         empty="" if alike else "No update since.",
     )
     if alike:
-        print_text(f"Updates since that gave both runs the same weights, not listed: {alike}")
+        yield f"Updates since that gave both runs the same weights, not listed: {alike}"
+
+
+policy_app = typer.Typer(name="policy", help="Policy versions: exact weights.", no_args_is_help=True)
+
+DIGEST_WIDTH = 13
+
+
+@policy_app.command("list")
+def list_versions(run: SourceName = None, as_of: AsOf = None) -> Report:
+    """List policy versions, newest first, with the success of the online episodes that each began.
+
+    Example: hindcast policy list --json
+    """
+    with asking(run) as connection:
+        found = list_policies(connection, as_of=position_at(connection, as_of))
+    return Report(
+        {"policies": found},
+        [
+            Table(
+                ("version", "update", "success", "sampled by", "position", "weights", "kept"),
+                [
+                    (
+                        p.version,
+                        p.at_update,
+                        rate(p.success),
+                        ", ".join(p.adopted_by),
+                        p.published_position,
+                        shorten(p.sha256, DIGEST_WIDTH),
+                        not p.released,
+                    )
+                    for p in found
+                ],
+                empty="No policy version is published yet.",
+            )
+        ],
+    )
+
+
+app = typer.Typer()
+app.add_typer(run_app)
+app.add_typer(policy_app)

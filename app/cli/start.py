@@ -4,11 +4,9 @@ import asyncio
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
-from hindcast.app.cli.options import Json
-from hindcast.app.cli.output import print_json, print_text
+from hindcast.app.cli.output import Output, Report
 from hindcast.app.plugins import plugins_in_use
 from hindcast.app.runs.runs import open_run
 from hindcast.app.runs.selection import select_run
@@ -26,6 +24,7 @@ app = typer.Typer()
 
 @app.command("start")
 def start(
+    output: Output,
     recipe: Annotated[str | None, typer.Option(help="Recipe of a new run, such as mgrpo or cloning.")] = None,
     run: Annotated[
         str | None,
@@ -56,8 +55,7 @@ def start(
         list[str] | None,
         typer.Option(metavar="ROLE", help="Leave a role to another machine (hindcast join); repeatable."),
     ] = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Start or resume a run: start the whole system under honcho and show its progress. Ctrl-C stops it in order.
 
     The same command resumes the run. A second Ctrl-C ends everything at once (exit code 130); the log stays intact. With
@@ -82,18 +80,16 @@ def start(
     launch = Launch(run=handle.name, until=goals, actors=actors, without=left_out)
     write_launch(home, launch)
     summary = asyncio.run(
-        run_system(lambda: open_run(handle.name, home=home), launch, home=home, as_json=as_json)
+        run_system(lambda: open_run(handle.name, home=home), launch, home=home, as_json=output.as_json)
     )
-    if as_json:
-        print_json(msgspec.to_builtins(summary))
-    else:
-        _print_summary(summary)
+    return Report(summary, [summary_text(summary)])
 
 
-def _print_summary(summary: Summary) -> None:
+def summary_text(summary: Summary) -> str:
+    """The run's numbers after a start, and the commands that show more."""
     played = [f"{summary.episodes} episodes"] if summary.episodes or not summary.demonstrations else []
     played += [f"{summary.demonstrations} demonstrations"] if summary.demonstrations else []
-    print_text(
+    return (
         f"run {summary.run}: {summary.updates} updates, {', '.join(played)}, {summary.events} events after "
         f"{summary.wall_s:.0f} s. See: hindcast run show {summary.run} · hindcast verify {summary.run}"
     )

@@ -1,41 +1,40 @@
-"""`hindcast task list`, `hindcast task select` and `hindcast task solve`."""
+"""`hindcast task list / select / solve` and `hindcast curriculum show`."""
 
 import asyncio
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
-from rich.progress import Progress
 
 from hindcast.app.cli.bars import progress_bar
 from hindcast.app.cli.options import (
     AsOf,
     Environment,
     Family,
-    Json,
     Limit,
     OfTaskState,
     SourceName,
     site_and_family,
 )
-from hindcast.app.cli.output import print_json, print_table, print_text, rate, shorten
+from hindcast.app.cli.output import Report, Table, rate, shorten, show
 from hindcast.app.cli.read_model import asking, position_at
 from hindcast.app.settings.configuration import resolve
 from hindcast.app.system.home import home_folder
 from hindcast.app.system.private_home import users_umask
 from hindcast.storage.readmodel.episode_filter import EpisodeFilter
+from hindcast.storage.readmodel.phases import list_phases
 from hindcast.storage.readmodel.queries import list_tasks
+from hindcast.storage.readmodel.results import PhaseRow
 from hindcast.storage.readmodel.unknown_names import refuse_unknown
 
-app = typer.Typer(name="task", help="Tasks: list, select, solve.", no_args_is_help=True)
+task_app = typer.Typer(name="task", help="Tasks: list, select, solve.", no_args_is_help=True)
 
 INSTRUCTION_WIDTH = 60
 
 
-@app.command("list")
+@task_app.command("list")
 def list_all(
     run: SourceName = None,
     environment: Environment = None,
@@ -46,8 +45,7 @@ def list_all(
     ] = None,
     limit: Limit = 50,
     as_of: AsOf = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """List tasks with their success, most attempted first.
 
     Example: hindcast task list --environment store
@@ -67,30 +65,32 @@ def list_all(
         if not found:
             named = EpisodeFilter(environment=environment, family=family)
             refuse_unknown(connection, named, phase=phase, as_of=position)
-    if as_json:
-        print_json({"tasks": found})
-        return
-    print_table(
-        ("task", "family", "seed", "state", "phase", "value", "episodes", "success", "instruction"),
+    return Report(
+        {"tasks": found},
         [
-            (
-                t.task,
-                f"{t.environment}/{t.family}",
-                t.seed,
-                t.state if t.reason is None else f"{t.state}: {t.reason}",
-                t.phase,
-                t.value,
-                t.episodes,
-                rate(t.success),
-                shorten(t.instruction, INSTRUCTION_WIDTH),
+            Table(
+                ("task", "family", "seed", "state", "phase", "value", "episodes", "success", "instruction"),
+                [
+                    (
+                        t.task,
+                        f"{t.environment}/{t.family}",
+                        t.seed,
+                        t.state if t.reason is None else f"{t.state}: {t.reason}",
+                        t.phase,
+                        t.value,
+                        t.episodes,
+                        rate(t.success),
+                        shorten(t.instruction, INSTRUCTION_WIDTH),
+                    )
+                    for t in found
+                ],
+                empty="No such task.",
             )
-            for t in found
         ],
-        empty="No such task.",
     )
 
 
-@app.command("select")
+@task_app.command("select")
 def select(
     out: Annotated[
         Path, typer.Option(help="Settings file to write; held-out tasks go into a second file in its folder.")
@@ -103,8 +103,7 @@ def select(
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting; repeatable.")
     ] = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Let the base policy attempt every task of a recipe, and keep those that it solves at least once.
 
     Use the file in a run with `hindcast start --config`, and in an evaluation with `hindcast eval --tasks`.
@@ -122,7 +121,7 @@ def select(
         raise SettingsError(f"{out} or {held_out_file(out)} exists; name another file with --out")
     pool = configured_pool(task_sources(settings), settings.curriculum)
     tasks = [task for family in pool.values() for task in family.values()]
-    with progress_bar(as_json=as_json) as bar:
+    with progress_bar() as bar:
         shown = bar.add_task(f"{len(tasks)} tasks", total=len(tasks) * attempts)
         said: Callable[[int, int], None] = lambda done, _: bar.update(shown, completed=done)  # noqa: E731
         found = asyncio.run(
@@ -145,34 +144,21 @@ def select(
         out.write_text(settings_file(inside, recipe=recipe))
         if outside:
             held_out_file(out).write_text(settings_file(outside, recipe=recipe))
-    if as_json:
-        print_json(msgspec.to_builtins(found))
-        return
-    print_table(
-        ("task", "solved", "of", "kept"),
-        [
-            (
-                one.task,
-                one.successes,
-                one.attempts,
-                "held out" if one.held_out else "yes" if one.kept else "no",
-            )
-            for one in found.tasks
-        ],
-        empty="No task.",
+    rows = [
+        (one.task, one.successes, one.attempts, "held out" if one.held_out else "yes" if one.kept else "no")
+        for one in found.tasks
+    ]
+    parts = (("in-domain", found.in_domain, inside), ("out-of-domain", found.out_of_domain, outside))
+    rates = (
+        f"{name}: {len(listed)} tasks, {part.rate:.1%} [{part.low:.1%}, {part.high:.1%}] n={part.episodes}"
+        for name, part, listed in parts
+        if listed
     )
-    for name, part, listed in (
-        ("in-domain", found.in_domain, inside),
-        ("out-of-domain", found.out_of_domain, outside),
-    ):
-        if listed:
-            print_text(
-                f"{name}: {len(listed)} tasks, {part.rate:.1%} [{part.low:.1%}, {part.high:.1%}] n={part.episodes}"
-            )
-    print_text(f"Run: hindcast start --recipe {recipe} --config {out}")
+    table = Table(("task", "solved", "of", "kept"), rows, empty="No task.")
+    return Report(found, [table, *rates, f"Run: hindcast start --recipe {recipe} --config {out}"])
 
 
-@app.command("solve")
+@task_app.command("solve")
 def solve_all(
     environment: Annotated[str, typer.Option(help="Site: store, miniwob, webshop.")] = "miniwob",
     family: Annotated[list[str] | None, typer.Option(help="Only these families; repeatable.")] = None,
@@ -180,8 +166,7 @@ def solve_all(
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting.")
     ] = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Play the scripted demonstrators in a real browser and count their successes by family.
 
     Example: hindcast task solve --environment miniwob --episodes 20
@@ -193,7 +178,7 @@ def solve_all(
 
     async def play() -> list[Solved]:
         found: list[Solved] = []
-        with Progress(disable=as_json or not sys.stderr.isatty()) as bar:
+        with progress_bar() as bar:
             task = bar.add_task(environment, total=len(families))
             async for one in solve(environment, families, episodes=episodes, settings=settings):
                 found.append(one)
@@ -201,14 +186,77 @@ def solve_all(
         return found
 
     found = asyncio.run(play())
-    if as_json:
-        print_json({"families": msgspec.to_builtins(found)})
-        return
-    print_table(
-        ("family", "won", "n", "steps"),
-        [(one.family, one.won, one.episodes, one.mean_steps) for one in found],
-        empty="No family.",
+    return Report(
+        {"families": msgspec.to_builtins(found)},
+        [
+            Table(
+                ("family", "won", "n", "steps"),
+                [(one.family, one.won, one.episodes, one.mean_steps) for one in found],
+                empty="No family.",
+            ),
+            f"{sum(one.won for one in found)} of {sum(one.episodes for one in found)} episodes won in {len(found)} families",
+        ],
     )
-    print_text(
-        f"{sum(one.won for one in found)} of {sum(one.episodes for one in found)} episodes won in {len(found)} families"
+
+
+curriculum_app = typer.Typer(
+    name="curriculum", help="The curriculum: phases and their generated tasks.", no_args_is_help=True
+)
+
+
+@curriculum_app.command("show")
+def show_phases(run: SourceName = None, as_of: AsOf = None) -> Report:
+    """Show the phases: tasks proposed, admitted and rejected, the critic's values, and the success on the phase's tasks.
+
+    For single tasks with values and reasons: hindcast task list --phase N.
+
+    Example: hindcast curriculum show
+    """
+    with asking(run) as connection:
+        found = list_phases(connection, as_of=position_at(connection, as_of))
+    return Report(
+        {"phases": found},
+        [
+            Table(
+                (
+                    "phase",
+                    "policy",
+                    "proposed",
+                    "admitted",
+                    "rejected",
+                    "values",
+                    "episodes",
+                    "success",
+                    "revisits",
+                ),
+                [
+                    (
+                        p.phase,
+                        p.reference_version,
+                        p.proposed,
+                        p.admitted,
+                        p.rejected,
+                        _values(p),
+                        p.episodes,
+                        rate(p.success),
+                        rate(p.revisits),
+                    )
+                    for p in found
+                ],
+                empty="No phase has begun yet.",
+            )
+        ],
     )
+
+
+def _values(phase: PhaseRow) -> str:
+    """Lowest, median and highest value, and their number."""
+    if not phase.valued:
+        return show(None)
+    low, middle, high = map(show, (phase.value_low, phase.value_median, phase.value_high))
+    return f"{low} / {middle} / {high} n={phase.valued}"
+
+
+app = typer.Typer()
+app.add_typer(task_app)
+app.add_typer(curriculum_app)

@@ -1,6 +1,7 @@
 """`hindcast verify`."""
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,8 +9,8 @@ import msgspec
 import typer
 
 from hindcast.app.cli.bars import progress_bar
-from hindcast.app.cli.options import PLACES, Json, SourceName
-from hindcast.app.cli.output import print_fields, print_json, print_table, print_text
+from hindcast.app.cli.options import PLACES, SourceName
+from hindcast.app.cli.output import Block, Fields, Report, Table
 from hindcast.app.runs.sources import Source, open_source
 from hindcast.core.errors import NoSuchPlace, ReplayDiverged
 from hindcast.core.fast_import import loading
@@ -71,8 +72,7 @@ def verify_run(
             help="Accept numbers up to T apart: for another processor or other versions than the recording's.",
         ),
     ] = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Recompute every batch and update of a run from its log, and compare the digests.
 
     Exit code 3 if one differs: prints the first differing position, the difference, and the likely cause.
@@ -87,16 +87,15 @@ def verify_run(
         tolerance=tolerance,
         processes=parallel,
     )
-    report = asyncio.run(_verify(source, asked, as_json=as_json))
-    if as_json:
-        print_json(msgspec.to_builtins(report))
-    else:
-        _print_report(report)
-    if not (report.identical or report.within_tolerance):
-        raise typer.Exit(ReplayDiverged.exit_code)
+    report = asyncio.run(_verify(source, asked))
+    return Report(
+        report,
+        _report_text(report),
+        exit_code=ReplayDiverged.exit_code if not (report.identical or report.within_tolerance) else 0,
+    )
 
 
-async def _verify(source: Source, asked: VerifyOptions, *, as_json: bool) -> "VerifyReport":
+async def _verify(source: Source, asked: VerifyOptions) -> "VerifyReport":
     with loading():
         from hindcast.app.replay.recomputers import (  # loads torch, so only now
             Assignment,
@@ -108,7 +107,7 @@ async def _verify(source: Source, asked: VerifyOptions, *, as_json: bool) -> "Ve
     async with AsyncExitStack() as stack:
         log = await stack.enter_async_context(source.connect_log())
         begin, end = await _places(log, asked)
-        bar = stack.enter_context(progress_bar(as_json=as_json))
+        bar = stack.enter_context(progress_bar())
         recomputing = bar.add_task("recomputing updates", total=None)
         assignment = Assignment(run=asked.run, code_rev=source.code_rev, tolerance=asked.tolerance)
         count = asked.processes if asked.processes > 1 else 0
@@ -136,21 +135,20 @@ async def _places(log: EventLog, asked: VerifyOptions) -> tuple[int, int | None]
     return begin, end
 
 
-def _print_report(report: "VerifyReport") -> None:
-    print_text(
+def _report_text(report: "VerifyReport") -> Iterator[Block]:
+    yield (
         f"run {report.run}: {report.events} events checked, {report.updates} updates, {report.weights} weight versions and "
         f"{report.checkpoints} checkpoints recomputed in {report.wall_s:.1f} s"
     )
-    for line in _how(report):
-        print_text(line)
+    yield from _how(report)
     if report.tolerance is not None:
-        _print_deviations(report)
+        yield from _deviations_text(report)
     if report.first_divergence is not None:
-        _print_divergence(report.first_divergence)
+        yield from _divergence_text(report.first_divergence)
     elif report.identical:
-        print_text("identical, bit for bit")
+        yield "identical, bit for bit"
     else:
-        print_text(f"the same within {report.tolerance:g}")
+        yield f"the same within {report.tolerance:g}"
 
 
 def _how(report: "VerifyReport") -> list[str]:
@@ -173,7 +171,7 @@ def _how(report: "VerifyReport") -> list[str]:
     return [*lines, *report.notices]
 
 
-def _print_deviations(report: "VerifyReport") -> None:
+def _deviations_text(report: "VerifyReport") -> Iterator[Block]:
     furthest = sorted(report.deviations, key=lambda one: -one.largest)[:LISTED]
     rows = [
         (one.update, f"{one.largest:.2e}", one.where, "-" if one.policy is None else f"{one.policy:.2e}")
@@ -181,11 +179,11 @@ def _print_deviations(report: "VerifyReport") -> None:
         if one.largest > 0
     ]
     heads = ("update", "apart", "where", "policy")
-    print_table(heads, rows, empty="no number differs")
+    yield Table(heads, rows, empty="no number differs")
 
 
-def _print_divergence(found: "Divergence") -> None:
-    print_text(f"DIVERGED at position {found.position} ({found.event} of {found.entity}): {found.what}")
+def _divergence_text(found: "Divergence") -> Iterator[Block]:
+    yield f"DIVERGED at position {found.position} ({found.event} of {found.entity}): {found.what}"
     fields = [("recorded", found.expected), ("recomputed", found.found)]
     if found.same or len(found.differing) > 1:
         fields.append(("the same", ", ".join(found.same) or "nothing"))
@@ -194,7 +192,7 @@ def _print_divergence(found: "Divergence") -> None:
         fields.append(("numbers apart by", f"{found.apart:.1e} at most"))
     fields.append(("code then, now", f"{found.code_then}, {found.code_now or 'unknown'}"))
     fields.append(("machine", _machines(found.machine_then, found.machine_now)))
-    print_fields([*fields, ("likely", found.cause)])
+    yield Fields([*fields, ("likely", found.cause)])
 
 
 def _machines(then: "Fingerprint | None", now: "Fingerprint | None") -> str:

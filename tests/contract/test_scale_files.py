@@ -8,9 +8,7 @@ import pytest
 from honcho.environ import Procfile, parse_procfile
 from typer.main import get_command
 
-from hindcast.app.cli import main
-from hindcast.app.cli.join import app as join
-from hindcast.app.cli.start import app as start
+from hindcast.app.cli import app, main
 from hindcast.app.settings.configuration import resolve
 from hindcast.app.system.join import parse_roles
 from hindcast.app.system.launch import elsewhere
@@ -81,7 +79,7 @@ def test_what_procfiles_start_are_commands_with_options_that_exist(name: str) ->
         assert words[0] == "exec"
         if words[1] == "nats-server":
             continue
-        command = get_command({"join": join, "start": start}[words[2]])
+        command = get_command(app).commands[words[2]]
         context = command.make_context(words[2], words[3:])
         if words[2] == "join":
             assert parse_roles(context.params["roles"])
@@ -92,5 +90,5 @@ def test_the_settings_hold_and_leave_to_others_what_others_may_have() -> None:
     assert resolved.settings.log.replicas == 3
     assert len(resolved.settings.log.url.split(",")) == 3
     words = shlex.split(procfile("Procfile.first").processes["system"])
-    left_out = get_command(start).make_context("start", words[3:]).params["without"]
+    left_out = get_command(app).commands["start"].make_context("start", words[3:]).params["without"]
     assert elsewhere(left_out, resolved.settings) == ("learner",)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from hindcast.app.cli.demonstrations import app
+from hindcast.app.cli import app
 from hindcast.app.demonstrations.pending import DemonstratedEpisode
 from hindcast.app.imports.check import check
 from hindcast.app.imports.documents import ImportRefused, read_documents
@@ -176,7 +176,7 @@ def test_no_system_starts_in_the_home_while_a_file_is_taken(
 
     monkeypatch.setenv("HINDCAST_HOME", str(tmp_path))
     monkeypatch.setattr("hindcast.app.imports.import_documents.try_out", while_checking)
-    result = CliRunner().invoke(app, ["import", str(written(tmp_path, clicks(1)))])
+    result = CliRunner().invoke(app, ["demonstrations", "import", str(written(tmp_path, clicks(1)))])
     assert str(result.exception) == "seen"
     check_home_is_free(tmp_path)
 

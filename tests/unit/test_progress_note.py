@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hindcast.app.cli.start import _print_summary
+from hindcast.app.cli.start import summary_text
 from hindcast.app.system.progress import VERSIONS_KEPT, Narrator, Progress
 from hindcast.app.system.progress_note import EVERY_EVENTS, FILE, ProgressNote
 from hindcast.app.system.start import Summary
@@ -130,7 +130,7 @@ async def test_what_happens_while_the_system_still_starts_is_shown_once_it_is_up
     assert len(narrator.apply(updated(45))) == 1
 
 
-async def test_a_start_that_clones_counts_its_demonstrations(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_a_start_that_clones_counts_its_demonstrations() -> None:
     """It plays no episode of its own, and 0 alone reads as if nothing had happened."""
     _, history = await recorded_run(3)
     asked = next(r for r in history if isinstance(r.fact, EpisodeRequested))
@@ -141,5 +141,4 @@ async def test_a_start_that_clones_counts_its_demonstrations(capsys: pytest.Capt
     progress = folded([msgspec.structs.replace(asked, fact=shown), ended])
     assert (progress.episodes, progress.demonstrations) == (0, 1)
     summary = Summary(run="s", updates=39, episodes=0, demonstrations=256, events=4066, wall_s=194.0)
-    _print_summary(summary)
-    assert "39 updates, 256 demonstrations, 4066 events" in capsys.readouterr().out
+    assert "39 updates, 256 demonstrations, 4066 events" in summary_text(summary)

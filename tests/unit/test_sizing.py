@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from fakes.bare_step import bare_step
-from hindcast.app.cli.size import app
+from hindcast.app.cli import app
 from hindcast.app.settings import sizing
 from hindcast.app.settings.sizing import GIB, MODELS, Load, adapter_parameters, size_of
 from hindcast.core.domain.arrays import pack_floats, pack_ids
@@ -99,7 +99,7 @@ def test_an_unknown_model_is_told_with_those_there_are() -> None:
 
 def test_the_command_prints_the_same_numbers() -> None:
     runner = CliRunner()
-    printed = runner.invoke(app, ["--model", "70B", "--json"])
+    printed = runner.invoke(app, ["size", "--model", "70B", "--json"])
     assert json.loads(printed.stdout)["parameters"] == PUBLISHED["70B"]
-    text = runner.invoke(app, ["--actors", "64"]).stdout
+    text = runner.invoke(app, ["size", "--actors", "64"]).stdout
     assert "8.03 billion parameters" in text

@@ -6,10 +6,9 @@ from typing import Annotated
 import typer
 import uvloop
 
-from bench.cli.printing import print_comparisons
+from bench.cli.printing import comparisons_report
 from bench.comparison import Comparison
-from hindcast.app.cli.options import Json
-from hindcast.app.cli.output import say
+from hindcast.app.cli.output import Report, say
 from hindcast.app.system.home import home_folder
 
 app = typer.Typer()
@@ -24,8 +23,7 @@ def actor(
     peer_processes: Annotated[int, typer.Option(min=1, help="Processes of BrowserGym.")] = os.cpu_count()
     or 1,
     peer: Annotated[bool, typer.Option(help="Compare with BrowserGym, installed apart on first use.")] = True,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Environment steps per second with scripted clicks and no model: ours, a bare Playwright loop, BrowserGym.
 
     Every side plays the same clicks on the same problems of MiniWoB++ in the same Chromium, resets in the time. The bare
@@ -48,4 +46,4 @@ def actor(
         found += [await bench.compare_browsergym(repeats=repeats, raw=raw, **sizes) for raw in modes]
         return found
 
-    print_comparisons(uvloop.run(measure()), as_json=as_json)
+    return comparisons_report(uvloop.run(measure()))

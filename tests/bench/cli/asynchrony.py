@@ -8,10 +8,9 @@ from typing import Annotated
 import typer
 from msgspec.structs import replace
 
-from bench.cli.printing import print_comparisons
+from bench.cli.printing import comparisons_report
 from bench.comparison import Comparison, compare
-from hindcast.app.cli.options import Json
-from hindcast.app.cli.output import say
+from hindcast.app.cli.output import Report, say
 from hindcast.app.system.home import home_folder
 
 GOAL = 1.5
@@ -29,8 +28,7 @@ def asynchrony(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A setting of every run; repeatable."),
     ] = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Updates per second of the whole system, beside its own lock-step mode (`learner.max_staleness=0`).
 
     Real runs of the default recipe on the store with the shipped policy, in turn; time from the first request to the
@@ -42,7 +40,7 @@ def asynchrony(
     found = asyncio.run(
         _measure(latencies, updates=updates, repeats=repeats, overrides=tuple(overrides or ()))
     )
-    print_comparisons(found, as_json=as_json)
+    return comparisons_report(found)
 
 
 async def _measure(

@@ -5,14 +5,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import msgspec
 import typer
 
 from bench.cli.policies import UNTIED, measured_policy
-from bench.cli.printing import machine, print_comparisons
+from bench.cli.printing import comparisons_report, machine
 from bench.comparison import Comparison, compare
-from hindcast.app.cli.options import Json
-from hindcast.app.cli.output import print_json, print_text, say
+from hindcast.app.cli.output import Report, say
 from hindcast.core.scratch import scratch_folder
 
 if TYPE_CHECKING:
@@ -51,8 +49,7 @@ def engine(
             help="Beside vllm: Python of the environment that has it. Default: that of `make vllm`."
         ),
     ] = "",
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Output tokens per second of the policy engine, beside one `generate()` after the other or a vLLM server.
 
     Beside a server also how far each engine's log-probabilities are from the learner's (mismatch_kl).
@@ -66,7 +63,7 @@ def engine(
         folder = write_endless(measured_policy(chosen, root), root / "endless")
         mixtures = _mixtures(folder, contexts=contexts, episodes=episodes, steps=steps)
         if beside == "vllm":
-            _beside_vllm(
+            return _beside_vllm(
                 folder,
                 root,
                 mixtures,
@@ -74,13 +71,11 @@ def engine(
                 contexts=contexts,
                 threads=threads,
                 python=python,
-                as_json=as_json,
             )
-            return
         found = asyncio.run(
             _beside_generate(folder, mixtures, repeats=repeats, contexts=contexts, threads=threads)
         )
-    print_comparisons(found, as_json=as_json)
+    return comparisons_report(found)
 
 
 def _mixtures(folder: Path, *, contexts: int, episodes: int, steps: int) -> "dict[str, list[Episode]]":
@@ -108,8 +103,7 @@ def _beside_vllm(
     contexts: int,
     threads: int,
     python: str,
-    as_json: bool,
-) -> None:
+) -> Report:
     from bench.engine_vllm import measure
 
     found, mismatches = asyncio.run(
@@ -124,16 +118,13 @@ def _beside_vllm(
             said=say,
         )
     )
-    if as_json:
-        told = {"comparisons": found, "mismatch": mismatches}
-        print_json({"machine": machine(), **msgspec.to_builtins(told)})
-        return
-    print_comparisons(found, as_json=False)
-    for one in mismatches:
-        print_text(
-            f"{one.engine}: mismatch_kl {one.mismatch_kl:.2g} nats per token, largest difference of a log-probability "
-            f"{one.largest:.2g}, of {one.tokens:,} tokens"
-        )
+    told = {"comparisons": found, "mismatch": mismatches}
+    apart = (
+        f"{one.engine}: mismatch_kl {one.mismatch_kl:.2g} nats per token, largest difference of a log-probability "
+        f"{one.largest:.2g}, of {one.tokens:,} tokens"
+        for one in mismatches
+    )
+    return Report({"machine": machine(), **told}, (*comparisons_report(found).text, *apart))
 
 
 async def _beside_generate(

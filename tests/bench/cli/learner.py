@@ -8,10 +8,9 @@ from typing import Annotated, Literal
 import typer
 
 from bench.cli.policies import UNTIED, measured_policy
-from bench.cli.printing import print_comparisons
+from bench.cli.printing import comparisons_report
 from bench.comparison import Comparison, compare
-from hindcast.app.cli.options import Json
-from hindcast.app.cli.output import say
+from hindcast.app.cli.output import Report, say
 from hindcast.core.errors import SettingsError
 from hindcast.core.scratch import scratch_folder
 
@@ -43,8 +42,7 @@ def learner(
         ),
     ] = None,
     recipe: Annotated[str, typer.Option(help="Whose learner settings.")] = "mgrpo",
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Trained tokens per second of the learner's update, beside a bare PyTorch loop with the same passes.
 
     Beside itself: what a setting changes about that, and about the memory it takes.
@@ -72,7 +70,7 @@ def learner(
                 chosen, recipe, scratch, repeats=repeats, episodes=episodes, threads=threads
             )
         found = asyncio.run(measured)
-    print_comparisons(found, as_json=as_json)
+    return comparisons_report(found)
 
 
 async def _beside_itself(

@@ -8,9 +8,8 @@ import msgspec
 import typer
 import uvloop
 
-from bench.cli.printing import machine, print_comparisons
-from hindcast.app.cli.options import Json
-from hindcast.app.cli.output import print_json, print_text, say
+from bench.cli.printing import comparisons_report, machine
+from hindcast.app.cli.output import Report, say
 from hindcast.app.system.home import home_folder
 
 app = typer.Typer()
@@ -26,8 +25,7 @@ def log(
         Path | None,
         typer.Option(help="On the disk that is measured; emptied of it afterwards. Default: the home."),
     ] = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Appending durably and reading back checked, beside the raw broker and another event store.
 
     Example: hindcast bench log --repeats 3 --appended 4000
@@ -46,17 +44,15 @@ def log(
                 said=say,
             )
         )
-    if as_json:
-        print_json({"machine": machine(), **msgspec.to_builtins(report)})
-        return
-    print_comparisons(report.comparisons, as_json=False)
     costs = ", ".join(f"{name} {cost:.0f}" for name, cost in report.cpu_us.items())
-    print_text(f"processor time in µs per event, client and broker together: {costs}")
-    print_text(
-        f"tail: an event is in a following reader's hands {report.latency.p50_ms:+.2f} ms (p50), "
-        f"{report.latency.p99_ms:+.2f} ms (p99) after its acknowledgement, n = {report.latency.events}"
-    )
-    print_text(
-        f"disk alone: {report.synced_blocks_per_s:,.0f} blocks/s of {report.block_bytes / 1024:.0f} KiB, a mean batch, "
-        "written and synced"
+    return Report(
+        {"machine": machine(), **msgspec.to_builtins(report)},
+        [
+            *comparisons_report(report.comparisons).text,
+            f"processor time in µs per event, client and broker together: {costs}",
+            f"tail: an event is in a following reader's hands {report.latency.p50_ms:+.2f} ms (p50), "
+            f"{report.latency.p99_ms:+.2f} ms (p99) after its acknowledgement, n = {report.latency.events}",
+            f"disk alone: {report.synced_blocks_per_s:,.0f} blocks/s of {report.block_bytes / 1024:.0f} KiB, a mean batch, "
+            "written and synced",
+        ],
     )

@@ -2,18 +2,21 @@
 
 import asyncio
 import json
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
 from bench.cli.printing import machine
-from hindcast.app.cli.options import Json
-from hindcast.app.cli.output import print_json, print_table, print_text, say
+from hindcast.app.cli.output import Block, Report, Table, say
 from hindcast.app.settings.configuration import resolve
 from hindcast.app.system.home import home_folder
 from hindcast.core.errors import SettingsError
+
+if TYPE_CHECKING:
+    from bench.loop import SeedReport
 
 app = typer.Typer()
 
@@ -44,8 +47,7 @@ def bench_loop(
         Path | None,
         typer.Option(help="Where the runs are kept; a new folder. Default: bench-loop in the home."),
     ] = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Success before and after training, on unseen tasks, for several seeds: does the loop learn?
 
     Example: hindcast bench loop --seed 101 --minutes 10
@@ -84,10 +86,11 @@ def bench_loop(
         )
         (home / "report.json").write_text(json.dumps(msgspec.to_builtins(report), indent=1))
         reports.append(report)
-    if as_json:
-        print_json({"machine": machine(), "seeds": [msgspec.to_builtins(report) for report in reports]})
-        return
-    print_table(
+    return Report({"machine": machine(), "seeds": reports}, _text(reports))
+
+
+def _text(reports: "Sequence[SeedReport]") -> Iterator[Block]:
+    yield Table(
         (
             "seed",
             "before",
@@ -120,7 +123,7 @@ def bench_loop(
         empty="no seed was run",
     )
     families = sorted({family for report in reports for family in report.before.by_task})
-    print_table(
+    yield Table(
         ("family", *(f"seed {report.seed}" for report in reports)),
         [
             (
@@ -135,7 +138,7 @@ def bench_loop(
         empty="no family was measured",
     )
     for report in reports:
-        print_text(
+        yield (
             f"seed {report.seed}: log of {report.events} events, sha256 chain {report.log_digest[:16]}…, in {report.home}"
         )
-    print_text(f"n = {reports[0].before.episodes} episodes each; {machine()}")
+    yield (f"n = {reports[0].before.episodes} episodes each; {machine()}")

@@ -3,14 +3,12 @@
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 import typer
 
 from bench.cli.printing import machine
 from bench.memory import BLOCKS, Growth, growths, to_csv
 from bench.memory_run import EVERY_S, watch_memory
-from hindcast.app.cli.options import Json
-from hindcast.app.cli.output import print_json, print_table, print_text, say
+from hindcast.app.cli.output import Report, Table, say
 from hindcast.app.system.home import home_folder
 from hindcast.app.system.private_home import users_umask
 from hindcast.core.errors import SettingsError
@@ -31,8 +29,7 @@ def memory(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the run; repeatable.")
     ] = None,
     csv: Annotated[Path | None, typer.Option(help="Write all samples to this file.")] = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Memory of every process of a whole system over time, and its slope: flat, growing, or too short a run to tell.
 
     Example: hindcast bench memory --minutes 60 --csv memory.csv
@@ -49,23 +46,26 @@ def memory(
         with users_umask(csv, home_folder()):
             csv.write_text(to_csv(samples))
     found = growths(samples, warm_up_s=warm_up_s)
-    if as_json:
-        print_json(
-            {
-                "machine": machine(),
-                "minutes": minutes,
-                "processes": [msgspec.to_builtins(one) for one in found],
-            }
-        )
-        return
-    print_table(
-        ("process", "MiB, first", "last", "peak", "MiB/hour, 95 %", "verdict", "restarts", "over time"),
-        [_row(one) for one in found],
-        empty="no process was there all the time",
-    )
-    print_text(
-        f"{machine()}; {minutes:g} minutes, the first {warm_up_s / 60:.2g} left out, "
-        f"{len(samples)} samples (resident)"
+    return Report(
+        {"machine": machine(), "minutes": minutes, "processes": found},
+        [
+            Table(
+                (
+                    "process",
+                    "MiB, first",
+                    "last",
+                    "peak",
+                    "MiB/hour, 95 %",
+                    "verdict",
+                    "restarts",
+                    "over time",
+                ),
+                [_row(one) for one in found],
+                empty="no process was there all the time",
+            ),
+            f"{machine()}; {minutes:g} minutes, the first {warm_up_s / 60:.2g} left out, "
+            f"{len(samples)} samples (resident)",
+        ],
     )
 
 

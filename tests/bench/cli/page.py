@@ -6,9 +6,8 @@ from typing import Annotated
 
 import typer
 
-from bench.cli.printing import print_figures
-from hindcast.app.cli.options import Json
-from hindcast.app.cli.output import say
+from bench.cli.printing import figures_report
+from hindcast.app.cli.output import Report, say
 from hindcast.core.scratch import scratch_folder
 
 app = typer.Typer()
@@ -24,8 +23,7 @@ def page(
     folder: Annotated[
         Path | None, typer.Option(help="A home to keep the made-up run in, for the next time.")
     ] = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """What the page of a long run costs: the questions behind each address, and the first contentful paint in Chromium.
 
     Example: hindcast bench page --events 100000
@@ -35,4 +33,4 @@ def page(
     with scratch_folder() as temporary:
         home = folder or temporary
         figures = asyncio.run(measure(home, events=events, repeats=repeats, said=say))
-    print_figures(figures, events=events, note="95 % interval of the mean", as_json=as_json)
+    return figures_report(figures, events=events, note="95 % interval of the mean")

@@ -9,14 +9,11 @@ import psutil
 
 from bench.comparison import Comparison
 from bench.replay import Figure
-from hindcast.app.cli.output import print_json, print_table, print_text
+from hindcast.app.cli.output import Report, Table
 
 
-def print_comparisons(comparisons: Sequence[Comparison], *, as_json: bool) -> None:
+def comparisons_report(comparisons: Sequence[Comparison]) -> Report:
     """Ours, the peer's, the ratio with its interval, and whether the goal was met."""
-    if as_json:
-        print_json({"machine": machine(), "comparisons": [msgspec.to_builtins(one) for one in comparisons]})
-        return
     rows = [
         (
             one.figure,
@@ -29,15 +26,16 @@ def print_comparisons(comparisons: Sequence[Comparison], *, as_json: bool) -> No
         )
         for one in comparisons
     ]
-    print_table(
-        ("figure", "ours", "peer", "unit", "compared with", "ratio, 95 %", "goal"),
-        rows,
-        empty="nothing was measured",
+    heads = ("figure", "ours", "peer", "unit", "compared with", "ratio, 95 %", "goal")
+    pairs = max((one.repeats for one in comparisons), default=0)
+    return Report(
+        {"machine": machine(), "comparisons": comparisons},
+        [
+            Table(heads, rows, empty="nothing was measured"),
+            *(f"{one.figure}: {one.detail}" for one in comparisons if one.detail),
+            f"{machine()}, n = {pairs} pairs each",
+        ],
     )
-    for one in comparisons:
-        if one.detail:
-            print_text(f"{one.figure}: {one.detail}")
-    print_text(f"{machine()}, n = {max((one.repeats for one in comparisons), default=0)} pairs each")
 
 
 def _verdict(one: Comparison) -> str:
@@ -46,21 +44,18 @@ def _verdict(one: Comparison) -> str:
     return f"{'met' if one.ratio >= one.goal else 'MISSED'} (>= {one.goal:g})"
 
 
-def print_figures(figures: Sequence[Figure], *, events: int, note: str, as_json: bool) -> None:
+def figures_report(figures: Sequence[Figure], *, events: int, note: str) -> Report:
     """Figures of a run of so many events beside their goals. `note`: what their intervals are."""
-    if as_json:
-        found = [{**msgspec.to_builtins(one), "met": one.met} for one in figures]
-        print_json({"machine": machine(), "events": events, "figures": found})
-        return
-    print_table(
-        ("figure", "measured", "from", "to", "unit", "goal"),
-        [_row(one) for one in figures],
-        empty="nothing was measured",
+    found = [{**msgspec.to_builtins(one), "met": one.met} for one in figures]
+    heads = ("figure", "measured", "from", "to", "unit", "goal")
+    return Report(
+        {"machine": machine(), "events": events, "figures": found},
+        [
+            Table(heads, [_row(one) for one in figures], empty="nothing was measured"),
+            *(f"{one.name}: {one.detail}" for one in figures if one.detail),
+            f"{machine()}, {events:,} events. {note}",
+        ],
     )
-    for one in figures:
-        if one.detail:
-            print_text(f"{one.name}: {one.detail}")
-    print_text(f"{machine()}, {events:,} events. {note}")
 
 
 def _row(one: Figure) -> tuple[str, ...]:

@@ -4,12 +4,10 @@ import asyncio
 from pathlib import Path
 from typing import Annotated, Literal
 
-import msgspec
 import typer
 
 from bench.cli.printing import machine
-from hindcast.app.cli.options import Json
-from hindcast.app.cli.output import print_json, print_text, say
+from hindcast.app.cli.output import Report, say
 from hindcast.app.system.home import home_folder
 from hindcast.core.errors import SettingsError
 
@@ -39,8 +37,7 @@ def bench_recipes(
     folder: Annotated[
         Path | None, typer.Option(help="Where runs and results are kept. Default: bench-recipes in the home.")
     ] = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """The published systems head to head from one base policy. Goes on where it was cut off, over days if need be.
 
     A row that does not come to its updates within the table's minutes is told at the end; the next start goes on with it.
@@ -88,16 +85,11 @@ def bench_recipes(
         (row.name, [found[row.name, s] for s in chosen_seeds if (row.name, s) in found]) for row in table.rows
     ]
     (root / "curves.svg").write_text(curves(by_row))
-    if as_json:
-        print_json(
-            {
-                "machine": machine(),
-                "results": [msgspec.to_builtins(one) for one in found.values()],
-                "unfinished": unfinished,
-            }
-        )
-        return
-    print_text(text)
-    for line in unfinished:
-        print_text(f"Not finished: {line}")
-    print_text(f"Written to {root / 'report.md'}, learning curves to {root / 'curves.svg'}; {machine()}")
+    return Report(
+        {"machine": machine(), "results": [*found.values()], "unfinished": unfinished},
+        [
+            text,
+            *(f"Not finished: {line}" for line in unfinished),
+            f"Written to {root / 'report.md'}, learning curves to {root / 'curves.svg'}; {machine()}",
+        ],
+    )

@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from bench.cli.printing import print_figures
-from hindcast.app.cli.options import Json
-from hindcast.app.cli.output import say
+from bench.cli.printing import figures_report
+from hindcast.app.cli.output import Report, say
 
 SIZES = (10_000, 100_000, 1_000_000)
 
@@ -26,8 +25,7 @@ def replay(
         Path | None,
         typer.Option(help="Where the made-up run is kept for as long; default: a temporary folder."),
     ] = None,
-    as_json: Json = False,
-) -> None:
+) -> Report:
     """Cost of folding a long run, into the learner's state and into tables, and of starting where it ends.
 
     Example: hindcast bench replay --events 100000
@@ -37,9 +35,6 @@ def replay(
     sizes = [size for size in SIZES if size < events] + [events]
     with TemporaryDirectory(prefix="hindcast-replay-", dir=folder) as home:
         figures = asyncio.run(measure(Path(home), events=events, sizes=sizes, said=say))
-    print_figures(
-        figures,
-        events=events,
-        note="Folds: 95 % interval; starts and questions: least and most",
-        as_json=as_json,
+    return figures_report(
+        figures, events=events, note="Folds: 95 % interval; starts and questions: least and most"
     )
