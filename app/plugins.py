@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from hindcast.app.exports import EXPORTERS
 from hindcast.core.errors import PluginError
 from hindcast.core.plugins import PluginIdentity, identify_plugin, load_plugin, plugin_names
 from hindcast.core.rl.algorithm import ALGORITHMS, CLONING_BEFORE, Algorithm, AlgorithmTraits
@@ -17,8 +18,8 @@ class PluginKind(msgspec.Struct, frozen=True, kw_only=True):
 
     check: Callable[[str, Any], list[str]]
     """From a plugin's name and object to what is wrong with it, one sentence each."""
-    used: Callable[[Settings], list[str]]
-    """The names that settings use."""
+    used: Callable[[Settings], list[str]] = lambda settings: []
+    """The names that settings use; a run records them."""
 
 
 class PluginFinding(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,9 +98,18 @@ def _check_algorithm(name: str, found: Any) -> list[str]:
     return problems
 
 
+def _check_exporter(name: str, found: Any) -> list[str]:
+    from hindcast.app.exports.exporter import check_exporter
+
+    return check_exporter(name, found)
+
+
 def _algorithms_used(settings: Settings) -> list[str]:
     before = [CLONING_BEFORE] if settings.learner.cloning_updates else []
     return [*before, settings.learner.algorithm]
 
 
-KINDS = {ALGORITHMS: PluginKind(check=_check_algorithm, used=_algorithms_used)}
+KINDS = {
+    ALGORITHMS: PluginKind(check=_check_algorithm, used=_algorithms_used),
+    EXPORTERS: PluginKind(check=_check_exporter),
+}

@@ -3,6 +3,7 @@
     from hindcast.api import Recorded, events        a consumer: its input, and the catalogue of facts
     from hindcast.api import Task, Observation       an environment or a judge: its input
     from hindcast.api import EpisodeWorld, Judge     an environment or a judge: the interface to implement
+    from hindcast.api import Exporter, Writer        an exporter: the interface to implement
 
 Names here keep their meaning through a major version; everything else may move. Importing this loads no torch, no browser
 and no broker.
@@ -12,6 +13,7 @@ from hindcast.actors.environments.base import EpisodeWorld, ResetResult, StepOut
 from hindcast.actors.judges.base import Judge
 from hindcast.actors.relabelers.base import Relabeler
 from hindcast.app.attach.target import FoldConsumer, WritingConsumer
+from hindcast.app.exports.exporter import EpisodeFile, Exporter, ExportSources, Writer
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.domain.observation import Node, Observation, Page
@@ -19,16 +21,21 @@ from hindcast.core.domain.task import Task
 from hindcast.core.errors import HindcastError, SettingsError
 from hindcast.events import catalogue as events
 from hindcast.events.envelope import BlobRef, Envelope, Recorded
+from hindcast.events.log.episode_assembler import AssembledEpisode
 from hindcast.events.log.port import EventLog
 from hindcast.events.log.projection import Projection, fold
 
 __all__ = [
     "Action",
+    "AssembledEpisode",
     "BlobRef",
     "Envelope",
+    "EpisodeFile",
     "EpisodeWorld",
     "EventLog",
     "Evidence",
+    "ExportSources",
+    "Exporter",
     "FoldConsumer",
     "HindcastError",
     "Judge",
@@ -44,6 +51,7 @@ __all__ = [
     "StepOutcome",
     "Task",
     "TaskSource",
+    "Writer",
     "WritingConsumer",
     "events",
     "fold",

@@ -91,10 +91,12 @@ def check_model_folder(
 
 
 plugin_app = typer.Typer(
-    name="plugin", help="Plugins: algorithms that any package may bring.", no_args_is_help=True
+    name="plugin",
+    help="Plugins that any package may bring: algorithms, environments, judges, and more.",
+    no_args_is_help=True,
 )
 
-Kind = Annotated[str | None, typer.Option(help="Plugins of this kind alone, such as algorithms.")]
+Kind = Annotated[str | None, typer.Option(help="Only plugins of this kind, such as algorithms.")]
 
 
 @plugin_app.command("list")

@@ -15,15 +15,20 @@ from hindcast.app.cli.options import (
     OfOrigin,
     OfOutcome,
     OfState,
+    PluginOptions,
     SourceName,
+    option_values,
     site_and_family,
 )
 from hindcast.app.cli.output import Report
 from hindcast.app.cli.read_model import asking, position_at
-from hindcast.app.exports.export import Format, export
+from hindcast.app.exports import EXPORTERS
+from hindcast.app.exports.export import export
 from hindcast.app.runs.sources import open_source
 from hindcast.app.system.home import home_folder
 from hindcast.app.system.private_home import users_umask
+from hindcast.core.plugins import plugin_names
+from hindcast.core.text.nearest import advice
 from hindcast.storage.readmodel.episode_filter import EpisodeFilter, matching_episodes
 from hindcast.storage.readmodel.unknown_names import refuse_unknown
 
@@ -33,11 +38,27 @@ BAR_EVENTS = 500
 app = typer.Typer()
 
 
+def _known_format(name: str) -> str:
+    names = plugin_names(EXPORTERS)
+    if ":" not in name and name not in names:
+        raise typer.BadParameter(f"{name!r} is no format; {advice(name, names)}")
+    return name
+
+
 @app.command("export")
 def export_run(
     to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Folder to write; it must not exist.")],
     run: SourceName = None,
-    format_name: Annotated[Format, typer.Option("--format", help="Format.")] = "parquet",
+    format_name: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            callback=_known_format,
+            help=f"Format: {', '.join(plugin_names(EXPORTERS))}, or module:object.",
+        ),
+    ] = "parquet",
+    options: PluginOptions = None,
     state: OfState = None,
     outcome: OfOutcome = None,
     environment: Environment = None,
@@ -81,6 +102,7 @@ def export_run(
                     to,
                     format_name=format_name,
                     wanted=wanted,
+                    options=option_values(options),
                     as_of=position,
                     on_event=moved,
                 )

@@ -53,6 +53,10 @@ OfOrigin = Annotated[
     Literal["online", "demonstration", "evaluation"] | None,
     typer.Option("--origin", help="Only episodes of this origin."),
 ]
+PluginOptions = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="NAME=VALUE", help="An option of the plugin; repeatable."),
+]
 PLACES = "a position, `end`, or update=N, batch=N, policy=N, checkpoint=N, where N may be `last`"
 """Help of options that take a place in the log (see `events.log.places`)."""
 AsOf = Annotated[
@@ -145,3 +149,12 @@ def site_and_family(environment: str | None, family: str | None) -> tuple[str | 
     if environment not in (None, site):
         raise SettingsError(f"--environment {environment} and --family {family} name two sites: give one")
     return site, name
+
+
+def option_values(given: list[str] | None) -> dict[str, str]:
+    """The values of `--option NAME=VALUE`, by name. Raises SettingsError for what is no NAME=VALUE."""
+    pairs = [one.partition("=") for one in given or []]
+    for name, equals, value in pairs:
+        if not name or not equals:
+            raise SettingsError(f"--option {name + value!r} is no NAME=VALUE")
+    return {name: value for name, _, value in pairs}

@@ -29,14 +29,14 @@ from hindcast.app.exports.atif_format import (
     Trajectory,
 )
 from hindcast.app.exports.document import document_of
-from hindcast.app.exports.episodes import AssembledEpisode, AssembledStep
+from hindcast.app.exports.exporter import EpisodeFile, EpisodeFileWriter, Exporter, ExportSources
 from hindcast.app.exports.functions import arguments_of, definitions, function_name
-from hindcast.app.exports.output_folder import file_name
-from hindcast.app.exports.writer import Sources
 from hindcast.core.domain.arrays import unpack_floats, unpack_ids
 from hindcast.core.grammar.answer_form import split_form
+from hindcast.core.rl.algorithm import NoOptions
 from hindcast.events.catalogue.episode import Screenshot
-from hindcast.events.envelope import BlobRef, Recorded
+from hindcast.events.envelope import BlobRef
+from hindcast.events.log.episode_assembler import AssembledEpisode, AssembledStep
 
 IMAGES = "images"
 KEY = "hindcast"
@@ -44,7 +44,7 @@ KEY = "hindcast"
 FIRST_PAGE = "The page that the episode begins on."
 
 
-def trajectory_of(played: AssembledEpisode, sources: Sources) -> Trajectory:
+def trajectory_of(played: AssembledEpisode, sources: ExportSources) -> Trajectory:
     """An episode as a trajectory. Its images are those of `images_of`."""
     steps = played.steps
     seen = [_seen(step.fact.observation, step.fact.url, sources) for step in steps]
@@ -98,7 +98,7 @@ def image_path(image: BlobRef) -> str:
     return f"{IMAGES}/{image.sha256}.jpg"
 
 
-def _agent(played: AssembledEpisode, sources: Sources) -> Agent:
+def _agent(played: AssembledEpisode, sources: ExportSources) -> Agent:
     settings = sources.origin.settings
     return Agent(
         name="hindcast",
@@ -109,7 +109,7 @@ def _agent(played: AssembledEpisode, sources: Sources) -> Agent:
     )
 
 
-def _beside(played: AssembledEpisode, sources: Sources) -> dict[str, Any]:
+def _beside(played: AssembledEpisode, sources: ExportSources) -> dict[str, Any]:
     """The episode's document without what the trajectory contains."""
     document = msgspec.to_builtins(document_of(played, sources, steps=False))
     return {
@@ -117,7 +117,7 @@ def _beside(played: AssembledEpisode, sources: Sources) -> dict[str, Any]:
     }
 
 
-def _seen(page: BlobRef | None, url: str, sources: Sources) -> ObservationResult:
+def _seen(page: BlobRef | None, url: str, sources: ExportSources) -> ObservationResult:
     found = sources.page(page)
     if found is None:
         why = "this page was not recorded" if page is None else f"page {page.sha256} was deleted"
@@ -149,7 +149,7 @@ def _after(step: AssembledStep) -> BlobRef | None:
     return shot.image if shot is not None and shot.when == "after" else None
 
 
-def _step(step: AssembledStep, led_to: ObservationResult, sources: Sources, *, step_id: int) -> Step:
+def _step(step: AssembledStep, led_to: ObservationResult, sources: ExportSources, *, step_id: int) -> Step:
     fact = step.fact
     thought, answer = split_form(fact.answer)
     versions = unpack_ids(fact.versions).tolist()
@@ -209,30 +209,36 @@ def _moment(ns: int) -> str:
     return datetime.fromtimestamp(ns / 1e9, UTC).isoformat()
 
 
-class AtifWriter:
-    """Writes trajectories; see `app.exports.writer.Writer`."""
+class AtifWriter(EpisodeFileWriter):
+    """Writes trajectories and their images."""
 
-    def __init__(self, folder: Path, sources: Sources) -> None:
-        self._folder = folder
-        self._sources = sources
-        self._counts = {"episodes": 0, "images": 0}
-
-    def fact(self, recorded: Recorded) -> None:
-        """Ignore single events: a trajectory is a whole episode."""
+    def __init__(self, folder: Path, sources: ExportSources, _: NoOptions) -> None:
+        super().__init__(folder, sources, FILE)
+        self._images = 0
 
     def episode(self, played: AssembledEpisode) -> None:
         """Write a trajectory and its images."""
-        told = msgspec.json.encode(trajectory_of(played, self._sources))
-        (self._folder / file_name(played.ended.episode, "json")).write_bytes(told)
-        self._counts["episodes"] += 1
+        super().episode(played)
         for image in images_of(played):
-            file = self._folder / image_path(image)
-            content = None if file.exists() else self._sources.content(image)
+            file = self.folder / image_path(image)
+            content = None if file.exists() else self.sources.content(image)
             if content is not None:
                 file.parent.mkdir(exist_ok=True)
                 file.write_bytes(content)
-                self._counts["images"] += 1
+                self._images += 1
 
     def close(self, log_digest: str) -> Mapping[str, int]:
         """Nothing left to write."""
-        return self._counts
+        return {**super().close(log_digest), "images": self._images}
+
+
+FILE = EpisodeFile(
+    suffix="json",
+    media_type="application/json",
+    content=lambda played, sources: msgspec.json.encode(trajectory_of(played, sources)),
+)
+EXPORTER = Exporter(
+    writes="a trajectory in Harbor's Agent Trajectory Interchange Format for each episode, with its images",
+    episode_file=FILE,
+    writer=AtifWriter,
+)

@@ -8,14 +8,14 @@ from typing import Any, Literal
 
 import msgspec
 
-from hindcast.app.exports.episodes import AssembledEpisode, AssembledStep
-from hindcast.app.exports.writer import Sources
+from hindcast.app.exports.exporter import EpisodeFile, Exporter, ExportSources
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.evidence import Evidence
 from hindcast.core.domain.observation import Page
 from hindcast.core.domain.task import Task
 from hindcast.core.grammar.answer_form import split_form
 from hindcast.events.catalogue.episode import EndReason, StepResult
+from hindcast.events.log.episode_assembler import AssembledEpisode, AssembledStep
 
 FORMAT: Literal["hindcast-episode/1"] = "hindcast-episode/1"
 
@@ -92,7 +92,7 @@ class EpisodeDocument(Document, frozen=True, kw_only=True):
     source: DocumentSource | None = None
 
 
-def document_of(played: AssembledEpisode, sources: Sources, *, steps: bool = True) -> EpisodeDocument:
+def document_of(played: AssembledEpisode, sources: ExportSources, *, steps: bool = True) -> EpisodeDocument:
     """The document of an episode of a run. `steps` False: without steps and pages."""
     task, ended = played.request.task, played.ended
     return EpisodeDocument(
@@ -123,7 +123,7 @@ def document_of(played: AssembledEpisode, sources: Sources, *, steps: bool = Tru
     )
 
 
-def _step(step: AssembledStep, sources: Sources) -> DocumentStep:
+def _step(step: AssembledStep, sources: ExportSources) -> DocumentStep:
     fact = step.fact
     thought, answer = split_form(fact.answer)
     return DocumentStep(
@@ -134,3 +134,13 @@ def _step(step: AssembledStep, sources: Sources) -> DocumentStep:
         result=fact.result,
         detail=fact.detail,
     )
+
+
+EXPORTER = Exporter(
+    writes="a document for each episode, with its pages and verdicts",
+    episode_file=EpisodeFile(
+        suffix="json",
+        media_type="application/json",
+        content=lambda played, sources: msgspec.json.encode(document_of(played, sources)),
+    ),
+)

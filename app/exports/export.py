@@ -1,24 +1,197 @@
-"""`hindcast export`: writes a run or an archive into a folder in one of the formats."""
+"""Writes a run or an archive into a folder in one of the formats, or one of its episodes as a file for download.
 
-from collections.abc import Callable
+Reads the log once up to a position, and the read model as of it. Produces files in a folder, and `export.json` with the run,
+the position and the log digest.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Literal, assert_never, get_args
+from typing import Any, NamedTuple
 
+import msgspec
 from sqlalchemy import Connection
 
-from hindcast.app.exports.output_folder import whole_folder
-from hindcast.app.exports.writer import Exported, Origin, Sources, Writer, choose, write_export
+from hindcast.app.exports import EXPORTERS
+from hindcast.app.exports.exporter import (
+    ExportSources,
+    Origin,
+    Verdict,
+    Writer,
+    find_exporter,
+    open_writer,
+    read_options,
+)
+from hindcast.app.exports.output_folder import file_name, whole_folder
 from hindcast.app.revision import code_revision
 from hindcast.app.runs.sources import Source
-from hindcast.storage.readmodel.episode_filter import EpisodeFilter
-from hindcast.storage.readmodel.query_parts import position_of
+from hindcast.core.errors import HindcastError
+from hindcast.core.plugins import plugin_names
+from hindcast.core.text.nearest import advice
+from hindcast.events.catalogue import EpisodeEnded, RunStarted
+from hindcast.events.log.episode_assembler import AssembledEpisode, EpisodeAssembler
+from hindcast.events.log.hash_chain import RollingDigest
+from hindcast.events.log.reader import read
+from hindcast.storage.readmodel.episode_filter import EpisodeFilter, matching_episodes
+from hindcast.storage.readmodel.queries import show_episode
+from hindcast.storage.readmodel.query_parts import NotInReadModel, position_of
 
-Format = Literal["parquet", "jsonl", "atif", "sts", "html", "dataset"]
-FORMATS: tuple[Format, ...] = get_args(Format)
+MANIFEST = "export.json"
 
 
-def origin_of(source: Source, *, position: int, wanted: EpisodeFilter) -> Origin:
-    """Provenance of an export of a source."""
+class Exported(msgspec.Struct, frozen=True, kw_only=True):
+    """Result of an export, also written to `export.json`."""
+
+    format: str
+    run: str
+    position: int
+    log_digest: str
+    """Rolling sha256 over the events up to there, as in `batch.planned`."""
+    recipe: str
+    base_policy: str
+    base_policy_sha256: str
+    filter: dict[str, Any]
+    counts: dict[str, int]
+    code_rev: str
+
+
+class EpisodeDownload(NamedTuple):
+    """Name, media type and content of an episode's file."""
+
+    name: str
+    content: bytes
+    media_type: str
+
+
+def open_sources(
+    source: Source, connection: Connection, *, position: int, wanted: EpisodeFilter
+) -> ExportSources:
+    """What an export of a source reads, with the selected episodes: about 100 bytes each."""
+    shared: dict[tuple[str | None, float | None], Verdict] = {}
+    chosen = {
+        row.episode: shared.setdefault((row.outcome, row.reward), Verdict(row.outcome, row.reward))
+        for row in matching_episodes(connection, wanted, as_of=position)
+    }
+    origin = _origin_of(source, position=position, wanted=wanted)
+    return ExportSources(source, origin, connection=connection, chosen=chosen)
+
+
+async def export(
+    source: Source,
+    connection: Connection,
+    folder: Path,
+    *,
+    format_name: str,
+    wanted: EpisodeFilter,
+    options: Mapping[str, str] = {},
+    as_of: int | None = None,
+    on_event: Callable[[int, int], None] = lambda _at, _last: None,
+) -> Exported:
+    """Write a run's log, as far as its read model goes, into a folder that is not there yet. `on_event`: position, last one.
+
+    Raises:
+        PluginError, SettingsError: there is no such exporter, or it has no such option.
+        ExportRefused: the folder holds something, or an episode cannot be a file.
+        NotInReadModel: the read model has not come that far.
+        CorruptEvent, ForeignLog, UnknownVersion: the log cannot be trusted or understood.
+
+    """
+    exporter = find_exporter(format_name)
+    chosen = read_options(exporter.options, options, of=f"the exporter {format_name!r}")
+    position = position_of(connection, as_of)
+    sources = open_sources(source, connection, position=position, wanted=wanted)
+    with whole_folder(folder) as unfinished:
+        writer = open_writer(format_name, exporter, unfinished, sources, chosen)
+        return await write_export(
+            sources,
+            writer,
+            unfinished,
+            format_name=format_name,
+            on_event=lambda at: on_event(at, position),
+        )
+
+
+async def write_export(
+    sources: ExportSources,
+    writer: Writer,
+    folder: Path,
+    *,
+    format_name: str,
+    on_event: Callable[[int], None] = lambda _: None,
+) -> Exported:
+    """Read the log once through the writer; afterwards `folder` holds the files.
+
+    Raises:
+        CorruptEvent, ForeignLog, UnknownVersion: the log cannot be trusted or understood.
+
+    """
+    origin, chosen = sources.origin, sources.chosen
+    assembler, digest = EpisodeAssembler(wants=lambda request: request.episode in chosen), RollingDigest()
+    started: RunStarted | None = None
+    async with sources.source.connect_log() as log:
+        async for recorded in read(log, until=origin.position):
+            digest.advance(recorded.digest)
+            fact = recorded.fact
+            if isinstance(fact, RunStarted) and started is None:
+                started = fact
+            about = getattr(fact, "episode", None)
+            if about is None or origin.filter.everything or about in chosen:
+                writer.fact(recorded)
+            played = assembler.take(recorded)
+            if played is not None and isinstance(played.end, EpisodeEnded):
+                writer.episode(played)
+            on_event(recorded.position)
+    if started is None:
+        raise HindcastError(f"the log of run {origin.run} holds nothing up to position {origin.position} yet")
+    done = Exported(
+        format=format_name,
+        run=origin.run,
+        position=origin.position,
+        log_digest=digest.value.hex(),
+        recipe=started.recipe,
+        base_policy=started.base_policy_name,
+        base_policy_sha256=started.base_policy.sha256,
+        filter={k: v for k, v in msgspec.to_builtins(origin.filter).items() if v is not None},
+        counts=dict(writer.close(digest.value.hex())),
+        code_rev=origin.code_rev,
+    )
+    (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(done), indent=2) + b"\n")
+    return done
+
+
+def export_episode(
+    source: Source, connection: Connection, episode: str, *, format_name: str, position: int
+) -> EpisodeDownload:
+    """Export one ended episode as of a position. Blocks. Of plugins, only declared ones: the format comes from an address.
+
+    Raises:
+        NotInReadModel: there is no such episode or format, or the episode has not ended.
+        HindcastError: the log or the blobs cannot be read.
+
+    """
+    names = plugin_names(EXPORTERS)
+    file = find_exporter(format_name).episode_file if format_name in names else None
+    if file is None:
+        raise NotInReadModel(f"an episode is no file of format {format_name!r}; {advice(format_name, names)}")
+    row = show_episode(connection, episode, as_of=position).episode
+    played = None
+    if row.state == "ended" and row.requested_position is not None:
+        played = asyncio.run(_played(source, episode, after=row.requested_position - 1, until=position))
+    if played is None:
+        raise NotInReadModel(
+            f"episode {episode!r} has not ended as of position {position}: it is {row.state}"
+        )
+    sources = ExportSources(
+        source,
+        _origin_of(source, position=position, wanted=EpisodeFilter()),
+        connection=connection,
+        chosen={episode: Verdict(row.outcome, row.reward)},
+    )
+    suffix = file.suffix if file.suffix == format_name else f"{format_name}.{file.suffix}"
+    return EpisodeDownload(file_name(episode, suffix), file.content(played, sources), file.media_type)
+
+
+def _origin_of(source: Source, *, position: int, wanted: EpisodeFilter) -> Origin:
     return Origin(
         run=source.name,
         position=position,
@@ -28,65 +201,11 @@ def origin_of(source: Source, *, position: int, wanted: EpisodeFilter) -> Origin
     )
 
 
-def _open_writer(name: Format, folder: Path, sources: Sources, source: Source) -> Writer:
-    """Open a format's writer; imports its modules only now, because some take a second."""
-    match name:
-        case "parquet":
-            from hindcast.app.exports.parquet import ParquetWriter
-
-            return ParquetWriter(folder, sources)
-        case "jsonl":
-            from hindcast.app.exports.jsonl import JsonlWriter
-
-            return JsonlWriter(folder, sources)
-        case "atif":
-            from hindcast.app.exports.atif import AtifWriter
-
-            return AtifWriter(folder, sources)
-        case "sts":
-            from hindcast.app.exports.sts import StsWriter
-
-            return StsWriter(folder, sources)
-        case "html":
-            from hindcast.app.exports.html import HtmlWriter
-
-            return HtmlWriter(folder, sources, source)
-        case "dataset":
-            from hindcast.app.exports.dataset import DatasetWriter
-
-            return DatasetWriter(folder, sources)
-        case _:
-            assert_never(name)
-
-
-async def export(
-    source: Source,
-    connection: Connection,
-    folder: Path,
-    *,
-    format_name: Format,
-    wanted: EpisodeFilter,
-    as_of: int | None = None,
-    on_event: Callable[[int, int], None] = lambda _at, _last: None,
-) -> Exported:
-    """Write a run's log, as far as its read model goes, into a folder that is not there yet. `on_event`: position, last one.
-
-    Raises:
-        ExportRefused: the folder holds something, or an episode cannot be a file.
-        NotInReadModel: the read model has not come that far.
-        CorruptEvent, ForeignLog, UnknownVersion: the log cannot be trusted or understood.
-
-    """
-    origin = origin_of(source, position=position_of(connection, as_of), wanted=wanted)
-    sources = Sources(origin, connection=connection, blobs=source.blobs, chosen=choose(connection, origin))
-    with whole_folder(folder) as unfinished:
-        writer = _open_writer(format_name, unfinished, sources, source)
-        async with source.connect_log() as log:
-            return await write_export(
-                log,
-                sources,
-                writer,
-                unfinished,
-                format_name=format_name,
-                on_event=lambda at: on_event(at, origin.position),
-            )
+async def _played(source: Source, episode: str, *, after: int, until: int) -> AssembledEpisode | None:
+    assembler = EpisodeAssembler(wants=lambda request: request.episode == episode)
+    async with source.connect_log() as log:
+        async for recorded in read(log, after=after, until=until, check=False, strict=False):
+            played = assembler.take(recorded)
+            if played is not None:
+                return played
+    return None

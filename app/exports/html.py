@@ -5,60 +5,55 @@ security policy allows only its own style sheet and images and no script, so tha
 """
 
 from base64 import b64encode
-from collections.abc import Mapping
+from functools import cache
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
-from hindcast.app.exports.episodes import AssembledEpisode
-from hindcast.app.exports.output_folder import file_name
-from hindcast.app.exports.writer import Sources
+from hindcast.app.exports.exporter import EpisodeFile, Exporter, ExportSources
 from hindcast.app.page.rendering import FOLDER, environment
 from hindcast.app.page.step_detail import step_in_full
 from hindcast.app.page.views.episode import EpisodePage, with_frames
-from hindcast.app.runs.sources import Source
-from hindcast.events.envelope import BlobRef, Recorded
+from hindcast.events.envelope import BlobRef
+from hindcast.events.log.episode_assembler import AssembledEpisode
 from hindcast.storage.readmodel.queries import show_episode
 
 LAYOUT = "file.html"
 
 
-class EpisodeFile:
-    """Writes episodes as files."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        templates = environment()
-        self._template = templates.get_template("episode.html")
-        style = (FOLDER / "static" / "page.css").read_text()
-        digest = b64encode(sha256(style.encode()).digest()).decode()
-        self._frame: dict[str, Any] = {
-            "layout": templates.get_template(LAYOUT),
-            "style": style,
-            "policy": (
-                f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
-            ),
-        }
-
-    def text(self, played: AssembledEpisode, sources: Sources) -> str:
-        """The whole file. Raises ModelFolderMissing, HindcastError."""
-        origin = sources.origin
-        detail = show_episode(sources.connection, played.ended.episode, as_of=origin.position)
-        told = with_frames(detail, self._source)
-        page = {
-            "run": origin.run,
-            "position": origin.position,
-            "as_of": None,
-            "base": None,
-            "pictures": _pictures(told, sources),
-            "pieces": {
-                step.position: step_in_full(self._source, step.position, step.fact) for step in played.steps
-            },
-        }
-        return self._template.render(told=told, page=page, **self._frame)
+def page_of(played: AssembledEpisode, sources: ExportSources) -> bytes:
+    """The whole file. Raises ModelFolderMissing, HindcastError."""
+    origin = sources.origin
+    detail = show_episode(sources.connection, played.name, as_of=origin.position)
+    told = with_frames(detail, sources.source)
+    page = {
+        "run": origin.run,
+        "position": origin.position,
+        "as_of": None,
+        "base": None,
+        "pictures": _pictures(told, sources),
+        "pieces": {
+            step.position: step_in_full(sources.source, step.position, step.fact) for step in played.steps
+        },
+    }
+    template, frame = _template()
+    text: str = template.render(told=told, page=page, **frame)
+    return text.encode()
 
 
-def _pictures(told: EpisodePage, sources: Sources) -> dict[str, str]:
+@cache
+def _template() -> tuple[Any, dict[str, Any]]:
+    """The template of an episode, and what every file has in common."""
+    templates = environment()
+    style = (FOLDER / "static" / "page.css").read_text()
+    digest = b64encode(sha256(style.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    frame = {"layout": templates.get_template(LAYOUT), "style": style, "policy": policy}
+    return templates.get_template("episode.html"), frame
+
+
+def _pictures(told: EpisodePage, sources: ExportSources) -> dict[str, str]:
     """The film strip's images as data URLs."""
     sizes = {row.sha256: row.size_bytes or 0 for row in told.detail.screenshots if row.sha256}
     found = {}
@@ -69,24 +64,7 @@ def _pictures(told: EpisodePage, sources: Sources) -> dict[str, str]:
     return found
 
 
-class HtmlWriter:
-    """Writes episode files; see `app.exports.writer.Writer`."""
-
-    def __init__(self, folder: Path, sources: Sources, source: Source) -> None:
-        self._folder = folder
-        self._sources = sources
-        self._file = EpisodeFile(source)
-        self._episodes = 0
-
-    def fact(self, recorded: Recorded) -> None:
-        """Ignore single events: a file is a whole episode."""
-
-    def episode(self, played: AssembledEpisode) -> None:
-        """Write a file."""
-        text = self._file.text(played, self._sources)
-        (self._folder / file_name(played.ended.episode, "html")).write_text(text, encoding="utf-8")
-        self._episodes += 1
-
-    def close(self, log_digest: str) -> Mapping[str, int]:
-        """Nothing left to write."""
-        return {"episodes": self._episodes}
+EXPORTER = Exporter(
+    writes="a self-contained file for each episode that shows what its page shows",
+    episode_file=EpisodeFile(suffix="html", media_type="text/html; charset=utf-8", content=page_of),
+)

@@ -6,18 +6,19 @@ from pathlib import Path
 import msgspec
 
 from hindcast.app.exports.document import document_of
-from hindcast.app.exports.episodes import AssembledEpisode
+from hindcast.app.exports.exporter import Exporter, ExportSources, Writer
 from hindcast.app.exports.lines import to_line
-from hindcast.app.exports.writer import Sources
+from hindcast.core.rl.algorithm import NoOptions
 from hindcast.events.envelope import Recorded
+from hindcast.events.log.episode_assembler import AssembledEpisode
 
 FACTS, EPISODES = "facts.jsonl", "episodes.jsonl"
 
 
-class JsonlWriter:
-    """Writes JSON lines; see `app.exports.writer.Writer`."""
+class JsonlWriter(Writer):
+    """Writes JSON lines."""
 
-    def __init__(self, folder: Path, sources: Sources) -> None:
+    def __init__(self, folder: Path, sources: ExportSources, _: NoOptions) -> None:
         self._sources = sources
         self._facts = (folder / FACTS).open("wb")
         self._episodes = (folder / EPISODES).open("wb")
@@ -38,3 +39,8 @@ class JsonlWriter:
         self._facts.close()
         self._episodes.close()
         return self._counts
+
+
+EXPORTER = Exporter(
+    writes="`facts.jsonl`, every event; `episodes.jsonl`, every episode with its pages", writer=JsonlWriter
+)

@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from hindcast.app.exports.episodes import AssembledEpisode
+from hindcast.app.exports.exporter import Exporter, ExportSources, Verdict, Writer
 from hindcast.app.exports.tables import TABLES, schema_of
-from hindcast.app.exports.writer import Sources, Verdict
 from hindcast.core.domain.arrays import unpack_floats, unpack_ids
+from hindcast.core.rl.algorithm import NoOptions
 from hindcast.events.catalogue import (
     EpisodeAbandoned,
     EpisodeCancelled,
@@ -61,10 +61,10 @@ class TableFile:
             self._rows.clear()
 
 
-class ParquetWriter:
-    """Writes tables; see `app.exports.writer.Writer`."""
+class ParquetWriter(Writer):
+    """Writes tables."""
 
-    def __init__(self, folder: Path, sources: Sources) -> None:
+    def __init__(self, folder: Path, sources: ExportSources, _: NoOptions) -> None:
         self._chosen = sources.chosen
         self._tables = {name: TableFile(folder / f"{name}.parquet", schema_of(name)) for name in TABLES}
         self._open: dict[str, Row] = {}
@@ -100,9 +100,6 @@ class ParquetWriter:
                 self._tables["policies"].add(at | _published(fact))
             case _:
                 pass
-
-    def episode(self, played: AssembledEpisode) -> None:
-        """Ignore: the episode's rows come from its events."""
 
     def close(self, log_digest: str) -> Mapping[str, int]:
         """Write the rows of running episodes, and close the files."""
@@ -278,3 +275,6 @@ def _published(fact: WeightsPublished) -> Row:
         "sha256": fact.weights.sha256,
         "size_bytes": fact.weights.size,
     }
+
+
+EXPORTER = Exporter(writes="tables for DuckDB, pandas, Spark", writer=ParquetWriter)

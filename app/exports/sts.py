@@ -4,19 +4,16 @@ A header line, then a line for each message (huggingface.co/docs/hub/session-tra
 instruction by the user, answers with their thought and their action as a tool call, pages as the results of the calls.
 """
 
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-from hindcast.app.exports.episodes import AssembledEpisode
+from hindcast.app.exports.exporter import EpisodeFile, Exporter, ExportSources
 from hindcast.app.exports.functions import arguments_of, function_name
-from hindcast.app.exports.output_folder import file_name
-from hindcast.app.exports.writer import Sources
 from hindcast.core.domain.arrays import unpack_ids
 from hindcast.core.grammar.answer_form import split_form
-from hindcast.events.envelope import BlobRef, Recorded
+from hindcast.events.envelope import BlobRef
+from hindcast.events.log.episode_assembler import AssembledEpisode
 
 HARNESS = "hindcast"
 MISSING = "(this page was not recorded, or was deleted)"
@@ -50,7 +47,7 @@ class StsMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     model: str | None = None
 
 
-def session_of(played: AssembledEpisode, sources: Sources) -> list[dict[str, Any]]:
+def session_of(played: AssembledEpisode, sources: ExportSources) -> list[dict[str, Any]]:
     """Lines of an episode's session."""
     task, ended = played.request.task, played.ended
     header = {
@@ -67,7 +64,7 @@ def session_of(played: AssembledEpisode, sources: Sources) -> list[dict[str, Any
     return [header, *({"type": "message", "message": msgspec.to_builtins(one)} for one in messages)]
 
 
-def _messages(played: AssembledEpisode, sources: Sources) -> list[StsMessage]:
+def _messages(played: AssembledEpisode, sources: ExportSources) -> list[StsMessage]:
     steps, base = played.steps, sources.origin.settings.policy.base
     told = [StsMessage(role="user", content=played.started.instruction, timestamp=_ms(played.started_ns))]
     if steps:
@@ -106,7 +103,7 @@ def _messages(played: AssembledEpisode, sources: Sources) -> list[StsMessage]:
     return told
 
 
-def _text(ref: BlobRef | None, sources: Sources) -> str:
+def _text(ref: BlobRef | None, sources: ExportSources) -> str:
     page = sources.page(ref)
     return MISSING if page is None else sources.text(page)
 
@@ -115,23 +112,11 @@ def _ms(ns: int) -> int:
     return ns // 1_000_000
 
 
-class StsWriter:
-    """Writes sessions; see `app.exports.writer.Writer`."""
+def _content(played: AssembledEpisode, sources: ExportSources) -> bytes:
+    return b"".join(msgspec.json.encode(line) + b"\n" for line in session_of(played, sources))
 
-    def __init__(self, folder: Path, sources: Sources) -> None:
-        self._folder = folder
-        self._sources = sources
-        self._episodes = 0
 
-    def fact(self, recorded: Recorded) -> None:
-        """Ignore single events: a session is a whole episode."""
-
-    def episode(self, played: AssembledEpisode) -> None:
-        """Write a file."""
-        lines = [msgspec.json.encode(line) for line in session_of(played, self._sources)]
-        (self._folder / file_name(played.ended.episode, "jsonl")).write_bytes(b"\n".join(lines) + b"\n")
-        self._episodes += 1
-
-    def close(self, log_digest: str) -> Mapping[str, int]:
-        """Nothing left to write."""
-        return {"episodes": self._episodes}
+EXPORTER = Exporter(
+    writes="a session in Hugging Face's Session Trace Simple Format for each episode",
+    episode_file=EpisodeFile(suffix="jsonl", media_type="application/jsonl", content=_content),
+)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
 from hindcast.app.exports.document import EpisodeDocument
-from hindcast.app.exports.writer import MANIFEST
+from hindcast.app.exports.export import MANIFEST
 from hindcast.app.imports.atif import document_of_trajectory
 from hindcast.app.imports.decoder import DocumentError, decoded
 from hindcast.core.errors import HindcastError

@@ -23,7 +23,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from hindcast.app.exports.single_episode import EpisodeAsFile, episode_as_file
+from hindcast.app.exports.export import EpisodeDownload, export_episode
 from hindcast.app.page.forms import FormHandler
 from hindcast.app.page.guard import Guard
 from hindcast.app.page.live import LIVE_POLL_S, LivePositions, mark
@@ -147,10 +147,10 @@ class Pages:
         headers = {"content-disposition": f'attachment; filename="{found.name}"'}
         return Response(found.content, media_type=found.media_type, headers=headers)
 
-    def _file(self, request: Request) -> EpisodeAsFile:
+    def _file(self, request: Request) -> EpisodeDownload:
         parts = request.path_params
         with self._runs.asking(parts["run"], request.query_params.get("as_of")) as (run, connection, place):
-            return episode_as_file(
+            return export_episode(
                 run.handle,
                 connection,
                 parts["episode"],

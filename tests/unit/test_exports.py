@@ -27,21 +27,21 @@ from sqlalchemy import Connection
 from typer.testing import CliRunner, Result
 
 from hindcast.app.cli import app
-from hindcast.app.exports.dataset import SCHEMA, DatasetWriter
+from hindcast.app.exports import EXPORTERS
+from hindcast.app.exports.dataset import SCHEMA, DatasetOptions, DatasetWriter
 from hindcast.app.exports.document import EpisodeDocument
-from hindcast.app.exports.export import FORMATS, origin_of
+from hindcast.app.exports.export import export_episode, open_sources, write_export
 from hindcast.app.exports.functions import action_of, arguments_of, function_name
 from hindcast.app.exports.lines import LineRefused, _meant, _told, from_line
 from hindcast.app.exports.output_folder import ExportFailed, ExportRefused, file_name, whole_folder
-from hindcast.app.exports.single_episode import episode_as_file
 from hindcast.app.exports.tables import TABLES
-from hindcast.app.exports.writer import Sources, choose, write_export
 from hindcast.app.imports.atif import document_of_trajectory
 from hindcast.app.imports.decoder import DocumentError
 from hindcast.app.runs.archive_source import ArchiveSource
 from hindcast.app.runs.folded_read_model import folded
 from hindcast.core.domain.action import ACTIONS, Action
 from hindcast.core.domain.arrays import unpack_floats, unpack_ids
+from hindcast.core.plugins import plugin_names
 from hindcast.core.prompts.rendering.lines import render_lines
 from hindcast.events.catalogue import EpisodeEnded, EpisodeJudged, StepTaken, UpdateApplied
 from hindcast.events.codec import decode
@@ -81,7 +81,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
         model = folded(source)
         with model.reading() as connection:
             found = Told(source, events, connection)
-            for name in FORMATS:
+            for name in plugin_names(EXPORTERS):
                 found.out[name] = folder / name
                 done = call(found, "--to", str(found.out[name]), "--format", name, "--json")
                 assert done.exit_code == 0, done.output
@@ -316,21 +316,17 @@ def test_the_card_names_the_columns_and_rows_that_are_there(told: Told) -> None:
 
 
 def test_shards_are_cut_by_size_and_say_how_many_there_are(told: Told, tmp_path: Path) -> None:
-    origin = origin_of(told.source, position=len(told.stored), wanted=EpisodeFilter(origin="online"))
-    chosen = choose(told.connection, origin)
-    sources = Sources(origin, connection=told.connection, blobs=told.source.blobs, chosen=chosen)
-
-    async def write() -> None:
-        async with told.source.connect_log() as log:
-            writer = DatasetWriter(tmp_path, sources, shard_bytes=5000)
-            await write_export(log, sources, writer, tmp_path, format_name="dataset")
-
-    asyncio.run(write())
+    online = EpisodeFilter(origin="online")
+    sources = open_sources(told.source, told.connection, position=len(told.stored), wanted=online)
+    writer = DatasetWriter(tmp_path, sources, DatasetOptions(shard_bytes=5000))
+    asyncio.run(write_export(sources, writer, tmp_path, format_name="dataset"))
     files = sorted(file.name for file in (tmp_path / "data").iterdir())
     assert len(files) > 2
     assert files == [f"train-{place:05}-of-{len(files):05}.parquet" for place in range(len(files))]
     found = pyarrow.dataset.dataset(tmp_path / "data").to_table().to_pylist()
-    assert {row["episode"] for row in found} == {f.episode for f in told.facts(EpisodeEnded)} & chosen.keys()
+    assert {row["episode"] for row in found} == {
+        f.episode for f in told.facts(EpisodeEnded)
+    } & sources.chosen.keys()
     assert found[0]["steps"][0]["page"] == render_lines(page(0))
 
 
@@ -442,13 +438,13 @@ def test_one_episode_as_a_file_is_the_one_of_the_whole_export(told: Told) -> Non
     ended = told.facts(EpisodeEnded)[0].episode
     position = len(told.stored)
     for name, folder, suffix in (("html", "html", "html"), ("atif", "atif", "json")):
-        found = episode_as_file(told.source, told.connection, ended, format_name=name, position=position)
+        found = export_episode(told.source, told.connection, ended, format_name=name, position=position)
         assert found.content == (told.out[folder] / f"{ended}.{suffix}").read_bytes()
-    found = episode_as_file(told.source, told.connection, ended, format_name="json", position=position)
+    found = export_episode(told.source, told.connection, ended, format_name="json", position=position)
     assert found.content in (told.out["jsonl"] / "episodes.jsonl").read_bytes().splitlines()
     for name, episode in (("csv", ended), ("html", "ep_none")):
         with pytest.raises(NotInReadModel):
-            episode_as_file(told.source, told.connection, episode, format_name=name, position=position)
+            export_episode(told.source, told.connection, episode, format_name=name, position=position)
 
 
 # --- the guide

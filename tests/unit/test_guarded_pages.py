@@ -28,7 +28,7 @@ READERS_OF_PAGES = {
 """Modules of the product that turn pages into text for a model; each says for whom."""
 NOT_FOR_PROMPTS = {
     "app/settings/checks/prompts.py",
-    "app/exports/writer.py",
+    "app/exports/exporter.py",
     "core/models/folder_check.py",
 }
 """Names of renderers, and exports of recorded pages."""

@@ -13,7 +13,7 @@ from hindcast.app.cli.evaluate import SUITES
 from hindcast.app.cli.options import EpisodeState
 from hindcast.app.cli.suggestions import with_nearest
 from hindcast.app.docs_site.commands import commands
-from hindcast.app.exports.export import FORMATS
+from hindcast.app.exports import EXPORTERS
 from hindcast.app.settings.configuration import resolve
 from hindcast.app.system.system import ROLES
 from hindcast.core.errors import ModelFileError, SettingsError
@@ -66,8 +66,8 @@ def test_nothing_alike_lists_what_there_is_and_a_long_list_is_cut() -> None:
         ("reward_model", judge_names(), "orm"),
         ("workarena", SUITES, "browsergym"),
         ("miniwob++", SUITES, "miniwob"),
-        ("huggingface", FORMATS, "dataset"),
-        ("csv", FORMATS, "parquet"),
+        ("huggingface", tuple(plugin_names(EXPORTERS)), "dataset"),
+        ("csv", tuple(plugin_names(EXPORTERS)), "parquet"),
         ("trainer", ROLES, "learner"),
         ("rollout_worker", ROLES, "actor"),
         ("stop", COMMANDS, "ctl"),
@@ -92,7 +92,7 @@ def test_every_alias_means_something_that_there_is() -> None:
         *judge_names(),
         *SUITES,
         "web",
-        *FORMATS,
+        *plugin_names(EXPORTERS),
         *ROLES,
         *words,
         *algorithms,
@@ -111,7 +111,7 @@ def test_every_alias_means_something_that_there_is() -> None:
         (("stop",), "the nearest is ctl"),
         (("run", "ls"), "No such command 'ls'; the nearest is list; there are: compare, list, show."),
         (("ctl", "stop"), "the nearest is drain"),
-        (("export", "--to", "x", "--format", "csv"), "; the nearest is parquet."),
+        (("export", "--to", "x", "--format", "csv"), "; the nearest is parquet;"),
         (("episode", "list", "--state", "done"), "; the nearest is ended."),
         (("episode", "list", "--outcome", "sucess"), "; the nearest is success."),
     ],

@@ -1,7 +1,6 @@
 """Algorithms that another package brings: found, named as module:object, checked, recorded, and refused in words."""
 
 import json
-import shutil
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -24,13 +23,13 @@ from hindcast.learner import planners
 from hindcast.learner.buffer.snapshots import FoldedLog, source_of
 from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.verify.verify import verify
+from stories.example_plugins import install_example
 from stories.forged_log import audited
 from stories.training_story import Bench, bench, events_of, learn, settings_with
 
 pytestmark = pytest.mark.torch
 
 ROOT = Path(__file__).parents[2]
-EXAMPLE = ROOT / "docs" / "examples" / "plugins" / "rloo"
 MODULE = "hindcast_rloo"
 CACHES = (
     plugins.load_plugin,
@@ -47,24 +46,6 @@ def forget() -> None:
         cached.cache_clear()
 
 
-def install(folder: Path) -> Path:
-    """The example as `pip install --no-deps --target` leaves it, without pip."""
-    about = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]
-    facts = folder / f"{about['name'].replace('-', '_')}-{about['version']}.dist-info"
-    facts.mkdir(parents=True)
-    (facts / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {about['name']}\nVersion: {about['version']}\n"
-    )
-    groups = about["entry-points"].items()
-    lines = [
-        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in own.items())
-        for group, own in groups
-    ]
-    (facts / "entry_points.txt").write_text("\n".join(lines))
-    shutil.copy(EXAMPLE / f"{MODULE}.py", folder)
-    return folder
-
-
 def uninstall(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [one for one in sys.path if one != str(folder)])
     forget()
@@ -73,7 +54,7 @@ def uninstall(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder that the example is installed in."""
-    folder = install(tmp_path / "site")
+    folder = install_example("rloo", tmp_path / "site")
     monkeypatch.syspath_prepend(folder)
     forget()
     yield folder

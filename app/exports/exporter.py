@@ -1,0 +1,187 @@
+"""What an exporter is: a plugin that writes a run in one format, for `hindcast export` and for downloads of one episode.
+
+    log ──> facts ────────────────────> Writer.fact
+              └─> EpisodeAssembler ───> Writer.episode ──> pages and images from the blobs, verdicts from the read model
+
+Most formats are one file for each episode: they give an `EpisodeFile` and need no writer of their own.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection
+
+from hindcast.app.exports import EXPORTERS
+from hindcast.app.exports.output_folder import file_name
+from hindcast.app.runs.sources import Source
+from hindcast.core.domain.observation import Page
+from hindcast.core.errors import PluginError, SettingsError
+from hindcast.core.plugins import load_plugin
+from hindcast.core.prompts.rendering import RENDERERS
+from hindcast.core.rl.algorithm import NoOptions
+from hindcast.core.settings.schema import Settings
+from hindcast.events.envelope import BlobRef, Recorded
+from hindcast.events.log.episode_assembler import AssembledEpisode
+from hindcast.storage.readmodel.episode_filter import EpisodeFilter, verdicts_of
+from hindcast.storage.readmodel.results import VerdictRow
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Verdict of the training judge on an episode."""
+
+    outcome: str | None
+    """None: no verdict yet."""
+    reward: float | None
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Provenance of an export."""
+
+    run: str
+    position: int
+    """Position of the last event in the export."""
+    filter: EpisodeFilter
+    settings: Settings
+    code_rev: str
+    """Revision of the Hindcast that wrote it."""
+
+
+class ExportSources:
+    """Data that an exporter may read in addition to the events."""
+
+    def __init__(
+        self, source: Source, origin: Origin, *, connection: Connection, chosen: Mapping[str, Verdict]
+    ) -> None:
+        """`chosen`: the selected episodes with their verdicts."""
+        self.source = source
+        self.origin = origin
+        self.connection = connection
+        self.chosen = chosen
+
+    def verdicts(self, episode: str) -> list[VerdictRow]:
+        """Verdicts of every judge on an episode."""
+        return verdicts_of(self.connection, episode, as_of=self.origin.position)
+
+    def page(self, ref: BlobRef | None) -> Page | None:
+        """A recorded page; None: it was not recorded, or was deleted."""
+        content = self.content(ref)
+        return None if content is None else msgspec.msgpack.decode(content, type=Page)
+
+    def text(self, page: Page) -> str:
+        """A page as the run's policy reads it."""
+        return RENDERERS[self.origin.settings.actors.renderer](page)
+
+    def content(self, ref: BlobRef | None) -> bytes | None:
+        """A blob's content; None: it was not recorded, or was deleted. Raises BlobCorrupt."""
+        blobs = self.source.blobs
+        return None if ref is None or not blobs.has(ref) else blobs.get(ref)
+
+
+class Writer:
+    """Writes one export. A format overrides the methods that it needs."""
+
+    def fact(self, recorded: Recorded) -> None:
+        """Take every event of the run up to the position, in order; of episodes, only those of selected ones."""
+
+    def episode(self, played: AssembledEpisode) -> None:
+        """Take every selected episode that ended by itself, in the order of their ends."""
+
+    def close(self, log_digest: str) -> Mapping[str, int]:
+        """Finish the files; returns counts by kind. `log_digest`: rolling digest of everything up to the position."""
+        return {}
+
+
+class EpisodeFile(msgspec.Struct, frozen=True, kw_only=True):
+    """An episode as one file."""
+
+    suffix: str
+    """Of the file's name, without a dot."""
+    media_type: str
+    content: Callable[[AssembledEpisode, ExportSources], bytes]
+
+
+class Exporter(msgspec.Struct, frozen=True, kw_only=True):
+    """One format of `hindcast export`."""
+
+    writes: str
+    """What it writes, in a few words."""
+    episode_file: EpisodeFile | None = None
+    """An episode as a file, which the page also offers for download; None: the format has no such file."""
+    writer: Callable[[Path, ExportSources, Any], Writer] | None = None
+    """From the folder, the sources and the options to a writer; None: a file for each episode."""
+    options: type[msgspec.Struct] = NoOptions
+    """What `--option` may set."""
+    state_version: int = 1
+    """Version of the format: raise it when readers of older exports no longer understand newer ones."""
+
+
+class EpisodeFileWriter(Writer):
+    """Writes a file for each episode."""
+
+    def __init__(self, folder: Path, sources: ExportSources, file: EpisodeFile) -> None:
+        self.folder = folder
+        self.sources = sources
+        self._file = file
+        self._episodes = 0
+
+    def episode(self, played: AssembledEpisode) -> None:
+        """Write a file."""
+        name = file_name(played.name, self._file.suffix)
+        (self.folder / name).write_bytes(self._file.content(played, self.sources))
+        self._episodes += 1
+
+    def close(self, log_digest: str) -> Mapping[str, int]:
+        """Nothing left to write."""
+        return {"episodes": self._episodes}
+
+
+def find_exporter(name: str) -> Exporter:
+    """The exporter of a format. Raises PluginError where there is none."""
+    found = load_plugin(EXPORTERS, name)
+    problems = check_exporter(name, found)
+    if problems:
+        raise PluginError(f"the exporter {name!r} cannot be used: {'; '.join(problems)}")
+    assert isinstance(found, Exporter)
+    return found
+
+
+def check_exporter(name: str, found: Any) -> list[str]:
+    """What is wrong with an exporter, one sentence each."""
+    if not isinstance(found, Exporter):
+        return [f"it is a {type(found).__name__}, no {Exporter.__module__}.Exporter"]
+    problems = []
+    if found.writer is None and found.episode_file is None:
+        problems.append("it has neither a writer nor an episode_file")
+    if not found.writes:
+        problems.append("its `writes` does not say what it writes")
+    try:
+        msgspec.convert({}, found.options)
+    except (TypeError, msgspec.ValidationError) as error:
+        problems.append(f"its options have no defaults: {error}")
+    return problems
+
+
+def open_writer(
+    name: str, exporter: Exporter, folder: Path, sources: ExportSources, options: msgspec.Struct
+) -> Writer:
+    """The writer of a format."""
+    if exporter.writer is not None:
+        return exporter.writer(folder, sources, options)
+    assert exporter.episode_file is not None, f"{name} was checked when it was found"
+    return EpisodeFileWriter(folder, sources, exporter.episode_file)
+
+
+def read_options(declared: type[msgspec.Struct], given: Mapping[str, str], *, of: str) -> msgspec.Struct:
+    """Options from the command line as a plugin's own struct. `of`: the plugin in words.
+
+    Raises:
+        SettingsError: an option is unknown, or has another type.
+
+    """
+    try:
+        return msgspec.convert(given, declared, strict=False)
+    except msgspec.ValidationError as error:
+        known = ", ".join(declared.__struct_fields__) or "none"
+        raise SettingsError(f"--option of {of}: {error}. Its options: {known}") from error
