@@ -6,18 +6,22 @@ from typing import Any
 
 import msgspec
 
+from hindcast.actors.judges.plugin import JUDGES, JudgePlugin, JudgeTraits
 from hindcast.app.exports import EXPORTERS
+from hindcast.app.exports.exporter import Exporter, check_exporter
 from hindcast.core.errors import PluginError
 from hindcast.core.plugins import PluginIdentity, identify_plugin, load_plugin, plugin_names
 from hindcast.core.rl.algorithm import ALGORITHMS, CLONING_BEFORE, Algorithm, AlgorithmTraits
-from hindcast.core.settings.schema import LearnerSettings, Settings
+from hindcast.core.settings.schema import JudgeSettings, LearnerSettings, Settings
 
 
 class PluginKind(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of plugin."""
 
+    type: type
+    """What a plugin of this kind is an instance of."""
     check: Callable[[str, Any], list[str]]
-    """From a plugin's name and object to what is wrong with it, one sentence each."""
+    """From a plugin's name and object of this type to what is wrong with it, one sentence each."""
     used: Callable[[Settings], list[str]] = lambda settings: []
     """The names that settings use; a run records them."""
 
@@ -53,11 +57,18 @@ def find_plugins(kind: str | None = None, name: str | None = None) -> list[Plugi
         raise PluginError(f"there is no kind of plugin {kind!r}; there are: {', '.join(KINDS)}")
     kinds = list(KINDS) if kind is None else [kind]
     if name is not None and ":" in name:
-        return [_check(one, name) for one in kinds]
+        return [_check(one, name) for one in [each for each in kinds if _fits(each, name)] or kinds]
     pairs = [(one, each) for one in kinds for each in plugin_names(one) if name in (None, each)]
     if name is not None and not pairs:
         load_plugin(kinds[0], name)
     return [_check(one, each) for one, each in pairs]
+
+
+def _fits(kind: str, name: str) -> bool:
+    try:
+        return isinstance(load_plugin(kind, name), KINDS[kind].type)
+    except PluginError:
+        return False
 
 
 def _check(kind: str, name: str) -> PluginFinding:
@@ -66,7 +77,11 @@ def _check(kind: str, name: str) -> PluginFinding:
         found = load_plugin(kind, name)
     except PluginError as error:
         return PluginFinding(kind=kind, name=name, identity=None, problems=(str(error),))
-    problems = KINDS[kind].check(name, found)
+    wanted = KINDS[kind].type
+    if isinstance(found, wanted):
+        problems = KINDS[kind].check(name, found)
+    else:
+        problems = [f"it is a {type(found).__name__}, no {wanted.__module__}.{wanted.__name__}"]
     if "torch" in sys.modules and not had_torch:
         problems.append("its module imports torch, which processes that only ask its traits need not load")
     versioned = isinstance(getattr(found, "state_version", None), int)
@@ -76,17 +91,12 @@ def _check(kind: str, name: str) -> PluginFinding:
     return PluginFinding(kind=kind, name=name, identity=identity, problems=tuple(problems))
 
 
-def _check_algorithm(name: str, found: Any) -> list[str]:
-    if not isinstance(found, Algorithm):
-        return [f"it is a {type(found).__name__}, no hindcast.core.rl.algorithm.Algorithm"]
+def _check_algorithm(name: str, found: Algorithm) -> list[str]:
     from hindcast.learner.algorithms.base import Loss
     from hindcast.learner.planners.base import PolicyPlanner
 
-    problems, settings = [], Settings(learner=LearnerSettings(algorithm=name))
-    try:
-        msgspec.convert(msgspec.structs.asdict(found.traits), AlgorithmTraits)
-    except (TypeError, msgspec.ValidationError) as error:
-        problems.append(f"its traits are none: {error}")
+    settings = Settings(learner=LearnerSettings(algorithm=name))
+    problems = _check_traits(found.traits, AlgorithmTraits)
     if not isinstance(found.planner(name), PolicyPlanner):
         problems.append("its planner makes no hindcast.learner.planners.base.PolicyPlanner")
     if not isinstance(found.loss(settings.learner), Loss):
@@ -98,10 +108,21 @@ def _check_algorithm(name: str, found: Any) -> list[str]:
     return problems
 
 
-def _check_exporter(name: str, found: Any) -> list[str]:
-    from hindcast.app.exports.exporter import check_exporter
+def _check_judge(name: str, found: JudgePlugin) -> list[str]:
+    problems = _check_traits(found.traits, JudgeTraits)
+    if (found.open is None) == (found.versions is None):
+        problems.append("it needs either open or versions")
+    if not isinstance(found.check(Settings(judge=JudgeSettings(judges=(name,)))), list):
+        problems.append("its check returns no list of sentences")
+    return problems
 
-    return check_exporter(name, found)
+
+def _check_traits(traits: Any, kind: type[msgspec.Struct]) -> list[str]:
+    try:
+        msgspec.convert(msgspec.structs.asdict(traits), kind)
+    except (TypeError, msgspec.ValidationError) as error:
+        return [f"its traits are none: {error}"]
+    return []
 
 
 def _algorithms_used(settings: Settings) -> list[str]:
@@ -110,6 +131,9 @@ def _algorithms_used(settings: Settings) -> list[str]:
 
 
 KINDS = {
-    ALGORITHMS: PluginKind(check=_check_algorithm, used=_algorithms_used),
-    EXPORTERS: PluginKind(check=_check_exporter),
+    ALGORITHMS: PluginKind(type=Algorithm, check=_check_algorithm, used=_algorithms_used),
+    JUDGES: PluginKind(
+        type=JudgePlugin, check=_check_judge, used=lambda settings: list(settings.judge.judges)
+    ),
+    EXPORTERS: PluginKind(type=Exporter, check=lambda name, found: check_exporter(found)),
 }

@@ -78,14 +78,16 @@ def own_modules(kind: str) -> list[str]:
     return sorted({entry.module for entry in distribution(OWN).entry_points.select(group=_group(kind))})
 
 
-def require_plugins(recorded: Iterable[PluginIdentity]) -> None:
-    """Assert that the plugins that a run was recorded with are here and can compute it again.
+def require_plugins(recorded: Iterable[PluginIdentity], kind: str) -> None:
+    """Assert that the plugins of a kind that a run was recorded with are here and can compute it again.
 
     Raises:
         PluginError: one is missing, or has another state version; another source alone is no reason.
 
     """
     for then in recorded:
+        if then.kind != kind:
+            continue
         now = identify_plugin(then.kind, then.name)
         if now.state_version != then.state_version:
             raise PluginError(
@@ -95,9 +97,9 @@ def require_plugins(recorded: Iterable[PluginIdentity]) -> None:
             )
 
 
-def changed_plugins(recorded: Sequence[PluginIdentity]) -> list[str]:
-    """In words, the plugins whose source is not what a run was recorded with."""
-    pairs = [(then, identify_plugin(then.kind, then.name)) for then in recorded]
+def changed_plugins(recorded: Sequence[PluginIdentity], kind: str) -> list[str]:
+    """In words, the plugins of a kind whose source is not what a run was recorded with."""
+    pairs = [(then, identify_plugin(kind, then.name)) for then in recorded if then.kind == kind]
     return [
         f"{then.name} ({_origin(then)}, now {_origin(now)})"
         for then, now in pairs

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from hindcast.core.errors import ForeignLog
 from hindcast.core.plugins import require_plugins
+from hindcast.core.rl.algorithm import ALGORITHMS
 from hindcast.events.catalogue import BatchPlanned, CheckpointSaved, UpdateApplied, UpdateSkipped
 from hindcast.events.envelope import Recorded
 from hindcast.events.log.hash_chain import ChainChecker
@@ -62,7 +63,7 @@ async def fold_history(log: EventLog, blobs: BlobStore, *, unreadable: set[str])
 
     Raises:
         ForeignLog: it does not begin with run.started.
-        PluginError: a plugin that the run was started with is missing, or has another state version.
+        PluginError: an algorithm that the run was started with is missing, or has another state version.
         CorruptEvent, UnknownVersion: see `events.log.reader.read`; the learner skips nothing, since plans digest every byte.
 
     """
@@ -75,13 +76,13 @@ async def fold_history(log: EventLog, blobs: BlobStore, *, unreadable: set[str])
             if not snapshot.state.is_current:
                 continue
             history, base = await _fold(log, _begun(snapshot.state), usable)
-            require_plugins(history.state.plugins)
+            require_plugins(history.state.plugins, ALGORITHMS)
             if base.checkpoint is not None:
                 if base.checkpoint is history.checkpoint:
                     return history
                 return await _fold_from(log, _begun(LEARNER.decode(snapshot.content)), base)
     history, base = await _fold(log, _empty(), usable)
-    require_plugins(history.state.plugins)
+    require_plugins(history.state.plugins, ALGORITHMS)
     if history.state.started is None:
         raise ForeignLog(
             f"the log of run {log.run} does not begin with run.started (it holds {history.state.position} events): the "

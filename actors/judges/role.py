@@ -33,7 +33,6 @@ from hindcast.actors.judges.base import (
     undecided,
     verdict_key,
 )
-from hindcast.actors.judges.registry import JUDGES
 from hindcast.actors.judges.task_memory import TaskMemory
 from hindcast.actors.judges.trained_judges import JudgeVersions
 from hindcast.actors.queue_worker import LAST_ASKED, append_once, exists, outage_pause_s, run_queue_worker
@@ -59,7 +58,7 @@ async def run_judge(
     queue: WorkQueue,
     settings: Settings,
     stop: asyncio.Event,
-    judges: Mapping[str, AnyJudge] = JUDGES,
+    judges: Mapping[str, AnyJudge],
     shelf: JudgeVersions | None = None,
 ) -> None:
     """Judge until `stop` is set. `queue` delivers the family `episode_end`.

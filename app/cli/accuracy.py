@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from hindcast.actors.judges.registry import judge_names
 from hindcast.actors.published_versions import PublishedVersions
 from hindcast.actors.replay.recorded import EpisodeSelection
 from hindcast.app.cli.bars import progress_bar
@@ -20,6 +19,7 @@ from hindcast.app.settings.endpoint_overrides import asked_at_once, asked_settin
 from hindcast.app.system.judges import open_judge
 from hindcast.app.system.relabelers import LEARNED, open_relabeler
 from hindcast.core.errors import SettingsError
+from hindcast.core.plugins import plugin_names
 from hindcast.core.rl.combined_state import ORM
 from hindcast.core.rl.confusion import Confusion, of_failures, of_successes
 from hindcast.core.rl.statistics import Interval
@@ -81,7 +81,9 @@ judge_app = typer.Typer(name="judge", help="Measure the accuracy of judges.", no
 
 @judge_app.command("accuracy")
 def judge_accuracy(
-    name: Annotated[str, typer.Argument(metavar="JUDGE", help=f"The judge: {', '.join(judge_names())}.")],
+    name: Annotated[
+        str, typer.Argument(metavar="JUDGE", help=f"The judge: {', '.join(plugin_names('judges'))}.")
+    ],
     run: SourceName = None,
     truth: Annotated[
         str, typer.Option(metavar="JUDGE", help="Judge whose verdicts in the log are the truth.")

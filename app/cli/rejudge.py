@@ -6,7 +6,6 @@ from typing import Annotated
 
 import typer
 
-from hindcast.actors.judges.registry import judge_names
 from hindcast.actors.judges.second_opinion import NO_VERDICT, Agreement, SecondOpinion
 from hindcast.app.cli.bars import progress_bar
 from hindcast.app.cli.episode_options import Episode, Episodes, Families, Origin, Seed, wanted_of
@@ -18,6 +17,7 @@ from hindcast.app.runs.sources import Source, open_source
 from hindcast.app.settings.endpoint_overrides import asked_at_once, asked_settings
 from hindcast.app.system.judges import open_judge
 from hindcast.core.errors import ReplayDiverged, SettingsError
+from hindcast.core.plugins import plugin_names
 
 app = typer.Typer()
 
@@ -29,7 +29,9 @@ def rejudge_run(
     run: SourceName = None,
     judge: Annotated[
         str | None,
-        typer.Option(help=f"The judge: {', '.join(judge_names())}; by default the one that training uses."),
+        typer.Option(
+            help=f"The judge: {', '.join(plugin_names('judges'))}; by default the one that training uses."
+        ),
     ] = None,
     against: Annotated[
         str | None,

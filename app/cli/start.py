@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
+from hindcast.actors.judges.plugin import require_judges
 from hindcast.app.cli.output import Output, Report
 from hindcast.app.plugins import plugins_in_use
 from hindcast.app.runs.runs import open_run
 from hindcast.app.runs.selection import select_run
-from hindcast.app.settings.checks.trained_models import require_webrl_orm
 from hindcast.app.settings.checks.webarena import require_accounts, require_one_resetter
 from hindcast.app.settings.web_tasks import overrides_for, require_actors, require_task_secrets
 from hindcast.app.system.home import home_folder
@@ -72,7 +72,7 @@ def start(
     require_actors(handle.settings, actors)
     require_reachable(goals, handle.settings)
     require_policy_servers(handle.settings)
-    require_webrl_orm(handle.settings.judge.judges, handle.settings)
+    require_judges(handle.settings.judge.judges, handle.settings)
     require_task_secrets(handle.settings)
     require_accounts(handle.settings)
     require_one_resetter(handle.settings, actors)

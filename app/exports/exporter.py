@@ -140,17 +140,18 @@ class EpisodeFileWriter(Writer):
 def find_exporter(name: str) -> Exporter:
     """The exporter of a format. Raises PluginError where there is none."""
     found = load_plugin(EXPORTERS, name)
-    problems = check_exporter(name, found)
+    if not isinstance(found, Exporter):
+        raise PluginError(
+            f"the exporter {name!r} is a {type(found).__name__}, no {Exporter.__module__}.Exporter"
+        )
+    problems = check_exporter(found)
     if problems:
         raise PluginError(f"the exporter {name!r} cannot be used: {'; '.join(problems)}")
-    assert isinstance(found, Exporter)
     return found
 
 
-def check_exporter(name: str, found: Any) -> list[str]:
+def check_exporter(found: Exporter) -> list[str]:
     """What is wrong with an exporter, one sentence each."""
-    if not isinstance(found, Exporter):
-        return [f"it is a {type(found).__name__}, no {Exporter.__module__}.Exporter"]
     problems = []
     if found.writer is None and found.episode_file is None:
         problems.append("it has neither a writer nor an episode_file")

@@ -20,6 +20,7 @@ from hindcast.core.fast_import import loading
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.plugins import require_plugins
 from hindcast.core.prompts.chat_frame import chat_frame
+from hindcast.core.rl.algorithm import ALGORITHMS
 from hindcast.core.settings.changes import decode_settings
 from hindcast.core.settings.operation import is_operational
 from hindcast.core.settings.schema import ActorSettings, Settings
@@ -125,7 +126,7 @@ def behaviour_of(settings: ActorSettings) -> dict[str, str]:
 
 async def _check_beginning(log: EventLog, settings: Settings) -> None:
     started = await beginning(log)
-    require_plugins(started.plugins)
+    require_plugins(started.plugins, ALGORITHMS)
     then = decode_settings(started.settings).model_dump(mode="json")
     now = settings.model_dump(mode="json")
     changed = [

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+from hindcast.actors.judges.plugin import require_judges
 from hindcast.app.runs.runs import RunHandle, create_run, list_runs, open_run
-from hindcast.app.settings.checks.trained_models import require_webrl_orm
 from hindcast.app.settings.configuration import resolve
 from hindcast.app.system.launch import Launch, write_launch
 from hindcast.core.errors import SettingsError
@@ -44,7 +44,7 @@ def select_run(
             )
         return open_run(name, home=home)
     resolved = resolve(recipe=recipe, file=config, overrides=overrides)
-    require_webrl_orm(resolved.settings.judge.judges, resolved.settings)
+    require_judges(resolved.settings.judge.judges, resolved.settings)
     shown = resolved.settings.actors.screenshot_observation != "off"
     if resolved.settings.policy.base != SHIPPED or shown:
         from hindcast.app.system.model_check import require_model

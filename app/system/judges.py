@@ -2,71 +2,103 @@
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
 
 from hindcast.actors.judges.base import AnyJudge
-from hindcast.actors.judges.registry import JUDGES, judge_named
+from hindcast.actors.judges.plugin import JudgeContext, find_judge, options_of
 from hindcast.actors.judges.trained_judges import JudgeVersions
 from hindcast.app.runs.sources import Source
-from hindcast.app.settings.checks.trained_models import require_webrl_orm
 from hindcast.app.system.home import home_folder
-from hindcast.core.prompts.webrl_verdict_prompt import WEBRL_ORM
-from hindcast.core.rl.combined_state import ORM
-from hindcast.core.settings.endpoint import ENDPOINT, FUZZY
+from hindcast.core.errors import PluginError
 from hindcast.core.settings.schema import Settings
 from hindcast.storage.blobs.store import BlobStore
+
+if TYPE_CHECKING:
+    from hindcast.actors.endpoint.client import Endpoint
 
 MEMORY = "endpoint"
 """Folder in the home that stores answers of endpoints, so that an equal question of any run is asked once."""
 
 
+class _SharedEndpoint:
+    """The endpoint of the settings, opened when the first judge asks for it and shared by all."""
+
+    def __init__(self, settings: Settings, opened: AsyncExitStack) -> None:
+        self._settings = settings
+        self._opened = opened
+        self._client: Endpoint | None = None
+
+    async def __call__(self) -> "Endpoint":
+        if self._client is None:
+            from hindcast.actors.endpoint.client import Endpoint
+
+            settings = self._settings
+            self._client = await self._opened.enter_async_context(
+                Endpoint(settings.endpoint, memory=home_folder() / MEMORY, content=settings.telemetry.content)
+            )
+        return self._client
+
+
 def shelf_for(names: Collection[str], settings: Settings, blobs: BlobStore) -> JudgeVersions | None:
-    """The published versions of the reward model `orm`; None if it is not among these judges.
+    """The published versions of the judge that the run trains; None if the names lack it.
 
     Raises:
+        PluginError: a judge is not installed.
         ModelFileError: the policy's folder cannot be loaded.
 
     """
-    if ORM not in names:
-        return None
-    from hindcast.actors.judges.orm import OrmVersions
-    from hindcast.core.models.folders import policy_folder
-
-    return OrmVersions(policy_folder(settings.policy.base), blobs=blobs, settings=settings)
+    for name in names:
+        versions = find_judge(name).versions
+        if versions is not None:
+            shelf = versions(settings, blobs)
+            _require_name(name, shelf.name)
+            return shelf
+    return None
 
 
 @asynccontextmanager
 async def open_judges(
     names: Collection[str], settings: Settings, blobs: BlobStore
 ) -> AsyncIterator[dict[str, AnyJudge]]:
-    """Open the judges with one fixed version: those of every run, and the optional ones among the named judges.
+    """Open the named judges that stay the same during a run; `shelf_for` opens the one that it trains.
 
     Raises:
-        SettingsError: a named judge lacks its endpoint or its model in the settings.
+        PluginError: a judge is not installed, or has another name than the settings give it.
+        SettingsError: a judge lacks its endpoint or its model in the settings.
         ModelFileError: the folder of `judge.webrl_orm` cannot be loaded.
 
     """
-    judges = dict(JUDGES)
+    judges: dict[str, AnyJudge] = {}
     async with AsyncExitStack() as opened:
-        if {ENDPOINT, FUZZY} & set(names):
-            from hindcast.actors.endpoint.client import Endpoint
-            from hindcast.actors.judges.endpoint import EndpointJudge
-            from hindcast.actors.judges.fuzzy import FuzzyJudge
-
-            endpoint = await opened.enter_async_context(
-                Endpoint(settings.endpoint, memory=home_folder() / MEMORY, content=settings.telemetry.content)
+        endpoint = _SharedEndpoint(settings, opened)
+        for name in names:
+            plugin = find_judge(name)
+            if plugin.open is None:
+                continue
+            context = JudgeContext(
+                name=name,
+                settings=settings,
+                options=options_of(name, settings),
+                blobs=blobs,
+                endpoint=endpoint,
             )
-            judges |= {ENDPOINT: EndpointJudge(endpoint, blobs=blobs), FUZZY: FuzzyJudge(endpoint)}
-        if WEBRL_ORM in names:
-            require_webrl_orm(names, settings)
-            from hindcast.actors.judges.webrl_orm import open_webrl_orm
-
-            judges[WEBRL_ORM] = await opened.enter_async_context(open_webrl_orm(settings, blobs))
+            judges[name] = await opened.enter_async_context(plugin.open(context))
+            _require_name(name, judges[name].identity.name)
         yield judges
+
+
+def _require_name(name: str, own: str) -> None:
+    """Assert that a judge has the name by which the settings choose its verdicts. Raises PluginError."""
+    if name != own:
+        raise PluginError(
+            f"the judge {name!r} signs its verdicts as {own!r}, so that no run would find them: its identity must have the name "
+            "that it is opened with (JudgeContext.name)"
+        )
 
 
 @asynccontextmanager
 async def open_judge(name: str, source: Source, settings: Settings) -> AsyncIterator[AnyJudge]:
-    """Open one judge by name under these settings; `orm` in the newest version that the run has published.
+    """Open one judge by name under these settings; one that the run trains in the newest version that it has published.
 
     Raises:
         SettingsError: no judge has this name, or it lacks its endpoint or model.
@@ -79,4 +111,4 @@ async def open_judge(name: str, source: Source, settings: Settings) -> AsyncIter
             yield await shelf.begin(log)
         return
     async with open_judges((name,), settings, source.blobs) as judges:
-        yield judge_named(name, judges)
+        yield judges[name]

@@ -135,6 +135,8 @@ class JudgeSettings(Section):
 
     judges: tuple[str, ...] = ("rules",)
     """Judges of every episode; training uses the verdicts of the first."""
+    options: dict[str, dict[str, Any]] = Field(default={})
+    """Options of judges that a plugin brings, by the judge's name: `{judge={key=value}}` (docs/plugins.md)."""
     timeout_s: Seconds = 30.0
     """Time limit of one verdict, after which the episode is undecided."""
     orm_threshold: Annotated[float, Field(gt=0, lt=1)] = 0.5

@@ -6,6 +6,7 @@ from functools import cache
 import msgspec
 
 from hindcast.core.plugins import PluginIdentity, changed_plugins
+from hindcast.core.rl.algorithm import ALGORITHMS
 from hindcast.core.settings.computing import Device
 from hindcast.events.catalogue.run import Fingerprint
 from hindcast.events.envelope import Recorded
@@ -60,13 +61,13 @@ class ComparedEnvironments(msgspec.Struct, frozen=True, kw_only=True):
 def witness_of(
     machine_then: Fingerprint | None, *, code_rev: str, plugins: Sequence[PluginIdentity] = ()
 ) -> ComparedEnvironments:
-    """This machine, with as many threads as then, this code, and the plugins of the run as they are installed."""
+    """This machine, with as many threads as then, this code, and the algorithms of the run as they are installed."""
     now = None if machine_then is None else _machine(machine_then.threads, device_then(machine_then))
     return ComparedEnvironments(
         code_now=code_rev,
         machine_then=machine_then,
         machine_now=now,
-        changed_plugins=tuple(changed_plugins(plugins)),
+        changed_plugins=tuple(changed_plugins(plugins, ALGORITHMS)),
     )
 
 

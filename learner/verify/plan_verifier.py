@@ -9,6 +9,7 @@ import msgspec
 
 from hindcast.core.domain.arrays import unpack_positions
 from hindcast.core.plugins import require_plugins
+from hindcast.core.rl.algorithm import ALGORITHMS
 from hindcast.events.catalogue import (
     BatchPlanned,
     EpisodeJudged,
@@ -63,7 +64,7 @@ class Verifier:
 
         Raises:
             CorruptEvent: it does not follow from what stands before it.
-            PluginError: a plugin that the run was recorded with is missing, or has another state version.
+            PluginError: an algorithm that the run was recorded with is missing, or has another state version.
 
         """
         fact, divergence = recorded.fact, None
@@ -79,7 +80,7 @@ class Verifier:
             return divergence
         self._state = self._buffer.apply(self._state, recorded)
         if isinstance(fact, RunStarted | RunForked):
-            require_plugins(self._state.plugins)
+            require_plugins(self._state.plugins, ALGORITHMS)
         if recorded.position in self._claims.points:
             again = plan(self._state, self._state.settings)
             self._plans[recorded.position] = again, self._state.digest.value

@@ -25,6 +25,7 @@ from hindcast.actors.environments.store.site import StoreSite
 from hindcast.actors.environments.store.tasks import StoreTasks
 from hindcast.actors.episodes.actor import run_actor
 from hindcast.actors.judges.role import run_judge
+from hindcast.actors.judges.rules import RuleJudge
 from hindcast.core.domain.arrays import unpack_floats, unpack_ids
 from hindcast.core.domain.observation import Page
 from hindcast.core.models.logprobs import SampleToScore, score
@@ -149,6 +150,7 @@ async def play(broker: LiveBroker, connect_as: Connect, run: str, folder: Path, 
                 queue=await logs["judge"].open_queue("verdicts", family="episode_end", dead_letters=mine),
                 settings=SETTINGS,
                 stop=stop,
+                judges={"rules": RuleJudge()},
             )
 
     async def learn_once() -> None:

@@ -4,7 +4,8 @@ import asyncio
 import json
 import re
 import shutil
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ from sqlalchemy import select, update
 from typer.testing import CliRunner
 
 from fakes.tiny_policy import write_tiny_policy
-from hindcast.actors.judges.base import Opinion, verdict_key
-from hindcast.actors.judges.registry import JUDGES
+from hindcast.actors.judges.base import AnyJudge, Opinion, verdict_key
+from hindcast.actors.judges.plugin import JudgeContext, JudgePlugin, find_judge
 from hindcast.app.cli import app
 from hindcast.app.runs.archive import archive_source
 from hindcast.app.runs.archive_source import ArchiveSource
@@ -26,6 +27,7 @@ from hindcast.app.settings.configuration import resolve
 from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import CorruptEvent, ForeignLog, JudgeUnavailable, SettingsError
+from hindcast.core.plugins import identify_plugin, load_plugin
 from hindcast.core.rl.combined_state import CRITIC
 from hindcast.events.catalogue import (
     BatchPlanned,
@@ -55,6 +57,20 @@ from stories.training_story import LEARNER, Member, Story, informative, tell
 pytestmark = [pytest.mark.broker, pytest.mark.torch]
 
 PARENT = "parent"
+FAR, CONTRARY = f"{__name__}:PLUGGED_FAR", f"{__name__}:PLUGGED_CONTRARY"
+"""Judges of this module, named as module:object; `plug_in` sets them."""
+
+
+def plug_in(monkeypatch: pytest.MonkeyPatch, name: str, judge: AnyJudge) -> None:
+    """Let a name of this module stand for a judge."""
+
+    @asynccontextmanager
+    async def opened(context: JudgeContext) -> AsyncIterator[AnyJudge]:
+        yield judge
+
+    monkeypatch.setitem(globals(), name.partition(":")[2], JudgePlugin(open=opened))
+    for cached in (load_plugin, identify_plugin, find_judge):
+        cached.cache_clear()
 
 
 async def learn(run: RunHandle, *, until: int) -> LearnerReport:
@@ -506,7 +522,7 @@ async def test_an_interrupted_fork_is_finished_by_the_same_command(parent: RunHa
 class OutOfReach:
     """A judge that asks somebody who is away until `back`."""
 
-    identity = JudgeIdentity(name="far", version="1")
+    identity = JudgeIdentity(name=FAR, version="1")
 
     def __init__(self) -> None:
         self.back = False
@@ -524,7 +540,7 @@ async def test_an_outage_of_the_forks_judge_is_no_verdict_and_the_same_command_g
     parent: RunHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     far = OutOfReach()
-    monkeypatch.setitem(JUDGES, "far", far)
+    plug_in(monkeypatch, FAR, far)
     monkeypatch.setattr("hindcast.app.runs.fork.OUTAGE_PAUSES_S", (0.0, 0.0, 0.0))
     async with parent.connect_log():
         story = Story(Path(parent.settings.policy.base), seed=11)
@@ -532,10 +548,10 @@ async def test_an_outage_of_the_forks_judge_is_no_verdict_and_the_same_command_g
         await told(parent, story, informative(steps=2, version=3))
         end = (await events_of(parent))[-1].position
         with pytest.raises(JudgeUnavailable, match="outage: nobody there"):
-            await fork(parent, end, "later", 'judge.judges=["far"]')
+            await fork(parent, end, "later", f'judge.judges=["{FAR}"]')
         assert far.asked == 4
         far.back = True
-        made = await fork(parent, end, "later", 'judge.judges=["far"]')
+        made = await fork(parent, end, "later", f'judge.judges=["{FAR}"]')
         history = await events_of(open_run("later", home=parent.home))
         said = [
             r.fact.judgment.outcome
@@ -548,7 +564,7 @@ async def test_an_outage_of_the_forks_judge_is_no_verdict_and_the_same_command_g
 class Contrary:
     """A judge that says the opposite of what the story's judge says; it is asked after `saved` was."""
 
-    identity = JudgeIdentity(name="contrary", version="1")
+    identity = JudgeIdentity(name=CONTRARY, version="1")
 
     def __init__(self, rewards: dict[str, float]) -> None:
         self._rewards = rewards
@@ -588,9 +604,9 @@ async def test_a_fork_that_names_another_judge_goes_by_its_verdicts_on_all_that_
                     fact, judge=contrary.identity, judgment=contrary.of(fact.episode)
                 )
                 await publisher.decide(again, entity=verdict_key(fact.episode, contrary.identity))
-        monkeypatch.setitem(JUDGES, "contrary", contrary)
+        plug_in(monkeypatch, CONTRARY, contrary)
         end = (await events_of(parent))[-1].position
-        made = await fork(parent, end, "otherwise", 'judge.judges=["contrary"]')
+        made = await fork(parent, end, "otherwise", f'judge.judges=["{CONTRARY}"]')
         child = open_run("otherwise", home=parent.home)
         assert made.judged == 4
         assert not set(contrary.asked) & {fact.episode for fact in saved}

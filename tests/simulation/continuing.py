@@ -7,6 +7,7 @@ from the seed; the fork's own curriculum, actor, judge and learner bring it on b
 
 import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -16,7 +17,6 @@ from unittest.mock import patch
 import msgspec
 
 import hindcast.app.runs.fork as forking
-import hindcast.app.system.judges as judges
 from fakes.virtual_time import clock_s
 from hindcast.app.runs.fork_prefix import fold_prefix
 from hindcast.core.rl.combined_state import POLICY
@@ -227,7 +227,7 @@ class Fork:
             )
             await publisher.publish(fact, entity="branch")
             await forking._abandon(prefix, publisher)
-            with patch.object(judges, "JUDGES", {"rules": JUDGE}):
+            with patch.object(forking, "open_judges", lambda *_: nullcontext({"rules": JUDGE})):
                 fork = SimpleNamespace(settings=self._settings, blobs=None)
                 await forking._judge(fork, log, prefix, publisher)  # type: ignore[arg-type]
             last = (await log.identity()).last

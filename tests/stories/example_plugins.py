@@ -9,46 +9,59 @@ from pathlib import Path
 
 import pytest
 
+import hindcast.actors.judges.plugin as judge
+import hindcast.core.rl.algorithm as algorithm
 from hindcast.core import plugins
+from hindcast.learner import planners
+from processes.system import ROOT
 
-EXAMPLES = Path(__file__).parents[2] / "docs" / "examples" / "plugins"
-
-
-def install_example(name: str, folder: Path) -> Path:
-    """Install an example as `pip install --no-deps --target` leaves it."""
-    example = EXAMPLES / name
-    about = tomllib.loads((example / "pyproject.toml").read_text())["project"]
-    facts = folder / f"{about['name'].replace('-', '_')}-{about['version']}.dist-info"
-    facts.mkdir(parents=True)
-    (facts / "METADATA").write_text(
-        f"Metadata-Version: 2.1\nName: {about['name']}\nVersion: {about['version']}\n"
-    )
-    lines = [
-        f"[{group}]\n" + "".join(f"{entry} = {value}\n" for entry, value in own.items())
-        for group, own in about["entry-points"].items()
-    ]
-    (facts / "entry_points.txt").write_text("\n".join(lines))
-    for module in example.glob("*.py"):
-        shutil.copy(module, folder)
-    return folder
+EXAMPLES = ROOT / "docs" / "examples" / "plugins"
+CACHES = (
+    plugins.load_plugin,
+    plugins.identify_plugin,
+    algorithm.find_algorithm,
+    judge.find_judge,
+    planners.policy_planner,
+)
 
 
-def forget_plugins(*modules: str) -> None:
-    """Forget loaded plugins, as a new process begins."""
+def forget(*modules: str) -> None:
+    """Forget loaded plugins and these modules, as a new process begins."""
     for module in modules:
         sys.modules.pop(module, None)
-    plugins.load_plugin.cache_clear()
-    plugins.identify_plugin.cache_clear()
+    for cached in CACHES:
+        cached.cache_clear()
+
+
+def install(example: str, folder: Path) -> Path:
+    """Install an example as `pip install --no-deps --target` leaves it; returns the folder."""
+    about = tomllib.loads((EXAMPLES / example / "pyproject.toml").read_text())
+    project = about["project"]
+    facts = folder / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    facts.mkdir(parents=True)
+    (facts / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    )
+    lines = [
+        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in own.items())
+        for group, own in project["entry-points"].items()
+    ]
+    (facts / "entry_points.txt").write_text("\n".join(lines))
+    for module in about["tool"]["setuptools"].get("py-modules", ()):
+        shutil.copy(EXAMPLES / example / f"{module}.py", folder)
+    for package in about["tool"]["setuptools"].get("packages", ()):
+        shutil.copytree(EXAMPLES / example / package, folder / package)
+    return folder
 
 
 @contextmanager
 def installed_example(name: str, folder: Path) -> Iterator[Path]:
     """The folder that an example is installed in, importable in the block."""
-    modules = [module.stem for module in (EXAMPLES / name).glob("*.py")]
+    modules = [module.stem for module in (EXAMPLES / name).iterdir()]
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(install_example(name, folder))
-        forget_plugins(*modules)
+        patch.syspath_prepend(install(name, folder))
+        forget(*modules)
         try:
             yield folder
         finally:
-            forget_plugins(*modules)
+            forget(*modules)

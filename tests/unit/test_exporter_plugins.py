@@ -14,7 +14,7 @@ from hindcast.app.plugins import find_plugins
 from hindcast.core.errors import PluginError, SettingsError
 from hindcast.events.catalogue import EpisodeEnded, StepTaken
 from hindcast.events.codec import decode
-from stories.example_plugins import forget_plugins, installed_example
+from stories.example_plugins import forget, installed_example
 from stories.export_story import HOSTILE, told_archive
 
 MODULE = "hindcast_chat_lines"
@@ -80,10 +80,10 @@ def test_what_is_wrong_with_an_exporter_is_said(installed: Path) -> None:
     (finding,) = find_plugins("exporters", "chat_lines")
     assert not finding.problems
     (installed / f"{MODULE}.py").write_text("EXPORTER = 3\n")
-    forget_plugins(MODULE)
+    forget(MODULE)
     (finding,) = find_plugins("exporters", "chat_lines")
     assert finding.problems[0] == "it is a int, no hindcast.app.exports.exporter.Exporter"
-    assert check_exporter("x", Exporter(writes="")) == [
+    assert check_exporter(Exporter(writes="")) == [
         "it has neither a writer nor an episode_file",
         "its `writes` does not say what it writes",
     ]

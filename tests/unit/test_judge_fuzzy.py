@@ -12,12 +12,12 @@ from hindcast.actors.endpoint.client import Endpoint
 from hindcast.actors.endpoint.fuzzy_match import PROMPT
 from hindcast.actors.judges.base import Opinion, judge_in_time
 from hindcast.actors.judges.fuzzy import FuzzyJudge, together
-from hindcast.actors.judges.registry import judge_names
 from hindcast.app.settings.configuration import resolve
 from hindcast.app.system.judges import open_judges
 from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import SettingsError
+from hindcast.core.plugins import plugin_names
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import EpisodeJudged
 from hindcast.events.catalogue.consulted import Consulted
@@ -129,7 +129,7 @@ async def test_who_cannot_be_asked_leaves_it_undecided(
 
 
 async def test_it_is_named_after_rules_prompt_and_model_and_opened_by_name(tmp_path: Path) -> None:
-    assert "fuzzy" in judge_names()
+    assert "fuzzy" in plugin_names("judges")
     with chatting(in_turn(match("correct"))) as server:
         async with open_judges(("fuzzy",), settings_for(server), BlobStore(tmp_path)) as judges:
             identity = judges["fuzzy"].identity

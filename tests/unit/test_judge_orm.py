@@ -273,7 +273,9 @@ async def test_each_verdict_names_the_version_that_spoke_and_what_it_read(
     async with publisher(log, "judge.1") as mine, asyncio.TaskGroup() as tasks:
         queue = await log.open_queue("judges", family="episode_end")
         tasks.create_task(
-            run_judge(log=log, publisher=mine, queue=queue, settings=SETTINGS, stop=stop, shelf=shelf)
+            run_judge(
+                log=log, publisher=mine, queue=queue, settings=SETTINGS, stop=stop, judges={}, shelf=shelf
+            )
         )
         await append(log, *first, *gone)
         await log.wait_for_growth(len(first) + len(gone) + 1, timeout_s=APPENDED_S)

@@ -1,6 +1,7 @@
 """The strict judge: what the rules call a success, unless it was partial, unfinished, or not all that was done."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -8,13 +9,14 @@ import pytest
 
 from hindcast.actors.environments.store.families import FAMILIES
 from hindcast.actors.environments.store.tasks import StoreTasks
-from hindcast.actors.judges.registry import JUDGES, judge_named
 from hindcast.actors.judges.rules import RuleJudge
 from hindcast.actors.judges.strict import CHANGES, StrictJudge
+from hindcast.app.system.judges import open_judges
 from hindcast.core.domain.evidence import Evidence
 from hindcast.core.domain.task import Task
-from hindcast.core.errors import SettingsError
-from hindcast.core.settings.schema import SiteSettings
+from hindcast.core.errors import PluginError
+from hindcast.core.settings.schema import Settings, SiteSettings
+from hindcast.storage.blobs.store import BlobStore
 from stories.store_visitor import demonstrate, running_store
 
 SITE = SiteSettings(products=60)
@@ -96,12 +98,16 @@ def test_what_the_rules_cannot_decide_stays_undecided() -> None:
     assert STRICT.judge(MINIWOB, Evidence(answer="x", final_url="", probes={})).outcome == "undecided"
 
 
-def test_judges_are_told_apart_by_their_names() -> None:
-    assert {name: judge.identity.name for name, judge in JUDGES.items()} == {name: name for name in JUDGES}
-    with pytest.raises(
-        SettingsError, match="no judge 'oracle'; there are: endpoint, fuzzy, orm, rules, strict"
-    ):
-        judge_named("oracle")
+async def test_judges_are_told_apart_by_their_names(tmp_path: Path) -> None:
+    blobs = BlobStore(tmp_path)
+    async with open_judges(("rules", "strict"), Settings(), blobs) as judges:
+        assert {name: judge.identity.name for name, judge in judges.items()} == {
+            "rules": "rules",
+            "strict": "strict",
+        }
+    with pytest.raises(PluginError, match="'oracle' of judges; there are: endpoint, fuzzy, orm, rules, str"):
+        async with open_judges(("oracle",), Settings(), blobs):
+            pass
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 from fakes.policy_stand_in import standing_in
 from hindcast.actors.judges.base import Opinion
 from hindcast.actors.judges.episode_transcript import EpisodeTranscript, read_story
-from hindcast.actors.judges.registry import judge_names
 from hindcast.actors.judges.webrl_orm import model_version
 from hindcast.app.cli import app as cli
 from hindcast.app.settings.configuration import resolve
@@ -26,6 +25,7 @@ from hindcast.core.domain.arrays import unpack_ids
 from hindcast.core.domain.observation import Element, Node, Page
 from hindcast.core.errors import ModelFileError, SettingsError
 from hindcast.core.models.tokenizer import load_tokenizer
+from hindcast.core.plugins import plugin_names
 from hindcast.core.prompts.prompt import Prompt
 from hindcast.core.prompts.verdict_prompt import answer_ids
 from hindcast.core.prompts.webrl_verdict_prompt import SYSTEM, WEBRL_ORM, build_webrl_verdict_prompt
@@ -270,7 +270,7 @@ async def test_a_run_is_judged_again_by_it_and_audited(
     ],
 )
 def test_settings_that_could_judge_nothing_are_refused(overrides: list[str], why: str) -> None:
-    assert WEBRL_ORM in judge_names()
+    assert WEBRL_ORM in plugin_names("judges")
     with pytest.raises(SettingsError, match=why):
         resolve(environment={}, overrides=["judge.judges=webrl_orm", *overrides])
 

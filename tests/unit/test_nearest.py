@@ -1,5 +1,6 @@
 """Suggestions for names that are not known."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import get_args
 
@@ -7,7 +8,6 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from hindcast.actors.judges.registry import judge_names
 from hindcast.app.cli import COMMANDS, app
 from hindcast.app.cli.evaluate import SUITES
 from hindcast.app.cli.options import EpisodeState
@@ -61,9 +61,9 @@ def test_nothing_alike_lists_what_there_is_and_a_long_list_is_cut() -> None:
         ("PPO", recipe_names(), "mgrpo"),
         ("HER", recipe_names(), "hsl"),
         ("sil", recipe_names(), "self_imitation"),
-        ("llm", judge_names(), "endpoint"),
-        ("GPT-4", judge_names(), "endpoint"),
-        ("reward_model", judge_names(), "orm"),
+        ("llm", plugin_names("judges"), "endpoint"),
+        ("GPT-4", plugin_names("judges"), "endpoint"),
+        ("reward_model", plugin_names("judges"), "orm"),
         ("workarena", SUITES, "browsergym"),
         ("miniwob++", SUITES, "miniwob"),
         ("huggingface", tuple(plugin_names(EXPORTERS)), "dataset"),
@@ -77,7 +77,7 @@ def test_nothing_alike_lists_what_there_is_and_a_long_list_is_cut() -> None:
     ],
 )
 def test_what_papers_and_other_tools_call_it_finds_our_name(
-    name: str, known: tuple[str, ...], found: str
+    name: str, known: Collection[str], found: str
 ) -> None:
     assert nearest(name, known) == [found]
 
@@ -89,7 +89,7 @@ def test_every_alias_means_something_that_there_is() -> None:
     states = {*get_args(EpisodeState), "success", "failure", "online", "demonstration", "evaluation"}
     known = {
         *recipe_names(),
-        *judge_names(),
+        *plugin_names("judges"),
         *SUITES,
         "web",
         *plugin_names(EXPORTERS),

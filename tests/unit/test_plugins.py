@@ -1,5 +1,6 @@
-"""Algorithms that another package brings: found, named as module:object, checked, recorded, and refused in words."""
+"""Algorithms and judges that another package brings: found, named as module:object, checked, recorded, and refused in words."""
 
+import asyncio
 import json
 import sys
 import tomllib
@@ -8,58 +9,55 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from test_judge_role import ended, publisher, requested
 from typer.testing import CliRunner
 
 import hindcast.core.plugins as plugins
-import hindcast.core.rl.algorithm as algorithm
+from hindcast.actors.judges.base import verdict_key
+from hindcast.actors.judges.role import run_judge
+from hindcast.actors.judges.rules import RuleJudge
 from hindcast.app.cli import app
 from hindcast.app.plugins import find_plugins, plugins_in_use
 from hindcast.app.runs.runs import create_run, open_run
 from hindcast.app.settings.configuration import resolve
+from hindcast.app.system.judges import open_judges
+from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.errors import PluginError, SettingsError
 from hindcast.core.plugins import PluginIdentity
-from hindcast.events.catalogue import BatchPlanned, RunStarted, UpdateApplied
-from hindcast.learner import planners
+from hindcast.core.settings.endpoint import EndpointSettings
+from hindcast.core.settings.schema import JudgeSettings, Settings
+from hindcast.events.catalogue import BatchPlanned, EpisodeJudged, RunStarted, UpdateApplied
+from hindcast.events.log.memory import MemoryLog
 from hindcast.learner.buffer.snapshots import FoldedLog, source_of
 from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.verify.verify import verify
-from stories.example_plugins import install_example
+from hindcast.storage.blobs.store import BlobStore
+from stories.example_plugins import forget, install
 from stories.forged_log import audited
 from stories.training_story import Bench, bench, events_of, learn, settings_with
 
 pytestmark = pytest.mark.torch
 
 ROOT = Path(__file__).parents[2]
-MODULE = "hindcast_rloo"
-CACHES = (
-    plugins.load_plugin,
-    plugins.identify_plugin,
-    algorithm.find_algorithm,
-    planners.policy_planner,
-)
-
-
-def forget() -> None:
-    """As a new process begins."""
-    sys.modules.pop(MODULE, None)
-    for cached in CACHES:
-        cached.cache_clear()
+MODULE, JUDGE_MODULE = "hindcast_rloo", "hindcast_brevity"
 
 
 def uninstall(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [one for one in sys.path if one != str(folder)])
-    forget()
+    forget(MODULE, JUDGE_MODULE)
 
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder that the example is installed in."""
-    folder = install_example("rloo", tmp_path / "site")
+    """The folder that the examples are installed in."""
+    folder = tmp_path / "site"
+    for name in ("rloo", "brevity"):
+        install(name, folder)
     monkeypatch.syspath_prepend(folder)
-    forget()
+    forget(MODULE, JUDGE_MODULE)
     yield folder
     monkeypatch.undo()
-    forget()
+    forget(MODULE, JUDGE_MODULE)
 
 
 async def trained(folder: Path) -> Bench:
@@ -83,7 +81,8 @@ async def test_the_example_trains_and_verifies_as_a_built_in_algorithm_does(
     assert report.identical
     started = facts[0]
     assert isinstance(started, RunStarted)
-    (used,) = started.plugins
+    (used, judge) = started.plugins
+    assert (judge.kind, judge.name) == ("judges", "rules")
     assert (used.kind, used.name, used.distribution, used.version) == (
         "algorithms",
         "rloo",
@@ -115,16 +114,16 @@ async def test_another_state_version_is_refused_and_another_source_only_named(
     file = installed / f"{MODULE}.py"
     source = file.read_text()
     file.write_text(source + "\n# a remark\n")
-    forget()
+    forget(MODULE, JUDGE_MODULE)
     assert (await verify(made.log, made.blobs, policy=made.policy)).identical
     file.write_text(source.replace("loss = -terms.share", "loss = -1.5 * terms.share"))
-    forget()
+    forget(MODULE, JUDGE_MODULE)
     report = await verify(made.log, made.blobs, policy=made.policy)
     assert report.first_divergence is not None
     assert report.first_divergence.event == "update.applied"
     assert "another source of these plugins: rloo (hindcast-rloo 1.0.0, now" in report.first_divergence.cause
     file.write_text(source.replace("    options=Rloo", "    state_version=2,\n    options=Rloo"))
-    forget()
+    forget(MODULE, JUDGE_MODULE)
     with pytest.raises(
         PluginError, match=r"state version 1 of the plugin 'rloo'.* state version 2 is installed"
     ):
@@ -139,7 +138,7 @@ def test_settings_name_a_plugin_by_its_entry_point_or_as_module_and_object(insta
             overrides=[f"learner.algorithm={name}", "learner.options={scale=2}"],
         )
         assert chosen.settings.learner.algorithm == name
-        assert [one.name for one in plugins_in_use(chosen.settings)] == ["sft", name]
+        assert [one.name for one in plugins_in_use(chosen.settings)] == ["sft", name, "rules"]
     with pytest.raises(SettingsError, match=r"'\.x:y' is no module:object"):
         resolve(recipe="arpo", environment={}, overrides=["learner.algorithm=.x:y"])
     with pytest.raises(SettingsError, match=r"learner\.options of .*'rloo': .*`scal`"):
@@ -156,7 +155,7 @@ def test_a_snapshot_serves_as_long_as_the_plugins_source_is_the_same(installed: 
     assert FoldedLog(BufferState(settings=settings_with()), {}).is_current
     file = installed / f"{MODULE}.py"
     file.write_text(file.read_text() + "\n# a remark\n")
-    forget()
+    forget(MODULE, JUDGE_MODULE)
     assert not kept.is_current
 
 
@@ -177,12 +176,12 @@ def test_the_commands_list_and_check_plugins(installed: Path) -> None:
     assert {"grpo", "rloo", "webrl"} <= {one["name"] for one in listed}
     assert all(not one["problems"] for one in listed)
     (installed / f"{MODULE}.py").write_text("ALGORITHM = 3\n")
-    forget()
+    forget(MODULE, JUDGE_MODULE)
     result = CliRunner().invoke(app, ["plugin", "check", "rloo"])
     assert result.exit_code == 1
     assert "it is a int, no hindcast.core.rl.algorithm.Algorithm" in result.stdout
     (installed / f"{MODULE}.py").write_text("import nothing_of_the_kind\n")
-    forget()
+    forget(MODULE, JUDGE_MODULE)
     (finding,) = find_plugins("algorithms", "rloo")
     assert finding.identity is None
     assert "No module named 'nothing_of_the_kind'" in finding.problems[0]
@@ -193,10 +192,108 @@ def test_what_is_wrong_with_an_algorithm_is_said(installed: Path) -> None:
     file.write_text(
         file.read_text().replace('compares="groups"', 'compares="everyone"').replace("loss=Rloo", "loss=dict")
     )
-    forget()
+    forget(MODULE, JUDGE_MODULE)
     (finding,) = find_plugins("algorithms", "rloo")
     assert "its traits are none: Invalid enum value 'everyone'" in finding.problems[0]
     assert finding.problems[1:] == ("its loss makes no hindcast.learner.algorithms.base.Loss",)
+
+
+def answered(answer: str) -> Evidence:
+    return Evidence(answer=answer, final_url="http://shop/", probes={})
+
+
+def with_brevity(name: str, **options: int) -> list[str]:
+    entry = ",".join(f"{key}={value}" for key, value in options.items())
+    return [f'judge.judges=["{name}"]', f'judge.options={{"{name}"={{{entry}}}}}']
+
+
+@pytest.mark.parametrize("name", ["brevity", f"{JUDGE_MODULE}:JUDGE"])
+async def test_the_example_judges_episodes_under_its_name_in_the_settings(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    settings = resolve(environment={}, overrides=with_brevity(name, most=3)).settings
+    monkeypatch.setattr(RuleJudge, "judge", lambda *_: Judgment(outcome="success", reward=1.0, reason=""))
+    log, stop = MemoryLog("r"), asyncio.Event()
+    ends = [ended("ep_short", evidence=answered("yes")), ended("ep_long", evidence=answered("I think so"))]
+    for number in range(2):  # the second judge process finds every verdict
+        async with (
+            publisher(log, f"judge.{number}") as mine,
+            open_judges(settings.judge.judges, settings, BlobStore(tmp_path)) as judges,
+            asyncio.TaskGroup() as tasks,
+        ):
+            for end in () if number else ends:
+                await mine.publish(requested(end.episode), entity=end.episode)
+                await mine.publish(end, entity=end.episode)
+            queue = await log.open_queue(f"judges {number}", family="episode_end")
+            judging = run_judge(
+                log=log, publisher=mine, queue=queue, settings=settings, stop=stop, judges=judges
+            )
+            role = tasks.create_task(judging)
+            await log.wait_for_growth(5, timeout_s=20)
+            await asyncio.sleep(0.2)
+            role.cancel()
+    verdicts = [r.fact for r in await events_of(log) if isinstance(r.fact, EpisodeJudged)]
+    said = {fact.episode: fact.judgment.outcome for fact in verdicts}
+    assert (len(verdicts), said) == (2, {"ep_short": "success", "ep_long": "failure"})
+    assert {(fact.judge.name, fact.judge.version) for fact in verdicts} == {(name, "1-2-3")}
+    keys = {verdict_key(fact.episode, fact.judge) for fact in verdicts}
+    assert all(key.count(".") == 2 for key in keys)
+
+
+def test_what_is_wrong_with_a_judge_is_said_before_a_run_starts(installed: Path) -> None:
+    def wrong(*overrides: str) -> str:
+        with pytest.raises(SettingsError) as refused:
+            resolve(environment={}, overrides=overrides)
+        return str(refused.value)
+
+    assert "judge.options of the judge 'brevity': Object contains unknown field `least`" in wrong(
+        *with_brevity("brevity", least=1)
+    )
+    assert "judge.options names 'brevity', which is no judge of judge.judges" in wrong(
+        with_brevity("brevity", most=1)[1]
+    )
+    assert "judge.judges names 'brevty', which is no judge; the nearest is brevity" in wrong(
+        "judge.judges=brevty"
+    )
+    assert f"the plugin '{MODULE}:ALGORITHM' is a Algorithm, no" in wrong(f"judge.judges={MODULE}:ALGORITHM")
+    (installed / f"{JUDGE_MODULE}.py").write_text(
+        "from hindcast.actors.judges.plugin import JudgePlugin\nJUDGE = JudgePlugin()\n"
+    )
+    forget(MODULE, JUDGE_MODULE)
+    (finding,) = find_plugins("judges", "brevity")
+    assert finding.problems == ("it needs either open or versions",)
+    (finding,) = find_plugins(None, f"{MODULE}:ALGORITHM")
+    assert (finding.kind, finding.problems) == ("algorithms", ())
+
+
+async def test_a_judge_that_signs_with_another_name_is_refused(installed: Path, tmp_path: Path) -> None:
+    file = installed / f"{JUDGE_MODULE}.py"
+    file.write_text(file.read_text().replace("context.name", "'mine'"))
+    forget(MODULE, JUDGE_MODULE)
+    with pytest.raises(PluginError, match="the judge 'brevity' signs its verdicts as 'mine'"):
+        async with open_judges(("brevity",), Settings(), BlobStore(tmp_path)):
+            pass
+
+
+async def test_the_judges_of_a_process_share_one_endpoint(tmp_path: Path) -> None:
+    settings = Settings(endpoint=EndpointSettings(base_url="http://127.0.0.1:9/v1", model="m"))
+    async with open_judges(("endpoint", "fuzzy"), settings, BlobStore(tmp_path)) as judges:
+        assert vars(judges["endpoint"])["_endpoint"] is vars(judges["fuzzy"])["_endpoint"]
+
+
+async def test_a_missing_judge_refuses_no_verification_and_no_training(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_with().model_copy(update={"judge": JudgeSettings(judges=("rules", "brevity"))})
+    made = await bench(tmp_path, batches=2, settings=settings)
+    started = (await events_of(made.log))[0].fact
+    assert isinstance(started, RunStarted)
+    assert [one.name for one in started.plugins if one.kind == "judges"] == ["rules", "brevity"]
+    uninstall(installed, monkeypatch)
+    assert (await learn(made, until=1)).updates == 1
+    assert (await verify(made.log, made.blobs, policy=made.policy)).identical
+    with pytest.raises(PluginError, match="'brevity' of judges"):
+        plugins_in_use(settings)
 
 
 def test_two_packages_with_one_name_are_refused_and_no_package_replaces_a_built_in(installed: Path) -> None:
@@ -206,7 +303,7 @@ def test_two_packages_with_one_name_are_refused_and_no_package_replaces_a_built_
     (other / "entry_points.txt").write_text(
         "[hindcast.algorithms]\nrloo = other:ALGORITHM\ngrpo = other:ALGORITHM\n"
     )
-    forget()
+    forget(MODULE, JUDGE_MODULE)
     with pytest.raises(
         PluginError, match="several packages have a plugin 'rloo' of algorithms: hindcast-rloo, other"
     ):

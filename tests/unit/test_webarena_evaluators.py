@@ -19,7 +19,8 @@ from hindcast.actors.environments.webarena.probes import (
 )
 from hindcast.actors.environments.webarena.tasks import goal_of
 from hindcast.actors.environments.webarena.tokens import is_word, words
-from hindcast.actors.judges.registry import JUDGES
+from hindcast.actors.judges.rules import RuleJudge
+from hindcast.actors.judges.strict import StrictJudge
 from hindcast.core.domain.evidence import Evidence
 from hindcast.core.domain.task import Task
 from stories.webarena_tasks import only_task, raw_task, verdict
@@ -325,8 +326,8 @@ def test_half_a_character_from_a_page_can_be_recorded() -> None:
 def test_the_rule_judges_know_the_environment(tmp_path: Path) -> None:
     task = asking(tmp_path, exact_match="Yes")
     evidence = Evidence(answer="yes", final_url="", probes={})
-    for judge in ("rules", "strict"):
-        assert JUDGES[judge].judge(task, evidence).outcome == "success"  # type: ignore[union-attr]
+    for judge in (RuleJudge(), StrictJudge()):
+        assert judge.judge(task, evidence).outcome == "success"
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 from urllib.parse import urlsplit
 
-from hindcast.core.prompts.webrl_verdict_prompt import WEBRL_ORM
-from hindcast.core.rl.combined_state import ORM
-from hindcast.core.settings.endpoint import ENDPOINT, FUZZY, EndpointSettings
+from hindcast.actors.judges.plugin import JUDGES, installed_judges
+from hindcast.core.plugins import plugin_names
+from hindcast.core.settings.endpoint import ENDPOINT, EndpointSettings
 from hindcast.core.settings.schema import Settings
 
 
@@ -17,7 +17,9 @@ def endpoint_conflicts(settings: Settings) -> list[str]:
         "relabeler.kind": ("relabeler.timeout_s", settings.relabeler.timeout_s),
     }
     asking = {
-        "judge.judges": bool({ENDPOINT, FUZZY} & set(settings.judge.judges)),
+        "judge.judges": any(
+            judge.traits.asks_endpoint for judge in installed_judges(settings.judge.judges).values()
+        ),
         "relabeler.kind": settings.relabeler.kind == ENDPOINT,
         "evolution.generator": settings.evolution.generator == ENDPOINT,
         "evolution.feasibility": bool(settings.evolution.generator)
@@ -53,10 +55,13 @@ def endpoint_conflicts(settings: Settings) -> list[str]:
 def _invention_conflicts(settings: Settings) -> list[str]:
     """Goals in words: who can judge them, and who can say that they can be reached."""
     found = []
-    if settings.judge.judges[:1] not in ((ENDPOINT,), (ORM,), (WEBRL_ORM,)):
+    first = installed_judges(settings.judge.judges[:1]).values()
+    if not any(judge.traits.judges_any_goal for judge in first):
+        every = installed_judges(plugin_names(JUDGES)).items()
+        fitting = [name for name, judge in every if judge.traits.judges_any_goal]
         found.append(
             f"evolution.generator = 'endpoint' invents tasks in words, which only a judge that reads can judge: judge.judges = "
-            f"{list(settings.judge.judges)} must begin with {ENDPOINT}, {ORM} or {WEBRL_ORM}"
+            f"{list(settings.judge.judges)} must begin with {', '.join(fitting[:-1])} or {fitting[-1]}"
         )
     if settings.evolution.feasibility == "rules":
         found.append(

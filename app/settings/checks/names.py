@@ -12,6 +12,9 @@ from hindcast.actors.environments.miniwob.unplayable import why_not
 from hindcast.actors.environments.web.tasks import ENVIRONMENT as WEB
 from hindcast.actors.environments.webarena.tasks import ENVIRONMENT as WEBARENA
 from hindcast.actors.environments.webshop.tasks import ENVIRONMENT as WEBSHOP
+from hindcast.actors.judges.plugin import JUDGES, find_judge
+from hindcast.core.errors import PluginError
+from hindcast.core.plugins import plugin_names
 from hindcast.core.settings.schema import Settings
 from hindcast.core.text.nearest import advice
 
@@ -30,7 +33,6 @@ NEEDS: dict[str, Callable[[Settings], tuple[bool, str]]] = {
 """Every environment, whether the settings have what it takes, and what that is."""
 CHECKED_ELSEWHERE = (WEB, WEBSHOP)
 """Environments whose own checks say what they lack."""
-USUAL_JUDGE = "rules"
 LARGEST_SEED = 2**31 - 1
 
 
@@ -104,14 +106,15 @@ def _unknown_family(family: str, settings: Settings) -> str:
 
 def _judge_conflicts(settings: Settings) -> Iterator[str]:
     judges, truth = settings.judge.judges, settings.learner.orm_truth
-    if (*judges, truth) == (USUAL_JUDGE, USUAL_JUDGE):
-        return
-    from hindcast.actors.judges.registry import judge_names  # it loads every judge
-
-    known = judge_names()
+    known = plugin_names(JUDGES)
     if not judges:
         yield f"judge.judges is empty: nobody would give a verdict; there are: {', '.join(known)}"
     for key, names in (("judge.judges", judges), ("learner.orm_truth", (truth,))):
         for name in dict.fromkeys(names):
-            if name not in known:
+            if ":" not in name and name not in known:
                 yield f"{key} names {name!r}, which is no judge; {advice(name, known)}"
+                continue
+            try:
+                find_judge(name)
+            except PluginError as error:
+                yield f"{key}: {error}"

@@ -1,24 +1,16 @@
 """Settings of the models that a run trains or judges with, apart from its policy, as far as they do not go together."""
 
-import json
-from collections.abc import Collection
-from pathlib import Path
 from urllib.parse import urlsplit
 
+from hindcast.actors.judges.plugin import installed_judges, options_of
 from hindcast.core.errors import SettingsError
-from hindcast.core.prompts.webrl_verdict_prompt import WEBRL_ORM
 from hindcast.core.rl.combined_state import ORM
 from hindcast.core.settings.schema import Settings
-
-NO_FOLDER = (
-    f"the judge {WEBRL_ORM} has no model: judge.webrl_orm is empty. Set it to the folder of WebRL's published outcome reward "
-    "model (docs/planners/orm.md)"
-)
 
 
 def learned_conflicts(settings: Settings) -> list[str]:
     """What is wrong with the outcome reward model's and the learned relabeler's settings, in words."""
-    found: list[str] = []
+    found = _judge_conflicts(settings)
     learner, evolution = settings.learner, settings.evolution
     judges = settings.judge.judges
     missing = [name for name in (ORM, learner.orm_truth) if name not in judges]
@@ -31,8 +23,6 @@ def learned_conflicts(settings: Settings) -> list[str]:
         found.append(
             f"learner.orm_truth = {ORM!r} would teach the model its own verdicts: name another judge"
         )
-    if WEBRL_ORM in judges and not settings.judge.webrl_orm:
-        found.append(NO_FOLDER)
     if settings.judge.webrl_orm_server and not _is_address(settings.judge.webrl_orm_server):
         found.append(
             f"judge.webrl_orm_server = {settings.judge.webrl_orm_server!r} must be the address of a vLLM server, such as "
@@ -57,39 +47,22 @@ def learned_conflicts(settings: Settings) -> list[str]:
     return found
 
 
-def require_webrl_orm(names: Collection[str], settings: Settings) -> None:
-    """Assert that the folder of the judge `webrl_orm`, where that is among these judges, holds a model here.
-
-    Raises SettingsError.
-    """
-    if WEBRL_ORM not in names:
-        return
-    named = settings.judge.webrl_orm
-    if not named:
-        raise SettingsError(NO_FOLDER)
-    wanted = ["config.json", "tokenizer.json", "tokenizer_config.json"]
-    missing = [name for name in wanted if not (Path(named) / name).is_file()]
-    if missing:
-        raise SettingsError(
-            f"judge.webrl_orm = {named!r} is no folder of a model here: it lacks {', '.join(missing)}. Download WebRL's published "
-            "outcome reward model (docs/planners/orm.md) and name its folder."
-        )
-    _require_positions(Path(named) / "config.json", settings.judge.webrl_orm_tokens)
-
-
-def _require_positions(config: Path, tokens: int) -> None:
-    """Assert that a model's positions hold a prompt of so many tokens, where its configuration names them."""
-    try:
-        content = json.loads(config.read_text())
-    except (OSError, ValueError, RecursionError) as error:
-        raise SettingsError(
-            f"{config} (judge.webrl_orm) cannot be read: {error}. Download it again."
-        ) from error
-    positions = content.get("max_position_embeddings") if isinstance(content, dict) else None
-    if isinstance(positions, int) and positions < tokens:
-        raise SettingsError(
-            f"judge.webrl_orm_tokens = {tokens} is more than the {positions} positions of the model in {config.parent}: lower it"
-        )
+def _judge_conflicts(settings: Settings) -> list[str]:
+    """What the judges themselves find wrong; those that are not installed here are skipped."""
+    judges = settings.judge.judges
+    found = [
+        f"judge.options names {name!r}, which is no judge of judge.judges"
+        for name in settings.judge.options
+        if name not in judges
+    ]
+    for name, plugin in installed_judges(judges).items():
+        try:
+            options_of(name, settings)
+        except SettingsError as error:
+            found.append(str(error))
+            continue
+        found += plugin.check(settings)
+    return found
 
 
 def _is_address(text: str) -> bool:
