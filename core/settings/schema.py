@@ -134,7 +134,8 @@ class JudgeSettings(Section):
     """Judges and their verdicts."""
 
     judges: tuple[str, ...] = ("rules",)
-    """Judges of every episode; training uses the verdicts of the first."""
+    """Judges of every episode; training uses the verdicts of the first. One may be a plugin, by its name or as `module:object`
+    (docs/plugins.md)."""
     options: dict[str, dict[str, Any]] = Field(default={})
     """Options of judges that a plugin brings, by the judge's name: `{judge={key=value}}` (docs/plugins.md)."""
     timeout_s: Seconds = 30.0
