@@ -10,9 +10,10 @@ from hindcast.actors.judges.plugin import JUDGES, JudgePlugin, JudgeTraits
 from hindcast.app.exports import EXPORTERS
 from hindcast.app.exports.exporter import Exporter, check_exporter
 from hindcast.core.errors import PluginError
+from hindcast.core.models.engine import ENGINES, Engine, EngineTraits
 from hindcast.core.plugins import PluginIdentity, identify_plugin, load_plugin, plugin_names
 from hindcast.core.rl.algorithm import ALGORITHMS, CLONING_BEFORE, Algorithm, AlgorithmTraits
-from hindcast.core.settings.schema import JudgeSettings, LearnerSettings, Settings
+from hindcast.core.settings.schema import JudgeSettings, LearnerSettings, PolicySettings, Settings
 
 
 class PluginKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,6 +118,13 @@ def _check_judge(name: str, found: JudgePlugin) -> list[str]:
     return problems
 
 
+def _check_engine(name: str, found: Engine) -> list[str]:
+    problems = _check_traits(found.traits, EngineTraits)
+    if not isinstance(found.check(Settings(policy=PolicySettings(engine=name))), list):
+        problems.append("its check returns no list of sentences")
+    return problems
+
+
 def _check_traits(traits: Any, kind: type[msgspec.Struct]) -> list[str]:
     try:
         msgspec.convert(msgspec.structs.asdict(traits), kind)
@@ -136,4 +144,5 @@ KINDS = {
         type=JudgePlugin, check=_check_judge, used=lambda settings: list(settings.judge.judges)
     ),
     EXPORTERS: PluginKind(type=Exporter, check=lambda name, found: check_exporter(found)),
+    ENGINES: PluginKind(type=Engine, check=_check_engine, used=lambda settings: [settings.policy.engine]),
 }

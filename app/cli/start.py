@@ -17,7 +17,7 @@ from hindcast.app.system.home import home_folder
 from hindcast.app.system.launch import Launch, elsewhere, parse_until, require_reachable, write_launch
 from hindcast.app.system.start import Summary, run_system
 from hindcast.app.system.system import check_home_is_free
-from hindcast.app.system.vllm_python import require_policy_servers
+from hindcast.core.models.engine import find_engine
 
 app = typer.Typer()
 
@@ -71,7 +71,7 @@ def start(
     plugins_in_use(handle.settings)  # raises before anything is started
     require_actors(handle.settings, actors)
     require_reachable(goals, handle.settings)
-    require_policy_servers(handle.settings)
+    find_engine(handle.settings.policy.engine).require(handle.settings)
     require_judges(handle.settings.judge.judges, handle.settings)
     require_task_secrets(handle.settings)
     require_accounts(handle.settings)

@@ -5,6 +5,7 @@ from pathlib import Path
 import psutil
 
 from hindcast.core.errors import HindcastError, SettingsError
+from hindcast.core.models.engine import find_engine
 from hindcast.core.models.folder_check import MIB, FolderFinding, check_folder, loading_bytes
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.models.sample_page import EXAMPLE
@@ -36,7 +37,7 @@ def _round_trip(folder: Path, settings: Settings) -> FolderFinding:
     from hindcast.actors.engines.round_trip import TOLERANCE, RoundTripPrompt, round_trip
     from hindcast.core.models.policy import load_policy
 
-    if settings.policy.engine != "in_process":
+    if not find_engine(settings.policy.engine).traits.computes_here:
         return FolderFinding(
             part="use",
             verdict="note",

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from hindcast.actors.engines.base import PolicyEngine
 from hindcast.actors.engines.vllm.server import VllmServer
-from hindcast.actors.engines.vllm.weights import served_weights
-from hindcast.actors.policy_servers.command import HOST, server_command, server_environment
+from hindcast.actors.policy_servers.command import HOST, server_command, server_environment, server_python
 from hindcast.actors.policy_servers.role import (
     TargetWeights,
     WeightSynchronizer,
@@ -23,12 +22,10 @@ from hindcast.app.runs.runs import RunHandle
 from hindcast.app.system.listen_addresses import POLICY_FILE, base_url_in
 from hindcast.app.system.processes import read_json, write_json
 from hindcast.app.system.supervisor import die_with_parent
-from hindcast.app.system.vllm_python import server_python
 from hindcast.core.errors import EngineFailed
-from hindcast.core.fast_import import loading
+from hindcast.core.models.engine import EngineContext, find_engine
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.settings.schema import Settings
-from hindcast.core.settings.vllm import VLLM
 from hindcast.events.catalogue import PolicyServerTroubled
 from hindcast.events.log.port import EventLog
 from hindcast.events.log.publisher import Publisher
@@ -58,34 +55,19 @@ async def opened_engine(
 ) -> AsyncIterator[PolicyEngine]:
     """The policy engine that the run's settings ask for, ready to answer."""
     settings = handle.settings
-    folder = policy_folder(settings.policy.base)
-    if settings.policy.engine != VLLM:
-        with loading():
-            from hindcast.actors.engines.in_process import InProcessEngine
 
-        async with await asyncio.to_thread(InProcessEngine, folder, settings.policy) as engine:
-            yield engine
-        return
-    with loading():
-        from hindcast.actors.engines.vllm.engine import VllmEngine
-
-    run = await log_name(log)
-
-    async def tell(fact: PolicyServerTroubled) -> None:
+    async def report(fact: PolicyServerTroubled) -> None:
         await publisher.publish(fact, entity=fact.server)
 
-    served = await asyncio.to_thread(
-        lambda: VllmEngine(
-            folder,
-            addresses_of(settings, handle.home),
-            weights=served_weights(settings, run),
-            settings=settings.vllm,
-            answer_timeout_s=settings.actors.generate_timeout_s,
-            tell=tell,
-        )
+    context = EngineContext(
+        folder=policy_folder(settings.policy.base),
+        settings=settings,
+        log_name=lambda: log_name(log),
+        server_addresses=addresses_of(settings, handle.home),
+        report=report,
     )
-    async with served:
-        yield served
+    async with find_engine(settings.policy.engine).open(context) as engine:
+        yield engine
 
 
 async def keep_servers(handle: RunHandle, log: EventLog, publisher: Publisher, *, ready: Ready) -> None:

@@ -27,7 +27,7 @@ from hindcast.app.system.progress import Narrator, Progress
 from hindcast.app.system.progress_note import ProgressNote
 from hindcast.app.system.system import POLICY_SERVER, ROLES, System, stop_with_starter, wait_until_ready
 from hindcast.core.errors import BrokerUnreachable, HindcastError
-from hindcast.core.settings.vllm import VLLM
+from hindcast.core.models.engine import find_engine
 from hindcast.events.catalogue import ControlApplied, ControlRequested, RunFinished
 from hindcast.events.envelope import Fact
 from hindcast.events.log.publisher import Publisher
@@ -153,7 +153,7 @@ async def run_system(
     settings = handle_of().settings
     counts = {role: 1 for role in ROLES if role not in launch.without} | {"actor": launch.actors}
     serving_s = 0.0
-    if settings.policy.engine == VLLM:
+    if find_engine(settings.policy.engine).traits.uses_policy_servers:
         counts[POLICY_SERVER] = 1
         serving_s = settings.vllm.start_timeout_s
     system = System(home, counts, serving_s=serving_s)

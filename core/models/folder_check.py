@@ -15,6 +15,7 @@ from transformers import AutoConfig
 
 from hindcast.core.errors import HindcastError, ModelFileError
 from hindcast.core.models.bounded_use import bounded_use
+from hindcast.core.models.engine import find_engine
 from hindcast.core.models.generation_config import GENERATION, context_length, stop_tokens, text_config
 from hindcast.core.models.model_files import CONFIG, misfits, read_config_file, require_files, weight_files
 from hindcast.core.models.policy import model_class, weights_of
@@ -164,7 +165,7 @@ def _model(folder: ModelFolder, settings: Settings) -> FolderFinding:
             f"{folder.path / CONFIG}: {kind} reads pictures in a way that Hindcast does not support; it supports {', '.join(KINDS)}. "
             "Use such a model, or the language model of the same family."
         )
-    if sees and settings.policy.engine != "in_process":
+    if sees and not find_engine(settings.policy.engine).traits.reads_pictures:
         raise ModelFileError(
             f"{folder.path / CONFIG}: {kind} is served in process alone. Set policy.engine = 'in_process'."
         )

@@ -122,8 +122,11 @@ class PolicySettings(Section):
 
     base: str = "base"
     """Folder of a Hugging Face causal model, or `base`: the small policy that ships with Hindcast."""
-    engine: Literal["in_process", "vllm"] = "in_process"
-    """Where training episodes are sampled: in each actor, or on vLLM servers (`vllm`, docs/vllm.md)."""
+    engine: str = "in_process"
+    """Where training episodes are sampled: in each actor, on vLLM servers (`vllm`, docs/vllm.md), or by a plugin of another
+    package, by its name or as `module:object` (docs/plugins.md)."""
+    options: dict[str, Any] = Field(default={})
+    """Settings of an engine that another package brings, by name; it says which there are."""
     threads: Threads = 1
     """Threads of an actor's engine."""
     max_batch: Annotated[int, Field(ge=1, le=65_536)] = 32

@@ -6,8 +6,6 @@ from pydantic import Field
 
 from hindcast.core.settings.section import Seconds, Section
 
-VLLM = "vllm"
-"""Name of the engine in settings."""
 COLDEST = 0.01
 """Least temperature of vLLM: it raises any lower one except 0 to this."""
 

@@ -27,17 +27,21 @@ from hindcast.actors.engines.in_process import InProcessEngine
 from hindcast.actors.engines.vllm.engine import VllmEngine
 from hindcast.actors.engines.vllm.server import VllmServer
 from hindcast.actors.engines.vllm.weights import WholeWeights, label_of
-from hindcast.actors.policy_servers.command import HOST, server_command, server_environment
+from hindcast.actors.policy_servers.command import (
+    HOST,
+    require_policy_servers,
+    server_command,
+    server_environment,
+    server_python,
+)
 from hindcast.actors.policy_servers.server_process import running
 from hindcast.actors.policy_servers.weight_sync import synchronise
 from hindcast.app.system.policy_servers import free_port
 from hindcast.app.system.supervisor import die_with_parent
-from hindcast.app.system.vllm_python import require_policy_servers, server_python
 from hindcast.core.errors import EngineFailed
 from hindcast.core.models.logprobs import SampleToScore, score
 from hindcast.core.models.policy import load_policy
 from hindcast.core.settings.schema import PolicySettings, Settings
-from hindcast.core.settings.vllm import VLLM
 from hindcast.events.catalogue import PolicyServerTroubled
 
 RUN = "bench"
@@ -142,7 +146,7 @@ async def serving(
 
     """
     settings = Settings.model_validate(
-        {"policy": {"base": str(folder), "engine": VLLM, "threads": threads}, "vllm": {"python": python}}
+        {"policy": {"base": str(folder), "engine": "vllm", "threads": threads}, "vllm": {"python": python}}
     )
     require_policy_servers(settings)
     port = free_port(scratch / "nowhere.json")

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 import pytest
 
-import hindcast.app.system.vllm_python
+import hindcast.actors.policy_servers.command
 from hindcast.actors.engines.base import Generation
 from hindcast.actors.engines.server_choice import preferred, routed_by, routing_key
 from hindcast.actors.engines.vllm.generate_wire import read_answer, request_body
@@ -24,14 +24,14 @@ from hindcast.actors.engines.vllm.weights import (
     label_of,
     version_in,
 )
-from hindcast.actors.policy_servers.command import server_command, server_environment
+from hindcast.actors.policy_servers.command import require_policy_servers, server_command, server_environment
 from hindcast.actors.policy_servers.role import folders_for
 from hindcast.actors.policy_servers.version_folders import VersionFolders, WholeModelLayout
 from hindcast.app.settings.configuration import resolve
-from hindcast.app.system.vllm_python import require_policy_servers
 from hindcast.core.domain.sampling import Sampling
 from hindcast.core.errors import ModelFileError, SettingsError
 from hindcast.core.grammar.allowed_tokens import Allowed, unpack_allowed
+from hindcast.core.models.engine import find_engine
 from hindcast.core.settings.schema import Settings
 from hindcast.events.disk import Disk
 
@@ -381,7 +381,7 @@ def test_a_model_whose_head_would_stay_old_is_refused_on_the_build_for_cpus(
 ) -> None:
     python = tmp_path / "python"
     python.touch()
-    monkeypatch.setattr(hindcast.app.system.vllm_python, "OWN_PYTHON", python)
+    monkeypatch.setattr(hindcast.actors.policy_servers.command, "OWN_PYTHON", python)
     base = write_base(tmp_path / "base")
     served = {"policy": {"engine": "vllm", "base": str(base)}}
     require_policy_servers(Settings.model_validate(served))
@@ -390,7 +390,7 @@ def test_a_model_whose_head_would_stay_old_is_refused_on_the_build_for_cpus(
         require_policy_servers(Settings.model_validate(served))
     require_policy_servers(Settings.model_validate(served | {"vllm": {"python": str(python)}}))
     require_policy_servers(Settings.model_validate(served | {"learner": {"lora_rank": 4}}))
-    require_policy_servers(Settings())
-    monkeypatch.setattr(hindcast.app.system.vllm_python, "OWN_PYTHON", tmp_path / "nowhere")
+    find_engine(Settings().policy.engine).require(Settings())
+    monkeypatch.setattr(hindcast.actors.policy_servers.command, "OWN_PYTHON", tmp_path / "nowhere")
     with pytest.raises(SettingsError, match="make vllm"):
         require_policy_servers(Settings.model_validate(served))

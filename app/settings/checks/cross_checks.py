@@ -9,10 +9,10 @@ from hindcast.app.settings.checks.endpoint import endpoint_conflicts
 from hindcast.app.settings.checks.prompts import prompt_conflicts
 from hindcast.app.settings.checks.storage_places import place_conflicts
 from hindcast.app.settings.checks.trained_models import learned_conflicts
-from hindcast.app.settings.checks.vllm import vllm_conflicts
 from hindcast.app.settings.checks.webarena import webarena_conflicts
 from hindcast.app.settings.checks.webshop import webshop_conflicts
 from hindcast.core.errors import SettingsError
+from hindcast.core.models.engine import engine_conflicts
 from hindcast.core.rl.algorithm import find_algorithm
 from hindcast.core.settings.schema import Settings
 
@@ -31,7 +31,7 @@ def find_conflicts(settings: Settings) -> list[str]:
         *_collector_conflicts(settings.telemetry.otlp_endpoint),
         *place_conflicts(settings),
         *endpoint_conflicts(settings),
-        *vllm_conflicts(settings),
+        *engine_conflicts(settings),
         *webarena_conflicts(settings),
         *webshop_conflicts(settings),
         *computing_conflicts(settings.learner),

@@ -1,5 +1,6 @@
 """Settings of prompts that are each allowed but do not go together, in words."""
 
+from hindcast.core.models.engine import find_engine
 from hindcast.core.prompts.rendering import RENDERERS
 from hindcast.core.rl.algorithm import traits_of
 from hindcast.core.settings.schema import Settings
@@ -26,8 +27,9 @@ def _picture_conflicts(settings: Settings) -> list[str]:
         return []
     learner = settings.learner
     wrong = {
-        f"policy.engine = {settings.policy.engine!r}: pictures are read in process alone": settings.policy.engine
-        != "in_process",
+        f"policy.engine = {settings.policy.engine!r}: it reads no pictures": not find_engine(
+            settings.policy.engine
+        ).traits.reads_pictures,
         f"actors.framing = {settings.actors.framing!r}: that prompt has no place for them": settings.actors.framing
         != "chat/1",
         f"storage.keep_page_episodes = {settings.storage.keep_page_episodes}: screenshots are trained on and verified from, and "

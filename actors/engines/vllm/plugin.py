@@ -1,17 +1,44 @@
-"""Settings of policy servers that are each allowed but do not go together, in words."""
+"""The plugin of `policy.engine = "vllm"`: what does not go together in its settings, and how an actor opens the engine."""
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from ipaddress import ip_address
+from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
-from hindcast.actors.policy_servers.command import LORA_RANKS, OURS
+from hindcast.actors.policy_servers.command import LORA_RANKS, OURS, require_policy_servers
+from hindcast.core.fast_import import loading
+from hindcast.core.models.engine import Engine, EngineContext, EngineTraits
 from hindcast.core.settings.schema import Settings
-from hindcast.core.settings.vllm import COLDEST, VLLM, VllmSettings
+from hindcast.core.settings.vllm import COLDEST, VllmSettings
+
+if TYPE_CHECKING:
+    from hindcast.actors.engines.vllm.engine import VllmEngine
 
 
-def vllm_conflicts(settings: Settings) -> list[str]:
-    """What is wrong with how the policy is served; nothing where it is not."""
-    if settings.policy.engine != VLLM:
-        return []
+@asynccontextmanager
+async def _opened(context: EngineContext) -> "AsyncIterator[VllmEngine]":
+    with loading():
+        from hindcast.actors.engines.vllm.engine import VllmEngine
+        from hindcast.actors.engines.vllm.weights import served_weights
+
+    settings, run = context.settings, await context.log_name()
+    made = await asyncio.to_thread(
+        lambda: VllmEngine(
+            context.folder,
+            context.server_addresses,
+            weights=served_weights(settings, run),
+            settings=settings.vllm,
+            answer_timeout_s=settings.actors.generate_timeout_s,
+            tell=context.report,
+        )
+    )
+    async with made as engine:
+        yield engine
+
+
+def _conflicts(settings: Settings) -> list[str]:
     vllm, temperature = settings.vllm, settings.actors.temperature
     found = []
     if 0 < temperature < COLDEST:
@@ -70,3 +97,11 @@ def _is_here(parts: SplitResult) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+ENGINE = Engine(
+    traits=EngineTraits(uses_policy_servers=True),
+    open=_opened,
+    check=_conflicts,
+    require=require_policy_servers,
+)
