@@ -106,7 +106,6 @@ async def play_actor(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Play episodes in one browser with one policy engine."""
     with loading():
         from hindcast.actors.environments.browser import BrowserHost
-        from hindcast.actors.environments.store.site import StoreSite
         from hindcast.actors.episodes.actor import run_actor
         from hindcast.app.system.policy_servers import opened_engine
         from hindcast.app.system.sites import sites_with
@@ -115,7 +114,6 @@ async def play_actor(name: str, stop: asyncio.Event, ready: Ready) -> None:
         settings = handle.settings
         base_url = await store_address(handle.home)
         async with opened_engine(handle, log, publisher) as engine, BrowserHost(settings.actors) as host:
-            store = StoreSite(base_url, control_token(handle.home))
             ready(f"policy {settings.policy.base}")
             async with asyncio.TaskGroup() as tasks:
                 watching = tasks.create_task(watch_store(handle.home, base_url))
@@ -126,7 +124,7 @@ async def play_actor(name: str, stop: asyncio.Event, ready: Ready) -> None:
                     queue=await log.open_queue("episodes", family="request", dead_letters=publisher),
                     engine=engine,
                     host=host,
-                    sites=sites_with(store, settings),
+                    sites=sites_with(base_url, control_token(handle.home), settings),
                     blobs=handle.blobs,
                     settings=settings,
                     stop=stop,

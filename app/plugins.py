@@ -6,14 +6,23 @@ from typing import Any
 
 import msgspec
 
+from hindcast.actors.environments.plugin import ENVIRONMENTS, Environment
+from hindcast.actors.environments.questions import NO_ANSWERS
 from hindcast.actors.judges.plugin import JUDGES, JudgePlugin, JudgeTraits
 from hindcast.app.exports import EXPORTERS
 from hindcast.app.exports.exporter import Exporter, check_exporter
+from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.errors import PluginError
 from hindcast.core.models.engine import ENGINES, Engine, EngineTraits
 from hindcast.core.plugins import PluginIdentity, identify_plugin, load_plugin, plugin_names
 from hindcast.core.rl.algorithm import ALGORITHMS, CLONING_BEFORE, Algorithm, AlgorithmTraits
-from hindcast.core.settings.schema import JudgeSettings, LearnerSettings, PolicySettings, Settings
+from hindcast.core.settings.schema import (
+    CurriculumSettings,
+    JudgeSettings,
+    LearnerSettings,
+    PolicySettings,
+    Settings,
+)
 
 
 class PluginKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,6 +142,31 @@ def _check_traits(traits: Any, kind: type[msgspec.Struct]) -> list[str]:
     return []
 
 
+def _check_environment(name: str, found: Environment) -> list[str]:
+    settings = Settings(curriculum=CurriculumSettings(environments=(name,)))
+    wrong: Any = found.check(settings)
+    if not isinstance(wrong, list):
+        return ["its check returns no list of sentences"]
+    if wrong:  # it wants settings, which only a run has
+        return []
+    source = found.tasks(name, settings)
+    if source is None or not source.families():
+        return ["its check is content, but it has no task families"]
+    task = source.task(source.families()[0], 0)
+    problems = []
+    if task.environment != name:
+        problems.append(f"its tasks name the environment {task.environment!r}, not {name!r}")
+    if task != source.task(source.families()[0], 0):
+        problems.append("it makes another task from the same family and seed")
+    unknown = sorted(set(found.demonstrators()) - set(source.families()))
+    if unknown:
+        problems.append(f"it has demonstrators for families that it does not have: {', '.join(unknown)}")
+    verdict: Any = found.evaluate(task, Evidence(answer=None, final_url="", probes={}), NO_ANSWERS)
+    if not isinstance(verdict, Judgment):
+        problems.append("its evaluate returns no hindcast.core.domain.evidence.Judgment")
+    return problems
+
+
 def _algorithms_used(settings: Settings) -> list[str]:
     before = [CLONING_BEFORE] if settings.learner.cloning_updates else []
     return [*before, settings.learner.algorithm]
@@ -145,4 +179,9 @@ KINDS = {
     ),
     EXPORTERS: PluginKind(type=Exporter, check=lambda name, found: check_exporter(found)),
     ENGINES: PluginKind(type=Engine, check=_check_engine, used=lambda settings: [settings.policy.engine]),
+    ENVIRONMENTS: PluginKind(
+        type=Environment,
+        check=_check_environment,
+        used=lambda settings: list(settings.curriculum.environments),
+    ),
 }

@@ -5,18 +5,20 @@ A name is that of an entry point in the group `hindcast.<kind>`, or `module:obje
 stand in Hindcast's own entry points and are looked up there first: no package can replace one.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from importlib import import_module
 from importlib.metadata import Distribution, EntryPoint, distribution, entry_points
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from hindcast.core.errors import PluginError
 from hindcast.core.text.nearest import advice
+
+T = TypeVar("T")
 
 OWN = "hindcast"
 """The distribution that brings the built-ins."""
@@ -37,6 +39,32 @@ class PluginIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """Declared by the plugin. It rises when recorded runs can no longer be recomputed."""
     source: str
     """SHA-256 of its source: of a built-in its module, else every Python file of its package."""
+
+
+class PluginTable(Mapping[str, T], Generic[T]):
+    """One part of every plugin of a kind, by the plugin's name or `module:object`. A plugin is imported when it is looked up.
+
+    A look-up raises PluginError, in place of KeyError, where there is no plugin of this name. Iteration yields declared names.
+    """
+
+    def __init__(self, kind: str, part: Callable[[Any], T]) -> None:
+        self._kind = kind
+        self._part = part
+
+    def __getitem__(self, name: str) -> T:
+        return self._part(load_plugin(self._kind, name))
+
+    def __contains__(self, name: object) -> bool:
+        try:
+            return isinstance(name, str) and bool(load_plugin(self._kind, name))
+        except PluginError:
+            return False
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(plugin_names(self._kind))
+
+    def __len__(self) -> int:
+        return len(plugin_names(self._kind))
 
 
 def plugin_names(kind: str) -> list[str]:
@@ -71,6 +99,11 @@ def identify_plugin(kind: str, name: str) -> PluginIdentity:
         state_version=found.state_version,
         source=_source_digest(entry.module if own else entry.module.partition(".")[0]),
     )
+
+
+def own_names(kind: str) -> list[str]:
+    """The names of the built-in plugins of a kind, in the order of their declaration."""
+    return [entry.name for entry in distribution(OWN).entry_points.select(group=_group(kind))]
 
 
 def own_modules(kind: str) -> list[str]:

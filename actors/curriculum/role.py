@@ -34,7 +34,7 @@ from hindcast.actors.curriculum.state import CurriculumState
 from hindcast.actors.curriculum.task_generator import TaskGenerator
 from hindcast.actors.curriculum.task_pools import MakeMeans, TaskPools, means_by, require_demonstrations
 from hindcast.actors.environments.base import TaskSource
-from hindcast.actors.environments.demonstrator import DEMONSTRATORS
+from hindcast.actors.environments.plugin import DEMONSTRATORS
 from hindcast.actors.family_follower import follow
 from hindcast.actors.telemetry.spans import requesting
 from hindcast.core.errors import BrokerUnreachable, ExpectationFailed

@@ -11,7 +11,7 @@ from hindcast.actors.curriculum.first_state_values import Valuer
 from hindcast.actors.curriculum.pool import Pool, configured_pool, demonstrable_pool
 from hindcast.actors.curriculum.task_generator import TaskGenerator
 from hindcast.actors.environments.base import TaskSource
-from hindcast.actors.environments.web.tasks import ENVIRONMENT as RECORDED
+from hindcast.actors.environments.plugin import find_environment
 from hindcast.core.errors import SettingsError
 from hindcast.core.rl.algorithm import traits_of
 from hindcast.core.settings.schema import Settings
@@ -61,7 +61,7 @@ def require_demonstrations(
     wanted = settings.curriculum.demonstrations
     if wanted <= begun or demonstrable:
         return
-    if any(family.partition("/")[0] == RECORDED for family in pool):
+    if any(find_environment(family.partition("/")[0]).recorded_by_people for family in pool):
         raise SettingsError(
             f"curriculum.demonstrations = {wanted}, and people have recorded {begun} in this run, whose families have no "
             f"scripted demonstrator. Record {wanted - begun} more: hindcast record --task NAME {run}"

@@ -1,25 +1,19 @@
-"""Scripted demonstrators of every environment: the next action of a person who knows the task.
+"""Interface of scripted demonstrators: the next action of a person who knows the task.
 
 They are pure functions of what a person could see (instruction and observation) and the task's goal. They serve
 demonstrations at the start of a run, the training of the base policy, and tests that every task can be solved.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
-from hindcast.actors.environments.miniwob.demonstrators import DEMONSTRATORS as MINIWOB
-from hindcast.actors.environments.store.demonstrators import DEMONSTRATORS as STORE
-from hindcast.actors.environments.webshop.demonstrators import DEMONSTRATORS as WEBSHOP
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.observation import Observation, Page
 from hindcast.core.domain.task import Task
 
 Demonstrate = Callable[[Task, str, Observation, Sequence[Action]], Action]
 """Task, instruction, observation, earlier actions -> next action."""
-
-DEMONSTRATORS: Mapping[tuple[str, str], Demonstrate] = {**MINIWOB, **STORE, **WEBSHOP}
-"""Demonstrators by environment and family."""
 
 
 class DemonstratedStep(msgspec.Struct, frozen=True):

@@ -8,38 +8,23 @@ Invariant "Verdicts are facts about a judge": an unreachable model leaves the ep
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from hindcast.actors.endpoint.client import Endpoint
 from hindcast.actors.endpoint.completion import Unanswered
 from hindcast.actors.endpoint.fuzzy_match import PROMPT, ask_fuzzy_match
-from hindcast.actors.environments.webarena.evaluators import evaluate as evaluate_webarena
-from hindcast.actors.environments.webarena.evaluators import questions as ask_about_webarena
-from hindcast.actors.environments.webarena.questions import Question
+from hindcast.actors.environments.plugin import find_environment
+from hindcast.actors.environments.questions import Question
 from hindcast.actors.judges.base import Opinion, undecided
 from hindcast.actors.judges.endpoint import identity_of
 from hindcast.actors.judges.rules import RULES, RuleJudge
-from hindcast.core.domain.evidence import Evidence, Judgment
+from hindcast.core.domain.evidence import Evidence
 from hindcast.core.domain.task import Task
 from hindcast.core.ids import digest_hex
 from hindcast.core.settings.endpoint import FUZZY
 from hindcast.events.catalogue.consulted import Consulted
 
 RIGHT = "correct"
-
-
-class Open(NamedTuple):
-    """An evaluator that may have questions for a model."""
-
-    questions: Callable[[Task, Evidence], Sequence[Question]]
-    """The questions to answer before it can decide; pure."""
-    evaluate: Callable[[Task, Evidence, Mapping[Question, bool]], Judgment]
-    """Decides by the answers; pure."""
-
-
-OPEN: Mapping[str, Open] = {"webarena": Open(ask_about_webarena, evaluate_webarena)}
-"""Evaluators with questions, by environment."""
 
 
 class FuzzyJudge:
@@ -53,9 +38,9 @@ class FuzzyJudge:
 
     async def ask(self, task: Task, evidence: Evidence) -> Opinion:
         """See `actors.judges.base.EvidenceModelJudge`."""
-        open_to = OPEN.get(task.environment)
-        asked = open_to.questions(task, evidence) if open_to else ()
-        if open_to is None or not asked:
+        environment = find_environment(task.environment)
+        asked = environment.questions(task, evidence)
+        if not asked:
             return Opinion(judgment=await asyncio.to_thread(self._rules.judge, task, evidence))
         answers: dict[Question, bool] = {}
         consulted: list[Consulted] = []
@@ -75,7 +60,7 @@ class FuzzyJudge:
             answers[question] = said.value == RIGHT
             if not answers[question]:
                 break  # the score is a product
-        return Opinion(judgment=open_to.evaluate(task, evidence, answers), consulted=together(consulted))
+        return Opinion(judgment=environment.evaluate(task, evidence, answers), consulted=together(consulted))
 
 
 def together(consulted: Sequence[Consulted]) -> Consulted:

@@ -6,27 +6,22 @@ outcome is `undecided`, never failure.
 
 from collections.abc import Callable, Mapping
 
-from hindcast.actors.environments.browsergym.evaluators import evaluate as evaluate_browsergym
-from hindcast.actors.environments.miniwob.evaluators import evaluate as evaluate_miniwob
-from hindcast.actors.environments.store.evaluators import evaluate as evaluate_store
-from hindcast.actors.environments.web.evaluators import evaluate as evaluate_web
-from hindcast.actors.environments.webarena.evaluators import evaluate as evaluate_webarena
-from hindcast.actors.environments.webshop.evaluators import evaluate as evaluate_webshop
+from hindcast.actors.environments.plugin import ENVIRONMENTS, Environment
+from hindcast.actors.environments.questions import NO_ANSWERS
 from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import JudgeUnavailable
+from hindcast.core.plugins import PluginTable
 from hindcast.events.catalogue.verdict import JudgeIdentity
 
 Evaluate = Callable[[Task, Evidence], Judgment]
 
-EVALUATORS: dict[str, Evaluate] = {
-    "store": evaluate_store,
-    "miniwob": evaluate_miniwob,
-    "web": evaluate_web,
-    "webarena": evaluate_webarena,
-    "webshop": evaluate_webshop,
-    "browsergym": evaluate_browsergym,
-}
+
+def _evaluator(environment: Environment) -> Evaluate:
+    return lambda task, evidence: environment.evaluate(task, evidence, NO_ANSWERS)
+
+
+EVALUATORS: Mapping[str, Evaluate] = PluginTable(ENVIRONMENTS, _evaluator)
 """Evaluators by environment."""
 
 RULES = JudgeIdentity(name="rules", version="2")
@@ -47,9 +42,8 @@ class RuleJudge:
         Raises:
             JudgeUnavailable: there is no evaluator for this environment.
         """
-        evaluate = self._evaluators.get(task.environment)
-        if evaluate is None:
+        if task.environment not in self._evaluators:
             raise JudgeUnavailable(
                 f"no evaluator for the environment {task.environment!r}; there are: {', '.join(sorted(self._evaluators))}"
             )
-        return evaluate(task, evidence)
+        return self._evaluators[task.environment](task, evidence)

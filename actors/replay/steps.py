@@ -13,7 +13,7 @@ from typing import Literal
 import msgspec
 
 from hindcast.actors.environments.base import EpisodeWorld
-from hindcast.actors.environments.miniwob.families import FAMILIES
+from hindcast.actors.environments.plugin import find_environment
 from hindcast.actors.environments.snapshot import page_digest, plain_address
 from hindcast.actors.replay.pages import GONE, Bases, is_same_blob, tell_apart, tell_values_apart
 from hindcast.core.domain.action import Action, ParseFailure
@@ -50,8 +50,8 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def hangs_on_time(task: Task) -> bool:
-    """Whether the pages of a task depend on elapsed time; see docs/miniwob.md."""
-    return task.environment == "miniwob" and task.family in FAMILIES and FAMILIES[task.family].clock
+    """Whether the pages of a task depend on elapsed time."""
+    return find_environment(task.environment).depends_on_time(task)
 
 
 async def drive(world: EpisodeWorld, episode: AssembledEpisode, blobs: BlobStore) -> Difference | None:

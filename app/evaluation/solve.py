@@ -8,7 +8,7 @@ import msgspec
 import structlog
 
 from hindcast.actors.environments.browser import BrowserHost
-from hindcast.actors.environments.demonstrator import DEMONSTRATORS
+from hindcast.actors.environments.plugin import DEMONSTRATORS
 from hindcast.actors.environments.site import Venue
 from hindcast.app.demonstrations.scripted import FIRST_SEED, demonstrate
 from hindcast.app.system.sites import sites_running

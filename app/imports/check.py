@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from hindcast.actors.environments.base import TaskSource
+from hindcast.actors.environments.plugin import find_environment
 from hindcast.actors.judges.rules import EVALUATORS
 from hindcast.app.exports.document import DocumentStep, EpisodeDocument
 from hindcast.app.imports.decoder import DocumentError
@@ -11,9 +12,6 @@ from hindcast.core.domain.task import Task
 from hindcast.core.errors import SettingsError
 from hindcast.core.settings.schema import Settings
 from hindcast.core.text.nearest import advice
-
-PLAIN_GOALS = {"store", "miniwob", "webshop"}
-"""Environments whose goals are plain values. Those of others say what is run and where one logs in: a file does not."""
 
 
 def check(document: EpisodeDocument, settings: Settings, *, sources: Mapping[str, TaskSource]) -> None:
@@ -25,7 +23,7 @@ def check(document: EpisodeDocument, settings: Settings, *, sources: Mapping[str
             f"{task.environment!r} has no evaluator, so nobody could tell whether it succeeded; there are: "
             f"{', '.join(sorted(EVALUATORS))}",
         )
-    if task.environment not in PLAIN_GOALS and not _is_own(task, sources):
+    if not find_environment(task.environment).imports_goals and not _is_own(task, sources):
         raise DocumentError(
             "task",
             f"no task of the run: tasks of {task.environment} may name resets and logins, and those of a file are not "

@@ -14,7 +14,7 @@ import msgspec
 
 from hindcast.actors.curriculum.projection import DEMONSTRATION, ONLINE
 from hindcast.actors.curriculum.task_pools import pools, require_demonstrations
-from hindcast.actors.environments.demonstrator import DEMONSTRATORS
+from hindcast.actors.environments.plugin import DEMONSTRATORS
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.settings.checks.names import task_conflicts
 from hindcast.app.settings.configuration import Layer, Resolved, flatten, from_override, merge_recorded

@@ -48,37 +48,6 @@ def narrow_contexts(values: dict[str, Any], sources: dict[str, str]) -> None:
         sources[CONTEXTS] = f"{FILE}: the reset of {alone[0]} wipes the whole site"
 
 
-def conflicts(settings: Settings) -> list[str]:
-    """Conflicts of other settings with the tasks, in words."""
-    used = ENVIRONMENT in settings.curriculum.environments
-    try:
-        tasks = tasks_of(settings.web.tasks)
-    except SettingsError as error:
-        return [str(error)]
-    if used and not tasks:
-        return [
-            f"curriculum.environments names {ENVIRONMENT!r}, and there is no task of it: name a task file with --tasks or {FILE}"
-        ]
-    found = []
-    for task in tasks if used else ():
-        if task.exclusive and settings.actors.contexts > 1:
-            found.append(
-                f"actors.contexts = {settings.actors.contexts} plays several episodes at once, and the reset of {task.name} "
-                f"would wipe the others' state: set it to 1, or say parallel = true in {settings.web.file or 'the task file'} if "
-                "it concerns an episode alone"
-            )
-            break
-    first = settings.judge.judges[0] if settings.judge.judges else ""
-    for task in tasks if used else ():
-        if task.judge and task.judge != first:
-            found.append(
-                f"the task {task.name} leaves its verdict to the judge {task.judge!r}, and training uses {first!r}, the first of "
-                f"judge.judges: put it first"
-            )
-            break
-    return found
-
-
 def require_sound_groups(settings: Settings) -> None:
     """Assert that no group would be played on a back end that its members change for each other.
 

@@ -6,13 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from hindcast.actors.environments.browsergym.world import Browsergym
-from hindcast.actors.environments.miniwob.site import MiniwobSite
+from hindcast.actors.environments.plugin import SitePlaces, environments_of
 from hindcast.actors.environments.site import Venue
-from hindcast.actors.environments.store.site import StoreSite
-from hindcast.actors.environments.web.site import WebSite
-from hindcast.actors.environments.webarena.site import WebArenaSite
-from hindcast.actors.environments.webshop.site import webshop_site
 from hindcast.app.system.home import home_folder
 from hindcast.core.settings.schema import Settings
 
@@ -27,19 +22,21 @@ def login_states(home: Path) -> Path:
     return home / "secrets" / "logins"
 
 
-def sites_with(store: StoreSite, settings: Settings, *, trusted: bool = True) -> dict[str, Venue]:
-    """Every site by the name of its environment; `store` is already served.
+def sites_with(
+    store_url: str, store_token: str, settings: Settings, *, trusted: bool = True
+) -> dict[str, Venue]:
+    """Every site by the name of its environment; the store is already served at `store_url`.
 
     `trusted`: whether the tasks are the user's own, so that their secrets and resets may be used.
     """
-    sites: list[Venue] = [store, MiniwobSite(), WebSite(login_states(home_folder()), trusted=trusted)]
-    if settings.sites.webarena_tasks:
-        sites.append(WebArenaSite(settings.sites, trusted=trusted))
-    if (webshop := webshop_site(settings.sites, store.base_url)) is not None:
-        sites.append(webshop)
-    if settings.sites.browsergym_python:
-        sites.append(Browsergym(settings))
-    return {site.name: site for site in sites}
+    places = SitePlaces(
+        store_url=store_url,
+        store_token=store_token,
+        logins=login_states(home_folder()),
+        trusted=trusted,
+    )
+    sites = {name: one.open_site(name, settings, places) for name, one in environments_of(settings).items()}
+    return {name: site for name, site in sites.items() if site is not None}
 
 
 @asynccontextmanager
@@ -54,5 +51,5 @@ async def sites_running(settings: Settings, *, trusted: bool = True) -> AsyncIte
         )
         async with asyncio.timeout(SERVER_S):
             base_url = await address
-        yield sites_with(StoreSite(base_url, TOKEN), settings, trusted=trusted)
+        yield sites_with(base_url, TOKEN, settings, trusted=trusted)
         serving.cancel()

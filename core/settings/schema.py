@@ -39,6 +39,9 @@ class SiteSettings(WebArenaSettings, WebshopSettings, BrowsergymSettings):
     """Seed of the store's catalogue."""
     port: Annotated[int, Field(ge=0, le=65535)] = 0
     """Port of the store on loopback; 0: any free one, kept across restarts."""
+    options: dict[str, dict[str, Any]] = Field(default={})
+    """Settings of environments that other packages bring, a table for each by its name in `curriculum.environments`
+    (docs/plugins.md)."""
 
 
 class WebSettings(Section):
@@ -55,7 +58,8 @@ class CurriculumSettings(Section):
     """Which tasks are attempted, and how often."""
 
     environments: tuple[str, ...] = ("store", "miniwob")
-    """Environments of the tasks."""
+    """Environments of the tasks: built-in ones, or a plugin of another package, by its name or as `module:object`
+    (docs/plugins.md)."""
     families: tuple[str, ...] = ()
     """Task families, as `store/find_price`; empty: the recipe's default set of every environment."""
     tasks: tuple[str, ...] = ()

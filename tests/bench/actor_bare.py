@@ -18,8 +18,8 @@ from playwright.async_api import async_playwright
 
 from bench.actor_plays import Click, Play, Tally, problems
 from hindcast.actors.environments.chromium import FLAGS, find_browser
-from hindcast.actors.environments.demonstrator import DEMONSTRATORS
 from hindcast.actors.environments.miniwob.site import MiniwobSite
+from hindcast.actors.environments.plugin import DEMONSTRATORS
 from hindcast.actors.environments.snapshot import ACT_JS, Snapshot, observe, page_script, take_snapshot
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.task import Task

@@ -8,10 +8,10 @@ import pytest
 import pytest_asyncio
 
 from hindcast.actors.environments.browser import BrowserHost
-from hindcast.actors.environments.demonstrator import DEMONSTRATORS
 from hindcast.actors.environments.miniwob.families import FAMILIES, USUAL
 from hindcast.actors.environments.miniwob.site import MiniwobSite
 from hindcast.actors.environments.miniwob.tasks import MiniwobTasks
+from hindcast.actors.environments.plugin import DEMONSTRATORS
 from hindcast.core.domain.action import Action
 from hindcast.core.settings.schema import ActorSettings
 from stories.miniwob_player import AT_ONCE, Sweep, play, play_all, start, start_all

@@ -64,7 +64,7 @@ async def play(world: EpisodeWorld, task: Task) -> Played:
     start = await world.reset(task)
     assert start.instruction == task.instruction
     played.observations.append(start.observation)
-    demonstrate = DEMONSTRATORS[(task.environment, task.family)]
+    demonstrate = DEMONSTRATORS[task.family]
     answer: str | None = None
     while len(played.actions) < task.max_steps:
         action = demonstrate(task, task.instruction, played.observations[-1], played.actions)

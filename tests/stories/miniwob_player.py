@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from hindcast.actors.environments.browser import BrowserHost
-from hindcast.actors.environments.demonstrator import DEMONSTRATORS
 from hindcast.actors.environments.miniwob.evaluators import evaluate
 from hindcast.actors.environments.miniwob.site import MiniwobSite
+from hindcast.actors.environments.plugin import DEMONSTRATORS
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.evidence import Evidence
 from hindcast.core.domain.observation import Page

@@ -262,9 +262,7 @@ def demonstrate(base_url: str, task: Task) -> tuple[Evidence, list[Action], Visi
     actions: list[Action] = []
     answer: str | None = None
     while len(actions) < task.max_steps:
-        action = DEMONSTRATORS[(task.environment, task.family)](
-            task, task.instruction, form.observation(), actions
-        )
+        action = DEMONSTRATORS[task.family](task, task.instruction, form.observation(), actions)
         actions.append(action)
         if action.name == "exit":
             answer = action.argument

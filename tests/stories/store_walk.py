@@ -60,7 +60,7 @@ class Visit:
     def demonstrate(self, task: Task | None = None) -> None:
         """Let the demonstrator of a task go on from here."""
         task, mine = task or self.task, len(self.actions)
-        act = DEMONSTRATORS[task.environment, task.family]
+        act = DEMONSTRATORS[task.family]
         while self.answer is None and len(self.actions) - mine < task.max_steps:
             self.do(act(task, task.instruction, self._form.observation(), self.actions[mine:]))
 

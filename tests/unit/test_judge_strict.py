@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from hindcast.actors.environments.store.families import FAMILIES
+from hindcast.actors.environments.store.objections import CHANGES
 from hindcast.actors.environments.store.tasks import StoreTasks
 from hindcast.actors.judges.rules import RuleJudge
-from hindcast.actors.judges.strict import CHANGES, StrictJudge
+from hindcast.actors.judges.strict import StrictJudge
 from hindcast.app.system.judges import open_judges
 from hindcast.core.domain.evidence import Evidence
 from hindcast.core.domain.task import Task

@@ -86,7 +86,7 @@ def test_whoever_knows_the_task_is_never_in_want_of_an_action(
         actions: list[Action] = []
         while len(actions) < task.max_steps:
             observation = form.observation()
-            action = DEMONSTRATORS["store", family](task, task.instruction, observation, actions)
+            action = DEMONSTRATORS[family](task, task.instruction, observation, actions)
             actions.append(action)
             state = states.recognise(observation.page)
             assert state is not None

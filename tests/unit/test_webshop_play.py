@@ -13,7 +13,8 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from hindcast.actors.environments.base import EpisodeWorld, StepOutcome
-from hindcast.actors.environments.demonstrator import DEMONSTRATORS, Demonstrate
+from hindcast.actors.environments.demonstrator import Demonstrate
+from hindcast.actors.environments.plugin import DEMONSTRATORS
 from hindcast.actors.environments.site import Browserless
 from hindcast.actors.environments.webshop.demonstrators import buy_first, demonstrate
 from hindcast.actors.environments.webshop.evaluators import evaluate

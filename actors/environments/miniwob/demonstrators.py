@@ -1,14 +1,13 @@
 """Scripted solutions of the MiniWoB++ families, from what a person sees: instruction and page."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
+from hindcast.actors.environments.demonstrator import Demonstrate
 from hindcast.actors.environments.miniwob.solvers import clicks, forms, long_pages, mail, puzzles, widgets
 from hindcast.actors.environments.miniwob.solvers.page_queries import Solve
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.observation import Observation
 from hindcast.core.domain.task import Task
-
-Demonstrate = Callable[[Task, str, Observation, Sequence[Action]], Action]
 
 
 def _demonstrator(solve: Solve) -> Demonstrate:
@@ -20,9 +19,9 @@ def _demonstrator(solve: Solve) -> Demonstrate:
     return demonstrate
 
 
-DEMONSTRATORS: dict[tuple[str, str], Demonstrate] = {
-    ("miniwob", family): _demonstrator(solve)
+DEMONSTRATORS: dict[str, Demonstrate] = {
+    family: _demonstrator(solve)
     for kind in (clicks, forms, widgets, long_pages, mail, puzzles)
     for family, solve in kind.SOLUTIONS.items()
 }
-"""Demonstrators by environment and family. docs/miniwob.md lists the families without one."""
+"""Demonstrators by family. docs/miniwob.md lists the families without one."""

@@ -5,13 +5,13 @@ answers; without one such a check is open. One failed check decides, whatever is
 episode undecided.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from hindcast.actors.environments.questions import NO_ANSWERS, Answers, Question
 from hindcast.actors.environments.webarena.matchers import at_address, cleaned, equals, includes_any, shown
 from hindcast.actors.environments.webarena.probes import ProbedPage, looks_of
-from hindcast.actors.environments.webarena.questions import Question
 from hindcast.actors.environments.webarena.schema import NOT_APPLICABLE, Evaluation, Requirement
 from hindcast.actors.environments.webarena.tasks import goal_of
 from hindcast.core.domain.evidence import Evidence, Judgment
@@ -19,9 +19,6 @@ from hindcast.core.domain.task import Task
 
 SHOWN = 80
 """Characters of a text that a reason quotes."""
-
-Answers = Mapping[Question, bool]
-NO_ANSWERS: Answers = {}
 
 
 class EvaluatorResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,6 @@ import msgspec
 from hindcast.actors.environments.webshop.goals import WebshopGoal
 from hindcast.actors.environments.webshop.locations import WebshopLocation, place_at
 from hindcast.actors.environments.webshop.shop import FAMILIES
-from hindcast.actors.environments.webshop.tasks import ENVIRONMENT
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.observation import Node, Observation, Page
 from hindcast.core.domain.task import Task
@@ -91,5 +90,5 @@ def _place(page: Page) -> WebshopLocation:
     return place_at(page.url) or WebshopLocation(goal="")
 
 
-DEMONSTRATORS = {(ENVIRONMENT, family): demonstrate for family in FAMILIES}
-"""(environment, family) -> demonstrate(task, instruction, observation, earlier actions) -> next action."""
+DEMONSTRATORS = dict.fromkeys(FAMILIES, demonstrate)
+"""Family -> demonstrate(task, instruction, observation, earlier actions) -> next action."""

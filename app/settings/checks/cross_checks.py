@@ -3,14 +3,11 @@
 from urllib.parse import urlsplit
 
 from hindcast.actors.scaffold.files import check_states
-from hindcast.app.settings import web_tasks
 from hindcast.app.settings.checks.computing import computing_conflicts
 from hindcast.app.settings.checks.endpoint import endpoint_conflicts
 from hindcast.app.settings.checks.prompts import prompt_conflicts
 from hindcast.app.settings.checks.storage_places import place_conflicts
 from hindcast.app.settings.checks.trained_models import learned_conflicts
-from hindcast.app.settings.checks.webarena import webarena_conflicts
-from hindcast.app.settings.checks.webshop import webshop_conflicts
 from hindcast.core.errors import SettingsError
 from hindcast.core.models.engine import engine_conflicts
 from hindcast.core.rl.algorithm import find_algorithm
@@ -23,7 +20,6 @@ def find_conflicts(settings: Settings) -> list[str]:
         *_acting_conflicts(settings),
         *prompt_conflicts(settings),
         *_scaffold_conflicts(settings),
-        *web_tasks.conflicts(settings),
         *_algorithm_conflicts(settings),
         *_evolution_conflicts(settings),
         *learned_conflicts(settings),
@@ -32,8 +28,6 @@ def find_conflicts(settings: Settings) -> list[str]:
         *place_conflicts(settings),
         *endpoint_conflicts(settings),
         *engine_conflicts(settings),
-        *webarena_conflicts(settings),
-        *webshop_conflicts(settings),
         *computing_conflicts(settings.learner),
     ]
 

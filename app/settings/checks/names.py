@@ -3,36 +3,15 @@
 New settings are checked so; those of a recorded run may name what a later Hindcast has no more.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Iterator
 
-from hindcast.actors.environments.browsergym.tasks import ENVIRONMENT as BROWSERGYM
-from hindcast.actors.environments.miniwob.families import FAMILIES as MINIWOB_FAMILIES
-from hindcast.actors.environments.miniwob.tasks import MiniwobTasks
-from hindcast.actors.environments.miniwob.unplayable import why_not
-from hindcast.actors.environments.web.tasks import ENVIRONMENT as WEB
-from hindcast.actors.environments.webarena.tasks import ENVIRONMENT as WEBARENA
-from hindcast.actors.environments.webshop.tasks import ENVIRONMENT as WEBSHOP
+from hindcast.actors.environments.plugin import ENVIRONMENTS, environments_of, find_environment, options_of
 from hindcast.actors.judges.plugin import JUDGES, find_judge
-from hindcast.core.errors import PluginError
+from hindcast.core.errors import PluginError, SettingsError
 from hindcast.core.plugins import plugin_names
 from hindcast.core.settings.schema import Settings
 from hindcast.core.text.nearest import advice
 
-STORE = "store"
-NEEDS: dict[str, Callable[[Settings], tuple[bool, str]]] = {
-    STORE: lambda _: (True, ""),
-    MiniwobTasks.name: lambda _: (True, ""),
-    WEB: lambda settings: (bool(settings.web.tasks), "a task file: --tasks or web.file"),
-    WEBARENA: lambda settings: (bool(settings.sites.webarena_tasks), "sites.webarena_tasks"),
-    WEBSHOP: lambda settings: (
-        bool(settings.sites.webshop_items or settings.sites.webshop_url),
-        "sites.webshop_items and sites.webshop_instructions, or sites.webshop_url",
-    ),
-    BROWSERGYM: lambda settings: (bool(settings.sites.browsergym_python), "sites.browsergym_python"),
-}
-"""Every environment, whether the settings have what it takes, and what that is."""
-CHECKED_ELSEWHERE = (WEB, WEBSHOP)
-"""Environments whose own checks say what they lack."""
 LARGEST_SEED = 2**31 - 1
 
 
@@ -46,16 +25,22 @@ def name_conflicts(settings: Settings) -> list[str]:
 
 
 def _environment_conflicts(settings: Settings) -> Iterator[str]:
-    names = settings.curriculum.environments
-    if not names:
-        yield f"curriculum.environments is empty: there is nothing to attempt; there are: {', '.join(NEEDS)}"
-    for name in dict.fromkeys(names):
-        if name not in NEEDS:
-            yield f"curriculum.environments names {name!r}, which is none; {advice(name, NEEDS)}"
-            continue
-        there, needed = NEEDS[name](settings)
-        if not there and name not in CHECKED_ELSEWHERE:
-            yield f"curriculum.environments names {name}: set {needed}"
+    named, known = settings.curriculum.environments, plugin_names(ENVIRONMENTS)
+    if not named:
+        yield f"curriculum.environments is empty: there is nothing to attempt; there are: {', '.join(known)}"
+    try:
+        environments = environments_of(settings)
+    except PluginError as error:
+        yield f"curriculum.environments: {error}"
+        return
+    for name in sorted(settings.sites.options.keys() - environments.keys()):
+        yield f"sites.options names {name!r}, which is no environment of the run; {advice(name, environments)}"
+    for name, environment in environments.items():
+        try:
+            options_of(name, settings)
+            yield from environment.check(settings)
+        except SettingsError as error:
+            yield str(error)
 
 
 def task_conflicts(settings: Settings) -> Iterator[str]:
@@ -87,21 +72,14 @@ def task_conflicts(settings: Settings) -> Iterator[str]:
 def _unknown_family(family: str, settings: Settings) -> str:
     """Why an environment has no such family, with the nearest; empty where it has one, or only its data could say."""
     environment, _, name = family.partition("/")
-    known: Collection[str] = ()
-    if environment == STORE:
-        # it loads a web server's library
-        from hindcast.actors.environments.store.families import FAMILIES as STORE_FAMILIES
-
-        known = STORE_FAMILIES
-    elif environment == MiniwobTasks.name:
-        known = MINIWOB_FAMILIES
-    elif environment == WEB:
-        known = {str(task.get("family", "tasks")) for task in settings.web.tasks}
+    try:
+        plugin = find_environment(environment)
+    except PluginError:  # `_environment_conflicts` says it
+        return ""
+    known = plugin.families(settings)
     if not known or name in known:
         return ""
-    if environment == MiniwobTasks.name:
-        return why_not(name)
-    return f"{environment} has no such family; {advice(name, known)}"
+    return plugin.why_no_family(name) or f"{environment} has no such family; {advice(name, known)}"
 
 
 def _judge_conflicts(settings: Settings) -> Iterator[str]:

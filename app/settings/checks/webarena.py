@@ -1,4 +1,4 @@
-"""Settings of WebArena that are each allowed but do not go together, in words."""
+"""What WebArena needs of a run and of this machine, beyond its settings."""
 
 import os
 from collections.abc import Mapping
@@ -7,31 +7,6 @@ from hindcast.actors.environments.webarena.tasks import ENVIRONMENT
 from hindcast.core.errors import SettingsError
 from hindcast.core.rl.algorithm import traits_of
 from hindcast.core.settings.schema import Settings
-
-
-def webarena_conflicts(settings: Settings) -> list[str]:
-    """What is wrong with how WebArena's sites are reset and waited for."""
-    sites, found = settings.sites, []
-    if sites.webarena_resets == "none" and sites.webarena_reset:
-        found.append(
-            "sites.webarena_reset names what resets a site, and sites.webarena_resets = 'none' never does it: say per_episode or "
-            "per_batch"
-        )
-    if sites.webarena_resets != "none" and not sites.webarena_reset:
-        found.append(
-            f"sites.webarena_resets = {sites.webarena_resets!r} needs what resets the sites: sites.webarena_reset"
-        )
-    if sites.webarena_resets == "per_episode" and sites.webarena_concurrency != 1:
-        found.append(
-            "sites.webarena_resets = 'per_episode' would reset a site while other episodes are on it: set "
-            "sites.webarena_concurrency to 1"
-        )
-    if sites.webarena_tasks and sites.webarena_patience_s >= settings.actors.episode_timeout_s:
-        found.append(
-            f"sites.webarena_patience_s = {sites.webarena_patience_s:g} must be shorter than actors.episode_timeout_s = "
-            f"{settings.actors.episode_timeout_s:g}, else an episode is over before it began"
-        )
-    return found
 
 
 def require_sound_shared_groups(settings: Settings) -> None:

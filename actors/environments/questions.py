@@ -3,6 +3,7 @@
 They replace `llm_fuzzy_match` and `llm_ua_match` of the released evaluators, which ask GPT-4.
 """
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -24,3 +25,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         if self.kind == "impossible":
             return f"Why can this not be done: {self.task}"
         return self.task
+
+
+Answers = Mapping[Question, bool]
+"""A model's answers so far."""
+NO_ANSWERS: Answers = {}
