@@ -12,9 +12,12 @@ from hindcast.actors.judges.plugin import JUDGES, JudgePlugin, JudgeTraits
 from hindcast.app.exports import EXPORTERS
 from hindcast.app.exports.exporter import Exporter, check_exporter
 from hindcast.core.domain.evidence import Evidence, Judgment
+from hindcast.core.domain.observation import Node, Page
 from hindcast.core.errors import PluginError
 from hindcast.core.models.engine import ENGINES, Engine, EngineTraits
 from hindcast.core.plugins import PluginIdentity, identify_plugin, load_plugin, plugin_names
+from hindcast.core.prompts.rendering import KIND as RENDERERS
+from hindcast.core.prompts.rendering import Renderer
 from hindcast.core.rl.algorithm import ALGORITHMS, CLONING_BEFORE, Algorithm, AlgorithmTraits
 from hindcast.core.settings.schema import (
     CurriculumSettings,
@@ -167,6 +170,21 @@ def _check_environment(name: str, found: Environment) -> list[str]:
     return problems
 
 
+def _check_renderer(name: str, found: Renderer) -> list[str]:
+    nodes = (
+        Node(kind="heading", tag="h1", text="Cart", depth=0),
+        Node(kind="button", tag="button", text="Buy now", depth=0, id=1),
+    )
+    page = Page(url="http://127.0.0.1/", title="Shop", nodes=nodes)
+    try:
+        first, again = found.render(page), found.render(page)
+    except Exception as error:
+        return [f"it fails on a page of a heading and a button: {error!r}"]
+    if not isinstance(first, str):
+        return [f"it renders a page as a {type(first).__name__}, not as text"]
+    return [] if first == again else ["it renders one page in two ways"]
+
+
 def _algorithms_used(settings: Settings) -> list[str]:
     before = [CLONING_BEFORE] if settings.learner.cloning_updates else []
     return [*before, settings.learner.algorithm]
@@ -179,6 +197,9 @@ KINDS = {
     ),
     EXPORTERS: PluginKind(type=Exporter, check=lambda name, found: check_exporter(found)),
     ENGINES: PluginKind(type=Engine, check=_check_engine, used=lambda settings: [settings.policy.engine]),
+    RENDERERS: PluginKind(
+        type=Renderer, check=_check_renderer, used=lambda settings: [settings.actors.renderer]
+    ),
     ENVIRONMENTS: PluginKind(
         type=Environment,
         check=_check_environment,

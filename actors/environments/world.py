@@ -28,7 +28,7 @@ from hindcast.core.domain.evidence import Evidence
 from hindcast.core.domain.observation import Observation, Page
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import BrowserUnavailable, EnvironmentFailed
-from hindcast.core.prompts.rendering import OUTLINED
+from hindcast.core.prompts.rendering import find_renderer
 from hindcast.core.settings.schema import ActorSettings
 from hindcast.events.catalogue.episode import StepResult
 
@@ -304,7 +304,9 @@ class BrowserWorld:
         return _seen(window.tab, found, found.page)
 
     async def _snapshot(self, tab: Tab, *, stay: bool) -> Snapshot:
-        return await take_snapshot(tab.page, stay=stay, outline=self._settings.renderer in OUTLINED)
+        return await take_snapshot(
+            tab.page, stay=stay, outline=find_renderer(self._settings.renderer).needs_outline
+        )
 
     async def _settled(self, window: Window) -> Page:
         """Follow navigations and new tabs until there is a page to read."""

@@ -74,7 +74,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     truncated: bool = False
     """Whether the snapshot's cap dropped nodes."""
     outline: tuple[Element, ...] | msgspec.UnsetType = msgspec.UNSET
-    """Elements in document order, for renderers that show them (`core.prompts.rendering.OUTLINED`). For other renderers it
+    """Elements in document order, for renderers that show them (`Renderer.needs_outline`). For other renderers it
     is unset, and absent from the page's encoding."""
 
 

@@ -33,7 +33,8 @@ class ActorSettings(ScreenshotSettings):
     contexts: Annotated[int, Field(ge=1, le=1024)] = 8
     """Episodes that one actor drives at the same time."""
     renderer: str = "lines/2"
-    """Renderer of pages (`core.prompts.rendering`): `lines/2` for small models, `webrl/3` for WebRL's published checkpoints."""
+    """Renderer of pages (`core.prompts.rendering`): `lines/2` for small models, `webrl/3` for WebRL's published checkpoints;
+    or a plugin of another package, by its name or as `module:object` (docs/plugins.md)."""
     framing: Literal["chat/1", "webrl/1", "webrl/2"] = "chat/1"
     """How a prompt separates turns: `chat/1`: by the chat template of the policy's folder; `webrl/1` and `webrl/2`: as WebRL's
     published checkpoints read them, whatever their template says (docs/models.md)."""

@@ -1,7 +1,8 @@
 """Settings of prompts that are each allowed but do not go together, in words."""
 
+from hindcast.core.errors import PluginError
 from hindcast.core.models.engine import find_engine
-from hindcast.core.prompts.rendering import RENDERERS
+from hindcast.core.prompts.rendering import RENDERERS, find_renderer
 from hindcast.core.rl.algorithm import traits_of
 from hindcast.core.settings.schema import Settings
 from hindcast.core.text.nearest import advice
@@ -10,10 +11,14 @@ from hindcast.core.text.nearest import advice
 def prompt_conflicts(settings: Settings) -> list[str]:
     """What is wrong with how pages come into prompts."""
     renderer = settings.actors.renderer
-    if renderer not in RENDERERS:
+    if ":" not in renderer and renderer not in list(RENDERERS):
         return [f"actors.renderer = {renderer!r} is no renderer; {advice(renderer, RENDERERS)}"]
+    try:
+        found = find_renderer(renderer)
+    except PluginError as error:
+        return [f"actors.renderer: {error}"]
     framing = settings.actors.framing
-    if framing.startswith("webrl/") and not renderer.startswith("webrl/"):
+    if framing.startswith("webrl/") and not found.keeps_role_marks_out:
         return [
             f"actors.framing = {framing!r} needs actors.renderer = 'webrl/3' or 'webrl/2', found {renderer!r}: its role marks may be "
             "plain text to a tokenizer, and those renderers alone write pages in which they cannot stand"

@@ -1,29 +1,49 @@
-"""Renderers: turn a page into text for a policy. Each has a name and a version, which `episode.started` records.
+"""Renderers: turn a page into text for a policy. Each is a plugin that `actors.renderer` and `episode.started` name.
 
-A renderer is a pure function: equal pages give equal text. A change of a renderer's output needs a new version.
+A renderer is a pure function: equal pages give equal text. A change of a renderer's output needs a new name, such as
+`lines/3` after `lines/2`. `lines` is for small models, `webrl` for those that read HTML, WebShop's for agents of its text
+modes. The second versions neutralize page text that could pass for another line or element. `webrl/3` renders as WebRL's
+published code does, for its published checkpoints.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+
+import msgspec
 
 from hindcast.core.domain.observation import Page
-from hindcast.core.prompts.rendering.lines import render_lines
-from hindcast.core.prompts.rendering.neutral import neutralised
-from hindcast.core.prompts.rendering.outline import render_outline
-from hindcast.core.prompts.rendering.webrl import render_webrl
-from hindcast.core.prompts.rendering.webshop import render_webshop_rich, render_webshop_text
+from hindcast.core.errors import PluginError
+from hindcast.core.plugins import PluginTable, load_plugin
 
-RENDERERS: dict[str, Callable[[Page], str]] = {
-    "lines/1": render_lines,
-    "lines/2": lambda page: render_lines(neutralised(page)),
-    "webrl/1": render_webrl,
-    "webrl/2": lambda page: render_webrl(neutralised(page)),
-    "webrl/3": render_outline,
-    "webshop_text/1": render_webshop_text,
-    "webshop_rich/1": render_webshop_rich,
-}
-"""`lines` for small models, `webrl` for those that read HTML, WebShop's for agents of its text modes. The second versions
-neutralize page text that could pass for another line or element. `webrl/3` renders as WebRL's published code does, for its
-published checkpoints."""
+KIND = "renderers"
+"""The kind of plugin."""
 
-OUTLINED = frozenset({"webrl/3"})
-"""Renderers that need a page's outline."""
+
+class Renderer(msgspec.Struct, frozen=True, kw_only=True):
+    """One way to write a page as text."""
+
+    render: Callable[[Page], str]
+    """Pure; reads nothing but the page."""
+    needs_outline: bool = False
+    """Whether it reads `Page.outline`, which is taken only then."""
+    keeps_role_marks_out: bool = False
+    """Whether no page text can pass for the role marks of the `webrl` framings."""
+    state_version: int = 1
+    """To be raised when a page is rendered differently under the same name."""
+
+
+def find_renderer(name: str) -> Renderer:
+    """The renderer that settings name. Raises PluginError where there is none."""
+    found = load_plugin(KIND, name)
+    if not isinstance(found, Renderer):
+        raise PluginError(
+            f"the plugin {name!r} is a {type(found).__name__}, no {Renderer.__module__}.Renderer"
+        )
+    return found
+
+
+def _render(found: Renderer) -> Callable[[Page], str]:
+    return found.render
+
+
+RENDERERS: Mapping[str, Callable[[Page], str]] = PluginTable(KIND, _render)
+"""The function of every renderer, by name."""

@@ -14,6 +14,8 @@ The state after ` = ` is an input's value (left out if empty), `on` or `off`, a 
 """
 
 from hindcast.core.domain.observation import Node, Page
+from hindcast.core.prompts.rendering import Renderer
+from hindcast.core.prompts.rendering.neutral import neutralised
 
 
 def render_lines(page: Page) -> str:
@@ -54,3 +56,7 @@ def _state(node: Node) -> str:
     if node.attributes.get("selected") == "true" or node.attributes.get("pressed") == "true":
         return "selected"
     return ""
+
+
+LINES_1 = Renderer(render=render_lines)
+LINES_2 = Renderer(render=lambda page: render_lines(neutralised(page)))

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import msgspec
 
 from hindcast.core.domain.observation import Element, Page
+from hindcast.core.prompts.rendering import Renderer
 from hindcast.core.prompts.rendering.neutral import neutralised
 from hindcast.core.prompts.rendering.webrl import render_webrl
 
@@ -73,3 +74,6 @@ def _opening(element: Element) -> str:
 def _plain(text: str) -> str:
     """Put a text on one line; a no-break space is kept, as in the published code."""
     return _OPENS.sub("&lt;", _BREAKS.sub(" ", text).strip()[:MAX_TEXT])
+
+
+WEBRL_3 = Renderer(render=render_outline, needs_outline=True, keeps_role_marks_out=True)

@@ -7,6 +7,8 @@ attribute values are escaped, so that page text cannot pass for markup.
 from html import escape
 
 from hindcast.core.domain.observation import Node, Page
+from hindcast.core.prompts.rendering import Renderer
+from hindcast.core.prompts.rendering.neutral import neutralised
 
 _TEXT_TAGS = {"text": "p", "heading": "h1", "image": "img"}
 _SHOWN_ATTRIBUTES = ("type", "role", "placeholder", "readonly", "expanded", "selected", "pressed", "class")
@@ -73,3 +75,7 @@ def _input_type(node: Node) -> str:
     if node.kind in ("checkbox", "radio"):
         return node.kind
     return node.attributes.get("type", "text")
+
+
+WEBRL_1 = Renderer(render=render_webrl, keeps_role_marks_out=True)
+WEBRL_2 = Renderer(render=lambda page: render_webrl(neutralised(page)), keeps_role_marks_out=True)

@@ -7,6 +7,7 @@ which lines at the top repeat. Upstream's blank lines from its HTML are left out
 """
 
 from hindcast.core.domain.observation import Node, Page
+from hindcast.core.prompts.rendering import Renderer
 
 SEPARATOR = " [SEP] "
 _BUTTONS = frozenset({"button", "link", "radio"})
@@ -35,3 +36,7 @@ def _line(node: Node) -> str:
 
 def _has_text(node: Node) -> bool:
     return node.kind != "input" and bool(node.text.strip())
+
+
+WEBSHOP_TEXT = Renderer(render=render_webshop_text)
+WEBSHOP_RICH = Renderer(render=render_webshop_rich)
