@@ -11,8 +11,9 @@ from hindcast.actors.curriculum.first_state_values import Valuer
 from hindcast.actors.curriculum.pool import Pool, configured_pool, demonstrable_pool
 from hindcast.actors.curriculum.task_generator import TaskGenerator
 from hindcast.actors.environments.base import TaskSource
-from hindcast.actors.environments.plugin import find_environment
+from hindcast.actors.environments.plugin import ENVIRONMENTS, Environment
 from hindcast.core.errors import SettingsError
+from hindcast.core.plugins import PluginTable
 from hindcast.core.rl.algorithm import traits_of
 from hindcast.core.settings.schema import Settings
 from hindcast.storage.blobs.store import BlobStore
@@ -27,6 +28,12 @@ class TaskPools(msgspec.Struct, frozen=True):
     evolver: Evolver
 
 
+def _is_recorded(environment: Environment) -> bool:
+    return environment.recorded_by_people
+
+
+_RECORDED = PluginTable(ENVIRONMENTS, _is_recorded)
+"""Whether people record the demonstrations of an environment."""
 MakeMeans = Callable[[Settings], TaskPools]
 
 
@@ -61,7 +68,8 @@ def require_demonstrations(
     wanted = settings.curriculum.demonstrations
     if wanted <= begun or demonstrable:
         return
-    if any(find_environment(family.partition("/")[0]).recorded_by_people for family in pool):
+    names = {family.partition("/")[0] for family in pool}
+    if any(_RECORDED[name] for name in names if name in _RECORDED):
         raise SettingsError(
             f"curriculum.demonstrations = {wanted}, and people have recorded {begun} in this run, whose families have no "
             f"scripted demonstrator. Record {wanted - begun} more: hindcast record --task NAME {run}"
