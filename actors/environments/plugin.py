@@ -56,6 +56,11 @@ class Environment:
     recorded_by_people: bool = False
     """Whether people record its demonstrations (`hindcast record`)."""
 
+    needs: str = ""
+    """The settings that give it tasks, in words; empty: it always has some."""
+    is_played_once: bool = False
+    """Whether `hindcast eval` plays each of its tasks once, as its papers do; else it draws seeds."""
+
     def tasks(self, name: str, settings: Settings) -> TaskSource | None:
         """The tasks; None where the settings do not say where they are. Raises SettingsError."""
         raise NotImplementedError
@@ -82,6 +87,10 @@ class Environment:
 
     def families(self, settings: Settings) -> Collection[str]:
         """Families as far as they are known without loading data; empty: unknown."""
+        return ()
+
+    def evaluation_families(self, source: TaskSource) -> Sequence[str]:
+        """Families that `hindcast eval` plays where none is named; empty: the usual ones."""
         return ()
 
     def why_no_family(self, family: str) -> str:

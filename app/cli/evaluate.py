@@ -9,11 +9,9 @@ import msgspec
 import typer
 
 from hindcast.actors.environments.base import TaskSource
-from hindcast.actors.environments.browsergym.tasks import ENVIRONMENT as BROWSERGYM
+from hindcast.actors.environments.plugin import ENVIRONMENTS, find_environment
 from hindcast.actors.environments.web.tasks import ENVIRONMENT
-from hindcast.actors.environments.webarena.tasks import ENVIRONMENT as WEBARENA
 from hindcast.actors.environments.webarena.tasks import WebArenaTasks
-from hindcast.actors.environments.webshop.tasks import ENVIRONMENT as WEBSHOP
 from hindcast.app.cli.bars import progress_bar
 from hindcast.app.cli.options import PLACES, SourceName
 from hindcast.app.cli.output import Block, Report, Table
@@ -24,6 +22,7 @@ from hindcast.app.settings.endpoint_overrides import policy_asked
 from hindcast.app.settings.web_tasks import overrides_for, require_task_secrets
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import SettingsError
+from hindcast.core.plugins import own_names, plugin_names
 from hindcast.core.settings.schema import Settings
 from hindcast.core.text.nearest import advice
 from hindcast.core.text.plain_values import read_count
@@ -36,24 +35,8 @@ app = typer.Typer()
 
 EPISODES = 100
 """Episodes played by default."""
-SUITES = {
-    "store": "store",
-    "miniwob": "miniwob",
-    "miniwob-all": "miniwob",
-    "webarena": "webarena",
-    "webshop": "webshop",
-    "browsergym": "browsergym",
-}
-"""Suite -> site. A suite has the site's usual families, `-all` has every family; WebArena's has each task of its file once,
-WebShop's the goals of its test part."""
-
-TASK_FILES = {
-    WEBARENA: "a task file: set sites.webarena_tasks and sites.webarena_sites (docs/webarena.md)",
-    WEBSHOP: "its data or a running server: set sites.webshop_items and sites.webshop_instructions, or sites.webshop_url "
-    "(docs/webshop.md)",
-    BROWSERGYM: "a Python that has its tasks: set sites.browsergym_python and sites.browsergym_tasks (docs/browsergym.md)",
-}
-"""Site that needs settings for its tasks -> the settings to set."""
+EVERY = "-all"
+"""Ending of a suite that has every family of its environment; without it, a suite has those that are usual there."""
 
 
 @app.command("eval")
@@ -68,7 +51,7 @@ def evaluate_policy(
     suite: Annotated[
         str,
         typer.Option(
-            help="Tasks: store, miniwob, miniwob-all, webarena, webshop, browsergym, or all tasks of your own task file."
+            help="Tasks: store, miniwob, miniwob-all, webarena, webshop, browsergym, an environment of another package, or all tasks of your own task file."
         ),
     ] = "store",
     episodes: Annotated[
@@ -109,11 +92,13 @@ def evaluate_policy(
     from hindcast.app.system.task_sources import task_sources
 
     own = _own_file(suite)
-    settings = resolve(file=tasks, overrides=[*overrides_for(own), *(overrides or [])]).settings
+    settings = resolve(
+        file=tasks, overrides=[*_named(suite), *overrides_for(own), *(overrides or [])]
+    ).settings
     require_task_secrets(settings)
     require_accounts(settings)
     sources = task_sources(settings)
-    source = _source(sources, SUITES[suite] if own is None else ENVIRONMENT)
+    source = _source(sources, suite.removesuffix(EVERY) if own is None else ENVIRONMENT)
     asked = policy_asked(policy, settings)
     settings = asked or settings
     folder, weights, name = (
@@ -127,7 +112,7 @@ def evaluate_policy(
         pool = configured_pool(sources, settings.curriculum)
         chosen = [task for named in pool.values() for task in named.values()]
         episodes = episodes or EPISODES
-    elif own is not None or source.name == WEBARENA:
+    elif own is not None or find_environment(source.name).is_played_once:
         suite = suite if own is None else own.name
         chosen = _tasks_of(source, family or source.families())
         episodes = episodes or len(chosen)
@@ -198,26 +183,38 @@ def _success(one: "FamilyResult | BudgetPoint") -> tuple[str, str, int]:
 
 def _source(sources: Mapping[str, TaskSource], environment: str) -> TaskSource:
     if environment not in sources:
-        raise SettingsError(f"--suite {environment} needs {TASK_FILES[environment]}")
+        raise SettingsError(f"--suite {environment} needs {find_environment(environment).needs}")
     return sources[environment]
 
 
 def _families_of(suite: str, source: TaskSource) -> Sequence[str]:
     """The families of a suite; empty means the site's usual ones."""
-    if source.name == WEBSHOP:
-        return [family for family in source.families() if family.endswith("test")][:1]
-    return source.families() if suite.endswith("-all") else ()
+    if suite.endswith(EVERY):
+        return source.families()
+    return find_environment(source.name).evaluation_families(source)
+
+
+def suites() -> list[str]:
+    """Environments with tasks of their own; the user's tasks are named by their file."""
+    return [name for name in plugin_names(ENVIRONMENTS) if name != ENVIRONMENT]
+
+
+def _named(suite: str) -> list[str]:
+    """The setting that a suite of another package stands for: built-in environments need not be named."""
+    name = suite.removesuffix(EVERY)
+    own = name in own_names(ENVIRONMENTS) or name not in suites()
+    return [] if own else [f"curriculum.environments={name}"]
 
 
 def _own_file(suite: str) -> Path | None:
     """The task file that a suite names; None for a built-in suite. Raises SettingsError for any other name."""
-    if suite in SUITES:
+    if suite.removesuffix(EVERY) in suites():
         return None
     path = Path(suite)
     if path.suffix in (".toml", ".jsonl") or path.is_file():
         return path
     raise SettingsError(
-        f"--suite {suite!r} is unknown; {advice(suite, SUITES)}; or a task file, .toml or .jsonl"
+        f"--suite {suite!r} is unknown; {advice(suite, suites())}; or a task file, .toml or .jsonl"
     )
 
 

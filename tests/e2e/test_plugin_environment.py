@@ -131,3 +131,10 @@ def test_a_missing_plugin_is_refused_with_the_nearest_name(installed: Path) -> N
     )
     with pytest.raises(JudgeUnavailable, match="no evaluator for the environment 'gone'"):
         RuleJudge().judge(task, None)  # type: ignore[arg-type]
+
+
+def test_eval_plays_the_environment_as_a_suite(installed: Path) -> None:
+    result = CliRunner().invoke(app, ["eval", "--suite", "quiz", "--episodes", "2", "--json"])
+    assert result.exit_code == 0, result.output
+    report = json.loads(result.stdout.splitlines()[-1])
+    assert (report["suite"], report["episodes"], report["lost"]) == ("quiz", 2, 0)

@@ -9,7 +9,7 @@ import typer
 from typer.testing import CliRunner
 
 from hindcast.app.cli import COMMANDS, app
-from hindcast.app.cli.evaluate import SUITES
+from hindcast.app.cli.evaluate import suites
 from hindcast.app.cli.options import EpisodeState
 from hindcast.app.cli.suggestions import with_nearest
 from hindcast.app.docs_site.commands import commands
@@ -64,8 +64,8 @@ def test_nothing_alike_lists_what_there_is_and_a_long_list_is_cut() -> None:
         ("llm", plugin_names("judges"), "endpoint"),
         ("GPT-4", plugin_names("judges"), "endpoint"),
         ("reward_model", plugin_names("judges"), "orm"),
-        ("workarena", SUITES, "browsergym"),
-        ("miniwob++", SUITES, "miniwob"),
+        ("workarena", suites(), "browsergym"),
+        ("miniwob++", suites(), "miniwob"),
         ("huggingface", tuple(plugin_names(EXPORTERS)), "dataset"),
         ("csv", tuple(plugin_names(EXPORTERS)), "parquet"),
         ("trainer", ROLES, "learner"),
@@ -90,7 +90,7 @@ def test_every_alias_means_something_that_there_is() -> None:
     known = {
         *recipe_names(),
         *plugin_names("judges"),
-        *SUITES,
+        *suites(),
         "web",
         *plugin_names(EXPORTERS),
         *ROLES,

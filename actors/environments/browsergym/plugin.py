@@ -12,6 +12,8 @@ from hindcast.core.settings.schema import Settings
 class BrowserGym(Environment):
     """See `Environment`."""
 
+    needs = "a Python that has its tasks: set sites.browsergym_python and sites.browsergym_tasks (docs/browsergym.md)"
+
     def tasks(self, name: str, settings: Settings) -> TaskSource | None:
         """The gym ids of the settings."""
         from hindcast.actors.environments.browsergym.tasks import BrowsergymTasks

@@ -14,6 +14,9 @@ from hindcast.core.settings.schema import Settings
 class WebArena(Environment):
     """See `Environment`."""
 
+    needs = "a task file: set sites.webarena_tasks and sites.webarena_sites (docs/webarena.md)"
+    is_played_once = True
+
     def tasks(self, name: str, settings: Settings) -> TaskSource | None:
         """Tasks of the file that the settings name."""
         from hindcast.actors.environments.webarena.tasks import WebArenaTasks

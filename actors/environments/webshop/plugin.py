@@ -1,6 +1,6 @@
 """WebShop as a plugin."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from hindcast.actors.environments.base import TaskSource
 from hindcast.actors.environments.demonstrator import Demonstrate
@@ -16,6 +16,10 @@ class Webshop(Environment):
     """See `Environment`."""
 
     imports_goals = True
+    needs = (
+        "its data or a running server: set sites.webshop_items and sites.webshop_instructions, or sites.webshop_url "
+        "(docs/webshop.md)"
+    )
 
     def tasks(self, name: str, settings: Settings) -> TaskSource | None:
         """Goals of the data or of the server that the settings name."""
@@ -40,6 +44,10 @@ class Webshop(Environment):
         from hindcast.actors.environments.webshop.demonstrators import DEMONSTRATORS
 
         return DEMONSTRATORS
+
+    def evaluation_families(self, source: TaskSource) -> Sequence[str]:
+        """The test part, by people if there are such goals."""
+        return [family for family in source.families() if family.endswith("test")][:1]
 
     def check(self, settings: Settings) -> list[str]:
         """What is wrong with where WebShop's tasks come from."""
