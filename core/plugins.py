@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from hindcast.core.errors import PluginError
+from hindcast.core.errors import PluginError, SettingsError
 from hindcast.core.text.nearest import advice
 
 T = TypeVar("T")
@@ -39,6 +39,10 @@ class PluginIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """Declared by the plugin. It rises when recorded runs can no longer be recomputed."""
     source: str
     """SHA-256 of its source: of a built-in its module, else every Python file of its package."""
+
+
+class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of a plugin that has none."""
 
 
 class PluginTable(Mapping[str, T], Generic[T]):
@@ -82,6 +86,37 @@ def load_plugin(kind: str, name: str) -> Any:
         raise PluginError(
             f"the plugin {name!r} of {kind} cannot be loaded from {entry.value}: {error}. Run: hindcast plugin check {name}"
         ) from error
+
+
+def find_plugin(kind: str, name: str, wanted: type[T]) -> T:
+    """The plugin that a name stands for, of the type that its kind wants. Raises PluginError where there is none."""
+    found = load_plugin(kind, name)
+    if not isinstance(found, wanted):
+        raise PluginError(
+            f"the plugin {name!r} is a {type(found).__name__}, no {wanted.__module__}.{wanted.__name__}"
+        )
+    return found
+
+
+def read_options(
+    declared: type[msgspec.Struct], given: Mapping[str, Any], *, of: str, strict: bool = True
+) -> Any:
+    """Options as the struct that a plugin declares.
+
+    Args:
+        declared: The plugin's `options`.
+        given: Names and values; values are texts where `strict` is False.
+        of: The setting and the plugin, in words.
+
+    Raises:
+        SettingsError: an option is unknown, or has another type.
+
+    """
+    try:
+        return msgspec.convert(given, declared, strict=strict)
+    except msgspec.ValidationError as error:
+        known = ", ".join(declared.__struct_fields__) or "none"
+        raise SettingsError(f"{of}: {error}. Its options: {known}") from error
 
 
 @cache

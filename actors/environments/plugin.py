@@ -16,16 +16,12 @@ from hindcast.actors.environments.questions import Answers, Question
 from hindcast.actors.environments.site import Venue
 from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.domain.task import Task
-from hindcast.core.errors import PluginError, SettingsError
-from hindcast.core.plugins import load_plugin, own_names, plugin_names
+from hindcast.core.errors import PluginError
+from hindcast.core.plugins import NoOptions, find_plugin, own_names, plugin_names, read_options
 from hindcast.core.settings.schema import Settings
 
 ENVIRONMENTS = "environments"
 """The kind of plugin."""
-
-
-class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Options of an environment whose settings are all fields of a section."""
 
 
 class SitePlaces(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,12 +104,7 @@ class Environment:
 
 def find_environment(name: str) -> Environment:
     """The environment that settings or a task name. Raises PluginError where there is none."""
-    found = load_plugin(ENVIRONMENTS, name)
-    if not isinstance(found, Environment):
-        raise PluginError(
-            f"the plugin {name!r} is a {type(found).__name__}, no subclass of {Environment.__module__}.Environment"
-        )
-    return found
+    return find_plugin(ENVIRONMENTS, name, Environment)
 
 
 def environments_of(settings: Settings) -> dict[str, Environment]:
@@ -124,10 +115,10 @@ def environments_of(settings: Settings) -> dict[str, Environment]:
 
 def options_of(name: str, settings: Settings) -> Any:
     """`sites.options.NAME` as the environment's own struct. Raises SettingsError where it is not what that allows."""
-    try:
-        return msgspec.convert(settings.sites.options.get(name, {}), find_environment(name).options)
-    except msgspec.ValidationError as error:
-        raise SettingsError(f"sites.options of the environment {name!r}: {error}") from error
+    given = settings.sites.options.get(name, {})
+    return read_options(
+        find_environment(name).options, given, of=f"sites.options of the environment {name!r}"
+    )
 
 
 class Demonstrators(Mapping[tuple[str, str], Demonstrate]):

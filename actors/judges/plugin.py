@@ -6,15 +6,14 @@ imports torch and clients of servers only where the judge is opened, so that oth
 
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import AbstractAsyncContextManager
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from hindcast.actors.judges.base import AnyJudge
 from hindcast.actors.judges.trained_judges import JudgeVersions
-from hindcast.core.errors import PluginError, SettingsError
-from hindcast.core.plugins import load_plugin
+from hindcast.core.errors import PluginError
+from hindcast.core.plugins import NoOptions, find_plugin, read_options
 from hindcast.core.settings.schema import Settings
 from hindcast.storage.blobs.store import BlobStore
 
@@ -48,10 +47,6 @@ class JudgeContext(msgspec.Struct, frozen=True, kw_only=True):
     """Returns the client of the settings' endpoint. All judges of a process share one, with its rate limit and its memory."""
 
 
-class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of a judge without options of its own."""
-
-
 class JudgePlugin(msgspec.Struct, frozen=True, kw_only=True):
     """One way to judge episodes. It has either `open` or `versions`."""
 
@@ -70,15 +65,9 @@ class JudgePlugin(msgspec.Struct, frozen=True, kw_only=True):
     """Asserts that this machine has what the judge needs, for instance its files. Raises SettingsError."""
 
 
-@cache
 def find_judge(name: str) -> JudgePlugin:
     """The judge of this name. Raises PluginError where there is none."""
-    found = load_plugin(JUDGES, name)
-    if not isinstance(found, JudgePlugin):
-        raise PluginError(
-            f"the plugin {name!r} is a {type(found).__name__}, no {JudgePlugin.__module__}.JudgePlugin"
-        )
-    return found
+    return find_plugin(JUDGES, name, JudgePlugin)
 
 
 def installed_judges(names: Collection[str]) -> dict[str, JudgePlugin]:
@@ -94,10 +83,8 @@ def installed_judges(names: Collection[str]) -> dict[str, JudgePlugin]:
 
 def options_of(name: str, settings: Settings) -> Any:
     """A judge's entry of `judge.options` as its own struct. Raises SettingsError where it is not what the judge allows."""
-    try:
-        return msgspec.convert(settings.judge.options.get(name, {}), find_judge(name).options)
-    except msgspec.ValidationError as error:
-        raise SettingsError(f"judge.options of the judge {name!r}: {error}") from error
+    given = settings.judge.options.get(name, {})
+    return read_options(find_judge(name).options, given, of=f"judge.options of the judge {name!r}")
 
 
 def require_judges(names: Collection[str], settings: Settings) -> None:

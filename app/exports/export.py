@@ -20,13 +20,12 @@ from hindcast.app.exports.exporter import (
     Writer,
     find_exporter,
     open_writer,
-    read_options,
 )
 from hindcast.app.exports.output_folder import file_name, whole_folder
 from hindcast.app.revision import code_revision
 from hindcast.app.runs.sources import Source
 from hindcast.core.errors import HindcastError
-from hindcast.core.plugins import plugin_names
+from hindcast.core.plugins import plugin_names, read_options
 from hindcast.core.text.nearest import advice
 from hindcast.events.catalogue import EpisodeEnded, RunStarted
 from hindcast.events.log.episode_assembler import AssembledEpisode, EpisodeAssembler
@@ -97,7 +96,9 @@ async def export(
 
     """
     exporter = find_exporter(format_name)
-    chosen = read_options(exporter.options, options, of=f"the exporter {format_name!r}")
+    chosen = read_options(
+        exporter.options, options, of=f"--option of the exporter {format_name!r}", strict=False
+    )
     position = position_of(connection, as_of)
     sources = open_sources(source, connection, position=position, wanted=wanted)
     with whole_folder(folder) as unfinished:

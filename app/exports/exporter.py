@@ -17,10 +17,9 @@ from hindcast.app.exports import EXPORTERS
 from hindcast.app.exports.output_folder import file_name
 from hindcast.app.runs.sources import Source
 from hindcast.core.domain.observation import Page
-from hindcast.core.errors import PluginError, SettingsError
-from hindcast.core.plugins import load_plugin
+from hindcast.core.errors import PluginError
+from hindcast.core.plugins import NoOptions, find_plugin
 from hindcast.core.prompts.rendering import RENDERERS
-from hindcast.core.rl.algorithm import NoOptions
 from hindcast.core.settings.schema import Settings
 from hindcast.events.envelope import BlobRef, Recorded
 from hindcast.events.log.episode_assembler import AssembledEpisode
@@ -139,11 +138,7 @@ class EpisodeFileWriter(Writer):
 
 def find_exporter(name: str) -> Exporter:
     """The exporter of a format. Raises PluginError where there is none."""
-    found = load_plugin(EXPORTERS, name)
-    if not isinstance(found, Exporter):
-        raise PluginError(
-            f"the exporter {name!r} is a {type(found).__name__}, no {Exporter.__module__}.Exporter"
-        )
+    found = find_plugin(EXPORTERS, name, Exporter)
     problems = check_exporter(found)
     if problems:
         raise PluginError(f"the exporter {name!r} cannot be used: {'; '.join(problems)}")
@@ -172,17 +167,3 @@ def open_writer(
         return exporter.writer(folder, sources, options)
     assert exporter.episode_file is not None, f"{name} was checked when it was found"
     return EpisodeFileWriter(folder, sources, exporter.episode_file)
-
-
-def read_options(declared: type[msgspec.Struct], given: Mapping[str, str], *, of: str) -> msgspec.Struct:
-    """Options from the command line as a plugin's own struct. `of`: the plugin in words.
-
-    Raises:
-        SettingsError: an option is unknown, or has another type.
-
-    """
-    try:
-        return msgspec.convert(given, declared, strict=False)
-    except msgspec.ValidationError as error:
-        known = ", ".join(declared.__struct_fields__) or "none"
-        raise SettingsError(f"--option of {of}: {error}. Its options: {known}") from error

@@ -8,7 +8,7 @@ import msgspec
 from hindcast.app.exports.document import document_of
 from hindcast.app.exports.exporter import Exporter, ExportSources, Writer
 from hindcast.app.exports.lines import to_line
-from hindcast.core.rl.algorithm import NoOptions
+from hindcast.core.plugins import NoOptions
 from hindcast.events.envelope import Recorded
 from hindcast.events.log.episode_assembler import AssembledEpisode
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from hindcast.app.exports.exporter import Exporter, ExportSources, Verdict, Writer
 from hindcast.app.exports.tables import TABLES, schema_of
 from hindcast.core.domain.arrays import unpack_floats, unpack_ids
-from hindcast.core.rl.algorithm import NoOptions
+from hindcast.core.plugins import NoOptions
 from hindcast.events.catalogue import (
     EpisodeAbandoned,
     EpisodeCancelled,

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from hindcast.core.errors import PluginError, SettingsError
-from hindcast.core.plugins import load_plugin
+from hindcast.core.plugins import NoOptions, find_plugin, read_options
 from hindcast.core.settings.schema import PolicySettings, Settings
 
 ENGINES = "engines"
@@ -44,17 +44,13 @@ class EngineContext(msgspec.Struct, frozen=True, kw_only=True):
     """Publishes an `events.catalogue.PolicyServerTroubled`."""
 
 
-class NoEngineOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Options of an engine whose settings are all fields of a section."""
-
-
 class Engine(msgspec.Struct, frozen=True, kw_only=True):
     """One way to sample from the policy."""
 
     traits: EngineTraits
     open: Callable[[EngineContext], AbstractAsyncContextManager[Any]]
     """Opens an `actors.engines.base.PolicyEngine` that is ready to answer, and closes it."""
-    options: type[msgspec.Struct] = NoEngineOptions
+    options: type[msgspec.Struct] = NoOptions
     """What `policy.options` may hold; `engine_options` reads it."""
     state_version: int = 1
     """To be raised when runs that were recorded with it cannot be resumed with this one."""
@@ -66,20 +62,13 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
 
 def find_engine(name: str) -> Engine:
     """The engine that `policy.engine` names. Raises PluginError where there is none."""
-    found = load_plugin(ENGINES, name)
-    if not isinstance(found, Engine):
-        raise PluginError(
-            f"the plugin {name!r} is a {type(found).__name__}, no {Engine.__module__}.{Engine.__name__}"
-        )
-    return found
+    return find_plugin(ENGINES, name, Engine)
 
 
 def engine_options(policy: PolicySettings) -> Any:
     """`policy.options` as the engine's own struct. Raises SettingsError where they are not what it allows."""
-    try:
-        return msgspec.convert(policy.options, find_engine(policy.engine).options)
-    except msgspec.ValidationError as error:
-        raise SettingsError(f"policy.options of policy.engine = {policy.engine!r}: {error}") from error
+    of = f"policy.options of policy.engine = {policy.engine!r}"
+    return read_options(find_engine(policy.engine).options, policy.options, of=of)
 
 
 def engine_conflicts(settings: Settings) -> list[str]:

@@ -5,13 +5,11 @@ traits, never its name. Its module imports torch inside the loss alone, so that 
 """
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any, Literal
 
 import msgspec
 
-from hindcast.core.errors import PluginError, SettingsError
-from hindcast.core.plugins import load_plugin
+from hindcast.core.plugins import NoOptions, find_plugin, read_options
 from hindcast.core.settings.schema import LearnerSettings, Settings
 
 ALGORITHMS = "algorithms"
@@ -47,10 +45,6 @@ class AlgorithmTraits(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the policy that it leads to is the KL reference of what follows, as the cloning at a run's beginning is."""
 
 
-class NoOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of an algorithm whose settings are all fields of the section `learner`."""
-
-
 class Algorithm(msgspec.Struct, frozen=True, kw_only=True):
     """One way to train the policy."""
 
@@ -69,25 +63,15 @@ class Algorithm(msgspec.Struct, frozen=True, kw_only=True):
     """What does not go together when settings name this algorithm, one sentence each."""
 
 
-@cache
 def find_algorithm(name: str) -> Algorithm:
     """The algorithm that `learner.algorithm` or a plan names. Raises PluginError where there is none."""
-    found = load_plugin(ALGORITHMS, name)
-    if not isinstance(found, Algorithm):
-        raise PluginError(
-            f"the plugin {name!r} is a {type(found).__name__}, no {Algorithm.__module__}.Algorithm"
-        )
-    return found
+    return find_plugin(ALGORITHMS, name, Algorithm)
 
 
 def options_of(settings: LearnerSettings) -> Any:
     """`learner.options` as the algorithm's own struct. Raises SettingsError where they are not what it allows."""
-    try:
-        return msgspec.convert(settings.options, find_algorithm(settings.algorithm).options)
-    except msgspec.ValidationError as error:
-        raise SettingsError(
-            f"learner.options of learner.algorithm = {settings.algorithm!r}: {error}"
-        ) from error
+    of = f"learner.options of learner.algorithm = {settings.algorithm!r}"
+    return read_options(find_algorithm(settings.algorithm).options, settings.options, of=of)
 
 
 def traits_of(name: str) -> AlgorithmTraits:

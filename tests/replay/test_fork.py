@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from fakes.tiny_policy import write_tiny_policy
 from hindcast.actors.judges.base import AnyJudge, Opinion, verdict_key
-from hindcast.actors.judges.plugin import JudgeContext, JudgePlugin, find_judge
+from hindcast.actors.judges.plugin import JudgeContext, JudgePlugin
 from hindcast.app.cli import app
 from hindcast.app.runs.archive import archive_source
 from hindcast.app.runs.archive_source import ArchiveSource
@@ -69,7 +69,7 @@ def plug_in(monkeypatch: pytest.MonkeyPatch, name: str, judge: AnyJudge) -> None
         yield judge
 
     monkeypatch.setitem(globals(), name.partition(":")[2], JudgePlugin(open=opened))
-    for cached in (load_plugin, identify_plugin, find_judge):
+    for cached in (load_plugin, identify_plugin):
         cached.cache_clear()
 
 

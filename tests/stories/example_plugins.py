@@ -9,20 +9,12 @@ from pathlib import Path
 
 import pytest
 
-import hindcast.actors.judges.plugin as judge
-import hindcast.core.rl.algorithm as algorithm
 from hindcast.core import plugins
 from hindcast.learner import planners
 from processes.system import ROOT
 
 EXAMPLES = ROOT / "docs" / "examples" / "plugins"
-CACHES = (
-    plugins.load_plugin,
-    plugins.identify_plugin,
-    algorithm.find_algorithm,
-    judge.find_judge,
-    planners.policy_planner,
-)
+CACHES = (plugins.load_plugin, plugins.identify_plugin, planners.policy_planner)
 
 
 def forget(*modules: str) -> None:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from hindcast.core.domain.observation import Page
-from hindcast.core.errors import PluginError
-from hindcast.core.plugins import PluginTable, load_plugin
+from hindcast.core.plugins import PluginTable, find_plugin
 
 KIND = "renderers"
 """The kind of plugin."""
@@ -33,12 +32,7 @@ class Renderer(msgspec.Struct, frozen=True, kw_only=True):
 
 def find_renderer(name: str) -> Renderer:
     """The renderer that settings name. Raises PluginError where there is none."""
-    found = load_plugin(KIND, name)
-    if not isinstance(found, Renderer):
-        raise PluginError(
-            f"the plugin {name!r} is a {type(found).__name__}, no {Renderer.__module__}.Renderer"
-        )
-    return found
+    return find_plugin(KIND, name, Renderer)
 
 
 def _render(found: Renderer) -> Callable[[Page], str]:
