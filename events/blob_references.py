@@ -8,13 +8,15 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+import hindcast.events.catalogue  # noqa: F401  # fills the registry
 from hindcast.events.envelope import BlobRef, Envelope
+from hindcast.events.registry import BY_NAME
 
 KEYS = {"sha256", "size"}
 MARK = b"\xa6sha256"
 """The key in MessagePack: an event without it names no blob and is not decoded."""
 RELEASING = "blob.released"
-PAGES = ("observation", "final_observation", "image")
+PAGES = {path.rpartition(".")[2] for entry in BY_NAME.values() for path, kind in entry.refs if kind == "page"}
 """Fields that name page snapshots and screenshots."""
 
 

@@ -5,16 +5,26 @@ end, a verdict), on which invariants 2 and 8 depend, and where a start looks up 
 """
 
 from hindcast.events.envelope import Fact
-from hindcast.events.registry import BY_CLASS
+from hindcast.events.registry import BY_CLASS, subject
 
-CREATED_ONCE = {"episode", "episode_end", "verdict", "relabel"}
-"""Families whose facts are created if absent: a second writer is refused."""
+RUN = subject("run")
+CURRICULUM = subject("curriculum")
+REQUEST = subject("request")
+EPISODE = subject("episode", created_once=True)
+EPISODE_END = subject("episode_end", created_once=True)
+STEP = subject("step")
+ADOPTION = subject("adoption")
+VERDICT = subject("verdict", created_once=True)
+RELABEL = subject("relabel", created_once=True)
+LEARNER = subject("learner")
+STORAGE = subject("storage")
+NOTICE = subject("notice")
+CONTROL = subject("control")
+SNAPSHOT = subject("snapshot", per_entity=True)
+DISPUTE = subject("dispute")
 
 STREAM = "RUN_"
 """Prefix of the names of runs' streams."""
-
-PER_ENTITY = CREATED_ONCE | {"snapshot"}
-"""Families whose subject ends in the entity, so that one request finds its last fact."""
 
 
 def stream_name(run: str) -> str:
@@ -43,7 +53,7 @@ def family_wildcard(run: str, family: str) -> str:
 
 
 def subject_of(run: str, fact: Fact | type[Fact], *, key: str) -> str:
-    """Return the subject of a fact; `key` is the entity for families in `PER_ENTITY`, else the producer incarnation."""
+    """Return the subject of a fact; `key` is the entity if its subject is per entity, else the producer incarnation."""
     cls = fact if isinstance(fact, type) else type(fact)
     return f"run.{run}.{BY_CLASS[cls].family}.{key}"
 

@@ -1,89 +1,12 @@
-"""The catalogue of all facts, one module per topic. Importing this package fills the registry."""
+"""The catalogue of all facts, one module per topic. Importing this package fills the registry.
 
-from hindcast.events.catalogue.curriculum import (
-    EpisodeRequested,
-    PhaseStarted,
-    StateValued,
-    TaskAdmitted,
-    TaskChecked,
-    TaskProposed,
-    TaskRejected,
-)
-from hindcast.events.catalogue.episode import (
-    EpisodeAbandoned,
-    EpisodeCancelled,
-    EpisodeEnded,
-    EpisodeStarted,
-    StepTaken,
-)
-from hindcast.events.catalogue.operation import (
-    BlobReleased,
-    ControlApplied,
-    ControlRequested,
-    EventDeadLettered,
-    InjectionSeen,
-    LogRepaired,
-    LogSealed,
-    MismatchExceeded,
-    PolicyServerTroubled,
-    QueueRepaired,
-    SegmentArchived,
-    SnapshotSaved,
-    WaitExceeded,
-)
-from hindcast.events.catalogue.run import RecipeChanged, RunFinished, RunForked, RunResumed, RunStarted
-from hindcast.events.catalogue.training import (
-    BatchPlanned,
-    CheckpointSaved,
-    ReplayScored,
-    SamplesSwept,
-    UpdateApplied,
-    UpdateSkipped,
-    WeightsAdopted,
-    WeightsPublished,
-)
-from hindcast.events.catalogue.verdict import EpisodeJudged, EpisodeRelabeled, VerdictDisputed
+Everything that a module declares is imported from here as well, so that a new fact is declared in one place.
+"""
+# ruff: noqa: F403
 
-__all__ = [
-    "BatchPlanned",
-    "BlobReleased",
-    "CheckpointSaved",
-    "ControlApplied",
-    "ControlRequested",
-    "EpisodeAbandoned",
-    "EpisodeCancelled",
-    "EpisodeEnded",
-    "EpisodeJudged",
-    "EpisodeRelabeled",
-    "EpisodeRequested",
-    "EpisodeStarted",
-    "EventDeadLettered",
-    "InjectionSeen",
-    "LogRepaired",
-    "LogSealed",
-    "MismatchExceeded",
-    "PhaseStarted",
-    "PolicyServerTroubled",
-    "QueueRepaired",
-    "RecipeChanged",
-    "ReplayScored",
-    "RunFinished",
-    "RunForked",
-    "RunResumed",
-    "RunStarted",
-    "SamplesSwept",
-    "SegmentArchived",
-    "SnapshotSaved",
-    "StateValued",
-    "StepTaken",
-    "TaskAdmitted",
-    "TaskChecked",
-    "TaskProposed",
-    "TaskRejected",
-    "UpdateApplied",
-    "UpdateSkipped",
-    "VerdictDisputed",
-    "WaitExceeded",
-    "WeightsAdopted",
-    "WeightsPublished",
-]
+from hindcast.events.catalogue.curriculum import *
+from hindcast.events.catalogue.episode import *
+from hindcast.events.catalogue.operation import *
+from hindcast.events.catalogue.run import *
+from hindcast.events.catalogue.training import *
+from hindcast.events.catalogue.verdict import *

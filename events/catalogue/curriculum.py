@@ -4,9 +4,10 @@ from hindcast.core.domain.task import Task
 from hindcast.events.catalogue.consulted import Consulted
 from hindcast.events.envelope import Fact
 from hindcast.events.registry import fact
+from hindcast.events.subjects import CURRICULUM, REQUEST
 
 
-@fact("task.proposed", family="curriculum", version=3)
+@fact("task.proposed", subject=CURRICULUM, roles="curriculum", version=3, refs={"parents": "task"})
 class TaskProposed(Fact, frozen=True, kw_only=True):
     """A task was proposed to the curriculum."""
 
@@ -27,7 +28,7 @@ class TaskProposed(Fact, frozen=True, kw_only=True):
     """The question to the endpoint; only with the first task of an answer, else None."""
 
 
-@fact("task.checked", family="curriculum")
+@fact("task.checked", subject=CURRICULUM, roles="curriculum", refs={"task_id": "task"})
 class TaskChecked(Fact, frozen=True, kw_only=True):
     """A model answered whether a generated task is feasible."""
 
@@ -42,7 +43,7 @@ class TaskChecked(Fact, frozen=True, kw_only=True):
     consulted: Consulted
 
 
-@fact("task.admitted", family="curriculum")
+@fact("task.admitted", subject=CURRICULUM, roles="curriculum", refs={"task_id": "task"})
 class TaskAdmitted(Fact, frozen=True, kw_only=True):
     """A proposed task may be attempted."""
 
@@ -52,7 +53,7 @@ class TaskAdmitted(Fact, frozen=True, kw_only=True):
     """Value of its first state, if a model filtered it."""
 
 
-@fact("task.rejected", family="curriculum")
+@fact("task.rejected", subject=CURRICULUM, roles="curriculum", refs={"task_id": "task"})
 class TaskRejected(Fact, frozen=True, kw_only=True):
     """A proposed task will not be attempted."""
 
@@ -61,7 +62,7 @@ class TaskRejected(Fact, frozen=True, kw_only=True):
     value: float | None = None
 
 
-@fact("phase.started", family="curriculum")
+@fact("phase.started", subject=CURRICULUM, roles="curriculum", refs={"reference_version": "policy"})
 class PhaseStarted(Fact, frozen=True, kw_only=True):
     """A new phase of the curriculum started; its policy becomes the KL reference if the recipe says so.
 
@@ -73,7 +74,7 @@ class PhaseStarted(Fact, frozen=True, kw_only=True):
     """Policy version at the start of the phase."""
 
 
-@fact("state.valued", family="curriculum", version=2)
+@fact("state.valued", subject=CURRICULUM, roles="curriculum", version=2, refs={"task_id": "task"})
 class StateValued(Fact, frozen=True, kw_only=True):
     """A model valued the first state of a task."""
 
@@ -85,7 +86,7 @@ class StateValued(Fact, frozen=True, kw_only=True):
     """`critic`, or `orm`: then the value is P(YES) for an episode at its start."""
 
 
-@fact("episode.requested", family="request", version=2)
+@fact("episode.requested", subject=REQUEST, roles="curriculum", version=2, refs={"min_version": "policy"})
 class EpisodeRequested(Fact, frozen=True, kw_only=True):
     """The curriculum requested an episode. These events are the actors' work queue; invariant 2 begins here."""
 

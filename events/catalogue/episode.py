@@ -11,6 +11,7 @@ from hindcast.core.domain.scaffold_step import Scaffolded
 from hindcast.core.domain.screen import Box, Mark
 from hindcast.events.envelope import BlobRef, Fact
 from hindcast.events.registry import fact
+from hindcast.events.subjects import EPISODE, EPISODE_END, STEP
 
 StepResult = Literal[
     "ok",
@@ -57,7 +58,7 @@ class ShownPicture(msgspec.Struct, frozen=True, kw_only=True):
     """sha256 of the processed image (`core.models.vision.ProcessedImage`)."""
 
 
-@fact("episode.started", family="episode")
+@fact("episode.started", subject=EPISODE, roles="actor", refs={"episode": "episode"})
 class EpisodeStarted(Fact, frozen=True, kw_only=True):
     """An actor started a requested episode. Created if absent: a second actor is refused."""
 
@@ -69,7 +70,13 @@ class EpisodeStarted(Fact, frozen=True, kw_only=True):
     """Name and version, such as `lines/1`."""
 
 
-@fact("step.taken", family="step", version=5)
+@fact(
+    "step.taken",
+    subject=STEP,
+    roles="actor",
+    version=5,
+    refs={"episode": "episode", "observation": "page", "screenshot.image": "page"},
+)
 class StepTaken(Fact, frozen=True, kw_only=True):
     """One step: the observation, the sampled tokens and their weights, the action and its result.
 
@@ -122,7 +129,13 @@ class StepTaken(Fact, frozen=True, kw_only=True):
 EndReason = Literal["exit", "done", "max_steps", "unparsable", "repeated"]
 
 
-@fact("episode.ended", family="episode_end", version=4)
+@fact(
+    "episode.ended",
+    subject=EPISODE_END,
+    roles="actor",
+    version=4,
+    refs={"episode": "episode", "final_observation": "page", "screenshot.image": "page"},
+)
 class EpisodeEnded(Fact, frozen=True, kw_only=True):
     """The episode ended by itself. Terminal; created if absent."""
 
@@ -142,7 +155,7 @@ class EpisodeEnded(Fact, frozen=True, kw_only=True):
     """Screenshot of the final page; None if the settings ask for none."""
 
 
-@fact("episode.abandoned", family="episode_end")
+@fact("episode.abandoned", subject=EPISODE_END, roles=("curriculum", "actor"), refs={"episode": "episode"})
 class EpisodeAbandoned(Fact, frozen=True, kw_only=True):
     """The episode failed and will never end by itself. Terminal; created if absent."""
 
@@ -155,7 +168,7 @@ class EpisodeAbandoned(Fact, frozen=True, kw_only=True):
     steps: int
 
 
-@fact("episode.cancelled", family="episode_end")
+@fact("episode.cancelled", subject=EPISODE_END, roles="curriculum", refs={"episode": "episode"})
 class EpisodeCancelled(Fact, frozen=True, kw_only=True):
     """The curriculum cancelled the episode, because of a control request or its staleness. Terminal; created if absent."""
 

@@ -3,10 +3,14 @@
 from typing import Any
 
 from hindcast.events.envelope import BlobRef, Fact
-from hindcast.events.registry import fact
+from hindcast.events.registry import Role, fact
+from hindcast.events.subjects import CONTROL, NOTICE, SNAPSHOT, STORAGE
+
+WORKERS: tuple[Role, ...] = ("curriculum", "actor", "judge", "relabeler", "learner", "archiver")
+"""Roles that wait for others and consume events."""
 
 
-@fact("wait.exceeded", family="notice")
+@fact("wait.exceeded", subject=NOTICE, roles=WORKERS)
 class WaitExceeded(Fact, frozen=True, kw_only=True):
     """A wait exceeded its bound (invariant 10)."""
 
@@ -16,7 +20,7 @@ class WaitExceeded(Fact, frozen=True, kw_only=True):
     waited_for: str
 
 
-@fact("policy_server.troubled", family="notice")
+@fact("policy_server.troubled", subject=NOTICE, roles=("actor", "policy_server"))
 class PolicyServerTroubled(Fact, frozen=True, kw_only=True):
     """A policy server gave no answer or an unusable one. Recorded once per period of trouble."""
 
@@ -29,7 +33,12 @@ class PolicyServerTroubled(Fact, frozen=True, kw_only=True):
     detail: str
 
 
-@fact("mismatch.exceeded", family="notice")
+@fact(
+    "mismatch.exceeded",
+    subject=NOTICE,
+    roles="learner",
+    refs={"update": "update", "batch": "batch", "version": "policy"},
+)
 class MismatchExceeded(Fact, frozen=True, kw_only=True):
     """The log-probabilities of sampler and learner under equal weights differ by more than `learner.mismatch_alarm`."""
 
@@ -46,7 +55,7 @@ class MismatchExceeded(Fact, frozen=True, kw_only=True):
     """`learner.mismatch_alarm`."""
 
 
-@fact("injection.seen", family="notice")
+@fact("injection.seen", subject=NOTICE, roles="actor", refs={"episode": "episode"})
 class InjectionSeen(Fact, frozen=True, kw_only=True):
     """A page contained text addressed to the agent (prompt injection)."""
 
@@ -55,7 +64,7 @@ class InjectionSeen(Fact, frozen=True, kw_only=True):
     excerpt: str
 
 
-@fact("event.dead_lettered", family="notice")
+@fact("event.dead_lettered", subject=NOTICE, roles=WORKERS, refs={"position": "position"})
 class EventDeadLettered(Fact, frozen=True, kw_only=True):
     """A consumer set an event aside after its last attempt (dead letter)."""
 
@@ -65,7 +74,7 @@ class EventDeadLettered(Fact, frozen=True, kw_only=True):
     error: str
 
 
-@fact("queue.repaired", family="notice")
+@fact("queue.repaired", subject=NOTICE, roles="admin")
 class QueueRepaired(Fact, frozen=True, kw_only=True):
     """A work queue's consumer in the broker was wrong or missing and was made anew; it delivers all its events again."""
 
@@ -75,7 +84,7 @@ class QueueRepaired(Fact, frozen=True, kw_only=True):
     """What was wrong with it."""
 
 
-@fact("blob.released", family="storage", version=2)
+@fact("blob.released", subject=STORAGE, roles=("learner", "archiver"), version=2)
 class BlobReleased(Fact, frozen=True, kw_only=True):
     """A retention rule released a blob; audit accepts its absence."""
 
@@ -85,7 +94,12 @@ class BlobReleased(Fact, frozen=True, kw_only=True):
     """Whether it is a page snapshot, which an archive that has copied it keeps."""
 
 
-@fact("snapshot.saved", family="snapshot")
+@fact(
+    "snapshot.saved",
+    subject=SNAPSHOT,
+    roles=("curriculum", "learner", "archiver"),
+    refs={"position": "position"},
+)
 class SnapshotSaved(Fact, frozen=True, kw_only=True):
     """A projection's state was saved as a blob: a faster start, never the truth."""
 
@@ -104,7 +118,7 @@ class SnapshotSaved(Fact, frozen=True, kw_only=True):
     blob: BlobRef
 
 
-@fact("segment.archived", family="storage")
+@fact("segment.archived", subject=STORAGE, roles="archiver", refs={"first": "position", "last": "position"})
 class SegmentArchived(Fact, frozen=True, kw_only=True):
     """An archive holds this part of the log, verified."""
 
@@ -114,7 +128,7 @@ class SegmentArchived(Fact, frozen=True, kw_only=True):
     location: str
 
 
-@fact("log.repaired", family="storage")
+@fact("log.repaired", subject=STORAGE, roles="repairer", refs={"first": "position", "last": "position"})
 class LogRepaired(Fact, frozen=True, kw_only=True):
     """The stream was rebuilt from an archive."""
 
@@ -123,14 +137,14 @@ class LogRepaired(Fact, frozen=True, kw_only=True):
     reason: str
 
 
-@fact("log.sealed", family="storage")
+@fact("log.sealed", subject=STORAGE, roles=("archiver", "repairer"))
 class LogSealed(Fact, frozen=True, kw_only=True):
     """The log is complete: nothing more will be appended."""
 
     events: int
 
 
-@fact("control.requested", family="control")
+@fact("control.requested", subject=CONTROL, roles=("curriculum", "control"))
 class ControlRequested(Fact, frozen=True, kw_only=True):
     """A person or a role requested an action of the run."""
 
@@ -140,7 +154,7 @@ class ControlRequested(Fact, frozen=True, kw_only=True):
     reason: str
 
 
-@fact("control.applied", family="control")
+@fact("control.applied", subject=CONTROL, roles="curriculum")
 class ControlApplied(Fact, frozen=True, kw_only=True):
     """A role carried out a requested command."""
 

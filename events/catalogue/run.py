@@ -7,6 +7,7 @@ import msgspec
 from hindcast.core.plugins import PluginIdentity
 from hindcast.events.envelope import BlobRef, Fact
 from hindcast.events.registry import fact
+from hindcast.events.subjects import RUN
 
 
 class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +28,7 @@ class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
     """Vendor, family and model, by which matrix libraries choose kernels. Empty in older events."""
 
 
-@fact("run.started", family="run", version=3)
+@fact("run.started", subject=RUN, roles="admin", version=3)
 class RunStarted(Fact, frozen=True, kw_only=True):
     """A run started: the first event of every log."""
 
@@ -47,7 +48,7 @@ class RunStarted(Fact, frozen=True, kw_only=True):
     """The plugins that the run uses. Empty: recorded before they were noted."""
 
 
-@fact("run.resumed", family="run", version=2)
+@fact("run.resumed", subject=RUN, roles="admin", version=2, refs={"after_position": "position"})
 class RunResumed(Fact, frozen=True, kw_only=True):
     """The system started again on an existing log."""
 
@@ -57,7 +58,7 @@ class RunResumed(Fact, frozen=True, kw_only=True):
     """Finite goal of this start (`updates`, `episodes`, `minutes`); empty if open-ended."""
 
 
-@fact("run.forked", family="run", version=4)
+@fact("run.forked", subject=RUN, roles="admin", version=4, refs={"at_position": "position"})
 class RunForked(Fact, frozen=True, kw_only=True):
     """This run is a fork of another run's prefix: the first event of its own, at `at_position + 1`."""
 
@@ -69,7 +70,7 @@ class RunForked(Fact, frozen=True, kw_only=True):
     """The fork's own `run.started`, whose settings apply from here on. None in version 1: the parent's settings apply."""
 
 
-@fact("run.finished", family="run")
+@fact("run.finished", subject=RUN, roles="admin")
 class RunFinished(Fact, frozen=True, kw_only=True):
     """The run reached its finite goal; it may be resumed with another."""
 
@@ -78,7 +79,7 @@ class RunFinished(Fact, frozen=True, kw_only=True):
     episodes: int
 
 
-@fact("recipe.changed", family="run")
+@fact("recipe.changed", subject=RUN, roles="admin")
 class RecipeChanged(Fact, frozen=True, kw_only=True):
     """Settings changed; the changed ones apply from here on."""
 

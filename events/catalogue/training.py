@@ -4,6 +4,7 @@ import msgspec
 
 from hindcast.events.envelope import BlobRef, Fact
 from hindcast.events.registry import fact
+from hindcast.events.subjects import ADOPTION, LEARNER
 
 
 class PlannedEpisode(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,7 +34,13 @@ class PlannedEpisode(msgspec.Struct, frozen=True, kw_only=True):
     """For a relabeled demonstration: weight of each step, its relevance to the goal; None: equal weights."""
 
 
-@fact("batch.planned", family="learner", version=6)
+@fact(
+    "batch.planned",
+    subject=LEARNER,
+    roles="learner",
+    version=6,
+    refs={"as_of": "position", "episodes.episode": "episode", "consumed": "episode"},
+)
 class BatchPlanned(Fact, frozen=True, kw_only=True):
     """The plan of the next updates, fixed before they are computed."""
 
@@ -79,7 +86,7 @@ class SampleReport(msgspec.Struct, frozen=True, kw_only=True):
     """Fraction of action tokens that contributed."""
 
 
-@fact("update.applied", family="learner")
+@fact("update.applied", subject=LEARNER, roles="learner", refs={"batch": "batch"})
 class UpdateApplied(Fact, frozen=True, kw_only=True):
     """The learner applied one optimizer step."""
 
@@ -103,7 +110,7 @@ class UpdateApplied(Fact, frozen=True, kw_only=True):
     """CPU time of all threads for the same work."""
 
 
-@fact("update.skipped", family="learner")
+@fact("update.skipped", subject=LEARNER, roles="learner", refs={"batch": "batch"})
 class UpdateSkipped(Fact, frozen=True, kw_only=True):
     """An update was skipped because its gradient was not finite; weights and optimizer are unchanged."""
 
@@ -116,7 +123,13 @@ class UpdateSkipped(Fact, frozen=True, kw_only=True):
     """Digest of the unchanged weights and optimizer state."""
 
 
-@fact("samples.swept", family="learner", version=2)
+@fact(
+    "samples.swept",
+    subject=LEARNER,
+    roles="learner",
+    version=2,
+    refs={"episodes": "episode", "as_of": "position"},
+)
 class SamplesSwept(Fact, frozen=True, kw_only=True):
     """Episodes were excluded from training."""
 
@@ -130,7 +143,7 @@ class SamplesSwept(Fact, frozen=True, kw_only=True):
     """The decision follows from the log up to this position; None in version 1: up to the event before this one."""
 
 
-@fact("replay.scored", family="learner")
+@fact("replay.scored", subject=LEARNER, roles="learner", refs={"version": "policy"})
 class ReplayScored(Fact, frozen=True, kw_only=True):
     """The policy scored stored steps of earlier phases by perplexity, before training on a phase."""
 
@@ -142,7 +155,7 @@ class ReplayScored(Fact, frozen=True, kw_only=True):
     """float32: perplexities of the recorded actions."""
 
 
-@fact("weights.published", family="learner")
+@fact("weights.published", subject=LEARNER, roles="learner")
 class WeightsPublished(Fact, frozen=True, kw_only=True):
     """The learner published new weights. Invariant 6: no actor samples from them yet."""
 
@@ -152,7 +165,13 @@ class WeightsPublished(Fact, frozen=True, kw_only=True):
     update: int
 
 
-@fact("checkpoint.saved", family="learner", version=2)
+@fact(
+    "checkpoint.saved",
+    subject=LEARNER,
+    roles="learner",
+    version=2,
+    refs={"update": "update", "version": "policy"},
+)
 class CheckpointSaved(Fact, frozen=True, kw_only=True):
     """The learner saved weights and optimizer state: a faster start, never the truth."""
 
@@ -171,7 +190,7 @@ class CheckpointSaved(Fact, frozen=True, kw_only=True):
         return (*self.shards, self.blob)
 
 
-@fact("weights.adopted", family="adoption")
+@fact("weights.adopted", subject=ADOPTION, roles="actor", refs={"version": "policy"})
 class WeightsAdopted(Fact, frozen=True, kw_only=True):
     """An actor adopted new weights and samples from them from now on."""
 

@@ -8,6 +8,7 @@ from hindcast.core.domain.evidence import Judgment
 from hindcast.events.catalogue.consulted import Consulted
 from hindcast.events.envelope import Fact
 from hindcast.events.registry import fact
+from hindcast.events.subjects import DISPUTE, RELABEL, VERDICT
 
 
 class JudgeIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +38,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """P(YES) over {YES, NO}; None without a model."""
 
 
-@fact("episode.judged", family="verdict", version=3)
+@fact("episode.judged", subject=VERDICT, roles="judge", version=3, refs={"episode": "episode"})
 class EpisodeJudged(Fact, frozen=True, kw_only=True):
     """One judge's verdict on one episode; created if absent per (episode, judge)."""
 
@@ -110,7 +111,7 @@ class BackwardReading(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the target is valid only if the training judge calls the episode a success."""
 
 
-@fact("episode.relabeled", family="relabel", version=4)
+@fact("episode.relabeled", subject=RELABEL, roles="relabeler", version=4, refs={"episode": "episode"})
 class EpisodeRelabeled(Fact, frozen=True, kw_only=True):
     """All goals that a relabeler found in one episode; created if absent per (episode, relabeler)."""
 
@@ -126,7 +127,7 @@ class EpisodeRelabeled(Fact, frozen=True, kw_only=True):
     """None if the relabeler is not a model of the run, or had nothing to read."""
 
 
-@fact("verdict.disputed", family="dispute")
+@fact("verdict.disputed", subject=DISPUTE, roles="control", refs={"episode": "episode"})
 class VerdictDisputed(Fact, frozen=True, kw_only=True):
     """A person disputes a judge's verdict."""
 

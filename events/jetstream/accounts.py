@@ -11,10 +11,11 @@ which needs no consumer. So a run's name is the only wildcard, and a new run or 
 """
 
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import hindcast.events.catalogue  # noqa: F401  # fills the registry
-from hindcast.events.registry import BY_NAME
+from hindcast.events.registry import BY_NAME, ROLES, SUBJECTS
 
 LOG_ACCOUNT = "HINDCAST"
 """Account that holds the streams of all runs. It has no users."""
@@ -24,22 +25,16 @@ ROLE_API = "$JS.log.API"
 """Prefix of the same requests in a role's account, also behind a leaf node. Under `$JS.API` a server answers for the role's
 account itself, which has no JetStream; a prefix with its own domain does not pass a leaf node."""
 
-PUBLISHES: dict[str, tuple[str, ...]] = {
-    "admin": ("run", "notice"),
-    "curriculum": ("curriculum", "request", "episode_end", "notice", "control", "snapshot"),
-    "actor": ("episode", "episode_end", "step", "adoption", "notice"),
-    "policy_server": ("notice",),
-    "judge": ("verdict", "notice"),
-    "relabeler": ("relabel", "notice"),
-    "learner": ("learner", "storage", "notice", "snapshot"),
-    "control": ("control", "dispute"),
-    "projector": (),
-    "archiver": ("storage", "notice", "snapshot"),
-    "reader": (),
-    "importer": tuple(sorted({entry.family for entry in BY_NAME.values()})),
-    "repairer": ("storage",),
-}
-"""Role -> families whose facts it appends. `importer` restores an archive's events, which are those of every role."""
+
+def _families_of(role: str) -> tuple[str, ...]:
+    if role == "importer":
+        return tuple(sorted(SUBJECTS))
+    appended = {entry.family for entry in BY_NAME.values() if role in entry.roles}
+    return tuple(family for family in SUBJECTS if family in appended)
+
+
+PUBLISHES: dict[str, tuple[str, ...]] = {role: _families_of(role) for role in ROLES}
+"""Role -> families of the facts that it appends. `importer` restores an archive's events, which are those of every role."""
 
 
 class Queue(NamedTuple):
@@ -152,6 +147,7 @@ def leaf_accounts(users: Mapping[str, Collection[Block]]) -> Block:
     return {account_of(role): {"users": list(block)} for role, block in users.items()}
 
 
+@lru_cache(maxsize=1024)
 def role_of_producer(producer: str) -> str | None:
     """Return the role under which a producer appends; None if its name does not imply one."""
     words = producer.split(".")

@@ -29,7 +29,7 @@ from hindcast.events.envelope import Fact, Record
 from hindcast.events.log.outbox import Decision, OutboxChain, PendingFact
 from hindcast.events.log.port import EventLog, Expectation
 from hindcast.events.registry import BY_CLASS
-from hindcast.events.subjects import CREATED_ONCE, PER_ENTITY, subject_of
+from hindcast.events.subjects import subject_of
 from hindcast.events.tracing import current_traceparent
 
 BATCH_BYTES = 1024 * 1024
@@ -159,7 +159,7 @@ class Publisher:
 
         `follows` are facts about the same entity that follow from it. They are appended directly after it: all or none.
 
-        By default facts of the families in `subjects.CREATED_ONCE` are created only if their subject is empty.
+        By default facts whose subject is created once are created only if it is empty.
 
         Raises:
             ExpectationFailed: another writer decided first; nothing was appended and the chain did not advance.
@@ -167,7 +167,7 @@ class Publisher:
             HindcastError: the error that stopped the writer.
 
         """
-        if expect is None and BY_CLASS[type(fact)].family in CREATED_ONCE:
+        if expect is None and BY_CLASS[type(fact)].subject.created_once:
             expect = Expectation(subject=self._subject(fact, entity), last=0)
         decision = Decision(expect)
         target = await self._accept(
@@ -190,7 +190,7 @@ class Publisher:
         known = self._subjects.get(type(fact))
         if known is not None:
             return known
-        per_entity = BY_CLASS[type(fact)].family in PER_ENTITY
+        per_entity = BY_CLASS[type(fact)].subject.per_entity
         key = entity if per_entity else self.incarnation
         if not _KEY.fullmatch(key):
             raise ValueError(

@@ -21,8 +21,6 @@ from hindcast.storage.blobs.store import BlobStore
 Depth = Literal["full", "exist", "none"]
 """Check digests of all bytes; existence and size; nothing."""
 
-SHOWING = ("step.taken", "episode.ended")
-"""Events whose blobs are page snapshots."""
 REMEMBERED = 1 << 18
 """Blobs remembered as checked (2 MB); a forgotten one is checked again."""
 
@@ -80,15 +78,15 @@ class Blobs(Check):
         """Number of released blobs."""
         return len(self._released)
 
-    def take(self, event: Event, refs: Refs) -> None:
-        """Take in the blobs that an event names."""
+    def take(self, event: Event, refs: Refs, *, pages: bool) -> None:
+        """Take in the blobs that an event names. `pages`: whether they are page snapshots and screenshots."""
         if event.type == "blob.released":
             ((sha256, size),) = refs
             self._release(event, sha256, size)
             return
         if event.type == "weights.published":
             self._weights = event.payload["weights"]["sha256"]
-        if self._depth == "none" or (event.type in SHOWING and not self._pages):
+        if self._depth == "none" or (pages and not self._pages):
             return
         for sha256, size in refs:
             key = _key(sha256, size)

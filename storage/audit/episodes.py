@@ -80,6 +80,10 @@ class Episodes(Check):
         """An episode that the log has named."""
         return self._episodes.get(name)
 
+    def is_known(self, name: str) -> bool:
+        """Whether the log has named the episode."""
+        return name in self._episodes
+
     def is_seen(self, episode: Episode) -> bool:
         """Whether all its events were read."""
         return self._whole or episode.requested_at > self._since
@@ -109,14 +113,6 @@ class Episodes(Check):
         episode.requested_at = event.position
         episode.task, episode.group, episode.origin = group.task, group.name, group.origin
         self._about(event, name)
-        newest = self._policies.newest
-        self.require(
-            fact["min_version"] <= newest or not self._whole,
-            event,
-            "it asks for a policy that does not exist yet",
-            f"{newest} at most",
-            fact["min_version"],
-        )
 
     def _about(self, event: Event, name: str) -> None:
         if event.entity != name:

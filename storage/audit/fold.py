@@ -19,6 +19,7 @@ from hindcast.storage.audit.names import Names
 from hindcast.storage.audit.operation import Operation
 from hindcast.storage.audit.plans import Plans
 from hindcast.storage.audit.policies import Policies
+from hindcast.storage.audit.references import References
 from hindcast.storage.audit.relabels import Relabels
 from hindcast.storage.audit.shapes import Refs, Shape, shapes
 from hindcast.storage.audit.tasks import Tasks
@@ -86,6 +87,14 @@ class Fold:
             training=self.training,
             tasks=self.tasks,
         )
+        self._references = References(
+            findings,
+            since=since,
+            episodes=self.episodes,
+            tasks=self.tasks,
+            training=self.training,
+            policies=self.policies,
+        )
         self.blobs = Blobs(
             findings, since=since, store=blobs, depth=depth, pages=pages, policies=self.policies
         )
@@ -99,6 +108,7 @@ class Fold:
             plans,
             self.training,
             self.operation,
+            self._references,
             self.blobs,
         )
         self._shapes = shapes()
@@ -202,14 +212,15 @@ class Fold:
         if not readable or shape is None:
             return
         if refs:
-            self.blobs.take(event, refs)
+            self.blobs.take(event, refs, pages=shape.shows_pages)
         check = self._facts.get(event.type)
         if check is not None:
             check(event)
-            return
-        if shape.family == "learner":
-            self.training.take(event)
-        self.operation.take(event)
+        else:
+            if shape.family == "learner":
+                self.training.take(event)
+            self.operation.take(event)
+        self._references.take(event, shape.refs)
 
     def _is_readable(self, event: Event, shape: Shape, refs: Refs) -> bool:
         """Whether the payload fits its type and version; a version from the future is counted as unknown."""

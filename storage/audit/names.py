@@ -4,8 +4,8 @@ A fork reads its parent's log up to the position it was forked at. The run's nam
 event under the new name is a `run.forked` that names the parent, the position, and the digest of the log up to it.
 """
 
-from hindcast.events.jetstream.accounts import may_append
-from hindcast.events.subjects import PER_ENTITY
+from hindcast.events.jetstream.accounts import PUBLISHES, role_of_producer
+from hindcast.events.registry import SUBJECTS
 from hindcast.storage.audit.decoder import Event
 from hindcast.storage.audit.defects import ALTERED, Findings
 from hindcast.storage.audit.digests import Digests
@@ -37,7 +37,8 @@ class Names:
         self._check_id(event)
         family = event.subject.split(".", 3)[2] if event.subject.count(".") >= 3 else ""
         expected_family = shape.family if shape is not None else family
-        if not may_append(event.producer, family):
+        role = role_of_producer(event.producer)
+        if role is not None and family not in PUBLISHES[role]:
             self._findings.add(
                 "writer",
                 event.position,
@@ -47,7 +48,17 @@ class Names:
                 found=event.subject,
                 meaning=INTRUDER,
             )
-        key = event.entity if expected_family in PER_ENTITY else event.incarnation
+        elif role is not None and shape is not None and role not in shape.roles:
+            self._findings.add(
+                "writer",
+                event.position,
+                f"{event.producer} does not record {event.type}",
+                event=event.type,
+                expected=f"a producer of role {' or '.join(shape.roles)}",
+                found=event.producer,
+            )
+        subject = SUBJECTS.get(expected_family)
+        key = event.entity if subject is not None and subject.per_entity else event.incarnation
         expected = f"run.{event.run}.{expected_family}.{key}"
         if event.subject != expected:
             self._add(event, "its subject is not the one that its content requires", expected, event.subject)

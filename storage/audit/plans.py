@@ -237,11 +237,7 @@ class Plans(Check):
 
     def _check_episode(self, event: Event, planned: dict[str, Any], as_of: int) -> None:
         name, episode = planned["episode"], self._episodes.find(planned["episode"])
-        if episode is None:
-            if self._whole:
-                self.defect(event, f"it trains on {name}, which was never requested")
-            return
-        if not self._episodes.is_seen(episode):
+        if episode is None or not self._episodes.is_seen(episode):
             return
         self.require(episode.origin != "evaluation", event, f"it trains on {name}, which is an evaluation")
         if planned.get("replaces") is None:
@@ -301,8 +297,6 @@ class Plans(Check):
     def _use_up(self, event: Event, name: str) -> None:
         episode = self._episodes.find(name)
         if episode is None:
-            if self._whole:
-                self.defect(event, f"it gives up {name}, which was never requested")
             return
         if episode.swept_at:
             self.defect(event, f"it gives up {name} again", "", f"position {episode.swept_at}")

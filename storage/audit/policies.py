@@ -48,8 +48,7 @@ class Policies(Check):
         self.require(
             actor == event.producer, event, "it names another actor than its producer", actor, event.producer
         )
-        if (version > self.newest and self._whole) or version < 0:
-            self.defect(event, "a version was adopted that was not published", f"0 to {self.newest}", version)
+        self.require(version >= 0, event, "an adopted version", "0 or more", version)
         before = self._adopted.get(event.incarnation, -1)
         if version < before:
             self.defect(event, f"{actor} went back to older weights", f"{before} or newer", version)

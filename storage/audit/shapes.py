@@ -62,6 +62,9 @@ class Shape:
         self.name = name
         self.family = entry.family
         self.version = entry.version
+        self.roles = entry.roles
+        self.refs = tuple((path, kind) for path, kind in entry.refs if kind != "page")
+        self.shows_pages = len(self.refs) < len(entry.refs)
         self._rule = _structure(described.type_info(entry.cls))
 
     def current(self, version: int, payload: dict[str, Any]) -> dict[str, Any]:

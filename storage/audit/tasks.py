@@ -68,10 +68,6 @@ class Tasks(Check):
         self.require(
             event.entity == own, event, "it is about another task than it proposes", own, event.entity
         )
-        for parent in event.payload["parents"]:
-            self.require(
-                parent in self._proposed or not self._whole, event, f"the parent {parent} was never proposed"
-            )
         self.consulted(event)
         phase = event.payload["phase"]
         if phase is not None:
@@ -91,6 +87,10 @@ class Tasks(Check):
                 parent in self._failed or not self._whole, event, f"the parent {parent} had not failed"
             )
 
+    def is_known(self, task: str) -> bool:
+        """Whether the task was proposed."""
+        return task in self._proposed
+
     def failed(self, task: str) -> None:
         """Note that a judge gave a failure for an episode of the task."""
         self._failed.add(task)
@@ -102,8 +102,6 @@ class Tasks(Check):
     def checked(self, event: Event) -> None:
         """`task.checked`."""
         task = event.payload["task_id"]
-        if task not in self._proposed and self._whole:
-            self.defect(event, f"the task {task} was never proposed")
         self.require(task not in self._checked, event, f"the task {task} is checked again")
         self.consulted(event)
         self._checked[task] = event.payload["feasible"]
@@ -111,8 +109,6 @@ class Tasks(Check):
     def decided(self, event: Event) -> None:
         """`task.admitted`, `task.rejected`, `state.valued`."""
         task = event.payload["task_id"]
-        if task not in self._proposed and self._whole:
-            self.defect(event, f"the task {task} was never proposed")
         if event.type == "state.valued":
             self._values[task] = event.payload["value"]
         elif task in self._values:

@@ -113,6 +113,11 @@ class Training(Check):
         """Optimizer steps of the policy."""
         return self._updates[POLICY]
 
+    @property
+    def counted(self) -> int:
+        """Updates of the policy and skipped ones of all models."""
+        return self.updates + self.skipped
+
     def _updated(self, event: Event) -> None:
         fact = event.payload
         batch, minibatch, model = fact["batch"], fact["minibatch"], fact["model"]

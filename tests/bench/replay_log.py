@@ -45,7 +45,7 @@ from hindcast.events.codec import encode, encode_fact
 from hindcast.events.envelope import BlobRef, Envelope, Fact, Recorded, Stored
 from hindcast.events.log.hash_chain import ChainChecker
 from hindcast.events.registry import BY_CLASS
-from hindcast.events.subjects import PER_ENTITY, subject_of
+from hindcast.events.subjects import subject_of
 from hindcast.learner.batch_plan import plan, sweep
 from hindcast.learner.buffer.replay_buffer import ReplayBuffer
 from hindcast.learner.buffer.snapshots import LEARNER, FoldedLog
@@ -153,7 +153,7 @@ class LongLog:
         self._chains.check(recorded)
         self._state = self._buffer.apply(self._state, recorded)
         self._curriculum_state = self._curriculum.apply(self._curriculum_state, recorded)
-        key = said.entity if entry.family in PER_ENTITY else incarnation
+        key = said.entity if entry.subject.per_entity else incarnation
         return Stored(position, subject_of(self._run, said.fact, key=key), content, envelope.id)
 
     def _begin(self) -> Iterator[Said]:

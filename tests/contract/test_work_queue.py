@@ -16,7 +16,7 @@ from hindcast.events.log.port import EventLog
 from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.reader import read
 from hindcast.events.log.work_queue import MAX_TRIES, QueueSource
-from hindcast.events.registry import BY_NAME
+from hindcast.events.registry import BY_CLASS
 
 pytestmark = [pytest.mark.parametrize("adapter", ["memory", "jetstream"]), pytest.mark.broker]
 
@@ -170,7 +170,7 @@ async def test_work_of_an_unknown_newer_version_stops_the_worker(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as newer:
-        newer.setattr(BY_NAME["phase.started"], "version", 2)
+        newer.setitem(BY_CLASS, PhaseStarted, BY_CLASS[PhaseStarted]._replace(version=2))
         await bench.publisher.publish(PhaseStarted(phase=1, reference_version=0), entity="run")
         await bench.publisher.commit()
     queue = await bench.source.open_queue("verdicts", family="curriculum")

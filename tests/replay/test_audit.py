@@ -346,7 +346,7 @@ FORGERIES: list[tuple[str, str, int, Callable[[dict[str, Any]], None], str]] = [
     ("a run that begins with other facts", "run.started", 0, envelope(type="run.x"), "does not begin with run.started"),
     ("a member beyond its group", "episode.requested", 1, payload(member=7), "no member of its group"),
     ("a try without one before it", "episode.requested", 1, payload(attempt=2), "is asked out of turn"),
-    ("a request for a future policy", "episode.requested", 1, payload(min_version=5), "does not exist yet"),
+    ("a request for a future policy", "episode.requested", 1, payload(min_version=5), "was not published"),
     ("a step that was renumbered", "step.taken", 1, raised("index"), "is missing or out of order"),
     ("a step without its log-probabilities", "step.taken", 1, payload(logprobs=b""), "not equally many"),
     ("a step whose sets are none", "step.taken", 1, payload(allowed=b"sets"), "allowed tokens do not decode"),
@@ -454,7 +454,7 @@ ADDITIONS: list[tuple[str, str, Callable[[MemoryLog], tuple[str, Fact]], str]] =
     ("an admission of what nobody proposed", "curriculum.1", lambda _log: (
         "task_x", TaskAdmitted(task_id="task_x", phase=0)), "was never proposed"),
     ("an adoption before publication", "actor.1", lambda _log: (
-        "version_9", WeightsAdopted(actor="actor.1", version=9, load_ms=1.0)), "adopted that was not published"),
+        "version_9", WeightsAdopted(actor="actor.1", version=9, load_ms=1.0)), "policy 9 was not published"),
     ("an update nobody planned", "learner.1", lambda _log: ("b", UpdateSkipped(
         update=6, model="policy", batch=7, minibatch=0, reason="", state="0" * 64)), "is not planned"),
     ("an update by an actor", "actor.1", lambda _log: ("b", UpdateSkipped(
@@ -469,18 +469,18 @@ ADDITIONS: list[tuple[str, str, Callable[[MemoryLog], tuple[str, Fact]], str]] =
     ("a release of the base policy", "learner.1", lambda log: ("blob", BlobReleased(blob=BlobRef(
         **values(log.events[0])["payload"]["base_policy"]), reason="")), "releases the base policy"),
     ("a dead letter of no event", "judge.1", lambda _log: ("judge", EventDeadLettered(
-        consumer="judge", position=10**6, tries=1, error="")), "an event that is not there"),
+        consumer="judge", position=10**6, tries=1, error="")), "is no earlier position"),
     ("a command nobody gave", "curriculum.1", lambda _log: ("run", ControlApplied(
         command="drain", role="curriculum")), "applied without a request"),
     ("a segment of positions to come", "archiver.1", lambda _log: ("segment", SegmentArchived(
-        first=1, last=10**6, sha256="0" * 64, location="x")), "positions that it cannot hold"),
+        first=1, last=10**6, sha256="0" * 64, location="x")), "last is no earlier position"),
     ("scores of what is no step", "learner.1", lambda _log: ("1", ReplayScored(
         version=0, positions=pack_positions([1]), perplexities=bytes(4))), "which is no step"),
     ("a goal that was not reached", "start.1", lambda _log: ("r_test", RunFinished(
         reason="", updates=99, episodes=0)), "updates that are not there"),
     ("a resumption from the future", "opening.1", lambda log: ("r_test", RunResumed(
         after_position=10**6, fingerprint=values(log.events[0])["payload"]["fingerprint"], until={})),
-     "the position it continues from"),
+     "is no earlier position"),
 ]  # fmt: skip
 
 

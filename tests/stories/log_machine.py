@@ -35,7 +35,7 @@ from hindcast.events.log.port import EventLog
 from hindcast.events.log.projection import fold
 from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.reader import read
-from hindcast.events.registry import BY_CLASS, FactType
+from hindcast.events.registry import BY_CLASS
 
 T = TypeVar("T")
 
@@ -70,7 +70,7 @@ OldEpisode = without(PlannedEpisode, "rehearsed")
 OldBatchPlanned = without(BatchPlanned, "", episodes=tuple[OldEpisode, ...])  # type: ignore[valid-type]
 
 
-OLDER = patch.dict(BY_CLASS, {OldBatchPlanned: FactType("batch.planned", 1, "learner", OldBatchPlanned)})  # type: ignore[arg-type, dict-item]
+OLDER = patch.dict(BY_CLASS, {OldBatchPlanned: BY_CLASS[BatchPlanned]._replace(version=1)})  # type: ignore[dict-item]
 """While this holds, version 1 of the fact can be published."""
 
 

@@ -70,7 +70,7 @@ def of_tasks(bench: Bench, *added: tuple[str, Fact]) -> list[Defect]:
         for producer, fact in added:
             await other.tell(fact, by=producer)
         report = await audit(other.log, other.blobs, depth="none")
-        return [defect for defect in report.defects if defect.check == "task"]
+        return [defect for defect in report.defects if defect.check in ("task", "reference")]
 
     return run_virtually(main())
 

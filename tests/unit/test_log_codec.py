@@ -119,7 +119,7 @@ def test_an_event_too_large_for_the_log_is_refused_before_it_is_sent() -> None:
 def test_old_versions_are_brought_up_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """state.valued as if v1 had named a `score` in percent and v2 no critic."""
     monkeypatch.setattr(upcasters, "STEPS", {})
-    monkeypatch.setattr(BY_NAME["state.valued"], "version", 3)
+    monkeypatch.setitem(BY_NAME, "state.valued", BY_NAME["state.valued"]._replace(version=3))
 
     @upcasters.step("state.valued", since=1)
     def from_percent(raw: upcasters.Raw) -> upcasters.Raw:
@@ -139,7 +139,7 @@ def test_old_versions_are_brought_up_step_by_step(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_missing_upcasting_step_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BY_NAME["task.admitted"], "version", 2)
+    monkeypatch.setitem(BY_NAME, "task.admitted", BY_NAME["task.admitted"]._replace(version=2))
     with pytest.raises(UnknownVersion, match=r"task.admitted version 1 cannot be read as version 2"):
         decode(stored(encode(envelope())))
 

@@ -31,9 +31,6 @@ from hindcast.storage.readmodel.tables import (
     weights,
 )
 
-REMARKS = ("episode.relabeled", "verdict.disputed", "injection.seen")
-"""Types of notices about an episode."""
-
 
 def effects(asked: LineageQuery, ref: Ref, *, above: Ref | None) -> list[Edge]:
     """Forward edges of a thing. `above`: the node that the tree reached it from; None: the queried thing itself."""
@@ -69,9 +66,7 @@ def _of_step(asked: LineageQuery, ref: Ref, _above: Ref | None) -> list[Edge]:
 
 def _of_episode(asked: LineageQuery, ref: Ref, _above: Ref | None) -> list[Edge]:
     (episode,) = ref.key
-    told = select(notices.c.position).where(
-        asked.holds(notices), notices.c.about == episode, notices.c.type.in_(REMARKS)
-    )
+    told = select(notices.c.position).where(asked.holds(notices), notices.c.about == episode)
     remarks = [
         LineageEntry(Ref("notice", (row["position"],)))
         for row in asked.rows(told.order_by(notices.c.position))

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterable
 
+import msgspec
+
 from hindcast.events.catalogue import (
     BlobReleased,
     ControlApplied,
@@ -20,7 +22,8 @@ from hindcast.events.catalogue import (
     WaitExceeded,
 )
 from hindcast.events.envelope import Fact, Recorded
-from hindcast.storage.readmodel.column_values import clean_text, fact_to_json
+from hindcast.events.registry import BY_CLASS
+from hindcast.storage.readmodel.column_values import clean_text, fact_to_json, without_bytes
 from hindcast.storage.readmodel.mapping.endpoint_costs import consultation
 from hindcast.storage.readmodel.row_operations import Insert, Operation
 
@@ -39,6 +42,18 @@ def notice(recorded: Recorded, about: str, text: str) -> Insert:
             "occurred_ns": envelope.occurred_ns,
         },
     )
+
+
+def general_notice(recorded: Recorded) -> Insert:
+    """The notice of an event whose type has no mapper: its fields, about the episode that it refers to, or its entity."""
+    fact = recorded.fact
+    refs = BY_CLASS[type(fact)].refs
+    episode = next(
+        (getattr(fact, path) for path, kind in refs if kind == "episode" and "." not in path), None
+    )
+    fields = without_bytes(msgspec.to_builtins(fact, builtin_types=(bytes,)))
+    text = ", ".join(f"{name} {value}" for name, value in fields.items() if value is not None)
+    return notice(recorded, episode if isinstance(episode, str) else recorded.envelope.entity, text)
 
 
 def _wait_exceeded(fact: WaitExceeded) -> tuple[str, str]:
