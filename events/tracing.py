@@ -8,7 +8,7 @@ A span records an error's class, never its message, because pages write parts of
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from opentelemetry import trace
 from opentelemetry.context import Context
@@ -79,17 +79,8 @@ def fail(failed: Span, kind: str) -> None:
     failed.set_status(Status(StatusCode.ERROR))
 
 
-class _Nothing(AbstractContextManager[Span]):
-    """A no-op span, used when nothing is recorded."""
-
-    def __enter__(self) -> Span:
-        return INVALID_SPAN
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
-
-_NOTHING = _Nothing()
+_NOTHING = nullcontext(INVALID_SPAN)
+"""A no-op span, used when nothing is recorded."""
 
 
 def current_traceparent() -> str:

@@ -46,190 +46,65 @@ def upcast(name: str, version: int, current: int, raw: Raw) -> Raw:
     return raw
 
 
-@step("batch.planned", since=1)
-def _compared_episodes_only(raw: Raw) -> Raw:
-    """Version 2 marks rehearsed successes; version 1 had none."""
-    return raw | {"episodes": [episode | {"rehearsed": False} for episode in raw["episodes"]]}
+def added(name: str, *, since: int, **defaults: Any) -> None:
+    """Declare a step that adds fields with the values for older events. No fields: an existing field allows more values."""
+    step(name, since=since)(lambda raw: raw | defaults)
 
 
-@step("batch.planned", since=2)
-def _compared_as_played(raw: Raw) -> Raw:
-    """Version 3 has the format term of a reward and the member that a replayed success replaces; version 2 had neither."""
-    return raw | {
-        "episodes": [episode | {"format_term": 0.0, "replaces": None} for episode in raw["episodes"]]
-    }
+def added_to_each(name: str, of: str, *, since: int, **defaults: Any) -> None:
+    """Declare a step that adds fields to each item of the list in the field `of`."""
+    step(name, since=since)(lambda raw: raw | {of: [item | defaults for item in raw[of]]})
 
 
-@step("batch.planned", since=3)
-def _of_the_policy(raw: Raw) -> Raw:
-    """Version 4 names the model that a batch trains; before, only the policy was trained."""
-    return raw | {"model": "policy"}
+def _with_processor(raw: Raw) -> Raw:
+    """The processor's model is part of the fingerprint; before, it was not recorded."""
+    return raw | {"fingerprint": raw["fingerprint"] | {"processor": ""}}
 
 
-@step("step.taken", since=2)
-def _unconstrained(raw: Raw) -> Raw:
-    """Version 3 has the allowed tokens and the scaffold's state; in version 2 every token was allowed."""
-    return raw | {"allowed": b"", "scaffold": None}
+# Comments say what was the case before, where the added values do not.
+added("run.started", since=2)  # names the plugins in use; before, all were built in
+step("run.started", since=1)(_with_processor)
+step("run.resumed", since=1)(_with_processor)
+added("run.forked", since=1, start=None)  # no command ever wrote version 1
+added("run.forked", since=3)  # its start names the plugins in use
 
 
-@step("batch.planned", since=4)
-def _of_whole_episodes(raw: Raw) -> Raw:
-    """Version 5 marks the steps of a replayed episode that are trained on; before, all were."""
-    return raw | {"episodes": [episode | {"kept": None} for episode in raw["episodes"]]}
+@step("run.forked", since=2)
+def _forked_with_processor(raw: Raw) -> Raw:
+    return raw | {"start": None if raw["start"] is None else _with_processor(raw["start"])}
 
 
-@step("blob.released", since=1)
-def _never_a_page(raw: Raw) -> Raw:
-    """Version 2 marks page snapshots; before, only weights, checkpoints and state snapshots were released."""
-    return raw | {"page": False}
+added("task.proposed", since=1, phase=None, generator="", change="", prompt="")  # no tasks were generated
+added("task.proposed", since=2, consulted=None)
+added("state.valued", since=1, model="critic")
+added("episode.requested", since=1, revisits=False)  # there was only one phase
 
+added("step.taken", since=1, answer_from=0)  # no answer had a thought
+added("step.taken", since=2, allowed=b"", scaffold=None)  # every token was allowed
+added("step.taken", since=3, touched=None, screenshot=None)
+added("step.taken", since=4, pictures=[])
+added("episode.ended", since=1)  # a new reason, `unparsable`
+added("episode.ended", since=2, screenshot=None)
+added("episode.ended", since=3)  # a new reason, `repeated`
 
-@step("episode.judged", since=1)
-def _judged_by_rules(raw: Raw) -> Raw:
-    """Version 2 has the prompt of a judge that is a language model; before, only rules judged."""
-    return raw | {"reading": None}
-
-
-@step("run.forked", since=1)
-def _as_its_parent(raw: Raw) -> Raw:
-    """Version 2 has the fork's own settings; no command ever wrote version 1."""
-    return raw | {"start": None}
-
-
-@step("step.taken", since=1)
-def _without_a_thought(raw: Raw) -> Raw:
-    """Version 2 has the index of the answer after its thought; before, no answer had a thought."""
-    return raw | {"answer_from": 0}
-
-
-@step("episode.ended", since=1)
-def _never_unparsable(raw: Raw) -> Raw:
-    """Version 2 adds the reason `unparsable`; nothing else changed."""
-    return raw
-
-
-@step("task.proposed", since=1)
-def _not_generated(raw: Raw) -> Raw:
-    """Version 2 has a generated task's phase, generator, change and prompt; before, no tasks were generated."""
-    return raw | {"phase": None, "generator": "", "change": "", "prompt": ""}
-
-
-@step("episode.requested", since=1)
-def _revisiting_nothing(raw: Raw) -> Raw:
-    """Version 2 marks tasks of earlier phases; before, there was only one phase."""
-    return raw | {"revisits": False}
+added("episode.judged", since=1, reading=None)  # only rules judged
+added("episode.judged", since=2, consulted=None)
+added("episode.relabeled", since=2, consulted=None)
+added("episode.relabeled", since=3, reading=None)
 
 
 @step("episode.relabeled", since=1)
-def _told_by_nobody(raw: Raw) -> Raw:
+def _relabeled_by_no_role(raw: Raw) -> Raw:
     """Version 2 has the goal's family and the steps' rewritten prompts; no role ever wrote version 1."""
     relabels = [relabel | {"prompts": [], "family": "", "goal": None} for relabel in raw["relabels"]]
     return raw | {"relabels": relabels, "task_id": "", "failure": ""}
 
 
-def _no_processor(raw: Raw) -> Raw:
-    """The next version has the processor's model; before, it was not recorded."""
-    return raw | {"fingerprint": raw["fingerprint"] | {"processor": ""}}
-
-
-@step("run.started", since=1)
-def _started_somewhere(raw: Raw) -> Raw:
-    """Version 2 has the processor's model."""
-    return _no_processor(raw)
-
-
-@step("run.resumed", since=1)
-def _resumed_somewhere(raw: Raw) -> Raw:
-    """Version 2 has the processor's model."""
-    return _no_processor(raw)
-
-
-@step("run.forked", since=2)
-def _forked_somewhere(raw: Raw) -> Raw:
-    """Version 3 has the processor's model in the fork's start."""
-    return raw | {"start": None if raw["start"] is None else _no_processor(raw["start"])}
-
-
-@step("run.started", since=2)
-@step("run.forked", since=3)
-def _with_built_in_plugins(raw: Raw) -> Raw:
-    """The next version names the plugins of the run, or of the fork's start; before it there were but built-in ones."""
-    return raw
-
-
-@step("samples.swept", since=1)
-def _as_of_where_it_stands(raw: Raw) -> Raw:
-    """Version 2 has the position up to which the log was read; in version 1 it is that of the event before."""
-    return raw | {"as_of": None}
-
-
-@step("batch.planned", since=5)
-def _as_it_was_asked(raw: Raw) -> Raw:
-    """Version 6 has the goal that an episode demonstrates and its step weights; before, no episode was relabeled."""
-    episodes = [episode | {"relabel": None, "step_weights": None} for episode in raw["episodes"]]
-    return raw | {"episodes": episodes}
-
-
-def _asked_nobody(raw: Raw) -> Raw:
-    """The next version has the question to an endpoint; before, none was asked."""
-    return raw | {"consulted": None}
-
-
-@step("episode.judged", since=2)
-def _judged_at_home(raw: Raw) -> Raw:
-    """Version 3 has the question to an endpoint."""
-    return _asked_nobody(raw)
-
-
-@step("episode.relabeled", since=2)
-def _relabeled_at_home(raw: Raw) -> Raw:
-    """Version 3 has the question to an endpoint."""
-    return _asked_nobody(raw)
-
-
-@step("state.valued", since=1)
-def _valued_by_a_critic(raw: Raw) -> Raw:
-    """Version 2 names the model that valued a state; before, it was always the critic."""
-    return raw | {"model": "critic"}
-
-
-@step("episode.relabeled", since=3)
-def _relabeled_by_no_model(raw: Raw) -> Raw:
-    """Version 4 has prompt and output of the learned relabeler; before, there was none."""
-    return raw | {"reading": None}
-
-
-@step("task.proposed", since=2)
-def _generated_at_home(raw: Raw) -> Raw:
-    """Version 3 has the question to an endpoint."""
-    return _asked_nobody(raw)
-
-
-@step("step.taken", since=3)
-def _never_photographed(raw: Raw) -> Raw:
-    """Version 4 has the position of the action's element and a screenshot; before, there were none."""
-    return raw | {"touched": None, "screenshot": None}
-
-
-@step("episode.ended", since=2)
-def _ended_unseen(raw: Raw) -> Raw:
-    """Version 3 has a screenshot of the final page; before, there was none."""
-    return raw | {"screenshot": None}
-
-
-@step("episode.ended", since=3)
-def _never_repeated(raw: Raw) -> Raw:
-    """Version 4 adds the reason `repeated`; nothing else changed."""
-    return raw
-
-
-@step("step.taken", since=4)
-def _read_without_pictures(raw: Raw) -> Raw:
-    """Version 5 names the pictures that the policy read; before, there were none."""
-    return raw | {"pictures": []}
-
-
-@step("checkpoint.saved", since=1)
-def _saved_in_one_piece(raw: Raw) -> Raw:
-    """Version 2 names the shard of each learner process; before, one process wrote all."""
-    return raw | {"shards": []}
+added_to_each("batch.planned", "episodes", since=1, rehearsed=False)
+added_to_each("batch.planned", "episodes", since=2, format_term=0.0, replaces=None)
+added("batch.planned", since=3, model="policy")  # only the policy was trained
+added_to_each("batch.planned", "episodes", since=4, kept=None)  # all steps were trained on
+added_to_each("batch.planned", "episodes", since=5, relabel=None, step_weights=None)
+added("samples.swept", since=1, as_of=None)  # up to the event before this one
+added("checkpoint.saved", since=1, shards=[])  # one process wrote all
+added("blob.released", since=1, page=False)  # only weights, checkpoints and state snapshots were released
