@@ -26,8 +26,8 @@ from hindcast.events.catalogue import RunForked
 from hindcast.events.codec import decode_envelope
 from hindcast.events.envelope import BlobRef
 from hindcast.events.jetstream.accounts import PUBLISHES
+from hindcast.events.jetstream.api import clock_ahead_s, runs_on
 from hindcast.events.jetstream.connection import connect
-from hindcast.events.jetstream.run_discovery import clock_ahead_s, runs_on
 from hindcast.events.jetstream.stream_log import JetStreamLog
 from hindcast.events.log.joined_log import RunLog
 from hindcast.events.log.run_identity import beginning

@@ -6,6 +6,7 @@ off, and writing continues there. `note` records in the manifest how far the ope
 its end is detected; it need not be exact.
 """
 
+import fcntl
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ import msgspec
 import structlog
 
 from hindcast.core.errors import DiskFull, ForeignLog
-from hindcast.events.archive.folder_lock import hold, require_empty
+from hindcast.events.archive.errors import ArchiveBusy
 from hindcast.events.archive.format import (
     FORMAT,
     START,
@@ -30,6 +31,7 @@ from hindcast.events.archive.format import (
 )
 from hindcast.events.archive.index import encode_index, hash_of, index_path, is_indexed
 from hindcast.events.archive.manifest import (
+    NAME,
     SEGMENTS,
     Blobs,
     Manifest,
@@ -41,13 +43,14 @@ from hindcast.events.archive.manifest import (
     store,
 )
 from hindcast.events.archive.reader import ArchiveReader, look_at_open, refuse_open
-from hindcast.events.disk import Disk
+from hindcast.events.disk import PRIVATE_FILE, Disk
 from hindcast.events.envelope import Stored
 from hindcast.events.log.hash_chain import RollingDigest
 from hindcast.events.log.port import Ancestor
 from hindcast.events.subjects import family_of
 
 SEGMENT_BYTES = 32 * 1024 * 1024
+LOCK = "archive.lock"
 _log = structlog.get_logger(__name__)
 
 
@@ -98,9 +101,9 @@ class ArchiveWriter:
         """
         disk = disk or Disk()
         if not is_archive(folder):
-            require_empty(folder)
+            _require_empty(folder)
         disk.make_folder(folder / SEGMENTS)
-        lock = hold(folder)
+        lock = _hold(folder)
         try:
             if is_archive(folder):
                 manifest = load(folder)
@@ -323,3 +326,46 @@ class ArchiveWriter:
 
 def _descent(lineage: tuple[Ancestor, ...]) -> str:
     return f"a fork of {lineage[-1].run} at position {lineage[-1].until}" if lineage else "no fork"
+
+
+def _hold(folder: Path) -> int:
+    """Lock the archive for this process; return the lock's descriptor.
+
+    Raises:
+        ArchiveBusy: another process holds it.
+
+    """
+    lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        holder = os.pread(lock, 20, 0).decode(errors="replace").strip() or "another process"
+        os.close(lock)
+        raise ArchiveBusy(
+            f"another process (pid {holder}) writes the archive in {folder}; two would ruin it. Wait for it or stop it, or "
+            "choose another folder."
+        ) from error
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, str(os.getpid()).encode(), 0)
+    return lock
+
+
+def _require_empty(folder: Path) -> None:
+    """Require that a new archive's folder is empty, except for the files of an interrupted first start.
+
+    Raises:
+        ForeignLog: it holds something else.
+
+    """
+    if not folder.exists():
+        return
+    ours = {LOCK, SEGMENTS, f".{NAME}.new"}
+    foreign = sorted(path.name for path in folder.iterdir() if path.name not in ours)
+    if foreign:
+        raise ForeignLog(
+            f"{folder} is no archive and not empty: it holds {', '.join(foreign[:3])}. Choose another folder."
+        )
+    if any((folder / SEGMENTS).glob("*")):
+        raise ForeignLog(
+            f"{folder} holds segments but no {NAME}. Restore it from a copy of the archive, or choose another folder."
+        )

@@ -7,7 +7,9 @@ Requests are JSON under `$JS.log.API`, the prefix of the log's API in a role's a
 
 import asyncio
 import json
+import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any, NamedTuple
 
 from nats.aio.msg import Msg
@@ -17,11 +19,13 @@ from hindcast.core.errors import BrokerUnreachable, HindcastError
 from hindcast.events.envelope import UNREAD, Stored
 from hindcast.events.jetstream.accounts import ROLE_API
 from hindcast.events.jetstream.connection import Connection, RequestTimeout
-from hindcast.events.jetstream.headers import parse_headers, status_in
-from hindcast.events.subjects import matches
+from hindcast.events.jetstream.wire import parse_headers, status_in
+from hindcast.events.subjects import STREAM, matches, stream_name
 
 CALL_S = 5.0
 """Time limit of one request."""
+JOIN_S = 15.0
+"""Time limit of the answers that a machine needs before it joins a run."""
 PAUSE_S = 0.25
 """Pause between attempts while the broker does not answer."""
 READ_BYTES = 8 * 1024 * 1024
@@ -306,3 +310,38 @@ class StreamApi:
                 "kept, and this process continues where the log ends."
             ) from error
         await asyncio.sleep(PAUSE_S)
+
+
+async def runs_on(connection: Connection) -> list[str]:
+    """List the names of the runs whose logs a broker holds, sorted.
+
+    Raises:
+        BrokerUnreachable, BrokerDenied.
+
+    """
+    api = StreamApi(connection, "", bound_s=JOIN_S)
+    names: list[str] = []
+    while True:
+        answer = await api.call("STREAM.NAMES", {"offset": len(names)})
+        names += answer["streams"] or []
+        if not answer["streams"] or len(names) >= int(answer["total"]):
+            return sorted(name.removeprefix(STREAM) for name in names if name.startswith(STREAM))
+
+
+async def clock_ahead_s(connection: Connection, run: str, *, clock: Callable[[], float] = time.time) -> float:
+    """Measure by how many seconds this machine's clock is ahead of the broker's; negative if behind.
+
+    The error is at most half the time of one answer.
+
+    Raises:
+        BrokerUnreachable: the broker does not answer, or does not report its time (nats-server before 2.10).
+
+    """
+    api = StreamApi(connection, stream_name(run), bound_s=JOIN_S)
+    asked = clock()
+    answer = await api.call("STREAM.INFO")
+    answered = clock()
+    if "ts" not in answer:
+        raise BrokerUnreachable("the broker does not say what time it is: nats-server 2.10 and later do")
+    there = datetime.fromisoformat(answer["ts"]).timestamp()
+    return (asked + answered) / 2 - there

@@ -21,9 +21,9 @@ from hindcast.events.envelope import Record, Stored
 from hindcast.events.jetstream.api import PAUSE_S, STREAM_NOT_FOUND, TRACEPARENT, ApiError, StreamApi
 from hindcast.events.jetstream.connection import Connection, Outgoing, RequestTimeout
 from hindcast.events.jetstream.consumers import BrokerConsumer, list_served, make_positions
-from hindcast.events.jetstream.headers import format_headers
 from hindcast.events.jetstream.stream_queue import JetStreamQueue, ensure_queue
 from hindcast.events.jetstream.stream_tail import follow
+from hindcast.events.jetstream.wire import format_headers
 from hindcast.events.log.append_once import (
     AlreadyStored,
     Committed,

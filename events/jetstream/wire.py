@@ -1,8 +1,8 @@
-"""Fast parser of the client protocol for streams of events.
+"""The client protocol: a fast parser for streams of events, and header blocks.
 
 The client library's parser matches regular expressions, copies its buffer and awaits for every message. `StreamParser` takes
-whole messages of a receiver directly from the socket's data and leaves everything else to the library. See `HMSG` in the
-client protocol of nats-server.
+whole messages of a receiver directly from the socket's data and leaves everything else to the library. A header block is
+`NATS/1.0[ <status>[ <words>]]`, then `Name: value` lines. See `HMSG` in the client protocol of nats-server, and its ADR-4.
 """
 
 from collections.abc import Callable
@@ -17,6 +17,8 @@ _PLAIN, _WITH_HEADERS = b"MSG ", b"HMSG "
 _END = b"\r\n"
 _FIELDS = (5, 6)
 """Number of fields: command, subject, subscription, perhaps a reply subject, size of the headers, total size."""
+_VERSION = b"NATS/1.0 "
+_STATUS_END = len(_VERSION) + 3
 
 
 class ReceivingConnection(Protocol):
@@ -83,3 +85,32 @@ class StreamParser(Parser):
         connection.stats["in_msgs"] += messages
         connection.stats["in_bytes"] += content_bytes
         return at, whole
+
+
+def status_in(block: bytes) -> str:
+    """Return the status of a control message, such as `404`; empty for any other message."""
+    return block[len(_VERSION) : _STATUS_END].decode("ascii", "replace") if block.startswith(_VERSION) else ""
+
+
+def parse_headers(block: bytes) -> dict[str, str]:
+    """Parse all headers; if a name occurs several times, the last one counts."""
+    found = {}
+    for line in block.decode("utf-8", "replace").split("\r\n")[1:]:
+        name, colon, value = line.partition(":")
+        if colon:
+            found[name.strip()] = value.strip()
+    return found
+
+
+def format_headers(headers: dict[str, str]) -> bytes:
+    """Format the header block of a message to publish.
+
+    Raises:
+        ValueError: a name or value contains a line break, which would begin another header.
+
+    """
+    text = "NATS/1.0\r\n" + "".join([f"{name}: {value}\r\n" for name, value in headers.items()]) + "\r\n"
+    lines = len(headers) + 2
+    if text.count("\n") != lines or text.count("\r") != lines:
+        raise ValueError(f"a header holds a line break: {headers!r}")
+    return text.encode()

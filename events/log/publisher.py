@@ -15,8 +15,9 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from types import TracebackType
-from typing import Self
+from typing import Any, NamedTuple, Self
 
 import msgspec
 import structlog
@@ -24,9 +25,8 @@ import structlog
 from hindcast.core.errors import BrokerUnreachable, ExpectationFailed, HindcastError, LogFull
 from hindcast.core.ids import uuid7
 from hindcast.core.settings.schema import LogSettings
-from hindcast.events.codec import MAX_EVENT_BYTES, EventTooLarge, encode_fact
-from hindcast.events.envelope import Fact, Record
-from hindcast.events.log.outbox import Decision, OutboxChain, PendingFact
+from hindcast.events.codec import MAX_EVENT_BYTES, EventTooLarge, encode, encode_fact
+from hindcast.events.envelope import Envelope, Fact, Record
 from hindcast.events.log.port import EventLog, Expectation
 from hindcast.events.registry import BY_CLASS
 from hindcast.events.subjects import subject_of
@@ -42,6 +42,69 @@ HURRIED_DRAIN_S = 4.0
 """How long `__aexit__` waits for queued facts after an error or a cancellation; honcho kills after 5 s."""
 _KEY = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
 _log = structlog.get_logger(__name__)
+
+
+class _Decision:
+    """A fact whose caller waits for its outcome; it is appended alone, with the facts that follow from it."""
+
+    __slots__ = ("error", "expect", "position", "sent", "withdrawn")
+
+    def __init__(self, expect: Expectation | None) -> None:
+        self.expect = expect
+        self.position = 0
+        self.error: HindcastError | None = None
+        self.sent = False
+        """Whether the writer has begun to append it; from then on the writer bounds the wait and sets the outcome."""
+        self.withdrawn = False
+
+
+class _Pending(NamedTuple):
+    """An accepted fact, complete except for its place in the chain."""
+
+    number: int
+    subject: str
+    fields: dict[str, Any]
+    payload_bytes: int
+    decision: _Decision | None
+    follows: bool
+    """Whether it follows from the decision before it: both are appended, or neither."""
+    traceparent: str
+
+
+class _Chain:
+    """The hash chain of one incarnation's events. It advances only with events that are known to be stored."""
+
+    def __init__(self, *, run: str, producer: str, incarnation: str, code_rev: str) -> None:
+        self._run = run
+        self._producer = producer
+        self._incarnation = incarnation
+        self._code_rev = code_rev
+        self._seq = 0
+        self._prev_hash = b""
+
+    def seal(self, batch: Sequence[_Pending]) -> tuple[list[Record], bytes]:
+        """Encode facts as the next events of the chain; also return the chain's hash after them."""
+        records = []
+        prev_hash = self._prev_hash
+        for offset, item in enumerate(batch):
+            envelope = Envelope(
+                run=self._run,
+                producer=self._producer,
+                incarnation=self._incarnation,
+                producer_seq=self._seq + offset,
+                prev_hash=prev_hash,
+                code_rev=self._code_rev,
+                **item.fields,
+            )
+            content = encode(envelope)
+            prev_hash = sha256(content).digest()
+            records.append(Record(item.subject, content, envelope.id, item.traceparent))
+        return records, prev_hash
+
+    def advance(self, count: int, prev_hash: bytes) -> None:
+        """Advance the chain by `count` stored events."""
+        self._seq += count
+        self._prev_hash = prev_hash
 
 
 class Publisher:
@@ -64,12 +127,10 @@ class Publisher:
         self._settings = settings
         self._clock_ns = clock_ns
         self._randomness = randomness
-        self._chain = OutboxChain(
-            run=log.run, producer=producer, incarnation=self.incarnation, code_rev=code_rev
-        )
+        self._chain = _Chain(run=log.run, producer=producer, incarnation=self.incarnation, code_rev=code_rev)
         self._subjects: dict[type[Fact], str] = {}
         """Subjects of facts whose subject does not depend on the entity."""
-        self._queued: deque[PendingFact] = deque()
+        self._queued: deque[_Pending] = deque()
         self._accepted = 0
         self._settled = 0
         self._position = 0
@@ -169,7 +230,7 @@ class Publisher:
         """
         if expect is None and BY_CLASS[type(fact)].subject.created_once:
             expect = Expectation(subject=self._subject(fact, entity), last=0)
-        decision = Decision(expect)
+        decision = _Decision(expect)
         target = await self._accept(
             fact, entity, ordinal, causation, correlation, policy_version, decision, follows
         )
@@ -209,7 +270,7 @@ class Publisher:
         causation: str | None,
         correlation: str | None,
         policy_version: int | None,
-        decision: Decision | None,
+        decision: _Decision | None,
         follows: Sequence[Fact] = (),
     ) -> int:
         sealed = [(one, self._subject(one, entity), self._payload(one, entity)) for one in (fact, *follows)]
@@ -236,7 +297,7 @@ class Publisher:
             size, own = memoryview(payload).nbytes, decision if one is fact else None
             follows_it = one is not fact
             self._queued.append(
-                PendingFact(self._accepted, subject, fields, size, own, follows_it, current_traceparent())
+                _Pending(self._accepted, subject, fields, size, own, follows_it, current_traceparent())
             )
         self._wake.set()
         return self._accepted
@@ -251,7 +312,7 @@ class Publisher:
             )
         return payload
 
-    async def _until(self, done: Callable[[], bool], *, own: Decision | None = None) -> None:
+    async def _until(self, done: Callable[[], bool], *, own: _Decision | None = None) -> None:
         """Wait for the writer, bounded while the log is full. Once `own` is sent, the writer bounds its wait."""
 
         clock = asyncio.get_running_loop().time
@@ -296,7 +357,7 @@ class Publisher:
             async with self._changed:
                 self._changed.notify_all()
 
-    async def _next_batch(self) -> list[PendingFact]:
+    async def _next_batch(self) -> list[_Pending]:
         """Take the next batch: one decision with the facts that follow from it, or the facts up to the next decision.
 
         Empty when closing and drained.
@@ -307,7 +368,7 @@ class Publisher:
             self._wake.clear()
             await self._wake.wait()
         await self._linger()
-        batch: list[PendingFact] = []
+        batch: list[_Pending] = []
         size = 0
         while self._queued and len(batch) < self._settings.batch_events:
             item = self._queued[0]
@@ -331,7 +392,7 @@ class Publisher:
             except TimeoutError:
                 return
 
-    async def _deliver(self, batch: list[PendingFact]) -> None:
+    async def _deliver(self, batch: list[_Pending]) -> None:
         decision = batch[0].decision
         if decision is None or not decision.withdrawn:
             if decision is not None:
@@ -348,7 +409,7 @@ class Publisher:
         async with self._changed:
             self._changed.notify_all()
 
-    async def _append(self, records: list[Record], decision: Decision | None) -> list[int]:
+    async def _append(self, records: list[Record], decision: _Decision | None) -> list[int]:
         """Append records; return their positions, empty for a decision that was refused or withdrawn."""
         loop = asyncio.get_running_loop()
         while True:

@@ -17,8 +17,7 @@ HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parent)]
 
 from fakes import tiny_policy  # noqa: E402
-from hindcast.events.archive.folder_lock import LOCK  # noqa: E402
-from hindcast.events.archive.writer import ArchiveWriter  # noqa: E402
+from hindcast.events.archive.writer import LOCK, ArchiveWriter  # noqa: E402
 from hindcast.events.catalogue import BatchPlanned  # noqa: E402
 from hindcast.events.codec import decode  # noqa: E402
 from hindcast.events.log.memory import MemoryLog  # noqa: E402

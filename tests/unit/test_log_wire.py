@@ -7,7 +7,7 @@ import pytest
 from nats.errors import ProtocolError
 
 from hindcast.events.jetstream.connection import Connection
-from hindcast.events.jetstream.headers import format_headers, parse_headers, status_in
+from hindcast.events.jetstream.wire import format_headers, parse_headers, status_in
 
 BLOCK = b"NATS/1.0\r\nNats-Batch-Id: b\r\nNats-Msg-Id: e-7\r\nodd:value: x\r\n\r\n"
 
