@@ -44,11 +44,11 @@ class MeteredLog:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._log, name)
 
-    async def tail(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
+    async def tail(self, *, after: int, headers: bool = True) -> AsyncGenerator[list[Stored], None]:
         """See `EventLog.tail`."""
         last = (await self._log.identity()).last
         reading = self._bar.add_task(self._description, total=last, completed=after)
-        async with aclosing(self._log.tail(after=after)) as batches:
+        async with aclosing(self._log.tail(after=after, headers=headers)) as batches:
             async for batch in batches:
                 yield batch
                 self._bar.update(reading, completed=min(batch[-1].position, last))

@@ -72,7 +72,7 @@ class ArchiveLog:
             found += batch[: limit - len(found)]
         return found
 
-    async def tail(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
+    async def tail(self, *, after: int, headers: bool = True) -> AsyncGenerator[list[Stored], None]:
         """See `EventLog.tail`; new events are seen within `POLL_S`. Raises BeyondArchive like `read`."""
         last = await asyncio.to_thread(self._reader.refresh)
         if after > last:

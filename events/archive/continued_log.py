@@ -16,7 +16,7 @@ from hindcast.events.envelope import Record, Stored
 from hindcast.events.jetstream.consumers import BrokerConsumer
 from hindcast.events.jetstream.stream_log import Fill, JetStreamLog
 from hindcast.events.jetstream.stream_queue import JetStreamQueue
-from hindcast.events.log.port import Ancestor, Expectation, LogIdentity, tail_contents
+from hindcast.events.log.port import Ancestor, Expectation, LogIdentity
 from hindcast.events.log.publisher import Publisher
 
 
@@ -73,15 +73,8 @@ class ContinuedLog:
             raise self._gap(after + 1, self._live)
         return found
 
-    def tail(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
+    async def tail(self, *, after: int, headers: bool = True) -> AsyncGenerator[list[Stored], None]:
         """See `EventLog.tail`."""
-        return self._tail(after=after, headers=True)
-
-    def tail_contents(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
-        """See `ContentLog`."""
-        return self._tail(after=after, headers=False)
-
-    async def _tail(self, *, after: int, headers: bool) -> AsyncGenerator[list[Stored], None]:
         position = after
         while True:
             live = await self._look()
@@ -92,11 +85,7 @@ class ContinuedLog:
                 position = batch[-1].position
                 yield batch
             try:
-                stream = self._stream
-                live_events = (
-                    stream.tail(after=position) if headers else tail_contents(stream, after=position)
-                )
-                async with aclosing(live_events) as batches:
+                async with aclosing(self._stream.tail(after=position, headers=headers)) as batches:
                     async for batch in batches:
                         position = batch[-1].position
                         yield batch

@@ -229,15 +229,8 @@ class JetStreamLog:
         """See `EventLog.read`."""
         return await self._api.ranged(start=after + 1, limit=limit)
 
-    def tail(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
+    async def tail(self, *, after: int, headers: bool = True) -> AsyncGenerator[list[Stored], None]:
         """See `EventLog.tail`. Raises BrokerUnreachable if the broker is away for `log.append_timeout_s`."""
-        return self._tail(after=after, headers=True)
-
-    def tail_contents(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
-        """See `ContentLog`. Raises like `tail`."""
-        return self._tail(after=after, headers=False)
-
-    async def _tail(self, *, after: int, headers: bool) -> AsyncGenerator[list[Stored], None]:
         position = after
         patience: Callable[[], bool] | None = None
         stuck_at = -1

@@ -69,17 +69,17 @@ class JoinedLog:
         # the older part has no more events up to `at`
         return own or await self._newer.read(after=self._at, limit=limit)
 
-    async def tail(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
+    async def tail(self, *, after: int, headers: bool = True) -> AsyncGenerator[list[Stored], None]:
         """See `EventLog.tail`."""
         if after < self._at:
-            async with aclosing(self._older.tail(after=after)) as batches:
+            async with aclosing(self._older.tail(after=after, headers=headers)) as batches:
                 async for batch in batches:
                     wanted = [stored for stored in batch if stored.position <= self._at]
                     if wanted:
                         yield wanted
                     if batch[-1].position >= self._at:
                         break
-        async with aclosing(self._newer.tail(after=max(after, self._at))) as batches:
+        async with aclosing(self._newer.tail(after=max(after, self._at), headers=headers)) as batches:
             async for batch in batches:
                 yield batch
 

@@ -199,7 +199,7 @@ class MemoryLog:
         start = max(0, after - self._before)
         return self._events[start : start + limit]
 
-    async def tail(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
+    async def tail(self, *, after: int, headers: bool = True) -> AsyncGenerator[list[Stored], None]:
         """See `EventLog.tail`."""
         position = after
         if position > self._last:

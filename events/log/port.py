@@ -4,7 +4,7 @@ One contract suite (`tests/contract/test_event_log.py`) runs on every adapter.
 """
 
 from collections.abc import AsyncGenerator, Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 import msgspec
 
@@ -70,8 +70,12 @@ class EventLog(Protocol):
         """Read up to `limit` events following position `after`, contiguous, in order; empty at the end."""
         ...
 
-    def tail(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
-        """Yield all events following `after`, then new ones as they come, in batches, forever."""
+    def tail(self, *, after: int, headers: bool = True) -> AsyncGenerator[list[Stored], None]:
+        """Yield all events following `after`, then new ones as they come, in batches, forever.
+
+        Without `headers`, which cost time and which a checked reader does not need, subjects and ids may be `UNREAD`, and
+        the trace context is empty.
+        """
         ...
 
     async def last_under(self, subject: str, *, until: int | None = None) -> Stored | None:
@@ -81,17 +85,3 @@ class EventLog(Protocol):
     async def identity(self) -> LogIdentity:
         """Return the log's identity and extent."""
         ...
-
-
-@runtime_checkable
-class ContentLog(Protocol):
-    """A log that can be followed without its events' headers, which a checked reader does not need."""
-
-    def tail_contents(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
-        """Yield like `EventLog.tail`, with `UNREAD` as subject and id, and no trace context."""
-        ...
-
-
-def tail_contents(log: EventLog, *, after: int) -> AsyncGenerator[list[Stored], None]:
-    """Follow a log without headers if it can, else with them."""
-    return log.tail_contents(after=after) if isinstance(log, ContentLog) else log.tail(after=after)

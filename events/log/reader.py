@@ -20,7 +20,7 @@ from hindcast.events.catalogue.run import RunForked
 from hindcast.events.codec import decode, decode_envelope, decode_fact
 from hindcast.events.envelope import Recorded, Stored
 from hindcast.events.log.hash_chain import ChainChecker
-from hindcast.events.log.port import EventLog, LogIdentity, tail_contents
+from hindcast.events.log.port import EventLog, LogIdentity
 from hindcast.events.subjects import family_of
 
 SKIM_EVENTS = 1000
@@ -152,7 +152,7 @@ async def read(
     if end <= after:
         return
     checker = Checker(log, after=after, strict=strict, check=check, skipped=skipped, chains=chains)
-    async with aclosing(tail_contents(log, after=after)) as batches:
+    async with aclosing(log.tail(after=after, headers=False)) as batches:
         async for batch in batches:
             for stored in batch:
                 recorded = checker.take(stored)
@@ -193,7 +193,7 @@ async def tail_batches(
     """Yield like `tail`, but by batch: its events, and its last position, including skipped events."""
     await check_log(log, after=after, bookmark=bookmark)
     checker = Checker(log, after=after, strict=strict, check=check, skipped=skipped, chains=chains)
-    async with aclosing(tail_contents(log, after=after)) as batches:
+    async with aclosing(log.tail(after=after, headers=False)) as batches:
         async for batch in batches:
             taken = [recorded for recorded in map(checker.take, batch) if recorded is not None]
             yield taken, batch[-1].position

@@ -158,10 +158,10 @@ class Metered:
         self._log = log
         self._costs = costs
 
-    async def tail(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
+    async def tail(self, *, after: int, headers: bool = True) -> AsyncGenerator[list[Stored], None]:
         """See `EventLog.tail`."""
         began, reached = time.process_time(), after
-        async with aclosing(self._log.tail(after=after)) as batches:
+        async with aclosing(self._log.tail(after=after, headers=headers)) as batches:
             async for batch in batches:
                 yield batch
                 if (position := batch[-1].position) - reached >= BATCH_EVENTS:

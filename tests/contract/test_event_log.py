@@ -20,7 +20,7 @@ from hindcast.events.codec import MAX_EVENT_BYTES
 from hindcast.events.envelope import Record
 from hindcast.events.jetstream.stream_log import JetStreamLog
 from hindcast.events.log.memory import Faults, MemoryLog
-from hindcast.events.log.port import EventLog, Expectation, tail_contents
+from hindcast.events.log.port import EventLog, Expectation
 from hindcast.events.subjects import matches
 from stories.archive_story import ArchivedLog, MovedLog
 
@@ -103,7 +103,7 @@ async def test_following_without_headers_gives_the_same_positions_and_contents(
     appended = records(5) + records(2, key="w2", size=70_000)
     await log.append(appended)
     found = []
-    async with asyncio.timeout(20), aclosing(tail_contents(log, after=1)) as batches:
+    async with asyncio.timeout(20), aclosing(log.tail(after=1, headers=False)) as batches:
         async for batch in batches:
             found += [(stored.position, stored.data) for stored in batch]
             if found[-1][0] == len(appended):

@@ -14,7 +14,7 @@ from fakes.watched_reads import watch_reads
 from hindcast.core.errors import CorruptEvent, ExpectationFailed
 from hindcast.core.settings.schema import LogSettings
 from hindcast.events.archive import reader
-from hindcast.events.envelope import Record, Stored
+from hindcast.events.envelope import UNREAD, Record, Stored
 from hindcast.events.jetstream.stream_log import JetStreamLog
 from hindcast.events.log.joined_log import GrowingLog, JoinedLog
 from hindcast.events.log.memory import MemoryLog
@@ -63,9 +63,9 @@ async def joined(parts: tuple[GrowingLog, GrowingLog], run_name: str) -> tuple[E
     return older, JoinedLog(older, newer, at=5)
 
 
-async def taken(log: EventLog, *, after: int, count: int) -> list[Stored]:
+async def taken(log: EventLog, *, after: int, count: int, headers: bool = True) -> list[Stored]:
     found: list[Stored] = []
-    async with aclosing(log.tail(after=after)) as batches:
+    async with aclosing(log.tail(after=after, headers=headers)) as batches:
         async for batch in batches:
             found += batch
             if len(found) >= count:
@@ -92,6 +92,18 @@ async def test_reading_and_following_go_through_both(joined: tuple[EventLog, Joi
         (await older.identity()).first_digest,
     )
     assert log.lineage == (Ancestor(run=older.run, until=5),)
+
+
+async def test_following_without_headers_goes_through_both(
+    joined: tuple[EventLog, JoinedLog], request: pytest.FixtureRequest
+) -> None:
+    """A part on JetStream is read without headers, on either side of the fork; one in memory has them at hand."""
+    _, log = joined
+    whole = await taken(log, after=0, count=7)
+    found = await taken(log, after=0, count=7, headers=False)
+    assert [(one.position, one.data) for one in found] == [(one.position, one.data) for one in whole]
+    bare = request.node.callspec.params["parts"] == "jetstream"
+    assert [one.id is UNREAD for one in found] == [bare] * 7
 
 
 @pytest.mark.parametrize(("key", "position"), [("a", 6), ("b", 4), ("c", 5), ("d", 7), ("e", None)])

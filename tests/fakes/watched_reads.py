@@ -16,9 +16,9 @@ def watch_reads(log: Any) -> list[int]:
             seen.append(after)
         return await read(after=after, limit=limit)
 
-    def watched_tail(*, after: int) -> AsyncGenerator[list[Stored], None]:
+    def watched_tail(*, after: int, headers: bool = True) -> AsyncGenerator[list[Stored], None]:
         seen.append(after)
-        return tail(after=after)
+        return tail(after=after, headers=headers)
 
     log.read, log.tail = watched_read, watched_tail
     return seen

@@ -55,7 +55,7 @@ class Stopped(Watched):
         self.goes = asyncio.Event()
         self.goes.set()
 
-    async def tail(self, *, after: int) -> AsyncIterator[list[Stored]]:
+    async def tail(self, *, after: int, headers: bool = True) -> AsyncIterator[list[Stored]]:
         async for batch in self._log.tail(after=after):
             await self.goes.wait()
             yield batch

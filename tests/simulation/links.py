@@ -206,7 +206,7 @@ class Connection:
         await self._travel()
         return await self._broker.read(after=max(after, self._broker.live - 1), limit=limit)
 
-    async def tail(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
+    async def tail(self, *, after: int, headers: bool = True) -> AsyncGenerator[list[Stored], None]:
         async with aclosing(self._broker.tail(after=after)) as batches:
             async for batch in batches:
                 await self._travel()

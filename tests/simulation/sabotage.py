@@ -137,8 +137,8 @@ async def _deliver_and_count_refusals(self: Publisher, batch: Any) -> None:
 _tail = Connection.tail
 
 
-async def _tail_with_holes(self: Connection, *, after: int) -> Any:
-    async for batch in _tail(self, after=after):
+async def _tail_with_holes(self: Connection, *, after: int, headers: bool = True) -> Any:
+    async for batch in _tail(self, after=after, headers=headers):
         if self._random.random() < 0.05:
             continue
         yield batch
@@ -283,8 +283,10 @@ def _slide_without_counting(self: PageWindow, state: Any) -> None:
 class _OneTooMany(JoinedLog):
     """A fork that reads its parent one event further than it was forked at."""
 
-    async def tail(self, *, after: int) -> Any:
-        async for batch in JoinedLog(self._older, self._newer, at=self._at + 1).tail(after=after):
+    async def tail(self, *, after: int, headers: bool = True) -> Any:
+        async for batch in JoinedLog(self._older, self._newer, at=self._at + 1).tail(
+            after=after, headers=headers
+        ):
             yield batch
 
 

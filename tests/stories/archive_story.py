@@ -172,7 +172,7 @@ class ArchivedLog(MemoryLog):
     async def read(self, *, after: int, limit: int) -> list[Stored]:
         return await self._archive.read(after=after, limit=limit)
 
-    async def tail(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
+    async def tail(self, *, after: int, headers: bool = True) -> AsyncGenerator[list[Stored], None]:
         async for batch in self._archive.tail(after=after):
             yield batch
 

@@ -52,7 +52,7 @@ class Watched:
     async def read(self, *, after: int, limit: int) -> list[Stored]:
         return await self._log.read(after=after, limit=limit)
 
-    def tail(self, *, after: int) -> AsyncIterator[list[Stored]]:
+    def tail(self, *, after: int, headers: bool = True) -> AsyncIterator[list[Stored]]:
         return self._log.tail(after=after)
 
     async def last_under(self, subject: str, *, until: int | None = None) -> Stored | None:

@@ -219,7 +219,7 @@ def test_a_finite_run_returns_by_itself() -> None:
 
 def test_a_log_that_takes_events_and_delivers_none_is_an_error_and_no_hang() -> None:
     class Deaf(MemoryLog):
-        async def tail(self, *, after: int) -> AsyncIterator[list[Stored]]:  # type: ignore[override]
+        async def tail(self, *, after: int, headers: bool = True) -> AsyncIterator[list[Stored]]:  # type: ignore[override]
             await asyncio.sleep(1_000_000)
             yield []
 

@@ -61,7 +61,7 @@ def positions_read(source: Elsewhere) -> list[int]:
         def __getattr__(self, name: str) -> object:
             return getattr(self._log, name)
 
-        def tail(self, *, after: int) -> object:
+        def tail(self, *, after: int, headers: bool = True) -> object:
             seen.append(after)
             return self._log.tail(after=after)
 
