@@ -99,11 +99,6 @@ class Frame(NamedTuple):
 class NotWhole(Exception):
     """The bytes are not a whole header or frame."""
 
-    def __init__(self, reason: str, *, cut: bool = False) -> None:
-        """`cut`: the content ends too early, as after a crash while writing."""
-        super().__init__(reason)
-        self.cut = cut
-
 
 class _Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
     position: int
@@ -133,13 +128,13 @@ def decode_header(content: bytes | memoryview) -> ParsedHeader:
 
     """
     if len(content) < _PREFIX.size:
-        raise NotWhole("its header is cut", cut=True)
+        raise NotWhole("its header is cut")
     magic, size, crc = _PREFIX.unpack_from(content)
     if magic != MAGIC:
         raise NotWhole(f"it does not begin with {MAGIC.decode()}")
     end = _PREFIX.size + size
     if end > len(content):
-        raise NotWhole("its header is cut", cut=True)
+        raise NotWhole("its header is cut")
     body = bytes(content[_PREFIX.size : end])
     if crc32c(body) != crc:
         raise NotWhole("its header has another crc32c")
@@ -172,11 +167,11 @@ def frame_at(content: bytes | memoryview, offset: int) -> Frame:
 
     """
     if offset + FRAME_HEAD_BYTES > len(content):
-        raise NotWhole("a frame's head is cut", cut=True)
+        raise NotWhole("a frame's head is cut")
     size, first, events = _FRAME.unpack_from(content, offset + _CRC.size)
     whole = FRAME_HEAD_BYTES + size + CHAIN_BYTES
     if offset + whole > len(content):
-        raise NotWhole("a frame is cut, or its size damaged", cut=True)
+        raise NotWhole("a frame is cut, or its size damaged")
     end = offset + whole
     return Frame(first, events, offset, whole, bytes(content[end - CHAIN_BYTES : end]))
 

@@ -196,11 +196,11 @@ class ArchiveReader:
 
     def _frames_around(self, position: int) -> tuple[int, list[Frame]]:
         """Return the first position and the frames of the segment that holds a position."""
-        if position >= self._manifest.next:
-            return self._manifest.next, self._open.frames
-        index = bisect_left(self._manifest.segments, position, key=lambda segment: segment.last)
-        first = self._manifest.segments[index].first
+        first = self._segment_of(position)
+        if first == self._manifest.next:
+            return first, self._open.frames
         if first not in self._closed:
+            index = bisect_left(self._manifest.segments, first, key=lambda segment: segment.first)
             self._closed[first] = closed_frames(self.folder, self._manifest, index)
         return first, self._closed[first]
 

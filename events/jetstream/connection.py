@@ -95,8 +95,6 @@ class Connection(Client):
         self.role = role
         self.denied: BrokerDenied | None = None
         """Set once the broker has refused something; every bounded wait raises it from then on."""
-        self.watchers: set[asyncio.Event] = set()
-        """Events that are set at every reconnect, because the broker forgets earlier requests."""
         self._waits: set[asyncio.Timeout] = set()
         self._exchanges: set[asyncio.Timeout] = set()
         self.receivers: dict[int, Receiver] = {}
@@ -295,10 +293,8 @@ class Connection(Client):
             _log.warning("broker connection lost, reconnecting", role=self.role)
 
     async def on_reconnect(self) -> None:
-        """Wake the watchers; called by the client library when it is connected and subscribed again."""
+        """Log it; called by the client library when it is connected and subscribed again."""
         _log.info("broker connection is back", role=self.role)
-        for event in self.watchers:
-            event.set()
 
 
 def _expire(timeouts: set[asyncio.Timeout]) -> None:

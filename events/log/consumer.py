@@ -25,6 +25,7 @@ from hindcast.events.envelope import Recorded
 from hindcast.events.log.port import EventLog
 from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.reader import Bookmark, tail_batches
+from hindcast.events.log.work_queue import append_dead_letter
 
 _log = structlog.get_logger(__name__)
 
@@ -200,15 +201,8 @@ class _Consumer:
 
     async def _set_aside(self, recorded: Recorded, error: str, *, tries: int) -> None:
         assert self._live is not None
-        if self._dead_letters is not None:
-            await self._dead_letters.publish(
-                EventDeadLettered(consumer=self._name, position=recorded.position, tries=tries, error=error),
-                entity=self._name,
-                ordinal=recorded.position,
-                causation=recorded.envelope.id,
-                correlation=recorded.envelope.correlation,
-            )
-            await self._dead_letters.commit()
+        fact = EventDeadLettered(consumer=self._name, position=recorded.position, tries=tries, error=error)
+        await append_dead_letter(self._dead_letters, fact, recorded.envelope)
         await self._live.set_aside(recorded, error)
         self._held.add(key_of(recorded))
         _log.error("event set aside", consumer=self._name, position=recorded.position, error=error)

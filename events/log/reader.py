@@ -8,7 +8,6 @@ under: no consumer uses those, and the chain covers the event's own. `skim`, and
 the id; the audit compares both.
 """
 
-from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from hashlib import sha256
@@ -78,7 +77,6 @@ class Checker:
         after: int,
         strict: bool,
         check: bool,
-        skipped: Counter[str] | None = None,
         chains: ChainChecker | None = None,
     ) -> None:
         """`chains`: state of the hash chains at `after`; None: chains are checked from `after` on."""
@@ -87,7 +85,6 @@ class Checker:
         self._position = after
         self._strict = strict
         self._chains = (chains or ChainChecker(after=after)) if check else None
-        self._skipped = skipped
 
     def take(self, stored: Stored) -> Recorded | None:
         """Decode and check the next event; None if its type is unknown and the reader is not strict."""
@@ -108,8 +105,6 @@ class Checker:
         self._position = stored.position
         fact = decode_fact(stored, envelope, strict=self._strict)
         if fact is None:
-            if self._skipped is not None:
-                self._skipped[envelope.type] += 1
             return None
         if self._lineage and isinstance(fact, RunForked):
             self._check_fork(stored.position, fact)
@@ -138,7 +133,6 @@ async def read(
     strict: bool = True,
     check: bool = True,
     bookmark: Bookmark | None = None,
-    skipped: Counter[str] | None = None,
     chains: ChainChecker | None = None,
 ) -> AsyncGenerator[Recorded, None]:
     """Yield the events following `after` up to the log's current end, or `until`. `chains`: see `Checker`.
@@ -151,7 +145,7 @@ async def read(
     end = identity.last if until is None else min(until, identity.last)
     if end <= after:
         return
-    checker = Checker(log, after=after, strict=strict, check=check, skipped=skipped, chains=chains)
+    checker = Checker(log, after=after, strict=strict, check=check, chains=chains)
     async with aclosing(log.tail(after=after, headers=False)) as batches:
         async for batch in batches:
             for stored in batch:
@@ -185,32 +179,21 @@ async def tail_batches(
     *,
     after: int,
     strict: bool = False,
-    check: bool = True,
     bookmark: Bookmark | None = None,
-    skipped: Counter[str] | None = None,
     chains: ChainChecker | None = None,
 ) -> AsyncGenerator[tuple[list[Recorded], int], None]:
     """Yield like `tail`, but by batch: its events, and its last position, including skipped events."""
     await check_log(log, after=after, bookmark=bookmark)
-    checker = Checker(log, after=after, strict=strict, check=check, skipped=skipped, chains=chains)
+    checker = Checker(log, after=after, strict=strict, check=True, chains=chains)
     async with aclosing(log.tail(after=after, headers=False)) as batches:
         async for batch in batches:
             taken = [recorded for recorded in map(checker.take, batch) if recorded is not None]
             yield taken, batch[-1].position
 
 
-async def tail(
-    log: EventLog,
-    *,
-    after: int,
-    strict: bool = False,
-    check: bool = True,
-    bookmark: Bookmark | None = None,
-    skipped: Counter[str] | None = None,
-) -> AsyncGenerator[Recorded, None]:
-    """Yield the events following `after`, then new ones as they come, forever."""
-    batches = tail_batches(log, after=after, strict=strict, check=check, bookmark=bookmark, skipped=skipped)
-    async with aclosing(batches):
+async def tail(log: EventLog, *, after: int) -> AsyncGenerator[Recorded, None]:
+    """Yield the events following `after`, then new ones as they come, forever; events of unknown types are skipped."""
+    async with aclosing(tail_batches(log, after=after)) as batches:
         async for taken, _ in batches:
             for recorded in taken:
                 yield recorded

@@ -13,7 +13,7 @@ import structlog
 from hindcast.core.errors import CorruptEvent
 from hindcast.events.catalogue.operation import EventDeadLettered
 from hindcast.events.codec import decode
-from hindcast.events.envelope import Recorded, Stored
+from hindcast.events.envelope import Envelope, Recorded, Stored
 from hindcast.events.log.publisher import Publisher
 
 ACK_WAIT_S = 60.0
@@ -122,13 +122,21 @@ async def _set_aside(
 ) -> None:
     position = handed.stored.position
     _log.error("event set aside", queue=queue, position=position, error=error)
-    if dead_letters is not None:
-        await dead_letters.publish(
-            EventDeadLettered(consumer=queue, position=position, tries=handed.tries - 1, error=error),
-            entity=queue,
-            ordinal=position,
-            causation=recorded.envelope.id if recorded else None,
-            correlation=recorded.envelope.correlation if recorded else None,
-        )
-        await dead_letters.commit()
+    fact = EventDeadLettered(consumer=queue, position=position, tries=handed.tries - 1, error=error)
+    await append_dead_letter(dead_letters, fact, recorded.envelope if recorded else None)
     await handed.handle.ack()
+
+
+async def append_dead_letter(
+    publisher: Publisher | None, fact: EventDeadLettered, envelope: Envelope | None
+) -> None:
+    """Append that an event was set aside, if there is a publisher. `envelope`: that of the event; None if it is unreadable."""
+    if publisher is not None:
+        await publisher.publish(
+            fact,
+            entity=fact.consumer,
+            ordinal=fact.position,
+            causation=envelope.id if envelope else None,
+            correlation=envelope.correlation if envelope else None,
+        )
+        await publisher.commit()

@@ -308,7 +308,7 @@ async def test_a_start_goes_on_from_the_snapshot_and_finishes_what_a_crash_left(
     read: list[int] = []
     tail = MemoryLog.tail
     monkeypatch.setattr(
-        MemoryLog, "tail", lambda self, *, after: read.append(after) or tail(self, after=after)
+        MemoryLog, "tail", lambda self, *, after, headers=True: read.append(after) or tail(self, after=after)
     )
     await made.play("last", pages[5])
     await made.keep_until(lambda: not made.blobs.has(pages[4]))
