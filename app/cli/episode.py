@@ -32,10 +32,14 @@ from hindcast.core.domain.screen import Mark
 from hindcast.core.errors import BlobCorrupt, BlobMissing
 from hindcast.events.envelope import BlobRef
 from hindcast.storage.blobs.store import BlobStore
-from hindcast.storage.readmodel.episode_filter import EpisodeFilter
-from hindcast.storage.readmodel.queries import list_episodes, show_episode
-from hindcast.storage.readmodel.results import EpisodeDetail, ScreenshotRow
-from hindcast.storage.readmodel.unknown_names import refuse_unknown
+from hindcast.storage.readmodel.episode_queries import (
+    EpisodeDetail,
+    EpisodeFilter,
+    ScreenshotRow,
+    list_episodes,
+    show_episode,
+)
+from hindcast.storage.readmodel.task_queries import refuse_unknown
 
 app = typer.Typer(name="episode", help="Episodes: attempts at tasks, step by step.", no_args_is_help=True)
 

@@ -29,8 +29,8 @@ from hindcast.app.system.home import home_folder
 from hindcast.app.system.private_home import users_umask
 from hindcast.core.plugins import plugin_names
 from hindcast.core.text.nearest import advice
-from hindcast.storage.readmodel.episode_filter import EpisodeFilter, matching_episodes
-from hindcast.storage.readmodel.unknown_names import refuse_unknown
+from hindcast.storage.readmodel.episode_queries import EpisodeFilter, matching_episodes
+from hindcast.storage.readmodel.task_queries import refuse_unknown
 
 BAR_EVENTS = 500
 """Events between two updates of the bar."""

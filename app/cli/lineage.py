@@ -8,7 +8,8 @@ import typer
 from hindcast.app.cli.options import AsOf, SourceName
 from hindcast.app.cli.output import Report, shorten, show
 from hindcast.app.cli.read_model import asking, position_at
-from hindcast.storage.readmodel.lineage import DEPTH, LIMIT, Branch, Lineage, Node, Origins, Reach, lineage
+from hindcast.storage.readmodel.lineage.graph import Branch, Lineage, Node, Origins, Reach
+from hindcast.storage.readmodel.lineage.lineage import DEPTH, LIMIT, lineage
 
 app = typer.Typer(
     name="lineage",

@@ -14,7 +14,7 @@ import typer
 
 from hindcast.core.rl.statistics import Interval
 from hindcast.core.text.printable import printable
-from hindcast.storage.readmodel.results import Success
+from hindcast.storage.readmodel.query_parts import Success
 
 GAP = "  "
 NOTHING = "-"

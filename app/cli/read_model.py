@@ -13,8 +13,7 @@ from hindcast.app.runs.sources import open_source
 from hindcast.core.errors import HindcastError
 from hindcast.events.log.places import parse_place
 from hindcast.storage.readmodel.database import ReadModelUnavailable
-from hindcast.storage.readmodel.places import position_of_place
-from hindcast.storage.readmodel.query_parts import position_of
+from hindcast.storage.readmodel.query_parts import position_of, position_of_place
 
 
 @contextmanager

@@ -12,8 +12,8 @@ from hindcast.app.runs.runs import RunHandle, list_runs, open_run, run_folder
 from hindcast.app.system.home import home_folder
 from hindcast.core.errors import HindcastError, SettingsError
 from hindcast.storage.readmodel.comparison import Comparison, compare_runs
-from hindcast.storage.readmodel.queries import list_policies, run_summary
-from hindcast.storage.readmodel.results import RunSummary, Stretch
+from hindcast.storage.readmodel.outcome_counts import Stretch
+from hindcast.storage.readmodel.run_queries import RunSummary, list_policies, run_summary
 
 WEIGHTED = (
     "success: each task family weighs its share of all judged episodes, the same for every policy version"

@@ -23,11 +23,8 @@ from hindcast.app.cli.read_model import asking, position_at
 from hindcast.app.settings.configuration import resolve
 from hindcast.app.system.home import home_folder
 from hindcast.app.system.private_home import users_umask
-from hindcast.storage.readmodel.episode_filter import EpisodeFilter
-from hindcast.storage.readmodel.phases import list_phases
-from hindcast.storage.readmodel.queries import list_tasks
-from hindcast.storage.readmodel.results import PhaseRow
-from hindcast.storage.readmodel.unknown_names import refuse_unknown
+from hindcast.storage.readmodel.episode_queries import EpisodeFilter
+from hindcast.storage.readmodel.task_queries import PhaseRow, list_phases, list_tasks, refuse_unknown
 
 task_app = typer.Typer(name="task", help="Tasks: list, select, solve.", no_args_is_help=True)
 

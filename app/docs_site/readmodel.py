@@ -3,8 +3,8 @@
 from sqlalchemy import Column, Table
 
 from hindcast.app.docs_site.markdown import code, table
+from hindcast.storage.readmodel.database import VIEWS, columns_of, comment_of
 from hindcast.storage.readmodel.tables import TABLES, cursor
-from hindcast.storage.readmodel.views import VIEWS, columns_of, comment_of
 
 _HEADS = ("column", "type", "key", "meaning")
 _TYPES = {"BIGINT": "integer", "INTEGER": "integer", "TEXT": "text", "DOUBLE": "real", "BOOLEAN": "boolean"}

@@ -31,8 +31,7 @@ from hindcast.events.catalogue import EpisodeEnded, RunStarted
 from hindcast.events.log.episode_assembler import AssembledEpisode, EpisodeAssembler
 from hindcast.events.log.hash_chain import RollingDigest
 from hindcast.events.log.reader import read
-from hindcast.storage.readmodel.episode_filter import EpisodeFilter, matching_episodes
-from hindcast.storage.readmodel.queries import show_episode
+from hindcast.storage.readmodel.episode_queries import EpisodeFilter, matching_episodes, show_episode
 from hindcast.storage.readmodel.query_parts import NotInReadModel, position_of
 
 MANIFEST = "export.json"

@@ -23,8 +23,7 @@ from hindcast.core.prompts.rendering import RENDERERS
 from hindcast.core.settings.schema import Settings
 from hindcast.events.envelope import BlobRef, Recorded
 from hindcast.events.log.episode_assembler import AssembledEpisode
-from hindcast.storage.readmodel.episode_filter import EpisodeFilter, verdicts_of
-from hindcast.storage.readmodel.results import VerdictRow
+from hindcast.storage.readmodel.episode_queries import EpisodeFilter, VerdictRow, verdicts_of
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from hindcast.app.page.step_detail import step_in_full
 from hindcast.app.page.views.episode import EpisodePage, with_frames
 from hindcast.events.envelope import BlobRef
 from hindcast.events.log.episode_assembler import AssembledEpisode
-from hindcast.storage.readmodel.queries import show_episode
+from hindcast.storage.readmodel.episode_queries import show_episode
 
 LAYOUT = "file.html"
 

@@ -14,8 +14,8 @@ from markupsafe import Markup
 
 from hindcast.app.page.plane import Plane, drawn_out, frame, round_values, svg, tick_labels
 from hindcast.core.rl.statistics import standardized
+from hindcast.storage.readmodel.metrics import MetricColumn
 from hindcast.storage.readmodel.outcome_counts import Families, added
-from hindcast.storage.readmodel.results import MetricColumn
 
 Shown = TypeVar("Shown")
 

@@ -21,9 +21,9 @@ from hindcast.app.runs.runs import RunHandle
 from hindcast.core.errors import HindcastError
 from hindcast.core.rl.combined_state import POLICY
 from hindcast.core.settings.schema import TelemetrySettings
-from hindcast.storage.readmodel.queries import run_summary
+from hindcast.storage.readmodel.outcome_counts import VersionSuccess
 from hindcast.storage.readmodel.query_parts import position_of
-from hindcast.storage.readmodel.results import RunSummary, VersionSuccess
+from hindcast.storage.readmodel.run_queries import RunSummary, run_summary
 from hindcast.storage.readmodel.tables import updates
 
 CONSUMERS_S = 5.0

@@ -10,8 +10,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from hindcast.app.cli.output import moment, rate, show
 from hindcast.app.page.charts import metric_chart, success_chart
 from hindcast.app.page.lanes import lanes
-from hindcast.storage.readmodel.forgetting import WATCHED
-from hindcast.storage.readmodel.results import Stretch
+from hindcast.storage.readmodel.outcome_counts import WATCHED, Stretch
 
 FOLDER = Path(__file__).parent
 DIGEST = 40

@@ -12,8 +12,7 @@ from sqlalchemy import Connection
 from hindcast.app.runs.runs import FORK_FILE, SETTINGS_FILE, RunHandle, list_runs, open_run, run_folder
 from hindcast.events.log.places import parse_place
 from hindcast.storage.readmodel.database import ReadModel
-from hindcast.storage.readmodel.places import position_of_place
-from hindcast.storage.readmodel.query_parts import position_of
+from hindcast.storage.readmodel.query_parts import position_of, position_of_place
 
 
 class OpenRun(NamedTuple):

@@ -15,8 +15,8 @@ from hindcast.app.runs.runs import RunHandle
 from hindcast.core.errors import SettingsError
 from hindcast.events.catalogue import VerdictDisputed
 from hindcast.events.catalogue.verdict import JudgeIdentity
-from hindcast.storage.readmodel.queries import show_episode, training_judge
-from hindcast.storage.readmodel.results import VerdictRow
+from hindcast.storage.readmodel.episode_queries import VerdictRow, show_episode
+from hindcast.storage.readmodel.query_parts import training_judge
 
 Outcome = Literal["success", "failure"]
 

@@ -26,8 +26,8 @@ from hindcast.app.system.home import home_folder
 from hindcast.app.system.system_state import is_running
 from hindcast.core.errors import BrokerUnreachable, ForeignLog, HindcastError
 from hindcast.events.log.port import EventLog
-from hindcast.storage.readmodel.catch_up import fill
 from hindcast.storage.readmodel.database import ReadModel
+from hindcast.storage.readmodel.projector import fill
 from hindcast.storage.readmodel.sqlite_address import sqlite_address
 
 FOLDER = "folded"

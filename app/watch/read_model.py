@@ -7,8 +7,8 @@ from typing import TypeVar
 from sqlalchemy import Connection
 
 from hindcast.app.runs.runs import RunHandle
-from hindcast.storage.readmodel.queries import list_episodes, show_episode, success_by_version
-from hindcast.storage.readmodel.results import EpisodeDetail, EpisodeRow
+from hindcast.storage.readmodel.episode_queries import EpisodeDetail, EpisodeRow, list_episodes, show_episode
+from hindcast.storage.readmodel.outcome_counts import success_by_version
 
 Answer = TypeVar("Answer")
 Counts = tuple[int, float, int]

@@ -16,17 +16,17 @@ from sqlalchemy import Connection, func, select
 from hindcast.core.rl.statistics import Interval, gap, standardized
 from hindcast.core.settings.changes import decode_settings
 from hindcast.storage.readmodel.outcome_counts import Families, added, curve, families_by_version, tallies
-from hindcast.storage.readmodel.queries import training_judge
 from hindcast.storage.readmodel.query_parts import (
     OUTCOMES,
     NotInReadModel,
+    Success,
     holding,
     in_order,
     of_this_run,
     position_of,
     success_of,
+    training_judge,
 )
-from hindcast.storage.readmodel.results import Success
 from hindcast.storage.readmodel.tables import episodes, runs, updates
 
 ONLINE = "online"

@@ -19,13 +19,16 @@ from sqlalchemy.schema import CreateSchema, CreateTable, DropSchema
 from hindcast.core.errors import DiskFull, ForeignLog, HindcastError
 from hindcast.storage.readmodel.address import open_engine, parse, schema_name, shown
 from hindcast.storage.readmodel.fold import CURSOR_NAME, Cursor, read_cursor
-from hindcast.storage.readmodel.tables import SCHEMA_VERSION, cursor, metadata
-from hindcast.storage.readmodel.views import create_views, drop_views
+from hindcast.storage.readmodel.tables import OPEN, SCHEMA_VERSION, TABLES, cursor, metadata
 
 SQLITE_NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 """Primary result codes; a full disk is an I/O error if it is met in the WAL or its index instead of the file itself."""
+
+
 SQLITE_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 """Primary result codes."""
+
+
 POSTGRES_NO_ROOM = "53100"
 """SQLSTATE `disk_full`."""
 
@@ -251,3 +254,59 @@ def _primary_code(error: DBAPIError) -> int | None:
 
 def _is_full(error: DBAPIError) -> bool:
     return _primary_code(error) in SQLITE_NO_ROOM or getattr(error.orig, "sqlstate", None) == POSTGRES_NO_ROOM
+
+
+SUFFIX = "_current"
+
+
+VIEWS: dict[str, str] = {f"{name}{SUFFIX}": name for name, table in TABLES.items() if table.info["versioned"]}
+"""Name of each view -> the table whose open rows it shows."""
+
+
+def columns_of(view: str) -> dict[str, str]:
+    """The columns of a view with their descriptions."""
+    return {
+        column.name: column.comment or "" for column in TABLES[VIEWS[view]].c if column.name != "valid_to"
+    }
+
+
+def comment_of(view: str) -> str:
+    """A sentence that describes a view."""
+    return f"Rows of {VIEWS[view]} that hold now, at the position that the read model has reached."
+
+
+def create_views(connection: Connection, *, schema: str | None) -> None:
+    """Create every view; the tables must exist."""
+    for view in VIEWS:
+        for statement in _definition(connection, view, schema):
+            connection.exec_driver_sql(statement)
+
+
+def drop_views(connection: Connection, *, schema: str | None) -> None:
+    """Drop all views: PostgreSQL keeps a table that a view uses."""
+    for view in VIEWS:
+        connection.exec_driver_sql(f"DROP VIEW IF EXISTS {_place(connection, view, schema)}")
+
+
+def _definition(connection: Connection, view: str, schema: str | None) -> Iterator[str]:
+    quote = connection.dialect.identifier_preparer.quote
+    place = _place(connection, view, schema)
+    shown = columns_of(view)
+    yield (
+        f"CREATE VIEW {place} AS SELECT {', '.join(map(quote, shown))} "
+        f"FROM {_place(connection, VIEWS[view], schema)} WHERE valid_to = {OPEN}"
+    )
+    if connection.dialect.supports_comments:
+        yield f"COMMENT ON VIEW {place} IS {_literal(comment_of(view))}"
+        for name, text in shown.items():
+            yield f"COMMENT ON COLUMN {place}.{quote(name)} IS {_literal(text)}"
+
+
+def _place(connection: Connection, name: str, schema: str | None) -> str:
+    quote = connection.dialect.identifier_preparer.quote
+    return f"{quote(schema)}.{quote(name)}" if schema else quote(name)
+
+
+def _literal(text: str) -> str:
+    """The text as an SQL constant."""
+    return "'" + text.replace("'", "''") + "'"

@@ -16,9 +16,8 @@ from hindcast.events.envelope import Recorded
 from hindcast.events.log.hash_chain import RollingDigest
 from hindcast.storage.readmodel.block_sums import add_up
 from hindcast.storage.readmodel.mapping import operations
-from hindcast.storage.readmodel.revisions import Key, Revisions
 from hindcast.storage.readmodel.row_operations import Ensure, Insert, InsertMany, Put, Values
-from hindcast.storage.readmodel.rows import RowBatch, insert_many, insert_rows
+from hindcast.storage.readmodel.rows import Key, Revisions, RowBatch, insert_many, insert_rows
 from hindcast.storage.readmodel.tables import SCHEMA_VERSION, TABLES, cursor
 
 CURSOR_NAME = "readmodel"

@@ -1,14 +1,52 @@
-"""Metrics of the policy's updates over a whole run, exact at any length: lowest, highest and last value of each stretch."""
+"""Metrics of the policy's updates, and rates of the whole run.
+
+Metrics are exact at any length of the run: lowest, highest and last value of each stretch of updates.
+"""
 
 from collections import defaultdict
 from typing import Any
 
+import msgspec
 from sqlalchemy import Connection, func, select
 
 from hindcast.storage.readmodel.block_sums import POLICY, applied, ended_by
-from hindcast.storage.readmodel.query_parts import holding, position_of
-from hindcast.storage.readmodel.results import MetricColumn
-from hindcast.storage.readmodel.tables import block_metrics, updates
+from hindcast.storage.readmodel.query_parts import also_holding, holding, newest_ns, of_this_run, position_of
+from hindcast.storage.readmodel.tables import block_metrics, episodes, runs, steps, updates, verdicts
+
+
+class MetricColumn(msgspec.Struct, frozen=True, kw_only=True):
+    """A metric over one update, or over several consecutive ones."""
+
+    first: int
+    """Number of the first update."""
+    last: int
+    updates: int
+    """Number of updates with a value."""
+    low: float
+    high: float
+    value: float
+    """Value of the last update."""
+
+
+class Throughput(msgspec.Struct, frozen=True, kw_only=True):
+    """Rates over the latest stretch of recorded time, by the producers' clocks."""
+
+    window_s: float
+    """Length of the stretch; shorter than requested if the run is younger."""
+    episodes: int
+    """Episodes that ended in it."""
+    steps: int
+    updates: int
+    episodes_per_minute: float
+    steps_per_second: float
+    updates_per_minute: float
+    answer_tokens_per_second: float
+    learner_busy: float
+    """Share of the time in which an update was computed."""
+    mean_observe_ms: float | None
+    mean_generate_ms: float | None
+    mean_act_ms: float | None
+
 
 ONE_BY_ONE = 2400
 """Updates up to which each has its own column; beyond, those of a finished block are combined, up to 16 each."""
@@ -19,7 +57,7 @@ def update_metrics(
 ) -> dict[str, list[MetricColumn]]:
     """Columns by metric, in the order of updates; of applied updates with a numeric value. `names` None: all metrics."""
     position = position_of(connection, as_of)
-    since = ended_by(position) if _count(connection, position) > ONE_BY_ONE else 0
+    since = ended_by(position) if _count_applied(connection, position) > ONE_BY_ONE else 0
     columns: dict[str, list[MetricColumn]] = defaultdict(list)
     if since:
         kept: Any = select(
@@ -48,9 +86,67 @@ def update_metrics(
     return dict(columns)
 
 
-def _count(connection: Connection, position: int) -> int:
+def _count_applied(connection: Connection, position: int) -> int:
     """Applied updates of the policy."""
     own = select(func.count()).where(
         holding(updates, position), updates.c.model == POLICY, updates.c.outcome == "applied"
     )
     return connection.scalar(own) or 0
+
+
+WINDOW_S = 300.0
+"""Seconds over which throughput is measured."""
+
+
+NANOSECONDS = 1_000_000_000
+
+
+def throughput(connection: Connection, *, as_of: int | None = None, window_s: float = WINDOW_S) -> Throughput:
+    """Rates over the last `window_s` before the newest recorded event."""
+    position = position_of(connection, as_of)
+    newest = [newest_ns(connection, table, position) for table in (steps, verdicts, updates)]
+    until_ns = max((at for at in newest if at is not None), default=0)
+    started_ns = connection.scalar(of_this_run(select(runs.c.started_ns), position))
+    since_ns = max(until_ns - int(window_s * NANOSECONDS), started_ns or 0)
+    seconds = max((until_ns - since_ns) / NANOSECONDS, 0.0)
+    taken = connection.execute(
+        select(
+            func.count(),
+            func.coalesce(func.sum(steps.c.answer_tokens), 0),
+            func.avg(steps.c.observe_ms),
+            func.avg(steps.c.generate_ms),
+            func.avg(steps.c.act_ms),
+        ).where(holding(steps, position), steps.c.occurred_ns.between(since_ns + 1, until_ns))
+    ).one()
+    ended = connection.scalar(
+        select(func.count()).where(
+            also_holding(episodes, position),
+            episodes.c.state == "ended",
+            episodes.c.terminal_ns.between(since_ns + 1, until_ns),
+        )
+    )
+    applied = connection.execute(
+        select(func.count(), func.coalesce(func.sum(updates.c.duration_ms), 0.0)).where(
+            holding(updates, position),
+            updates.c.outcome == "applied",
+            updates.c.occurred_ns.between(since_ns + 1, until_ns),
+        )
+    ).one()
+
+    def per(count: float, unit_s: float) -> float:
+        return float(count) * unit_s / seconds if seconds else 0.0  # PostgreSQL sums to decimals
+
+    return Throughput(
+        window_s=seconds,
+        episodes=ended or 0,
+        steps=taken[0],
+        updates=applied[0],
+        episodes_per_minute=per(ended or 0, 60),
+        steps_per_second=per(taken[0], 1),
+        updates_per_minute=per(applied[0], 60),
+        answer_tokens_per_second=per(taken[1], 1),
+        learner_busy=min(1.0, per(applied[1] / 1000, 1)),
+        mean_observe_ms=taken[2],
+        mean_generate_ms=taken[3],
+        mean_act_ms=taken[4],
+    )

@@ -4,22 +4,77 @@ Summed from blocks of the log (`storage.readmodel.block_sums`) and the verdicts 
 verdicts. The caller adds up the kinds it needs.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from operator import add
 from typing import Any, NamedTuple
 
+import msgspec
 from sqlalchemy import Connection, select
 
-from hindcast.core.rl.statistics import Interval, standardized
+from hindcast.core.rl.statistics import Interval, difference, standardized, wilson
 from hindcast.storage.readmodel.block_sums import Kind, ended_by, first_said
-from hindcast.storage.readmodel.query_parts import OUTCOMES, success_of
-from hindcast.storage.readmodel.results import VersionSuccess
-from hindcast.storage.readmodel.tables import block_tallies, judged
+from hindcast.storage.readmodel.query_parts import (
+    OUTCOMES,
+    Success,
+    position_of,
+    success_of,
+    training_judge,
+)
+from hindcast.storage.readmodel.tables import (
+    block_tallies,
+    judged,
+)
+
+
+class VersionSuccess(msgspec.Struct, frozen=True, kw_only=True):
+    """Success of the episodes that a policy version began."""
+
+    version: int
+    """Lowest version that sampled a token of the episode."""
+    origin: str
+    success: Success
+    """As played: with the families in the shares that this version met."""
+    weighted: Interval
+    """Every family weighted by its share of the run's judged episodes of this origin; 95 % interval. A family that the version
+    did not play has the run's rate and the interval [0, 1].
+    """
+    mean_reward: float | None
+    mixed: int
+    """Episodes in which a newer version took over on the way."""
+
+
+class Stretch(msgspec.Struct, frozen=True, kw_only=True):
+    """Success of the online episodes that consecutive policy versions began; 95 % Wilson interval."""
+
+    first_version: int
+    last_version: int
+    judged: int
+    successes: int
+    rate: float
+    low: float
+    high: float
+
+
+class FamilyRetention(msgspec.Struct, frozen=True, kw_only=True):
+    """A family's best earlier success and its present one."""
+
+    family: str
+    best: Stretch
+    """Best stretch before the present one."""
+    present: Stretch
+    change: tuple[float, float, float]
+    """Present minus best, and its 95 % interval."""
+
 
 SUMS = ("success", "failure", "undecided", "reward", "mixed")
 """Names of the counted columns."""
+
+
 Sums = tuple[Any, ...]
 """Values of the `SUMS` columns."""
+
+
 DEMONSTRATOR = -1
 """Version of episodes that no weights sampled."""
 
@@ -170,4 +225,85 @@ def _point(version: int, origin: str, sums: Sums, weighted: Interval) -> Version
         weighted=weighted,
         mean_reward=reward / success.judged if success.judged else None,
         mixed=mixed,
+    )
+
+
+def success_by_version(
+    connection: Connection,
+    *,
+    as_of: int | None = None,
+    origin: str | None = "online",
+    judge: str | None = None,
+) -> list[VersionSuccess]:
+    """The success curve: one point per policy version and origin. `origin` None: all of them, separately."""
+    position = position_of(connection, as_of)
+    told = tallies(connection, position, judge or training_judge(connection, as_of=position))
+    return curve(one for one in told if origin in (None, one.origin))
+
+
+WATCHED = 30
+
+
+ONLINE = "online"
+
+
+class FamilyPoint(NamedTuple):
+    """Judged online episodes of a family that one policy version began."""
+
+    version: int
+    successes: int
+    judged: int
+
+
+def retention(told: Iterable[Tally]) -> tuple[FamilyRetention, ...]:
+    """Retention of every family with enough episodes, in the order of their names; from tallies by rising version."""
+    points: dict[str, list[FamilyPoint]] = defaultdict(list)
+    for one in told:
+        judged = int(one.success + one.failure)
+        if one.origin == ONLINE and one.version is not None and one.version >= 0 and judged:
+            points[f"{one.environment}/{one.family}"].append(
+                FamilyPoint(one.version, int(one.success), judged)
+            )
+    found = (retained(family, points[family]) for family in sorted(points))
+    return tuple(one for one in found if one is not None)
+
+
+def retained(family: str, points: Sequence[FamilyPoint]) -> FamilyRetention | None:
+    """Retention of one family from its points by rising version; None: too few episodes."""
+    found = stretches(points)
+    if len(found) < 2:
+        return None
+    newest, *earlier = found
+    best = max(earlier, key=lambda one: (one.rate, one.last_version))
+    change = difference(best.successes, best.judged, newest.successes, newest.judged)
+    return FamilyRetention(
+        family=family, best=best, present=newest, change=(change.rate, change.low, change.high)
+    )
+
+
+def stretches(points: Sequence[FamilyPoint]) -> list[Stretch]:
+    """The stretches of a family, newest first; a remainder at the beginning that is too short is left out."""
+    found: list[Stretch] = []
+    held: list[FamilyPoint] = []
+    judged = 0
+    for point in reversed(points):
+        held.append(point)
+        judged += point.judged
+        if judged >= WATCHED:
+            found.append(_stretch(held))
+            held, judged = [], 0
+    return found
+
+
+def _stretch(held: Sequence[FamilyPoint]) -> Stretch:
+    successes, judged = sum(one.successes for one in held), sum(one.judged for one in held)
+    band = wilson(successes, judged)
+    return Stretch(
+        first_version=held[-1].version,
+        last_version=held[0].version,
+        judged=judged,
+        successes=successes,
+        rate=band.rate,
+        low=band.low,
+        high=band.high,
     )

@@ -1,4 +1,4 @@
-"""Parts of queries: rows that hold as of a position, verdicts that count, rows as results."""
+"""Parts of queries: rows that hold as of a position, verdicts that count, rows as results, places in the log."""
 
 import json
 from collections.abc import Mapping
@@ -19,14 +19,41 @@ from sqlalchemy import (
     select,
 )
 
-from hindcast.core.errors import HindcastError
+from hindcast.core.errors import HindcastError, NoSuchPlace
 from hindcast.core.rl.statistics import wilson
+from hindcast.events.log.places import Noun, Place, what_there_is
 from hindcast.storage.readmodel.fold import read_cursor
-from hindcast.storage.readmodel.results import EpisodeRow, Success
-from hindcast.storage.readmodel.tables import adoptions, batch_episodes, episodes, judged, notices, runs
+from hindcast.storage.readmodel.tables import (
+    adoptions,
+    batch_episodes,
+    batches,
+    checkpoints,
+    judged,
+    notices,
+    runs,
+    updates,
+    weights,
+)
+
+
+class Success(msgspec.Struct, frozen=True, kw_only=True):
+    """How often a judge decided success; 95 % Wilson interval. Undecided verdicts are counted separately, never as failure."""
+
+    judged: int
+    """Successes and failures: n of the rate."""
+    successes: int
+    undecided: int
+    rate: float
+    low: float
+    high: float
+
 
 DISPUTED = "verdict.disputed"
+
+
 OUTCOMES = ("success", "failure", "undecided")
+
+
 Row = TypeVar("Row", bound=msgspec.Struct)
 
 
@@ -87,16 +114,6 @@ def first_verdicts(position: int, judge: str) -> Subquery:
         select(judged.c.episode, judged.c.outcome, judged.c.reward)
         .where(judged.c.valid_from <= position, judged.c.judge == judge)
         .subquery()
-    )
-
-
-def episode_rows(position: int, said: Subquery) -> Select[Any]:
-    """Every episode with its verdict, if it has one."""
-    columns = [episodes.c[name] for name in EpisodeRow.__struct_fields__ if name in episodes.c]
-    return (
-        select(*columns, said.c.outcome, said.c.reward)
-        .outerjoin(said, said.c.episode == episodes.c.episode)
-        .where(also_holding(episodes, position))
     )
 
 
@@ -200,3 +217,71 @@ def only(row: RowMapping, kind: type[Row], *, without: tuple[str, ...] = ()) -> 
 def answers(connection: Connection, statement: Select[Any], kind: type[Row]) -> list[Row]:
     """Rows as results of one kind."""
     return [kind(**only(row, kind)) for row in connection.execute(statement).mappings()]
+
+
+DEFAULT_JUDGE = "rules"
+
+
+def training_judge(connection: Connection, *, as_of: int | None = None) -> str:
+    """The judge whose verdicts are trained on."""
+    position = position_of(connection, as_of)
+    settings = connection.scalar(of_this_run(select(runs.c.settings), position))
+    judges = json.loads(settings).get("judge", {}).get("judges", []) if settings else []
+    return str(judges[0]) if judges else DEFAULT_JUDGE
+
+
+POLICY = "policy"
+
+
+def position_of_place(connection: Connection, place: Place) -> int:
+    """Position of a place, as far as the read model knows the log.
+
+    Raises:
+        NoSuchPlace: no such event exists, or not yet; names those that exist.
+        NotInReadModel: a position beyond the read model.
+    """
+    if place.noun == "position":
+        return position_of(connection, place.number)
+    standing = position_of(connection, None)
+    positions = _landmarks(standing, place.noun).subquery()
+    number = positions.c.number
+    if place.number is None:
+        known = select(positions.c.position).order_by(number.desc(), positions.c.position.desc())
+    else:
+        known = (
+            select(positions.c.position).where(number == place.number).order_by(positions.c.position.desc())
+        )
+    found: int | None = connection.scalar(known.limit(1))
+    if found is None:
+        lowest, highest = connection.execute(select(func.min(number), func.max(number))).one()
+        raise NoSuchPlace(
+            f"there is no {place} as of position {standing}: {what_there_is(lowest, highest)}. Positions can be given, too."
+        )
+    return found
+
+
+def _landmarks(standing: int, noun: Noun) -> Select[int, int]:
+    """Number and position of everything of a kind."""
+
+    def of(table: Table, number: ColumnElement[int], position: ColumnElement[int]) -> Select[int, int]:
+        return select(number.label("number"), position.label("position")).where(holding(table, standing))
+
+    match noun:
+        case "update":
+            applied = (updates.c.model == POLICY, updates.c.outcome == "applied")
+            return of(updates, updates.c.update_number, updates.c.position).where(*applied)
+        case "policy":
+            return of(weights, weights.c.version, weights.c.valid_from).where(weights.c.model == POLICY)
+        case "checkpoint":
+            return of(checkpoints, checkpoints.c.update_number, checkpoints.c.position)
+        case _:
+            closing = (
+                select(func.min(weights.c.valid_from))
+                .where(
+                    holding(weights, standing),
+                    weights.c.model == POLICY,
+                    weights.c.valid_from > batches.c.position,
+                )
+                .scalar_subquery()
+            )
+            return of(batches, batches.c.batch, closing).where(closing.is_not(None))

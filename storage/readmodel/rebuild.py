@@ -6,19 +6,60 @@ meanwhile: it is compared as of its position at the beginning. Invariant 9: noth
 
 import asyncio
 import time
+from collections.abc import Iterator
+from hashlib import sha256
 from itertools import zip_longest
+from typing import Any
 
 import msgspec
-from sqlalchemy import Connection
+from sqlalchemy import BigInteger, ColumnElement, Connection, Table, case, literal, select
 
 from hindcast.core.errors import ForeignLog
 from hindcast.events.log.port import EventLog
 from hindcast.events.log.reader import check_log
-from hindcast.storage.readmodel.catch_up import bookmark_of, cursor_of, fill
 from hindcast.storage.readmodel.database import ReadModel, ReadModelDamaged
-from hindcast.storage.readmodel.dump import dump_table
 from hindcast.storage.readmodel.fold import read_cursor
-from hindcast.storage.readmodel.tables import TABLES
+from hindcast.storage.readmodel.projector import bookmark_of, cursor_of, fill
+from hindcast.storage.readmodel.tables import OPEN, TABLES
+
+ROWS_PER_FETCH = 2000
+
+
+_encoder = msgspec.json.Encoder()
+
+
+def dump_table(connection: Connection, table: Table, *, as_of: int | None = None) -> Iterator[bytes]:
+    """The rows of one table in the order of its key, each a JSON list of its columns and a newline."""
+    columns: list[ColumnElement[Any]] = list(table.c)
+    statement = select(*columns)
+    if as_of is not None:
+        if table.info["versioned"]:
+            until = case((table.c.valid_to > as_of, literal(OPEN, BigInteger)), else_=table.c.valid_to)
+            columns = [until.label("valid_to") if column.name == "valid_to" else column for column in columns]
+            statement = select(*columns).where(table.c.valid_from <= as_of)
+        else:
+            statement = statement.where(table.c.position <= as_of)
+    ordered = statement.order_by(*table.primary_key).execution_options(yield_per=ROWS_PER_FETCH)
+    for row in connection.execute(ordered):
+        yield _encoder.encode(tuple(row)) + b"\n"
+
+
+def dump(connection: Connection, *, as_of: int | None = None) -> Iterator[bytes]:
+    """All tables, each after a line with its name."""
+    for name, table in TABLES.items():
+        yield f"# {name}: {', '.join(table.c.keys())}\n".encode()
+        yield from dump_table(connection, table, as_of=as_of)
+
+
+def digests(connection: Connection, *, as_of: int | None = None) -> dict[str, str]:
+    """sha256 of each table's dump, by table name."""
+    found = {}
+    for name, table in TABLES.items():
+        digest = sha256()
+        for line in dump_table(connection, table, as_of=as_of):
+            digest.update(line)
+        found[name] = digest.hexdigest()
+    return found
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):

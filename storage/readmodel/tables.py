@@ -6,7 +6,7 @@ once, at `position`, and is only ever added to. As of position N holds: `valid_f
 
 Only types that SQLite and PostgreSQL share. Structured values are JSON text with sorted keys, digests hexadecimal text.
 Every table has a comment and every column a description (`storage.readmodel.descriptions`); for people who ask in SQL
-there are views of what holds now (`storage.readmodel.views`).
+there are views of what holds now (`storage.readmodel.database`).
 """
 
 from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, MetaData, Table

@@ -41,9 +41,9 @@ from hindcast.events.catalogue.training import PlannedEpisode, SampleReport
 from hindcast.events.catalogue.verdict import JudgeIdentity
 from hindcast.events.envelope import BlobRef, Envelope, Fact, Recorded
 from hindcast.events.registry import BY_CLASS
-from hindcast.storage.readmodel.catch_up import BATCH_EVENTS
 from hindcast.storage.readmodel.database import ReadModel
 from hindcast.storage.readmodel.fold import apply
+from hindcast.storage.readmodel.projector import BATCH_EVENTS
 
 RUN = "long"
 GROUPS = 4

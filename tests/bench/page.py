@@ -25,7 +25,7 @@ from hindcast.app.page.runs import OpenRuns
 from hindcast.app.page.server import serve_page, spare_what_is_loaded
 from hindcast.app.runs.runs import create_run, list_runs, open_run
 from hindcast.app.settings.configuration import resolve
-from hindcast.storage.readmodel.queries import list_episodes
+from hindcast.storage.readmodel.episode_queries import list_episodes
 from hindcast.storage.readmodel.query_parts import position_of
 
 QUERY_GOAL_S = 0.2

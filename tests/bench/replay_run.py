@@ -29,10 +29,10 @@ from hindcast.events.log.port import EventLog
 from hindcast.events.log.reader import Checker
 from hindcast.learner.buffer.replay_buffer import ReplayBuffer
 from hindcast.storage.checkpoints import Counters, save_checkpoint
-from hindcast.storage.readmodel.catch_up import BATCH_EVENTS, fill
 from hindcast.storage.readmodel.database import ReadModel
-from hindcast.storage.readmodel.lineage import lineage
-from hindcast.storage.readmodel.queries import run_summary
+from hindcast.storage.readmodel.lineage.lineage import lineage
+from hindcast.storage.readmodel.projector import BATCH_EVENTS, fill
+from hindcast.storage.readmodel.run_queries import run_summary
 from hindcast.storage.readmodel.tables import batch_episodes, updates
 
 RUN = "long"

@@ -24,7 +24,7 @@ from hindcast.app.runs.runs import open_run
 from hindcast.events.catalogue import ControlApplied, ControlRequested, EpisodeCancelled, EpisodeStarted
 from hindcast.events.envelope import Recorded
 from hindcast.events.log.reader import read
-from hindcast.storage.readmodel.queries import list_episodes
+from hindcast.storage.readmodel.episode_queries import list_episodes
 from processes.system import ROOT, START_S, Home, settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900), pytest.mark.broker, pytest.mark.browser]

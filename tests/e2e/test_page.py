@@ -40,8 +40,9 @@ from hindcast.events.catalogue.episode import Screenshot
 from hindcast.events.codec import decode
 from hindcast.events.envelope import BlobRef
 from hindcast.storage.readmodel.comparison import compare_runs
+from hindcast.storage.readmodel.episode_queries import list_episodes
 from hindcast.storage.readmodel.projector import run_projector
-from hindcast.storage.readmodel.queries import list_episodes, run_summary
+from hindcast.storage.readmodel.run_queries import run_summary
 from stories.recorded_home import make_home, tell
 from stories.synthetic_run import Told, a_run
 

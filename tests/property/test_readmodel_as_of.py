@@ -18,27 +18,24 @@ import hindcast.storage.readmodel
 from hindcast.events.envelope import Recorded
 from hindcast.storage.readmodel import block_sums, metrics
 from hindcast.storage.readmodel.database import ReadModel
-from hindcast.storage.readmodel.dump import digests, dump
-from hindcast.storage.readmodel.episode_filter import EpisodeFilter, matching_episodes, verdicts_of
-from hindcast.storage.readmodel.fold import apply, read_cursor
-from hindcast.storage.readmodel.lineage import lineage
-from hindcast.storage.readmodel.lineage.names import FINDERS
-from hindcast.storage.readmodel.metrics import update_metrics
-from hindcast.storage.readmodel.phases import list_phases
-from hindcast.storage.readmodel.queries import (
+from hindcast.storage.readmodel.episode_queries import (
+    EpisodeFilter,
     list_episodes,
-    list_policies,
-    list_tasks,
-    recipe_changes,
-    run_summary,
+    matching_episodes,
+    screenshots_of,
     show_episode,
-    success_by_version,
-    training_judge,
+    verdicts_of,
 )
-from hindcast.storage.readmodel.query_parts import holding, position_of
-from hindcast.storage.readmodel.screenshots import screenshots_of
+from hindcast.storage.readmodel.fold import apply, read_cursor
+from hindcast.storage.readmodel.lineage.lineage import lineage
+from hindcast.storage.readmodel.lineage.nodes import FINDERS
+from hindcast.storage.readmodel.metrics import throughput, update_metrics
+from hindcast.storage.readmodel.outcome_counts import success_by_version
+from hindcast.storage.readmodel.query_parts import holding, position_of, training_judge
+from hindcast.storage.readmodel.rebuild import digests, dump
+from hindcast.storage.readmodel.run_queries import list_policies, recipe_changes, run_summary
 from hindcast.storage.readmodel.tables import batches, episodes, steps, tasks, updates, weights
-from hindcast.storage.readmodel.throughput import throughput
+from hindcast.storage.readmodel.task_queries import list_phases, list_tasks
 from servers.postgres_server import LivePostgres
 from stories.synthetic_run import recorded_run
 
@@ -167,34 +164,29 @@ QUESTIONS: dict[str, Callable[[Connection, int | None], Any]] = {
 }
 """Every question to the read model, by its name."""
 
-HOW_IT_IS_FOLDED_AND_ASKED = {
-    "results", "query_parts", "auxiliary_models", "block_sums", "endpoint_costs", "database", "dump",
-    "catch_up", "fold", "forgetting", "lineage.query", "lineage.nodes", "lineage.effects", "lineage.names",
-    "lineage.reach", "lineage.sources", "places", "projector", "rebuild", "revisions", "rows",
-    "outcome_counts", "unknown_names", "views", "descriptions",
-}  # fmt: skip
-"""Modules without a question of their own: parts of questions, and what makes the tables."""
-AS_THEY_STAND = {"compare_runs"}
-"""Questions about two logs, whose positions are not each other's."""
+ASKED_ELSEWHERE = {"compare_runs", "refuse_unknown", "position_of", "dump_table", "dump", "digests"}
+"""Questions about two logs, whose positions are not each other's; refusals of names; the dump, which is compared below."""
+QUERIES = {"comparison", "episode_queries", "metrics", "run_queries", "task_queries", "lineage.lineage"}
+"""Modules whose public functions on a connection are all questions; others have parts of them."""
 
 
 def questions_of_the_package() -> set[str]:
-    """Public functions that take a connection first."""
+    """Public functions that take a connection first, and a position to ask as of or stand among the queries."""
     found = set()
     for info in pkgutil.walk_packages(hindcast.storage.readmodel.__path__, "hindcast.storage.readmodel."):
-        if info.name.removeprefix("hindcast.storage.readmodel.") in HOW_IT_IS_FOLDED_AND_ASKED:
-            continue
         module = importlib.import_module(info.name)
+        queries = info.name.removeprefix("hindcast.storage.readmodel.") in QUERIES
         for name, one in inspect.getmembers(module, inspect.isfunction):
-            parameters = list(inspect.signature(one).parameters.values())
-            asks = parameters and parameters[0].annotation is Connection
+            parameters = inspect.signature(one).parameters
+            first = next(iter(parameters.values()), None)
+            asks = first is not None and first.annotation is Connection and ("as_of" in parameters or queries)
             if asks and one.__module__ == info.name and not name.startswith("_"):
                 found.add(name)
     return found
 
 
 def test_every_question_to_the_read_model_is_asked_as_of_positions_here() -> None:
-    assert questions_of_the_package() - AS_THEY_STAND == set(QUESTIONS)
+    assert questions_of_the_package() - ASKED_ELSEWHERE == set(QUESTIONS)
 
 
 def ask_everything(connection: Connection, as_of: int | None) -> dict[str, Any]:

@@ -16,10 +16,9 @@ from hindcast.events.envelope import Recorded
 from hindcast.events.log.consumer import consume
 from hindcast.events.log.reader import Bookmark
 from hindcast.storage.readmodel.database import ReadModel
-from hindcast.storage.readmodel.dump import dump
 from hindcast.storage.readmodel.fold import apply
 from hindcast.storage.readmodel.projector import ReadModelEffect
-from hindcast.storage.readmodel.rebuild import rebuild
+from hindcast.storage.readmodel.rebuild import dump, rebuild
 from stories.log_machine import QUICK, LogMachine
 
 

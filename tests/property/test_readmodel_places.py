@@ -18,8 +18,7 @@ from hindcast.events.log.places import END, Place, parse_place
 from hindcast.events.log.port import EventLog
 from hindcast.storage.readmodel.database import ReadModel
 from hindcast.storage.readmodel.fold import apply
-from hindcast.storage.readmodel.places import position_of_place
-from hindcast.storage.readmodel.query_parts import NotInReadModel
+from hindcast.storage.readmodel.query_parts import NotInReadModel, position_of_place
 from stories.synthetic_run import recorded_run
 
 NOUNS = ("update", "batch", "policy", "checkpoint")

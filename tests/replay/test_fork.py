@@ -49,8 +49,8 @@ from hindcast.learner.loop import LearnerReport, run_learner
 from hindcast.learner.verify.verify import VerifyReport, verify
 from hindcast.storage.blobs.store import BlobStore
 from hindcast.storage.readmodel.comparison import compare_runs
-from hindcast.storage.readmodel.queries import run_summary
 from hindcast.storage.readmodel.rebuild import rebuild
+from hindcast.storage.readmodel.run_queries import run_summary
 from hindcast.storage.readmodel.tables import runs
 from stories.training_story import LEARNER, Member, Story, informative, tell
 

@@ -33,7 +33,7 @@ from hindcast.events.catalogue import (
     WeightsPublished,
 )
 from hindcast.events.envelope import Envelope
-from hindcast.storage.readmodel.queries import list_episodes
+from hindcast.storage.readmodel.episode_queries import list_episodes
 from hindcast.storage.readmodel.query_parts import NotInReadModel
 from hindcast.storage.readmodel.tables import cursor
 from stories.recorded_home import make_home

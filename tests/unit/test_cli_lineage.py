@@ -18,7 +18,7 @@ from hindcast.app.cli import app
 from hindcast.app.runs.runs import RunHandle
 from hindcast.core.errors import HindcastError
 from hindcast.events.catalogue import BatchPlanned, StepTaken, UpdateApplied, WeightsPublished
-from hindcast.storage.readmodel.lineage import lineage
+from hindcast.storage.readmodel.lineage.lineage import lineage
 from stories.recorded_home import make_home
 from stories.synthetic_run import a_run
 

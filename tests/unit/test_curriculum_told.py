@@ -27,8 +27,7 @@ from hindcast.storage.audit.audit import audit
 from hindcast.storage.audit.defects import Defect
 from hindcast.storage.readmodel.database import ReadModel
 from hindcast.storage.readmodel.fold import apply
-from hindcast.storage.readmodel.phases import list_phases
-from hindcast.storage.readmodel.queries import list_tasks
+from hindcast.storage.readmodel.task_queries import list_phases, list_tasks
 from stories.curriculum_story import run_started
 from stories.evolving_story import TASKS, Bench, Lengths, critic
 

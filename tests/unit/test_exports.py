@@ -46,8 +46,7 @@ from hindcast.core.prompts.rendering.lines import render_lines
 from hindcast.events.catalogue import EpisodeEnded, EpisodeJudged, StepTaken, UpdateApplied
 from hindcast.events.codec import decode
 from hindcast.events.envelope import Recorded, Stored
-from hindcast.storage.readmodel.episode_filter import EpisodeFilter
-from hindcast.storage.readmodel.queries import list_episodes
+from hindcast.storage.readmodel.episode_queries import EpisodeFilter, list_episodes
 from hindcast.storage.readmodel.query_parts import NotInReadModel
 from stories.export_story import HOSTILE, IMAGE, page, told_archive
 

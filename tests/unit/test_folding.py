@@ -12,10 +12,10 @@ from hindcast.core.settings.schema import Settings
 from hindcast.events.log.memory import MemoryLog
 from hindcast.events.log.port import EventLog
 from hindcast.storage.blobs.store import BlobStore
-from hindcast.storage.readmodel.catch_up import fill
 from hindcast.storage.readmodel.database import ReadModel
-from hindcast.storage.readmodel.queries import run_summary
+from hindcast.storage.readmodel.projector import fill
 from hindcast.storage.readmodel.rebuild import compare
+from hindcast.storage.readmodel.run_queries import run_summary
 from stories.synthetic_run import Told, a_run, record
 
 FACTS = a_run(3, groups=8)

@@ -17,8 +17,8 @@ from hindcast.app.runs.folded_read_model import bring_up, fold_now, sole_writer
 from hindcast.app.runs.runs import RunHandle
 from hindcast.storage.readmodel.database import ReadModelUnavailable
 from hindcast.storage.readmodel.projector import run_projector
-from hindcast.storage.readmodel.queries import run_summary
 from hindcast.storage.readmodel.rebuild import rebuild
+from hindcast.storage.readmodel.run_queries import run_summary
 from processes.system import COMMAND
 from stories.recorded_home import make_home, tell
 from stories.synthetic_run import Told, a_run

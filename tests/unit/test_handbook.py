@@ -15,8 +15,8 @@ from hindcast.app.docs_site.settings import settings_page
 from hindcast.app.docs_site.site import ROOT, configuration, sources, write_pages
 from hindcast.app.settings.configuration import fields
 from hindcast.events.registry import BY_NAME
+from hindcast.storage.readmodel.database import VIEWS
 from hindcast.storage.readmodel.tables import metadata
-from hindcast.storage.readmodel.views import VIEWS
 
 LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)]*)?\)")
 

@@ -32,7 +32,8 @@ from hindcast.events.log.memory import MemoryLog
 from hindcast.events.log.reader import read
 from hindcast.storage.readmodel.database import ReadModel
 from hindcast.storage.readmodel.fold import apply
-from hindcast.storage.readmodel.lineage import Branch, Node, lineage
+from hindcast.storage.readmodel.lineage.graph import Branch, Node
+from hindcast.storage.readmodel.lineage.lineage import lineage
 from hindcast.storage.readmodel.query_parts import NotInReadModel
 from stories.synthetic_run import TASKS, Told, a_run, blob, record, recorded_run
 

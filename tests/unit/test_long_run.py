@@ -13,9 +13,11 @@ from bench.long_run import RUN, LongRun, fill_with_long_run, long_run_events
 from hindcast.core.domain.arrays import unpack_ids, unpack_positions
 from hindcast.events.catalogue import BatchPlanned, StepTaken, TaskProposed, UpdateApplied
 from hindcast.storage.readmodel.database import ReadModel
+from hindcast.storage.readmodel.episode_queries import list_episodes, show_episode
 from hindcast.storage.readmodel.fold import read_cursor
-from hindcast.storage.readmodel.lineage import lineage
-from hindcast.storage.readmodel.queries import list_episodes, list_tasks, run_summary, show_episode
+from hindcast.storage.readmodel.lineage.lineage import lineage
+from hindcast.storage.readmodel.run_queries import run_summary
+from hindcast.storage.readmodel.task_queries import list_tasks
 
 EVENTS = 2500
 GROWING = {

@@ -22,7 +22,7 @@ from hindcast.app.page.lanes import lanes
 from hindcast.app.page.plane import DRAWN_OUT, round_values, tick_labels
 from hindcast.app.page.rendering import FOLDER
 from hindcast.app.page.views.timeline import Bar, Published, TimelinePage
-from hindcast.storage.readmodel.results import MetricColumn
+from hindcast.storage.readmodel.metrics import MetricColumn
 
 counts = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=300).map(
     lambda pairs: [(version, min(won, judged), judged) for version, (won, judged) in enumerate(pairs)]

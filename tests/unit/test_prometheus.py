@@ -14,8 +14,8 @@ from hindcast.app.page.prometheus import metrics_served, serving
 from hindcast.app.runs.runs import RunHandle
 from hindcast.core.settings.schema import TelemetrySettings
 from hindcast.events.catalogue import RunForked
-from hindcast.storage.readmodel.catch_up import fill
-from hindcast.storage.readmodel.queries import run_summary
+from hindcast.storage.readmodel.projector import fill
+from hindcast.storage.readmodel.run_queries import run_summary
 from stories.recorded_home import make_home
 from stories.synthetic_run import a_run
 

@@ -11,8 +11,8 @@ from bench.long_run import RUN, fill_with_long_run
 from hindcast.storage.readmodel import block_sums, metrics
 from hindcast.storage.readmodel.database import ReadModel
 from hindcast.storage.readmodel.metrics import update_metrics
-from hindcast.storage.readmodel.outcome_counts import tallies
-from hindcast.storage.readmodel.queries import list_policies, success_by_version
+from hindcast.storage.readmodel.outcome_counts import success_by_version, tallies
+from hindcast.storage.readmodel.run_queries import list_policies
 from hindcast.storage.readmodel.tables import block_counts, judged, notices, steps, updates
 
 EVENTS = 2500

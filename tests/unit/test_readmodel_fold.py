@@ -17,8 +17,8 @@ from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.reader import read
 from hindcast.storage.readmodel.address import parse
 from hindcast.storage.readmodel.database import ReadModel, ReadModelUnavailable
-from hindcast.storage.readmodel.dump import dump
 from hindcast.storage.readmodel.fold import PositionRefused, Span, apply, read_cursor
+from hindcast.storage.readmodel.rebuild import dump
 from hindcast.storage.readmodel.tables import OPEN, TABLES, cursor, episodes, weights
 from servers.postgres_server import NewDatabase
 from stories.synthetic_run import recorded_run

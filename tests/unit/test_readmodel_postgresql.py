@@ -20,11 +20,12 @@ from hindcast.events.log.memory import MemoryLog
 from hindcast.events.log.reader import read
 from hindcast.storage.readmodel.address import LONGEST_NAME, schema_name
 from hindcast.storage.readmodel.database import DatabaseAway, ReadModel, ReadModelUnavailable
-from hindcast.storage.readmodel.dump import dump
 from hindcast.storage.readmodel.fold import read_cursor
+from hindcast.storage.readmodel.outcome_counts import success_by_version
 from hindcast.storage.readmodel.projector import ReadModelEffect, run_projector
-from hindcast.storage.readmodel.queries import list_policies, list_tasks, run_summary, success_by_version
-from hindcast.storage.readmodel.rebuild import rebuild
+from hindcast.storage.readmodel.rebuild import dump, rebuild
+from hindcast.storage.readmodel.run_queries import list_policies, run_summary
+from hindcast.storage.readmodel.task_queries import list_tasks
 from servers.postgres_server import PASSWORD, LivePostgres
 from stories.synthetic_run import Tale, Told, a_run, record, recorded_run
 

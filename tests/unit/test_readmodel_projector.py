@@ -13,10 +13,9 @@ from hindcast.events.codec import encode
 from hindcast.events.envelope import Record, Stored
 from hindcast.events.log.memory import MemoryLog
 from hindcast.storage.readmodel.database import ReadModel
-from hindcast.storage.readmodel.dump import dump
 from hindcast.storage.readmodel.fold import PositionRefused, read_cursor
 from hindcast.storage.readmodel.projector import ReadModelEffect, run_projector
-from hindcast.storage.readmodel.rebuild import rebuild
+from hindcast.storage.readmodel.rebuild import dump, rebuild
 from hindcast.storage.readmodel.tables import cursor
 from servers.postgres_server import NewDatabase
 from stories.synthetic_run import a_run, record, recorded_run

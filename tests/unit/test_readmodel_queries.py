@@ -27,20 +27,14 @@ from hindcast.events.envelope import Recorded
 from hindcast.events.log.memory import MemoryLog
 from hindcast.events.log.reader import read
 from hindcast.storage.readmodel.database import ReadModel
+from hindcast.storage.readmodel.episode_queries import list_episodes, show_episode
 from hindcast.storage.readmodel.fold import apply
-from hindcast.storage.readmodel.queries import (
-    list_episodes,
-    list_policies,
-    list_tasks,
-    run_summary,
-    show_episode,
-    success_by_version,
-    training_judge,
-)
-from hindcast.storage.readmodel.query_parts import NotInReadModel
-from hindcast.storage.readmodel.results import ModelSummary
+from hindcast.storage.readmodel.metrics import throughput
+from hindcast.storage.readmodel.outcome_counts import success_by_version
+from hindcast.storage.readmodel.query_parts import NotInReadModel, training_judge
+from hindcast.storage.readmodel.run_queries import ModelSummary, list_policies, run_summary
 from hindcast.storage.readmodel.tables import batches
-from hindcast.storage.readmodel.throughput import throughput
+from hindcast.storage.readmodel.task_queries import list_tasks
 from stories.synthetic_run import PICTURE, SECOND_NS, TASKS, Told, a_run, record, recorded_run
 
 NO_SAMPLES = SampleReport(advantages=b"", weights=b"", ratios=b"", masks=b"")

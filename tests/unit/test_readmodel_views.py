@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Connection, inspect, select, text, update
 
-from hindcast.storage.readmodel.database import ReadModel
+from hindcast.storage.readmodel.database import VIEWS, ReadModel, columns_of
 from hindcast.storage.readmodel.descriptions import OWN, SHARED
-from hindcast.storage.readmodel.dump import dump
 from hindcast.storage.readmodel.fold import apply
+from hindcast.storage.readmodel.rebuild import dump
 from hindcast.storage.readmodel.tables import OPEN, TABLES, cursor, metadata
-from hindcast.storage.readmodel.views import VIEWS, columns_of
 from stories.synthetic_run import recorded_run
 
 GUIDE = Path(__file__).parents[2] / "docs" / "read-model.md"

@@ -17,7 +17,7 @@ from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import RecipeChanged, UpdateApplied
 from hindcast.events.log.memory import MemoryLog
 from hindcast.learner.verify.verify import verify
-from hindcast.storage.readmodel.forgetting import WATCHED, FamilyPoint, retained, stretches
+from hindcast.storage.readmodel.outcome_counts import WATCHED, FamilyPoint, retained, stretches
 from stories.forged_log import audited
 from stories.forging import all_of
 from stories.recorded_home import make_home

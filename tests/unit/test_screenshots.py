@@ -21,7 +21,7 @@ from hindcast.core.settings.schema import ActorSettings
 from hindcast.events.catalogue.episode import Screenshot
 from hindcast.events.envelope import BlobRef
 from hindcast.storage.blobs.store import BlobStore
-from hindcast.storage.readmodel.results import ScreenshotRow
+from hindcast.storage.readmodel.episode_queries import ScreenshotRow
 
 
 class Gallery:

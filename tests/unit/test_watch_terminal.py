@@ -30,7 +30,7 @@ from hindcast.app.watch.screens.step import StepScreen
 from hindcast.app.watch.screens.terminal import WatchTerminal
 from hindcast.app.watch.sparkline import sparkline
 from hindcast.events.catalogue import EpisodeStarted, RunForked
-from hindcast.storage.readmodel.catch_up import fill
+from hindcast.storage.readmodel.projector import fill
 from stories.recorded_home import make_home, tell
 from stories.synthetic_run import Told, a_run
 

@@ -7,8 +7,7 @@ from hindcast.app.runs.runs import NoSuchRun
 from hindcast.app.runs.sources import Source
 from hindcast.core.domain.screen import Box
 from hindcast.events.envelope import BlobRef
-from hindcast.storage.readmodel.queries import show_episode
-from hindcast.storage.readmodel.results import EpisodeDetail, ScreenshotRow, StepRow
+from hindcast.storage.readmodel.episode_queries import EpisodeDetail, ScreenshotRow, StepRow, show_episode
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):

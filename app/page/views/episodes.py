@@ -7,9 +7,8 @@ from sqlalchemy import select
 
 from hindcast.app.page.page_query import PageQuery, whole_number
 from hindcast.core.errors import SettingsError
-from hindcast.storage.readmodel.queries import list_episodes
+from hindcast.storage.readmodel.episode_queries import EpisodeRow, list_episodes
 from hindcast.storage.readmodel.query_parts import holding
-from hindcast.storage.readmodel.results import EpisodeRow
 from hindcast.storage.readmodel.tables import tasks
 
 PAGE = 50

@@ -5,8 +5,8 @@ import msgspec
 from hindcast.app.page.page_query import PageQuery, whole_number
 from hindcast.core.errors import SettingsError
 from hindcast.core.text.nearest import advice
-from hindcast.storage.readmodel.lineage.results import Lineage
-from hindcast.storage.readmodel.lineage.traversal import lineage
+from hindcast.storage.readmodel.lineage.graph import Lineage
+from hindcast.storage.readmodel.lineage.lineage import lineage
 from hindcast.storage.readmodel.query_parts import NotInReadModel
 
 KINDS = ("step", "episode", "batch", "update", "task", "policy")

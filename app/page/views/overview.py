@@ -6,11 +6,10 @@ from sqlalchemy import Connection
 from hindcast.app.page.charts import CurvePoint, pool_metric, pool_versions
 from hindcast.app.page.page_query import PageQuery
 from hindcast.app.system.system_state import is_running
-from hindcast.storage.readmodel.metrics import update_metrics
+from hindcast.storage.readmodel.metrics import MetricColumn, Throughput, update_metrics
 from hindcast.storage.readmodel.outcome_counts import families_by_version, tallies
-from hindcast.storage.readmodel.queries import run_summary, training_judge
-from hindcast.storage.readmodel.query_parts import position_of
-from hindcast.storage.readmodel.results import MetricColumn, RunSummary, Throughput
+from hindcast.storage.readmodel.query_parts import position_of, training_judge
+from hindcast.storage.readmodel.run_queries import RunSummary, run_summary
 
 METRICS = {
     "reward_mean": "mean reward of the episodes trained on",

@@ -3,8 +3,7 @@
 import msgspec
 
 from hindcast.app.page.page_query import PageQuery
-from hindcast.storage.readmodel.queries import list_policies
-from hindcast.storage.readmodel.results import PolicyRow
+from hindcast.storage.readmodel.run_queries import PolicyRow, list_policies
 
 PAGE = 100
 """Rows of a page."""

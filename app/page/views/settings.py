@@ -6,9 +6,8 @@ import msgspec
 from sqlalchemy import select
 
 from hindcast.app.page.page_query import PageQuery
-from hindcast.storage.readmodel.queries import recipe_changes
 from hindcast.storage.readmodel.query_parts import NotInReadModel, holding, of_this_run
-from hindcast.storage.readmodel.results import RecipeChange
+from hindcast.storage.readmodel.run_queries import RecipeChange, recipe_changes
 from hindcast.storage.readmodel.tables import notices, runs
 
 NOTICES = 50

@@ -3,9 +3,7 @@
 import msgspec
 
 from hindcast.app.page.page_query import PageQuery
-from hindcast.storage.readmodel.phases import list_phases
-from hindcast.storage.readmodel.queries import list_tasks
-from hindcast.storage.readmodel.results import PhaseRow, TaskRow
+from hindcast.storage.readmodel.task_queries import PhaseRow, TaskRow, list_phases, list_tasks
 
 PAGE = 200
 """Most tasks shown."""

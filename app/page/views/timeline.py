@@ -6,8 +6,13 @@ import msgspec
 from sqlalchemy import ColumnElement, Select, or_, select
 
 from hindcast.app.page.page_query import PageQuery
-from hindcast.storage.readmodel.queries import training_judge
-from hindcast.storage.readmodel.query_parts import also_holding, first_verdicts, holding, newest_ns
+from hindcast.storage.readmodel.query_parts import (
+    also_holding,
+    first_verdicts,
+    holding,
+    newest_ns,
+    training_judge,
+)
 from hindcast.storage.readmodel.tables import episodes, steps, updates, weights
 
 WINDOW_S = 120.0

@@ -11,7 +11,7 @@ from hindcast.app.watch.screens.base import LiveScreen
 from hindcast.app.watch.screens.rows import Rows
 from hindcast.app.watch.screens.step import StepScreen
 from hindcast.core.text.printable import one_line
-from hindcast.storage.readmodel.results import EpisodeDetail, StepRow
+from hindcast.storage.readmodel.episode_queries import EpisodeDetail, StepRow
 
 HEADS = (("step", 5), ("action", 32), ("result", 12), ("ms", 7), ("url", 24))
 WIDTH = 300

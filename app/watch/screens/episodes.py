@@ -10,7 +10,7 @@ from hindcast.app.watch.rendering import seconds
 from hindcast.app.watch.screens.base import LiveScreen
 from hindcast.app.watch.screens.episode import EpisodeScreen
 from hindcast.app.watch.screens.rows import Rows
-from hindcast.storage.readmodel.results import EpisodeRow
+from hindcast.storage.readmodel.episode_queries import EpisodeRow
 
 PAGE = 50
 """Rows loaded first, and again each time that the end is reached."""

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable
 from hindcast.events.envelope import Recorded
 from hindcast.events.registry import BY_CLASS
 from hindcast.storage.readmodel.mapping.episodes import ACTING
-from hindcast.storage.readmodel.mapping.notices import general_notice
-from hindcast.storage.readmodel.mapping.run import RUNNING
+from hindcast.storage.readmodel.mapping.run import RUNNING, general_notice
 from hindcast.storage.readmodel.mapping.training import TRAINING
 from hindcast.storage.readmodel.row_operations import Operation
 

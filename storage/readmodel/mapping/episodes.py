@@ -22,9 +22,19 @@ from hindcast.events.catalogue import (
 )
 from hindcast.events.catalogue.episode import Screenshot
 from hindcast.events.envelope import Recorded
-from hindcast.storage.readmodel.column_values import clean_text, finite, small_integer, to_json
-from hindcast.storage.readmodel.mapping.endpoint_costs import consultation
-from hindcast.storage.readmodel.row_operations import CopiedValue, Ensure, Insert, Operation, Put, Values
+from hindcast.storage.readmodel.mapping.run import consultation
+from hindcast.storage.readmodel.row_operations import (
+    CopiedValue,
+    Ensure,
+    Insert,
+    Operation,
+    Put,
+    Values,
+    clean_text,
+    finite,
+    small_integer,
+    to_json,
+)
 
 TERMINAL = ("ended", "abandoned", "cancelled")
 """Final states of an episode: an actor may start a request that is cancelled at the same moment."""

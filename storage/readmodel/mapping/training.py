@@ -15,8 +15,7 @@ from hindcast.events.catalogue import (
     WeightsPublished,
 )
 from hindcast.events.envelope import Recorded
-from hindcast.storage.readmodel.column_values import finite, finite_all, small_integer, to_json
-from hindcast.storage.readmodel.mapping.notices import notice
+from hindcast.storage.readmodel.mapping.run import notice
 from hindcast.storage.readmodel.row_operations import (
     CopiedValue,
     Ensure,
@@ -25,6 +24,10 @@ from hindcast.storage.readmodel.row_operations import (
     Operation,
     Put,
     Values,
+    finite,
+    finite_all,
+    small_integer,
+    to_json,
 )
 
 POLICY = "policy"

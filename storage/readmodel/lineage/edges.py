@@ -1,33 +1,43 @@
-"""Backward edges: what a thing came from.
+"""Edges of the lineage graph. Backward, what a thing came from; forward, what came from it.
 
 update -> batch -> settings, the policy version it began with
        -> episodes, as far as it trained on them -> steps -> page, the policy versions that sampled the tokens
                                                  -> task -> the tasks it was derived from
                                                  -> verdicts
 policy -> the updates that made it, or the settings that gave it
+
+task -> tasks derived from it
+     -> episodes -> verdicts
+                 -> batches that trained on them -> updates -> the policy version they were first published in
+policy -> actors that adopted it
+       -> episodes it sampled tokens of
+       -> batches that began with it
 """
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import structs
-from sqlalchemy import ColumnElement, and_, func, or_, select
+from sqlalchemy import ColumnElement, Select, and_, func, or_, select
 
 from hindcast.core.rl.combined_state import ORM, RELABELER
-from hindcast.storage.readmodel.lineage.query import (
+from hindcast.storage.readmodel.lineage.graph import (
     DEMONSTRATOR,
     POLICY,
     Edge,
+    Kind,
     LineageEntry,
     LineageQuery,
     Ref,
 )
-from hindcast.storage.readmodel.lineage.results import Kind
 from hindcast.storage.readmodel.tables import (
+    adoptions,
     batch_episodes,
     batch_samples,
     batches,
+    checkpoints,
     episodes,
+    notices,
     steps,
     task_parents,
     token_versions,
@@ -39,6 +49,8 @@ from hindcast.storage.readmodel.tables import (
 
 TRAINED_ON: dict[str, Kind] = {ORM: "verdict", RELABELER: "notice"}
 """By model: kind of the event that holds its prompt, if that is no step."""
+
+
 SHARE = ("advantage", "weight", "ratio", "mask")
 """Columns of an update for each sample."""
 
@@ -49,7 +61,7 @@ def sources(asked: LineageQuery, ref: Ref, *, above: Ref | None) -> list[Edge]:
     return finder(asked, ref, above) if finder else []
 
 
-def _of_step(asked: LineageQuery, ref: Ref, above: Ref | None) -> list[Edge]:
+def _of_step_sources(asked: LineageQuery, ref: Ref, above: Ref | None) -> list[Edge]:
     (row,) = asked.rows(select(steps).where(steps.c.position == ref.key[0]))
     edges = asked.edge("saw", [LineageEntry(Ref("page", ref.key))])
     edges += asked.edge(
@@ -84,7 +96,7 @@ def _policy(version: int) -> Ref:
     return Ref("demonstrator", ()) if version == DEMONSTRATOR else Ref("policy", (POLICY, version))
 
 
-def _of_episode(asked: LineageQuery, ref: Ref, above: Ref | None) -> list[Edge]:
+def _of_episode_sources(asked: LineageQuery, ref: Ref, above: Ref | None) -> list[Edge]:
     (episode,) = ref.key
     tasks_of = select(episodes.c.task).where(asked.holds(episodes), episodes.c.episode == episode)
     task = asked.connection.scalar(tasks_of)
@@ -130,7 +142,7 @@ def _steps_edge(asked: LineageQuery, ref: Ref) -> list[Edge]:
     return asked.edge("with", found)
 
 
-def _of_task(asked: LineageQuery, ref: Ref, _above: Ref | None) -> list[Edge]:
+def _of_task_sources(asked: LineageQuery, ref: Ref, _above: Ref | None) -> list[Edge]:
     derived = select(task_parents.c.parent).where(
         asked.holds(task_parents), task_parents.c.task == ref.key[0]
     )
@@ -138,7 +150,7 @@ def _of_task(asked: LineageQuery, ref: Ref, _above: Ref | None) -> list[Edge]:
     return asked.edge("derived from", [LineageEntry(Ref("task", (row["parent"],))) for row in rows])
 
 
-def _of_batch(asked: LineageQuery, ref: Ref, above: Ref | None) -> list[Edge]:
+def _of_batch_sources(asked: LineageQuery, ref: Ref, above: Ref | None) -> list[Edge]:
     (batch,) = ref.key
     (row,) = asked.rows(select(batches).where(asked.holds(batches), batches.c.batch == batch))
     edges = asked.edge("under", [LineageEntry(Ref("settings", (row["position"],)))])
@@ -177,7 +189,7 @@ def _of_batch(asked: LineageQuery, ref: Ref, above: Ref | None) -> list[Edge]:
     return edges
 
 
-def _of_update(asked: LineageQuery, ref: Ref, _above: Ref | None) -> list[Edge]:
+def _of_update_sources(asked: LineageQuery, ref: Ref, _above: Ref | None) -> list[Edge]:
     (position,) = ref.key
     (row,) = asked.rows(select(updates).where(updates.c.position == position))
     planned = LineageEntry(Ref("batch", (row["batch"],)), {"minibatch": row["minibatch"]})
@@ -214,7 +226,7 @@ def shared_by(edge: Edge, ref: Ref) -> Edge:
     return structs.replace(edge, found=mine)
 
 
-def _of_policy(asked: LineageQuery, ref: Ref, _above: Ref | None) -> list[Edge]:
+def _of_policy_sources(asked: LineageQuery, ref: Ref, _above: Ref | None) -> list[Edge]:
     """The updates since the previous version; for the version that the run began with, the settings."""
     model, version = ref.key
     of_model = (asked.holds(weights), weights.c.model == model)
@@ -249,12 +261,186 @@ SAME_SAMPLE = and_(
 )
 """Joins an update's numbers for a sample to the planned sample."""
 
+
 SOURCES: dict[str, Callable[[LineageQuery, Ref, Ref | None], list[Edge]]] = {
-    "step": _of_step,
-    "episode": _of_episode,
-    "task": _of_task,
-    "batch": _of_batch,
-    "update": _of_update,
-    "policy": _of_policy,
+    "step": _of_step_sources,
+    "episode": _of_episode_sources,
+    "task": _of_task_sources,
+    "batch": _of_batch_sources,
+    "update": _of_update_sources,
+    "policy": _of_policy_sources,
 }
 """Backward edges by kind; kinds not listed have none."""
+
+
+def effects(asked: LineageQuery, ref: Ref, *, above: Ref | None) -> list[Edge]:
+    """Forward edges of a thing. `above`: the node that the tree reached it from; None: the queried thing itself."""
+    finder = EFFECTS.get(ref.kind)
+    return finder(asked, ref, above) if finder else []
+
+
+def _of_step_effects(asked: LineageQuery, ref: Ref, _above: Ref | None) -> list[Edge]:
+    """Updates that trained on it, and batches that plan to."""
+    planned = (
+        select(
+            batch_samples.c.batch,
+            batch_samples.c.minibatch,
+            update_samples.c.position.label("updated"),
+            *(update_samples.c[name] for name in SHARE),
+        )
+        .select_from(batch_samples)
+        .outerjoin(update_samples, and_(SAME_SAMPLE, asked.holds(update_samples)))
+        .where(asked.holds(batch_samples), batch_samples.c.step_position == ref.key[0])
+        .order_by(batch_samples.c.position, batch_samples.c.sample, update_samples.c.position)
+    )
+    rows = asked.rows(planned)
+    share = ("batch", "minibatch")
+    trained = [
+        LineageEntry(Ref("update", (row["updated"],)), {name: row[name] for name in (*share, *SHARE)})
+        for row in rows
+        if row["updated"] is not None
+    ]
+    waiting = dict.fromkeys(row["batch"] for row in rows if row["updated"] is None)
+    found = [LineageEntry(Ref("batch", (batch,))) for batch in waiting]
+    return asked.edge("trained on by", trained) + asked.edge("planned in", found)
+
+
+def _of_episode_effects(asked: LineageQuery, ref: Ref, _above: Ref | None) -> list[Edge]:
+    (episode,) = ref.key
+    told = select(notices.c.position).where(asked.holds(notices), notices.c.about == episode)
+    remarks = [
+        LineageEntry(Ref("notice", (row["position"],)))
+        for row in asked.rows(told.order_by(notices.c.position))
+    ]
+    edges = verdicts_edge(asked, episode) + asked.edge("remarked", remarks)
+    parts = asked.rows(
+        select(
+            batch_episodes.c.batch,
+            batch_episodes.c.trained,
+            batch_episodes.c.rehearsed,
+            func.count(batch_episodes.c.epoch).label("epochs"),
+            func.max(batch_episodes.c.samples).label("samples"),
+            func.max(batch_episodes.c.reward).label("reward"),
+            func.max(batch_episodes.c.advantage).label("advantage"),
+        )
+        .where(asked.holds(batch_episodes), batch_episodes.c.episode == episode)
+        .group_by(batch_episodes.c.batch, batch_episodes.c.trained, batch_episodes.c.rehearsed)
+        .order_by(batch_episodes.c.batch)
+    )
+    share = ("reward", "advantage", "samples", "epochs")
+    for relation, trained, rehearsed in (
+        ("trained on in", True, False),
+        ("rehearsed in", False, True),
+        ("used up in", False, False),
+    ):
+        found = [
+            LineageEntry(
+                Ref("batch", (row["batch"],), share_of=ref.whole),
+                {name: row[name] for name in share} if trained or rehearsed else {},
+            )
+            for row in parts
+            if (row["trained"], row["rehearsed"]) == (trained, rehearsed)
+        ]
+        edges += asked.edge(relation, found)
+    return edges
+
+
+def _of_task_effects(asked: LineageQuery, ref: Ref, _above: Ref | None) -> list[Edge]:
+    (task,) = ref.key
+    derived = select(task_parents.c.task).where(asked.holds(task_parents), task_parents.c.parent == task)
+    rows = asked.rows(derived.group_by(task_parents.c.task).order_by(func.min(task_parents.c.position)))
+    edges = asked.edge("parent of", [LineageEntry(Ref("task", (row["task"],))) for row in rows])
+    attempts = select(episodes.c.episode).where(asked.holds(episodes), episodes.c.task == task)
+    ordered = attempts.order_by(episodes.c.requested_position.nulls_last(), episodes.c.episode)
+    return edges + asked.episodes_edge("attempted by", ordered)
+
+
+def _of_batch_effects(asked: LineageQuery, ref: Ref, _above: Ref | None) -> list[Edge]:
+    """Its updates; or, for one episode's share, the updates that trained on it, with sums over its samples."""
+    (batch,) = ref.key
+    if ref.share_of is None:
+        computed = select(updates.c.position).where(asked.holds(updates), updates.c.batch == batch)
+        rows = asked.rows(computed.order_by(updates.c.position))
+        return asked.edge("computed", [LineageEntry(Ref("update", (row["position"],))) for row in rows])
+    rows = asked.rows(
+        select(update_samples.c.position, *summed_shares())
+        .select_from(batch_samples)
+        .join(update_samples, SAME_SAMPLE)
+        .where(
+            asked.holds(batch_samples),
+            asked.holds(update_samples),
+            batch_samples.c.batch == batch,
+            batch_samples.c.episode == ref.share_of.key[0],
+        )
+        .group_by(update_samples.c.position)
+        .order_by(update_samples.c.position)
+    )
+    share = ("samples", *SHARE)
+    found = [
+        LineageEntry(Ref("update", (row["position"],)), {name: row[name] for name in share}) for row in rows
+    ]
+    return asked.edge("computed", found)
+
+
+def _of_update_effects(asked: LineageQuery, ref: Ref, _above: Ref | None) -> list[Edge]:
+    (row,) = asked.rows(select(updates).where(updates.c.position == ref.key[0]))
+    if row["outcome"] != "applied":
+        return []
+    saved = (
+        select(checkpoints.c.position)
+        .where(asked.holds(checkpoints), checkpoints.c.update_number == row["update_number"])
+        .order_by(checkpoints.c.position)
+    )
+    kept = asked.rows(saved) if row["model"] == POLICY else []
+    version = first_version_with(asked, row["model"], row["update_number"])
+    published = [] if version is None else [LineageEntry(Ref("policy", (row["model"], version)))]
+    return asked.edge("first published in", published) + asked.edge(
+        "saved in", [LineageEntry(Ref("checkpoint", (one["position"],))) for one in kept]
+    )
+
+
+def first_version_with(asked: LineageQuery, model: str, update: int) -> int | None:
+    """The first version of a model that includes an update; None if it is not published yet."""
+    return asked.number(
+        select(func.min(weights.c.version)).where(
+            asked.holds(weights), weights.c.model == model, weights.c.at_update >= update
+        )
+    )
+
+
+def _of_policy_effects(asked: LineageQuery, ref: Ref, _above: Ref | None) -> list[Edge]:
+    model, version = ref.key
+    if model != POLICY:
+        return []
+    taken = select(adoptions.c.position).where(asked.holds(adoptions), adoptions.c.version == version)
+    adopted = asked.rows(taken.order_by(adoptions.c.position))
+    begun = select(batches.c.batch).where(asked.holds(batches), batches.c.version == version)
+    begun_rows = asked.rows(begun.order_by(batches.c.batch))
+    edges = asked.edge("adopted by", [LineageEntry(Ref("adoption", (row["position"],))) for row in adopted])
+    edges += asked.edge("started", [LineageEntry(Ref("batch", (row["batch"],))) for row in begun_rows])
+    first = sampled_with(asked, version).subquery()
+    ordered = select(first.c.episode).order_by(first.c.position)
+    return edges + asked.episodes_edge("sampled", ordered)
+
+
+def sampled_with(asked: LineageQuery, version: int) -> Select[Any]:
+    """Episodes with a token from a version, each with the position of the first such step."""
+    whole = select(steps.c.episode, steps.c.position).where(
+        asked.holds(steps), steps.c.version_high == version, steps.c.version_low == version
+    )
+    spliced = select(token_versions.c.episode, token_versions.c.position).where(
+        asked.holds(token_versions), token_versions.c.version == version
+    )
+    both = whole.union_all(spliced).subquery()
+    return select(both.c.episode, func.min(both.c.position).label("position")).group_by(both.c.episode)
+
+
+EFFECTS: dict[str, Callable[[LineageQuery, Ref, Ref | None], list[Edge]]] = {
+    "step": _of_step_effects,
+    "episode": _of_episode_effects,
+    "task": _of_task_effects,
+    "batch": _of_batch_effects,
+    "update": _of_update_effects,
+    "policy": _of_policy_effects,
+}
+"""Forward edges by kind; kinds not listed have none."""

@@ -1,18 +1,33 @@
-"""Counts what lies beyond a tree's edges: all training behind a thing, and everything that came from it.
+"""Lineage: what a step, episode, task, batch, update or policy version came from, and what came from it.
 
-Weights are one chain: a version includes every earlier update. So an update leads to every later version and every episode
-with a token from them, and a version comes from every update up to its own.
+Walks the graph over the read model's tables from one thing, level by level, so that a thing met twice is expanded where it
+is nearest. Contents are referenced: token ids by a step's position in the log, pages and weights by the digests of their
+blobs. Beyond the tree's edges only counts are given: weights are one chain, in which a version includes every earlier
+update. So an update leads to every later version and every episode with a token from them, and a version comes from every
+update up to its own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from sqlalchemy import ColumnElement, and_, func, or_, select
+from sqlalchemy import ColumnElement, Connection, and_, func, or_, select
 
-from hindcast.storage.readmodel.lineage.effects import first_version_with
-from hindcast.storage.readmodel.lineage.query import DEMONSTRATOR, POLICY, UNJUDGED, LineageQuery, Ref
-from hindcast.storage.readmodel.lineage.results import Origins, Reach
-from hindcast.storage.readmodel.lineage.sources import SAME_SAMPLE
-from hindcast.storage.readmodel.query_parts import OUTCOMES
+from hindcast.storage.readmodel.fold import read_cursor
+from hindcast.storage.readmodel.lineage.edges import SAME_SAMPLE, effects, first_version_with, sources
+from hindcast.storage.readmodel.lineage.graph import (
+    DEMONSTRATOR,
+    POLICY,
+    UNJUDGED,
+    Branch,
+    Edge,
+    Lineage,
+    LineageQuery,
+    Node,
+    Origins,
+    Reach,
+    Ref,
+)
+from hindcast.storage.readmodel.lineage.nodes import describe, find
+from hindcast.storage.readmodel.query_parts import OUTCOMES, position_of, training_judge
 from hindcast.storage.readmodel.tables import (
     batch_episodes,
     batch_samples,
@@ -25,6 +40,84 @@ from hindcast.storage.readmodel.tables import (
     updates,
     weights,
 )
+
+DEPTH = 3
+
+
+LIMIT = 3
+
+
+Edges = Callable[..., list[Edge]]
+
+
+def lineage(
+    connection: Connection,
+    kind: str,
+    name: str,
+    *,
+    as_of: int | None = None,
+    backward: bool = True,
+    forward: bool = True,
+    depth: int = DEPTH,
+    limit: int | None = LIMIT,
+) -> Lineage:
+    """What a thing came from and what came from it.
+
+    `kind`: step, episode, batch, update, task or policy; `name`: its id or a unique prefix of it, `EPISODE/INDEX` or
+    a position of a step, a number. `depth`: levels below it; `limit`: most entries of one branch, None for all.
+
+    Raises:
+        NotInReadModel: no such thing at that position.
+    """
+    position = position_of(connection, as_of)
+    judge = training_judge(connection, as_of=position)
+    asked = LineageQuery(connection, position=position, judge=judge, limit=limit)
+    ref = find(asked, kind, name)
+    standing = read_cursor(connection)
+    assert standing is not None, "something was found in it"
+    root = describe(asked, [ref])[ref]
+    return Lineage(
+        run=standing.run,
+        position=position,
+        kind=root.kind,
+        id=root.id,
+        backward=_walk(asked, ref, sources, depth) if backward else None,
+        origins=origins(asked, ref) if backward else None,
+        forward=_walk(asked, ref, effects, depth) if forward else None,
+        reach=reach(asked, ref) if forward else None,
+    )
+
+
+def _walk(asked: LineageQuery, start: Ref, edges: Edges, depth: int) -> Node:
+    """The tree below a thing. Each thing, and each share of it, is expanded once: versions would continue without end."""
+    root = describe(asked, [start])[start]
+    level: list[tuple[Ref, Ref | None, Node]] = [(start, None, root)]
+    expanded: set[Ref] = set()
+    for _ in range(depth):
+        grown: list[tuple[Branch, Edge, Ref]] = []
+        for ref, above, node in level:
+            if ref in expanded:
+                continue
+            expanded.add(ref)
+            node.expanded = True
+            for edge in edges(asked, ref, above=above):
+                branch = Branch(relation=edge.relation, kind=edge.kind, total=edge.total, counts=edge.counts)
+                node.branches.append(branch)
+                grown.append((branch, edge, ref))
+        known = describe(asked, (found.ref for _, edge, _ in grown for found in edge.found))
+        level = []
+        for branch, edge, above in grown:
+            for found in edge.found:
+                node = _copy(known[found.ref.whole])
+                node.share = found.share
+                branch.nodes.append(node)
+                level.append((found.ref, above, node))
+    return root
+
+
+def _copy(node: Node) -> Node:
+    """A separate node: the same thing may be in several places, with another share in each."""
+    return Node(kind=node.kind, id=node.id, position=node.position, facts=node.facts)
 
 
 def origins(asked: LineageQuery, ref: Ref) -> Origins | None:

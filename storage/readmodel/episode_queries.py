@@ -1,0 +1,446 @@
+"""Queries of episodes, with their steps, verdicts, screenshots and the batches that used them; see `run_queries`."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from sqlalchemy import (
+    Connection,
+    RowMapping,
+    Select,
+    Subquery,
+    and_,
+    func,
+    select,
+)
+
+from hindcast.storage.readmodel.query_parts import (
+    DISPUTED,
+    NotInReadModel,
+    also_holding,
+    answers,
+    first_verdicts,
+    holding,
+    only,
+    position_of,
+    training_judge,
+)
+from hindcast.storage.readmodel.tables import (
+    batch_episodes,
+    batch_samples,
+    consultations,
+    episodes,
+    notices,
+    screenshots,
+    steps,
+    update_samples,
+    verdicts,
+)
+
+
+class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One episode in a list, without its steps."""
+
+    episode: str
+    task: str | None
+    environment: str | None
+    family: str | None
+    group_id: str | None
+    member: int | None
+    attempt: int | None
+    origin: str | None
+    state: str
+    reason: str | None
+    steps: int | None
+    version_low: int | None
+    version_high: int | None
+    actor: str | None
+    outcome: str | None
+    """The training judge's verdict; None until there is one."""
+    reward: float | None
+    swept: str | None
+    duration_ms: float | None
+    requested_position: int | None
+
+
+class StepRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of an episode; the log has its token ids and log-probabilities at `position`."""
+
+    position: int
+    step: int
+    url: str | None
+    answer: str | None
+    action: str | None
+    element: int | None
+    argument: str | None
+    result: str | None
+    detail: str | None
+    prompt_tokens: int | None
+    answer_tokens: int | None
+    version_low: int | None
+    version_high: int | None
+    temperature: float | None
+    observation_digest: str | None
+    observation_blob: str | None
+    prompt_truncated: bool | None
+    scaffold_state: str | None
+    """State that the scaffold recognized; empty: none; None: no scaffold."""
+    scaffold_choices: int | None
+    scaffold_remembered: int | None
+    scaffold_chosen: str | None
+    observe_ms: float | None
+    generate_ms: float | None
+    act_ms: float | None
+    touched: str | None
+    """Box of the action's element in the window, as JSON."""
+
+
+class ScreenshotRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An image of an episode's window."""
+
+    position: int
+    step: int | None
+    """None: the page that the episode ended on."""
+    shows: str
+    """The page `before` the step, or `after` it."""
+    sha256: str | None
+    size_bytes: int | None
+    missing: str | None
+    """Why there is no image."""
+    width: int | None
+    height: int | None
+    scale: float | None
+    """Pixels of the image for one CSS pixel of the window."""
+    marks: str | None
+    """Numbers and boxes of the elements that could be acted upon, as JSON, in CSS pixels."""
+    released: int | None
+    """Position of its release."""
+
+
+class VerdictRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One judge's verdict on an episode."""
+
+    position: int
+    judge: str
+    judge_version: str
+    prompt_digest: str | None
+    """Digest of the judge's prompt, if it has one."""
+    outcome: str
+    reward: float | None
+    reason: str | None
+    model_version: int | None
+    """Published version of the run's model that judged; None of other judges."""
+    probability: float | None
+    """Probability of success that this model gave."""
+    asked_model: str | None
+    """Model behind an endpoint that was asked."""
+    prompt_tokens: int | None
+    answer_tokens: int | None
+    cost_usd: float | None
+
+
+class DisputeRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A person's objection to a verdict."""
+
+    position: int
+    judge: str
+    """Judge of the disputed verdict."""
+    judge_version: str
+    outcome: str
+    """What the verdict should have been."""
+    author: str
+    reason: str
+
+
+class TrainedIn(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch with an episode, over all its epochs."""
+
+    batch: int
+    position: int
+    trained: bool
+    rehearsed: bool
+    """Only cloned, as a remembered success. If neither: used up without being trained on."""
+    replaces: str | None
+    """As a replayed success: the member that it replaced."""
+    epochs: int
+    """Number of passes over its samples."""
+    samples: int | None
+    """Samples of one epoch."""
+    reward: float | None
+    advantage: float | None
+    updates: tuple[int, ...]
+    """Numbers of the policy updates computed from its samples."""
+
+
+class EpisodeDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """An episode with everything known about it."""
+
+    episode: EpisodeRow
+    instruction: str | None
+    renderer: str | None
+    answer: str | None
+    final_url: str | None
+    detail: str | None
+    steps: tuple[StepRow, ...]
+    pages_released: int
+    """Steps whose page snapshot was released."""
+    screenshots: tuple[ScreenshotRow, ...]
+    verdicts: tuple[VerdictRow, ...]
+    disputes: tuple[DisputeRow, ...]
+    """Disputes of its verdicts; they do not affect training."""
+    batches: tuple[TrainedIn, ...]
+
+
+def episode_rows(position: int, said: Subquery) -> Select[Any]:
+    """Every episode with its verdict, if it has one."""
+    columns = [episodes.c[name] for name in EpisodeRow.__struct_fields__ if name in episodes.c]
+    return (
+        select(*columns, said.c.outcome, said.c.reward)
+        .outerjoin(said, said.c.episode == episodes.c.episode)
+        .where(also_holding(episodes, position))
+    )
+
+
+ROWS_AT_ONCE = 1000
+
+
+class EpisodeFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Conditions on episodes; None: any value."""
+
+    state: str | None = None
+    outcome: str | None = None
+    """Outcome by the training judge."""
+    environment: str | None = None
+    family: str | None = None
+    origin: str | None = None
+    task: str | None = None
+    policy: int | None = None
+    """Lowest version that sampled a token of the episode."""
+
+    @property
+    def everything(self) -> bool:
+        """Whether no condition is set."""
+        return self == EpisodeFilter()
+
+
+def matching_episodes(
+    connection: Connection, wanted: EpisodeFilter, *, as_of: int | None = None
+) -> Iterator[EpisodeRow]:
+    """All matching episodes in the order of their requests, read a thousand at a time."""
+    position = position_of(connection, as_of)
+    said = first_verdicts(position, training_judge(connection, as_of=position))
+    asked = {
+        episodes.c.state: wanted.state,
+        said.c.outcome: wanted.outcome,
+        episodes.c.environment: wanted.environment,
+        episodes.c.family: wanted.family,
+        episodes.c.origin: wanted.origin,
+        episodes.c.task: wanted.task,
+        episodes.c.version_low: wanted.policy,
+    }
+    statement = (
+        episode_rows(position, said)
+        .where(*(column == value for column, value in asked.items() if value is not None))
+        .order_by(episodes.c.requested_position, episodes.c.episode)
+        .execution_options(yield_per=ROWS_AT_ONCE)
+    )
+    for row in connection.execute(statement).mappings():
+        yield EpisodeRow(**only(row, EpisodeRow))
+
+
+def verdicts_of(connection: Connection, episode: str, *, as_of: int | None = None) -> list[VerdictRow]:
+    """Every judge's verdicts on an episode, in order."""
+    position = position_of(connection, as_of)
+    return answers(connection, verdicts_with_cost(position, episode), VerdictRow)
+
+
+def list_episodes(
+    connection: Connection,
+    *,
+    as_of: int | None = None,
+    state: str | None = None,
+    environment: str | None = None,
+    family: str | None = None,
+    origin: str | None = None,
+    task: str | None = None,
+    group: str | None = None,
+    version: int | None = None,
+    last_version: int | None = None,
+    outcome: str | None = None,
+    before: int | None = None,
+    limit: int = 50,
+) -> list[EpisodeRow]:
+    """Episodes, the latest request first. `before`: only those requested before this position, for the next page.
+
+    `last_version`: those of `version` and later ones, up to this one.
+    """
+    position = position_of(connection, as_of)
+    said = first_verdicts(position, training_judge(connection, as_of=position))
+    wanted = {
+        episodes.c.state: state,
+        episodes.c.environment: environment,
+        episodes.c.family: family,
+        episodes.c.origin: origin,
+        episodes.c.task: task,
+        episodes.c.group_id: group,
+        # coalesce covers episodes without a verdict and keeps the database from searching by outcome: the order decides
+        func.coalesce(said.c.outcome, ""): outcome,
+    }
+    statement = episode_rows(position, said).where(
+        *(c == value for c, value in wanted.items() if value is not None)
+    )
+    if version is not None:
+        last = version if last_version is None else last_version
+        statement = statement.where(episodes.c.version_low.between(version, last))
+    if before is not None:
+        statement = statement.where(episodes.c.requested_position < before)
+    ordered = statement.order_by(episodes.c.requested_position.desc().nulls_last(), episodes.c.episode).limit(
+        limit
+    )
+    return answers(connection, ordered, EpisodeRow)
+
+
+def show_episode(connection: Connection, episode: str, *, as_of: int | None = None) -> EpisodeDetail:
+    """One episode with its steps, its verdicts, and the batches that used it.
+
+    Raises:
+        NotInReadModel: no such episode at that position.
+    """
+    position = position_of(connection, as_of)
+    said = first_verdicts(position, training_judge(connection, as_of=position))
+    found = answers(connection, episode_rows(position, said).where(episodes.c.episode == episode), EpisodeRow)
+    if not found:
+        raise NotInReadModel(
+            f"there is no episode {episode!r} as of position {position}. Run: hindcast episode list"
+        )
+    more = select(
+        *(episodes.c[name] for name in ("instruction", "renderer", "answer", "final_url", "detail"))
+    )
+    own = (
+        connection.execute(more.where(holding(episodes, position), episodes.c.episode == episode))
+        .mappings()
+        .one()
+    )
+    taken = (
+        select(steps).where(holding(steps, position), steps.c.episode == episode).order_by(steps.c.position)
+    )
+    seen = taken.with_only_columns(steps.c.position.label("seen_at"), steps.c.observation_blob).subquery()
+    gone = select(func.count(seen.c.seen_at.distinct())).join(
+        notices,
+        and_(
+            holding(notices, position),
+            notices.c.type == "blob.released",
+            notices.c.about == seen.c.observation_blob,
+            notices.c.position > seen.c.seen_at,
+        ),
+    )
+    return EpisodeDetail(
+        episode=found[0],
+        **own,
+        steps=tuple(answers(connection, taken, StepRow)),
+        pages_released=connection.scalars(gone).one(),
+        screenshots=screenshots_of(connection, episode, position),
+        verdicts=tuple(answers(connection, verdicts_with_cost(position, episode), VerdictRow)),
+        disputes=_disputes(connection, episode, position),
+        batches=_trained_in(connection, episode, position),
+    )
+
+
+def verdicts_with_cost(position: int, episode: str) -> Select[Any]:
+    """An episode's verdicts in order, each with the cost of its question, as `VerdictRow` has it."""
+    asked = consultations.c
+    return (
+        select(
+            verdicts,
+            asked.model.label("asked_model"),
+            asked.prompt_tokens,
+            asked.answer_tokens,
+            asked.cost_usd,
+        )
+        .outerjoin_from(verdicts, consultations, asked.position == verdicts.c.position)
+        .where(holding(verdicts, position), verdicts.c.episode == episode)
+        .order_by(verdicts.c.position)
+    )
+
+
+def screenshots_of(connection: Connection, episode: str, position: int) -> tuple[ScreenshotRow, ...]:
+    """Screenshots of an episode as of a position, in the order of its steps, with that of its end last."""
+    released = (
+        select(func.min(notices.c.position))
+        .where(
+            holding(notices, position),
+            notices.c.type == "blob.released",
+            notices.c.about == screenshots.c.sha256,
+            notices.c.position > screenshots.c.position,
+        )
+        .scalar_subquery()
+        .label("released")
+    )
+    taken = (
+        select(screenshots, released)
+        .where(holding(screenshots, position), screenshots.c.episode == episode)
+        .order_by(screenshots.c.position)
+    )
+    return tuple(answers(connection, taken, ScreenshotRow))
+
+
+def _disputes(connection: Connection, episode: str, position: int) -> tuple[DisputeRow, ...]:
+    told = (
+        select(notices.c.position, notices.c.detail)
+        .where(holding(notices, position), notices.c.type == DISPUTED, notices.c.about == episode)
+        .order_by(notices.c.position)
+    )
+    facts = [(at, json.loads(detail)) for at, detail in connection.execute(told)]
+    return tuple(
+        DisputeRow(
+            position=at,
+            judge=fact["judge"]["name"],
+            judge_version=fact["judge"]["version"],
+            outcome=fact["outcome"],
+            author=fact["author"],
+            reason=fact["reason"],
+        )
+        for at, fact in facts
+    )
+
+
+def _trained_in(connection: Connection, episode: str, position: int) -> tuple[TrainedIn, ...]:
+    """Batches with samples of the episode, and the updates computed from them."""
+    parts = select(batch_episodes).where(
+        holding(batch_episodes, position), batch_episodes.c.episode == episode
+    )
+    made = (
+        select(batch_samples.c.batch, update_samples.c.update_number)
+        .join(
+            update_samples,
+            and_(
+                update_samples.c.batch == batch_samples.c.batch,
+                update_samples.c.minibatch == batch_samples.c.minibatch,
+                update_samples.c.place == batch_samples.c.place,
+            ),
+        )
+        .where(
+            batch_samples.c.batch.in_(parts.with_only_columns(batch_episodes.c.batch)),
+            batch_samples.c.episode == episode,
+            holding(update_samples, position),
+            update_samples.c.model == "policy",
+        )
+        .distinct()
+    )
+    numbers: dict[int, set[int]] = defaultdict(set)
+    for batch, number in connection.execute(made):
+        numbers[batch].add(number)
+    times: dict[tuple[int, bool], list[RowMapping]] = defaultdict(list)
+    ordered = parts.order_by(batch_episodes.c.position, batch_episodes.c.place)
+    for row in connection.execute(ordered).mappings():
+        times[row["position"], row["rehearsed"]].append(row)
+    return tuple(
+        TrainedIn(
+            **only(rows[0], TrainedIn),
+            epochs=sum(row["epoch"] is not None for row in rows),
+            updates=tuple(sorted(numbers[rows[0]["batch"]])),
+        )
+        for rows in times.values()
+    )

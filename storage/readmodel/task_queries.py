@@ -1,0 +1,308 @@
+"""Queries of tasks and of the curriculum's phases, and the refusal of names that do not exist; see `run_queries`."""
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from statistics import median
+from typing import Any
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, RowMapping, case, func, select
+
+from hindcast.core.text.nearest import advice
+from hindcast.storage.readmodel.episode_queries import (
+    EpisodeFilter,
+)
+from hindcast.storage.readmodel.query_parts import (
+    OUTCOMES,
+    NotInReadModel,
+    Success,
+    also_holding,
+    by_holding,
+    holding,
+    in_order,
+    only,
+    position_of,
+    success_of,
+    training_judge,
+)
+from hindcast.storage.readmodel.tables import (
+    episodes,
+    judged,
+    notices,
+    tasks,
+    weights,
+)
+
+
+class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One task in a list, with its success."""
+
+    task: str
+    environment: str | None
+    family: str | None
+    seed: int | None
+    instruction: str | None
+    state: str | None
+    reason: str | None
+    """Why it was rejected."""
+    phase: int | None
+    value: float | None
+    change: str | None
+    """How it differs from the tasks it was made from."""
+    checked: str | None
+    """A model's answer whether it can be done; None: none was asked."""
+    episodes: int
+    success: Success
+
+
+class PhaseRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One phase of the curriculum: its proposed tasks, their admission, and their success."""
+
+    phase: int
+    reference_version: int
+    """Policy version that it began with."""
+    position: int
+    proposed: int
+    admitted: int
+    rejected: dict[str, int]
+    """Number of rejected tasks by reason, up to its first colon."""
+    changes: dict[str, int]
+    """Number of candidates by kind of change."""
+    valued: int
+    """Candidates with a critic's value."""
+    value_low: float | None
+    value_median: float | None
+    value_high: float | None
+    """Lowest, middle and highest value of the candidates."""
+    episodes: int
+    """Online episodes requested in it."""
+    success: Success
+    """Of all online episodes, in any phase, of tasks that were admitted for this one."""
+    revisits: Success
+    """Of its own episodes on tasks of earlier phases."""
+
+
+def list_tasks(
+    connection: Connection,
+    *,
+    as_of: int | None = None,
+    environment: str | None = None,
+    family: str | None = None,
+    state: str | None = None,
+    phase: int | None = None,
+    limit: int = 50,
+) -> list[TaskRow]:
+    """Tasks with their episodes and success, the most attempted first."""
+    position = position_of(connection, as_of)
+    judge = training_judge(connection, as_of=position)
+    task = by_holding(episodes.c.task)
+    counts = (
+        select(task.label("task"), func.count().label("episodes"))
+        .where(holding(episodes, position))
+        .group_by(task)
+        .subquery()
+    )
+    said = (
+        select(
+            judged.c.task,
+            *(func.sum(case((judged.c.outcome == one, 1), else_=0)).label(one) for one in OUTCOMES),
+        )
+        .where(judged.c.judge == judge, judged.c.valid_from <= position)
+        .group_by(judged.c.task)
+        .subquery()
+    )
+    wanted = {
+        tasks.c.environment: environment,
+        tasks.c.family: family,
+        tasks.c.state: state,
+        tasks.c.phase: phase,
+    }
+    attempted = func.coalesce(counts.c.episodes, 0)
+    statement = (
+        select(tasks, attempted.label("episodes"), *(said.c[one] for one in OUTCOMES))
+        .outerjoin(counts, counts.c.task == tasks.c.task)
+        .outerjoin(said, said.c.task == tasks.c.task)
+        .where(holding(tasks, position), *(c == value for c, value in wanted.items() if value is not None))
+        .order_by(
+            attempted.desc().nulls_last(),
+            *in_order(tasks.c.environment, tasks.c.family, tasks.c.seed, tasks.c.task),
+        )
+        .limit(limit)
+    )
+    return [
+        TaskRow(
+            **only(row, TaskRow, without=("success",)),
+            success=success_of({one: row[one] or 0 for one in OUTCOMES}),
+        )
+        for row in connection.execute(statement).mappings()
+    ]
+
+
+ONLINE = "online"
+
+
+TOLD = ("task", "phase", "state", "reason", "value", "change")
+"""Columns of a task that a phase is summarized from."""
+
+
+def list_phases(connection: Connection, *, as_of: int | None = None) -> list[PhaseRow]:
+    """The phases that began, in order."""
+    position = position_of(connection, as_of)
+    told = (
+        select(notices.c.position, notices.c.detail)
+        .where(holding(notices, position), notices.c.type == "phase.started")
+        .order_by(notices.c.position)
+    )
+    began = connection.execute(told).mappings().all()
+    if not began:
+        return []
+    candidates = defaultdict(list)
+    made_for: dict[str, int | None] = {}
+    listed = select(*(tasks.c[name] for name in TOLD)).where(holding(tasks, position))
+    for row in connection.execute(listed).mappings():
+        candidates[row["phase"]].append(row)
+        made_for[row["task"]] = row["phase"]
+    admitted, played, revisited = _phase_outcomes(connection, position, made_for)
+    found = []
+    for row in began:
+        fact = json.loads(row["detail"])
+        phase = fact["phase"]
+        found.append(
+            PhaseRow(
+                phase=phase,
+                reference_version=fact["reference_version"],
+                position=row["position"],
+                **_of_candidates(candidates[phase]),
+                episodes=played[phase],
+                success=success_of(admitted[phase]),
+                revisits=success_of(revisited[phase]),
+            )
+        )
+    return found
+
+
+def _of_candidates(rows: list[RowMapping]) -> dict[str, Any]:
+    values = [row["value"] for row in rows if row["value"] is not None]
+    return {
+        "proposed": len(rows),
+        "admitted": sum(row["state"] == "admitted" for row in rows),
+        "rejected": dict(
+            sorted(
+                Counter(
+                    (row["reason"] or "").partition(":")[0] for row in rows if row["state"] == "rejected"
+                ).items()
+            )
+        ),
+        "changes": dict(sorted(Counter(row["change"] for row in rows if row["change"]).items())),
+        "valued": len(values),
+        "value_low": min(values, default=None),
+        "value_median": median(values) if values else None,
+        "value_high": max(values, default=None),
+    }
+
+
+def _phase_outcomes(
+    connection: Connection, position: int, made_for: Mapping[str, int | None]
+) -> tuple[dict[int | None, Counter[str]], Counter[int | None], dict[int | None, Counter[str]]]:
+    """Outcomes by the phase of the task, episodes by their own phase, outcomes of revisits by their own phase."""
+    requested = (
+        select(episodes.c.phase, func.count())
+        .where(holding(episodes, position), episodes.c.origin == ONLINE, episodes.c.task.is_not(None))
+        .group_by(episodes.c.phase)
+    )
+    kind = (judged.c.task, judged.c.phase, judged.c.revisits, judged.c.outcome)
+    judge = training_judge(connection, as_of=position)
+    said = (
+        select(*kind, func.count())
+        .where(judged.c.judge == judge, judged.c.valid_from <= position, judged.c.origin == ONLINE)
+        .group_by(*kind)
+    )
+    played: Counter[int | None] = Counter(dict(connection.execute(requested).all()))
+    admitted: dict[int | None, Counter[str]] = defaultdict(Counter)
+    revisited: dict[int | None, Counter[str]] = defaultdict(Counter)
+    for task, phase, revisits, outcome, count in connection.execute(said):
+        if task in made_for:
+            admitted[made_for[task]][outcome] += count
+            if revisits:
+                revisited[phase][outcome] += count
+    return admitted, played, revisited
+
+
+NEAR = 3
+
+
+def refuse_unknown(
+    connection: Connection,
+    wanted: EpisodeFilter,
+    *,
+    group: str | None = None,
+    phase: int | None = None,
+    as_of: int | None = None,
+) -> None:
+    """Check that each named thing exists as of that position, even if no episode matches all of them.
+
+    A run without any task refuses no site or family: tasks may still arrive.
+
+    Raises:
+        NotInReadModel: names what does not exist, with near matches or the choices.
+    """
+    position = position_of(connection, as_of)
+    where = f"as of position {position}"
+    kinds = select(tasks.c.environment, tasks.c.family).where(
+        holding(tasks, position), tasks.c.family.is_not(None)
+    )
+    known = connection.execute(kinds.distinct()).all() if wanted.environment or wanted.family else []
+    if known and wanted.environment:
+        _refuse("site", wanted.environment, {site for site, _ in known}, where)
+    if known and wanted.family:
+        of_site = {family for site, family in known if wanted.environment in (None, site)}
+        _refuse("family", wanted.family, of_site, where)
+    if wanted.task and not _any(connection, holding(tasks, position), tasks.c.task == wanted.task):
+        begun = tasks.c.task.startswith(wanted.task, autoescape=True)
+        near = connection.scalars(
+            select(tasks.c.task).where(holding(tasks, position), begun).order_by(tasks.c.task).limit(NEAR)
+        ).all()
+        advice = f"it may be {' or '.join(near)}" if near else "run: hindcast task list"
+        raise NotInReadModel(f"there is no task {wanted.task!r} {where}; {advice}")
+    if group and not _any(connection, also_holding(episodes, position), episodes.c.group_id == group):
+        raise NotInReadModel(f"there is no group {group!r} {where}; run: hindcast episode list")
+    if wanted.policy is not None and wanted.policy >= 0:  # below: a demonstrator
+        _refuse_version(connection, wanted.policy, position, where)
+    if phase is not None:
+        _refuse_phase(connection, phase, position, where)
+
+
+def _any(connection: Connection, *where: ColumnElement[bool]) -> bool:
+    return connection.execute(select(1).where(*where).limit(1)).first() is not None
+
+
+def _refuse(what: str, name: str, known: Iterable[str], where: str) -> None:
+    """Raise NotInReadModel unless the name is known."""
+    names = sorted(known)
+    if name in names:
+        return
+    raise NotInReadModel(f"no task of the run is of {what} {name!r} {where}; {advice(name, names)}")
+
+
+def _refuse_version(connection: Connection, version: int, position: int, where: str) -> None:
+    of_policies = (holding(weights, position), weights.c.model == "policy")
+    if _any(connection, *of_policies, weights.c.version == version):
+        return
+    newest = select(weights.c.version).where(*of_policies).order_by(weights.c.version.desc()).limit(1)
+    last = connection.scalar(newest)
+    if last is not None:
+        raise NotInReadModel(
+            f"there is no policy version {version} {where}; the newest is {last}. Run: hindcast policy list"
+        )
+
+
+def _refuse_phase(connection: Connection, phase: int, position: int, where: str) -> None:
+    made = (holding(tasks, position), tasks.c.phase == phase)
+    began = select(notices.c.about).where(holding(notices, position), notices.c.type == "phase.started")
+    known = set(connection.scalars(began))
+    # a phase that has only begun has no task of its own yet
+    if known and str(phase) not in known and not _any(connection, *made):
+        raise NotInReadModel(
+            f"there is no phase {phase} {where}; {len(known)} have begun. Run: hindcast curriculum show"
+        )
