@@ -5,23 +5,38 @@ Imports of torch, the browser and SQL stay inside the role that needs them: seve
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 import structlog
 
+from hindcast.actors.curriculum.feasibility import FeasibilityChecker
+from hindcast.actors.curriculum.first_state_values import Valuer
+from hindcast.actors.curriculum.task_generator import TaskGenerator
 from hindcast.app.runs.runs import RunHandle, open_run
-from hindcast.app.system.curriculum_models import asking, valuer_of
 from hindcast.app.system.home import home_folder
 from hindcast.app.system.launch import read_launch
-from hindcast.app.system.listen_addresses import PAGE_FILE, SITE_FILE, page_token, serve_again
+from hindcast.app.system.listen_addresses import (
+    PAGE_FILE,
+    SITE_FILE,
+    control_token,
+    page_token,
+    serve_again,
+    store_address,
+    watch_store,
+)
 from hindcast.app.system.logs import LogStyle, configure_logging
-from hindcast.app.system.readiness import wait_for_bus
-from hindcast.app.system.role_stop import outlast_others, until_stopped
-from hindcast.app.system.store_site import control_token, store_address, watch_store
-from hindcast.app.system.task_sources import task_sources
+from hindcast.app.system.processes import READY, others_working, pid_alive, read_json
+from hindcast.app.system.sites import task_sources
 from hindcast.app.system.telemetry import exporting
+from hindcast.core.errors import BrokerUnreachable
 from hindcast.core.fast_import import loading
+from hindcast.core.rl.algorithm import traits_of
+from hindcast.core.rl.combined_state import ORM
+from hindcast.core.settings.endpoint import ENDPOINT
+from hindcast.core.settings.schema import Settings
 from hindcast.events.log.joined_log import RunLog
 from hindcast.events.log.publisher import Publisher
 
@@ -29,6 +44,13 @@ HOST = "127.0.0.1"
 
 Ready = Callable[[str], None]
 logger = structlog.get_logger(__name__)
+POLL_S = 0.1
+READY_WAIT_S = 150.0
+"""How long a role waits for the bus to open the run."""
+LAST_WORDS_S = 2.8
+"""How long the projector outlives a stop; honcho kills 5 s after the first process has ended."""
+SETTLE_S = 0.2
+"""From the end of the last other role to the projector's own end."""
 
 
 @asynccontextmanager
@@ -48,6 +70,92 @@ async def opened(role: str, name: str) -> AsyncIterator[tuple[RunHandle, RunLog,
             ) as publisher,
         ):
             yield handle, log, publisher
+
+
+async def wait_for_bus(home: Path) -> None:
+    """Return once the bus has opened the run.
+
+    Raises:
+        BrokerUnreachable: it has not within `READY_WAIT_S`.
+
+    """
+    began = time.monotonic()
+    while time.monotonic() - began < READY_WAIT_S:
+        ready = read_json(home / READY)
+        if ready is not None and pid_alive(int(ready["bus_pid"])):
+            return
+        await asyncio.sleep(POLL_S)
+    raise BrokerUnreachable(
+        f"the bus has not opened a run in {home} within {READY_WAIT_S:.0f} s. See the messages of bus.1 in the system's output."
+    )
+
+
+async def outlast_others(home: Path, stop: asyncio.Event, outlasted: asyncio.Event) -> None:
+    """Set `outlasted` once the other roles have ended after `stop`, so that the tables show their last events."""
+    await stop.wait()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LAST_WORDS_S):
+            while others_working(home / "processes", besides=("bus", "projector", "site", "page")):  # noqa: ASYNC110 - files
+                await asyncio.sleep(POLL_S)
+            await asyncio.sleep(SETTLE_S)
+    outlasted.set()
+
+
+async def until_stopped(work: Awaitable[object], stop: asyncio.Event) -> None:
+    """Run `work` to its end, or cancel it when `stop` is set."""
+
+    async def run() -> None:
+        await work
+
+    async with asyncio.TaskGroup() as tasks:
+        working = tasks.create_task(run())
+
+        async def cancel() -> None:
+            await stop.wait()
+            working.cancel()
+
+        stopping = tasks.create_task(cancel())
+        working.add_done_callback(lambda _: stopping.cancel())
+
+
+@asynccontextmanager
+async def asking(settings: Settings) -> AsyncIterator[tuple[TaskGenerator | None, FeasibilityChecker | None]]:
+    """The generator of tasks in words, if the settings name it, and the checker that asks whether a task can be done.
+
+    There is a checker wherever there is an endpoint: `evolution.feasibility` may be changed while the run is running.
+    """
+    if not (settings.evolution.generator and settings.endpoint.base_url and settings.endpoint.model):
+        yield None, None
+        return
+    from hindcast.app.system.judges import endpoint_of
+
+    async with endpoint_of(settings) as endpoint:
+        invents = settings.evolution.generator == ENDPOINT
+        yield (
+            TaskGenerator(endpoint, run_seed=settings.run.seed) if invents else None,
+            FeasibilityChecker(endpoint),
+        )
+
+
+def valuer_of(handle: RunHandle) -> Valuer | None:
+    """The model that values generated tasks, if the learner trains it. Loads torch."""
+    settings = handle.settings
+    by_orm = settings.evolution.valued_by == ORM
+    if not settings.evolution.generator or (
+        not traits_of(settings.learner.algorithm).learns_in_phases and not by_orm
+    ):
+        return None
+    from hindcast.actors.engines.value_models import CriticValuer, OutcomeValuer
+    from hindcast.core.models.folders import policy_folder
+
+    if by_orm:
+        return OutcomeValuer(policy_folder(settings.policy.base), blobs=handle.blobs, settings=settings)
+    return CriticValuer(
+        policy_folder(settings.policy.base),
+        settings.learner.critic_heads,
+        blobs=handle.blobs,
+        settings=settings,
+    )
 
 
 async def play_bus(name: str, _stop: asyncio.Event, _ready: Ready) -> None:
@@ -165,7 +273,7 @@ async def play_judge(name: str, stop: asyncio.Event, ready: Ready) -> None:
 async def play_relabeler(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Relabel finished episodes with goals that they did achieve."""
     from hindcast.actors.relabelers.role import run_relabeler
-    from hindcast.app.system.relabelers import open_relabeler
+    from hindcast.app.system.judges import open_relabeler
     from hindcast.core.models.folders import policy_folder
     from hindcast.core.models.tokenizer import load_tokenizer
 

@@ -6,7 +6,7 @@ On a full disk the processes cannot write their state, so this also checks the d
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from hindcast.app.system.broker_disk import ENOUGH_BYTES, free_bytes
+from hindcast.app.system.bus import ENOUGH_BYTES, free_bytes
 from hindcast.app.system.processes import ProcessState
 
 

@@ -22,7 +22,6 @@ from hindcast.app.attach.consumers import ConsumerRow, list_consumers
 from hindcast.app.attach.store import ConsumerPosition, ConsumerStore
 from hindcast.app.attach.target import Attached
 from hindcast.app.runs.runs import RunHandle
-from hindcast.app.system.system_state import is_running
 from hindcast.core.errors import BrokerUnreachable
 from hindcast.events.codec import decode_envelope
 from hindcast.events.log.port import EventLog
@@ -239,7 +238,7 @@ class _Looking:
         """Check once: record new incidents and deliver them."""
         state = await asyncio.to_thread(self._state)
         found: list[Incident] = []
-        up = is_running(self._handle)
+        up = self._handle.is_running()
         last, lags = await self._reached(up=up)
         expected = up and not state.pauses and not state.finished
         still = await asyncio.to_thread(self._incidents.unfinished, "still")

@@ -20,9 +20,8 @@ import typer
 from hindcast.app.cli.options import with_common_options
 from hindcast.app.cli.suggestions import SuggestingGroup, suggest_in
 from hindcast.app.revision import code_revision
-from hindcast.app.system.home import home_folder
+from hindcast.app.system.home import close_home, home_folder, is_open, restrict_new_files
 from hindcast.app.system.interrupts import ending_in_order
-from hindcast.app.system.private_home import close_home, is_open, restrict_new_files
 from hindcast.core.errors import HindcastError, SettingsError
 from hindcast.core.fast_import import loading
 from hindcast.core.text.printable import printable

@@ -16,8 +16,7 @@ from hindcast.app.evaluation.judge_accuracy import AT_ONCE, AccuracyReport, meas
 from hindcast.app.evaluation.relabel_accuracy import RelabelReport, measure_relabeler
 from hindcast.app.runs.sources import Source, open_source
 from hindcast.app.settings.endpoint_overrides import asked_at_once, asked_settings
-from hindcast.app.system.judges import open_judge
-from hindcast.app.system.relabelers import LEARNED, open_relabeler
+from hindcast.app.system.judges import LEARNED, open_judge, open_relabeler
 from hindcast.core.errors import SettingsError
 from hindcast.core.plugins import plugin_names
 from hindcast.core.rl.combined_state import ORM

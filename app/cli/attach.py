@@ -33,8 +33,8 @@ from hindcast.app.cli.bars import progress_bar
 from hindcast.app.cli.options import Limit, RunName
 from hindcast.app.cli.output import Block, Fields, Output, Report, Table, say, shorten
 from hindcast.app.runs.runs import RUN_NAME, RunHandle, open_run
+from hindcast.app.system.home import users_umask
 from hindcast.app.system.interrupts import heed_interrupts
-from hindcast.app.system.private_home import users_umask
 from hindcast.app.system.processes import read_json
 from hindcast.app.watch.rendering import seconds
 from hindcast.core.errors import HindcastError, SettingsError

@@ -16,8 +16,7 @@ from hindcast.app.runs.archive_source import ArchiveSource
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.runs.sources import Source, open_source
 from hindcast.app.runs.witnesses import WitnessUnreadable, known_witnesses, note
-from hindcast.app.system.home import home_folder
-from hindcast.app.system.private_home import users_umask
+from hindcast.app.system.home import home_folder, users_umask
 from hindcast.core.errors import CorruptEvent, ForeignLog, ReplayDiverged, SettingsError
 from hindcast.core.scratch import scratch_folder
 from hindcast.core.text.plain_values import read_count

@@ -27,8 +27,7 @@ from hindcast.app.settings.web_tasks import (
     require_task_secrets,
     with_task,
 )
-from hindcast.app.system.home import home_folder
-from hindcast.app.system.private_home import users_umask
+from hindcast.app.system.home import home_folder, users_umask
 from hindcast.app.system.system import holding
 from hindcast.core.errors import SettingsError
 from hindcast.core.text.nearest import advice

@@ -26,8 +26,7 @@ from hindcast.app.runs.author import this_user
 from hindcast.app.runs.dispute import dispute
 from hindcast.app.runs.runs import open_run
 from hindcast.app.runs.sources import open_source
-from hindcast.app.system.home import home_folder
-from hindcast.app.system.private_home import users_umask
+from hindcast.app.system.home import home_folder, users_umask
 from hindcast.core.domain.screen import Mark
 from hindcast.core.errors import BlobCorrupt, BlobMissing
 from hindcast.events.envelope import BlobRef

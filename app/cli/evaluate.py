@@ -89,7 +89,7 @@ def evaluate_policy(
     from hindcast.actors.curriculum.pool import configured_pool
     from hindcast.app.evaluation.evaluation import plan_attempts, plan_requests, play
     from hindcast.app.evaluation.interaction_budget import success_within, with_budget
-    from hindcast.app.system.task_sources import task_sources
+    from hindcast.app.system.sites import task_sources
 
     own = _own_file(suite)
     settings = resolve(

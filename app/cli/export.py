@@ -25,8 +25,7 @@ from hindcast.app.cli.read_model import asking, position_at
 from hindcast.app.exports import EXPORTERS
 from hindcast.app.exports.export import export
 from hindcast.app.runs.sources import open_source
-from hindcast.app.system.home import home_folder
-from hindcast.app.system.private_home import users_umask
+from hindcast.app.system.home import home_folder, users_umask
 from hindcast.core.plugins import plugin_names
 from hindcast.core.text.nearest import advice
 from hindcast.storage.readmodel.episode_queries import EpisodeFilter, matching_episodes

@@ -13,7 +13,7 @@ from hindcast.app.settings.checks.webarena import require_accounts, require_one_
 from hindcast.app.settings.web_tasks import require_actors, require_task_secrets
 from hindcast.app.system.home import home_folder
 from hindcast.app.system.join import JoinRequest, parse_machine, parse_roles, plan_join
-from hindcast.app.system.joined_system import run_joined
+from hindcast.app.system.start import run_joined
 from hindcast.app.system.system import holding
 from hindcast.core.errors import SettingsError
 from hindcast.core.text.nearest import advice

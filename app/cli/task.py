@@ -21,8 +21,7 @@ from hindcast.app.cli.options import (
 from hindcast.app.cli.output import Report, Table, rate, shorten, show
 from hindcast.app.cli.read_model import asking, position_at
 from hindcast.app.settings.configuration import resolve
-from hindcast.app.system.home import home_folder
-from hindcast.app.system.private_home import users_umask
+from hindcast.app.system.home import home_folder, users_umask
 from hindcast.storage.readmodel.episode_queries import EpisodeFilter
 from hindcast.storage.readmodel.task_queries import PhaseRow, list_phases, list_tasks, refuse_unknown
 
@@ -109,7 +108,7 @@ def select(
     """
     from hindcast.actors.curriculum.pool import configured_pool
     from hindcast.app.evaluation.task_selection import held_out_file, select_tasks, settings_file
-    from hindcast.app.system.task_sources import task_sources
+    from hindcast.app.system.sites import task_sources
     from hindcast.core.errors import SettingsError
     from hindcast.core.models.folders import policy_folder
 

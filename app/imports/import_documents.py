@@ -27,7 +27,7 @@ from hindcast.app.imports.documents import (
 )
 from hindcast.app.imports.player import SOURCE, play, request_of
 from hindcast.app.runs.runs import RunHandle
-from hindcast.app.system.task_sources import task_sources
+from hindcast.app.system.sites import task_sources
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.models.tokenizer import load_tokenizer
 from hindcast.core.settings.schema import Settings

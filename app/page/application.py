@@ -42,7 +42,6 @@ from hindcast.app.page.views.settings import settings
 from hindcast.app.page.views.tasks import curriculum
 from hindcast.app.page.views.timeline import timeline
 from hindcast.app.runs.runs import NoSuchRun
-from hindcast.app.system.system_state import is_running
 from hindcast.core.errors import BlobMissing, HindcastError, NoSuchPlace
 from hindcast.storage.readmodel.database import ReadModelUnavailable
 from hindcast.storage.readmodel.query_parts import NotInReadModel
@@ -202,7 +201,7 @@ class Pages:
                 query=request.query_params,
             )
             answer = view.answer(ask)
-        going_on = is_running(open_run.handle)
+        going_on = open_run.handle.is_running()
         chrome = {
             "run": name,
             "runs": self._runs.names(),

@@ -5,7 +5,6 @@ import time
 from collections import defaultdict
 
 from hindcast.app.page.runs import OpenRun
-from hindcast.app.system.system_state import is_running
 
 LIVE_POLL_S = 0.5
 """Seconds between two reads of a run's position."""
@@ -25,7 +24,7 @@ class LivePositions:
             looked, shown = self._looks.get(name, (float("-inf"), ""))
             if time.monotonic() - looked >= LIVE_POLL_S:
                 shown = await asyncio.to_thread(
-                    lambda: mark(run.model.position(), going_on=is_running(run.handle))
+                    lambda: mark(run.model.position(), going_on=run.handle.is_running())
                 )
                 self._looks[name] = (time.monotonic(), shown)
             return shown

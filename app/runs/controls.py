@@ -13,7 +13,6 @@ import msgspec
 from hindcast.actors.curriculum.pauses import Pauses
 from hindcast.app.runs.append_fact import ROLE, append_fact
 from hindcast.app.runs.runs import RunHandle
-from hindcast.app.system.system_state import is_running
 from hindcast.core.errors import SettingsError
 from hindcast.events.catalogue import ControlRequested, EpisodeEnded, EpisodeRequested, EpisodeStarted
 from hindcast.events.codec import decode
@@ -53,7 +52,7 @@ async def ask_run(
 
     """
     given = arguments or {}
-    works = is_running(run)
+    works = run.is_running()
     if command == "drain" and not works:
         raise SettingsError(
             f"run {run.name} is not running, so that there is nothing to drain. Start it: hindcast start {run.name}"

@@ -23,7 +23,6 @@ from hindcast.app.runs.runs import RunHandle
 from hindcast.app.runs.sources import Source
 from hindcast.app.system.broker import ensure_broker
 from hindcast.app.system.home import home_folder
-from hindcast.app.system.system_state import is_running
 from hindcast.core.errors import BrokerUnreachable, ForeignLog, HindcastError
 from hindcast.events.log.port import EventLog
 from hindcast.storage.readmodel.database import ReadModel
@@ -51,7 +50,7 @@ def bring_up(
 
     Skips runs whose projector is running. `watching` observes the reading of a log.
     """
-    idle = [run for run in runs if not is_running(run, "projector")]
+    idle = [run for run in runs if not run.is_running("projector")]
     return asyncio.run(_bring_up(idle, watching)) if idle else {}
 
 
@@ -103,7 +102,7 @@ async def fold_now(run: RunHandle, log: EventLog) -> None:
         ReadModelUnavailable: the database does not answer.
 
     """
-    async with sole_writer(run, unless=lambda: is_running(run, "projector")) as alone:
+    async with sole_writer(run, unless=lambda: run.is_running("projector")) as alone:
         if not alone:
             return
         model = run.read_model()

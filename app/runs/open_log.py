@@ -13,8 +13,8 @@ from hindcast.app.plugins import plugins_in_use
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.runs.stream_repair import renew_lost_queues
 from hindcast.app.runs.witnesses import known_witnesses, note, require_witnessed, witness_of
+from hindcast.app.system.bus import make_queues
 from hindcast.app.system.launch import Launch
-from hindcast.app.system.queue_watch import make_queues
 from hindcast.core.errors import ExpectationFailed, SettingsError
 from hindcast.core.fast_import import loading
 from hindcast.core.models.folders import policy_folder

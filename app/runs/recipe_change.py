@@ -18,7 +18,7 @@ from hindcast.actors.environments.plugin import DEMONSTRATORS
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.settings.checks.names import task_conflicts
 from hindcast.app.settings.configuration import Layer, Resolved, flatten, from_override, merge_recorded
-from hindcast.app.system.task_sources import task_sources
+from hindcast.app.system.sites import task_sources
 from hindcast.core.errors import ExpectationFailed, ForeignLog, SettingsError
 from hindcast.core.rl.algorithm import traits_of
 from hindcast.core.settings.changes import decode_settings

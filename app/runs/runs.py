@@ -32,7 +32,7 @@ from hindcast.app.settings.web_tasks import require_sound_groups
 from hindcast.app.system.broker import ensure_broker
 from hindcast.app.system.home import home_folder
 from hindcast.app.system.launch import read_launch
-from hindcast.app.system.processes import read_json, write_json
+from hindcast.app.system.processes import WORKING, list_processes, read_json, write_json
 from hindcast.core.errors import ForeignLog, HindcastError, PluginError, SettingsError
 from hindcast.core.settings.schema import Settings
 from hindcast.core.text.nearest import advice
@@ -195,6 +195,18 @@ class RunHandle:
         """Roles of the Procfile without work in this run."""
         wanted = {"archiver": self.wants_archiver, "relabeler": bool(self.settings.relabeler.kind)}
         return [role for role, wants in wanted.items() if not wants]
+
+    def is_running(self, role: str = "bus") -> bool:
+        """Whether a process of this role is alive and at work on this run, by the processes' state files."""
+        launch = read_launch(self.home)
+        return (
+            launch is not None
+            and launch.run == self.name
+            and any(
+                one.alive and one.state in WORKING and one.name.startswith(role)
+                for one in list_processes(self.home / "processes")
+            )
+        )
 
     def _whole(self, stream: JetStreamLog) -> OwnLog:
         """All events that the run recorded, from archive and broker.

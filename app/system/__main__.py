@@ -5,9 +5,8 @@ import sys
 import time
 from pathlib import Path
 
-from hindcast.app.system.home import home_folder
-from hindcast.app.system.private_home import restrict_new_files
-from hindcast.app.system.processes import pid_alive, read_json
+from hindcast.app.system.home import home_folder, restrict_new_files
+from hindcast.app.system.processes import READY, pid_alive, read_json
 from hindcast.app.system.supervisor import MACHINE, POLL_S, Supervisor, instance_name
 
 OPTIONAL = ("archiver", "relabeler")
@@ -41,7 +40,7 @@ def main() -> int:
 def _has_work(supervisor: Supervisor, home: Path, role: str) -> bool:
     """Whether the run needs the role. Waits until the bus has opened the run, so that an unneeded worker takes no memory."""
     while not supervisor.is_stopping():
-        ready = read_json(home / "ready.json")
+        ready = read_json(home / READY)
         if ready is not None and pid_alive(int(ready["bus_pid"])):
             return role not in ready["idle"]
         time.sleep(POLL_S)

@@ -1,15 +1,23 @@
-"""Opens the judges of a run, including trained ones and those behind an endpoint. Loads only what the settings ask for."""
+"""Opens the judges and the relabeler of a run, including trained ones and those behind an endpoint.
 
+Loads only what the settings ask for.
+"""
+
+import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hindcast.actors.judges.base import AnyJudge
 from hindcast.actors.judges.plugin import JudgeContext, find_judge, options_of
 from hindcast.actors.judges.trained_judges import JudgeVersions
+from hindcast.actors.published_versions import PublishedVersions
+from hindcast.actors.relabelers.base import Relabeler
+from hindcast.actors.relabelers.rules import RuleRelabeler
 from hindcast.app.runs.sources import Source
 from hindcast.app.system.home import home_folder
-from hindcast.core.errors import PluginError
+from hindcast.core.errors import PluginError, SettingsError
+from hindcast.core.settings.endpoint import ENDPOINT
 from hindcast.core.settings.schema import Settings
 from hindcast.storage.blobs.store import BlobStore
 
@@ -18,6 +26,14 @@ if TYPE_CHECKING:
 
 MEMORY = "endpoint"
 """Folder in the home that stores answers of endpoints, so that an equal question of any run is asked once."""
+LEARNED = "learned"
+
+
+def endpoint_of(settings: Settings) -> "Endpoint":
+    """The client of the settings' endpoint, which stores answers in this home."""
+    from hindcast.actors.endpoint.client import Endpoint
+
+    return Endpoint(settings.endpoint, memory=home_folder() / MEMORY, content=settings.telemetry.content)
 
 
 class _SharedEndpoint:
@@ -30,12 +46,7 @@ class _SharedEndpoint:
 
     async def __call__(self) -> "Endpoint":
         if self._client is None:
-            from hindcast.actors.endpoint.client import Endpoint
-
-            settings = self._settings
-            self._client = await self._opened.enter_async_context(
-                Endpoint(settings.endpoint, memory=home_folder() / MEMORY, content=settings.telemetry.content)
-            )
+            self._client = await self._opened.enter_async_context(endpoint_of(self._settings))
         return self._client
 
 
@@ -112,3 +123,39 @@ async def open_judge(name: str, source: Source, settings: Settings) -> AsyncIter
         return
     async with open_judges((name,), settings, source.blobs) as judges:
         yield judges[name]
+
+
+@asynccontextmanager
+async def open_relabeler(
+    settings: Settings, blobs: BlobStore, *, pages: BlobStore | None = None
+) -> AsyncIterator[Relabeler | PublishedVersions[Any]]:
+    """The relabeler of the settings; its published versions if the run trains it.
+
+    `blobs` holds its weights; `pages` holds the pages of episodes, by default `blobs`, too.
+
+    Raises:
+        SettingsError: the settings name no relabeler.
+        ModelFileError: the policy's folder cannot be loaded.
+
+    """
+    kind, most = settings.relabeler.kind, settings.relabeler.goals
+    if kind == "rules":
+        yield RuleRelabeler(most=most)
+    elif kind == ENDPOINT:
+        from hindcast.actors.relabelers.endpoint import EndpointRelabeler
+
+        async with endpoint_of(settings) as endpoint:
+            yield EndpointRelabeler(endpoint, blobs=pages or blobs, most=most)
+    elif kind == LEARNED:
+        from hindcast.actors.relabelers.learned import LearnedVersions
+        from hindcast.core.models.folders import policy_folder
+
+        teacher = RuleRelabeler(most=most) if settings.relabeler.teacher else None
+        folder = policy_folder(settings.policy.base)
+        yield await asyncio.to_thread(
+            LearnedVersions, folder, blobs=blobs, pages=pages or blobs, settings=settings, teacher=teacher
+        )
+    else:
+        raise SettingsError(
+            "relabeler.kind is empty: nothing is relabelled. Set it to rules, endpoint or learned."
+        )

@@ -102,6 +102,8 @@ def list_processes(folder: Path) -> list[ProcessState]:
     return found
 
 
+READY = "ready.json"
+"""Written once the run is open: the process id of the bus, the broker's port, and the roles without work."""
 FAILURE = "failure.json"
 """Message for people about the failure that stopped the system, when no restart could help."""
 

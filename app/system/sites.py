@@ -1,4 +1,4 @@
-"""Opens the sites that episodes take place on; also the store, for a command without a run."""
+"""Opens the sites that episodes take place on, and the tasks of every environment; also the store, for a command without a run."""
 
 import asyncio
 import secrets
@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from hindcast.actors.environments.base import TaskSource
 from hindcast.actors.environments.plugin import SitePlaces, environments_of
 from hindcast.actors.environments.site import Venue
 from hindcast.app.system.home import home_folder
@@ -53,3 +54,9 @@ async def sites_running(settings: Settings, *, trusted: bool = True) -> AsyncIte
             base_url = await address
         yield sites_with(base_url, TOKEN, settings, trusted=trusted)
         serving.cancel()
+
+
+def task_sources(settings: Settings) -> dict[str, TaskSource]:
+    """Environment name -> its tasks, for every environment that the settings open."""
+    sources = {name: one.tasks(name, settings) for name, one in environments_of(settings).items()}
+    return {name: source for name, source in sources.items() if source is not None}

@@ -1,14 +1,17 @@
-"""`hindcast start`: runs the whole system under honcho, shows what it does, and ends when a goal is reached.
+"""`hindcast start` and `hindcast join`: run roles under honcho, show what happens, and stop them.
 
-Consumes the log's tail twice: for its own lines and for alerts (`app.alerts.terminal`). Waits for every part to answer
-(`READY_S`), then for the goal or a signal; a second signal ends everything at once (`app.system.interrupts`). Produces
-`control.requested` (drain) and `run.finished` when the goal is reached; the roles do everything else. Before it reports the
-end, it archives (`storage.archive`) up to the log's last position.
+A start runs the whole system. It consumes the log's tail twice: for its own lines and for alerts (`app.alerts.terminal`).
+It waits for every part to answer (`READY_S`), then for the goal or a signal; a second signal ends everything at once
+(`app.system.interrupts`). It produces `control.requested` (drain) and `run.finished` when the goal is reached; the roles do
+everything else. Before it reports the end, it archives (`storage.archive`) up to the log's last position.
+
+A join runs roles of an existing run. It consumes the tail for `run.finished`, and waits for that event or a signal.
 """
 
 import asyncio
 import contextlib
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -18,14 +21,19 @@ import msgspec
 
 from hindcast.app.alerts.processes import ProcessAlerts
 from hindcast.app.runs.runs import RunHandle, open_run
-from hindcast.app.system.bus import READY
 from hindcast.app.system.interrupts import heed_interrupts
+from hindcast.app.system.join import JoinRequest
 from hindcast.app.system.launch import Launch, write_launch
 from hindcast.app.system.listen_addresses import page_address
-from hindcast.app.system.processes import list_processes, read_json
-from hindcast.app.system.progress import Narrator, Progress
-from hindcast.app.system.progress_note import ProgressNote
-from hindcast.app.system.system import POLICY_SERVER, ROLES, System, stop_with_starter, wait_until_ready
+from hindcast.app.system.processes import READY, list_processes, read_json, write_json
+from hindcast.app.system.progress import Narrator, Progress, ProgressNote
+from hindcast.app.system.system import (
+    POLICY_SERVER,
+    ROLES,
+    System,
+    stop_with_starter,
+    wait_until_ready,
+)
 from hindcast.core.errors import BrokerUnreachable, HindcastError
 from hindcast.core.models.engine import find_engine
 from hindcast.events.catalogue import ControlApplied, ControlRequested, RunFinished
@@ -36,6 +44,9 @@ from hindcast.events.log.reader import tail
 DRAIN_S = 10.0
 """How long the end of a finite run waits until requests that nobody started are canceled."""
 POLL_S = 0.1
+
+Say = Callable[[str], None]
+"""Shows a line to people."""
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +62,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def follow(
-    handle: RunHandle, system: System, launch: Launch, say: Callable[[str], None], stop: asyncio.Event
+    handle: RunHandle, system: System, launch: Launch, say: Say, stop: asyncio.Event
 ) -> Progress:
     """Show what happens until the goal is reached or a stop is asked for; then drain."""
     progress = Progress()
@@ -85,27 +96,34 @@ async def follow(
                 if caught_up and launch.reached(progress.updates, progress.episodes, 0.0):
                     return
 
-    async def watch() -> None:
+    def is_over() -> bool:
         nonlocal reached
-        alerts = ProcessAlerts(system.home)
-        while not stop.is_set() and not reached:
-            system.check()
-            entries = list_processes(system.home / "processes")
-            for line in alerts.look_at_disk() + alerts.look(entries):
-                say(line)
-            if caught_up:
-                reached = launch.reached(progress.updates, progress.episodes, time.monotonic() - began)
-            await asyncio.sleep(POLL_S)
+        if caught_up:
+            reached = launch.reached(progress.updates, progress.episodes, time.monotonic() - began)
+        return bool(reached)
 
     async with asyncio.TaskGroup() as group:
         reader = group.create_task(read_until_goal())
-        await watch()
+        await _watch_processes(system, say, stop, is_over)
         reader.cancel()
     if reached:
         say(f"goal reached: {reached}")
         await _finish(handle, progress, reached)
     note.keep(progress, at_least=1)
     return progress
+
+
+async def _watch_processes(
+    system: System, say: Say, stop: asyncio.Event, is_over: Callable[[], bool]
+) -> None:
+    """Show alerts about processes and disk until a stop is asked for or the run is over."""
+    alerts = ProcessAlerts(system.home)
+    while not stop.is_set() and not is_over():
+        system.check()
+        entries = list_processes(system.home / "processes")
+        for line in alerts.look_at_disk() + alerts.look(entries):
+            say(line)
+        await asyncio.sleep(POLL_S)
 
 
 async def _finish(handle: RunHandle, progress: Progress, reason: str) -> None:
@@ -136,20 +154,36 @@ async def _record(handle: RunHandle, role: str, fact: Fact) -> int:
         return await publisher.decide(fact, entity=handle.name)
 
 
-async def run_system(
-    handle_of: Callable[[], RunHandle], launch: Launch, *, home: Path, as_json: bool
-) -> Summary:
-    """Start everything, follow it, stop it. Returns the run's summary."""
-    began = time.monotonic()
+def _heeding_stops() -> asyncio.Event:
+    """An event that is set by Ctrl-C, SIGTERM, or the end of the program that started this command."""
     stop = asyncio.Event()
     heed_interrupts(stop)
     stop_with_starter(stop)
+    return stop
+
+
+def _sayer(as_json: bool) -> Say:
+    """Prints lines with the time; nothing if the output is JSON."""
 
     def say(line: str) -> None:
         if not as_json:
             sys.stdout.write(f"[{time.strftime('%H:%M:%S')}] {line}\n")
             sys.stdout.flush()
 
+    return say
+
+
+def _print_ready(**what: object) -> None:
+    sys.stdout.write(json.dumps({"ready": True, **what}) + "\n")
+    sys.stdout.flush()
+
+
+async def run_system(
+    handle_of: Callable[[], RunHandle], launch: Launch, *, home: Path, as_json: bool
+) -> Summary:
+    """Start everything, follow it, stop it. Returns the run's summary."""
+    began = time.monotonic()
+    stop, say = _heeding_stops(), _sayer(as_json)
     settings = handle_of().settings
     counts = {role: 1 for role in ROLES if role not in launch.without} | {"actor": launch.actors}
     serving_s = 0.0
@@ -165,11 +199,7 @@ async def run_system(
             ready = read_json(home / READY) or {}
             page = page_address(home)
             if as_json:
-                sys.stdout.write(
-                    json.dumps({"ready": True, "run": launch.run, "home": str(home), "page": page, **ready})
-                    + "\n"
-                )
-                sys.stdout.flush()
+                _print_ready(run=launch.run, home=str(home), page=page, **ready)
             say(
                 f"everything is up. Look at {page} · in another terminal: hindcast run show {launch.run} · hindcast log tail"
             )
@@ -195,7 +225,7 @@ async def run_system(
     )
 
 
-async def _finish_archive(handle: RunHandle, say: Callable[[str], None]) -> None:
+async def _finish_archive(handle: RunHandle, say: Say) -> None:
     """Archive the last events. If the archive cannot take them, say which; the run has ended all the same."""
     if handle.archive is None:
         return
@@ -213,9 +243,66 @@ async def _finish_archive(handle: RunHandle, say: Callable[[str], None]) -> None
         say(f"archived up to position {report.last}, the log's end, in {report.folder}")
 
 
-def _alerts(handle: RunHandle, say: Callable[[str], None]) -> contextlib.AbstractAsyncContextManager[None]:
+def _alerts(handle: RunHandle, say: Say) -> contextlib.AbstractAsyncContextManager[None]:
     from hindcast.app.alerts.terminal import (
         telling_alerts,  # loads SQLAlchemy, while the system is up already
     )
 
     return telling_alerts(handle, say)
+
+
+class JoinEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome, printed as the last line of `hindcast join`."""
+
+    run: str
+    reason: str
+    wall_s: float
+
+
+async def run_joined(handle: RunHandle, asked: JoinRequest, *, as_json: bool) -> JoinEnd:
+    """Start the roles, watch them, stop them."""
+    began = time.monotonic()
+    stop, say = _heeding_stops(), _sayer(as_json)
+    write_launch(handle.home, Launch(run=handle.name, actors=asked.counts.get("actor", 0)))
+    system = System(handle.home, asked.counts, machine=asked.machine)
+    system.start()
+    reason = ""
+    try:
+        # as a bus writes it: the run is open already
+        write_json(handle.home / READY, {"bus_pid": os.getpid(), "idle": handle.idle_roles})
+        await wait_until_ready(system, say, stop)
+        if not stop.is_set():
+            if as_json:
+                _print_ready(run=handle.name, processes=sorted(system.names()))
+            say(f"joined run {handle.name} at {asked.url} as {', '.join(sorted(system.names()))}")
+            reason = await _watch(handle, system, say, stop)
+    finally:
+        say("stopping; Ctrl-C once more ends everything at once" if stop.is_set() else "stopping")
+        await asyncio.to_thread(system.stop)
+    return JoinEnd(run=handle.name, reason=reason or "stopped", wall_s=round(time.monotonic() - began, 2))
+
+
+async def _watch(handle: RunHandle, system: System, say: Say, stop: asyncio.Event) -> str:
+    """Wait until a stop or the end of the run; returns why the run finished, empty after a stop."""
+    reason = ""
+
+    async def listen() -> None:
+        nonlocal reason
+        after: int | None = None
+        while not reason:
+            try:
+                async with handle.connect_log(role="reader") as log:
+                    after = (await log.identity()).last if after is None else after
+                    async for recorded in tail(log, after=after):
+                        after = recorded.position
+                        if isinstance(recorded.fact, RunFinished):
+                            reason = f"the run is finished: {recorded.fact.reason}"
+                            return
+            except BrokerUnreachable as error:
+                say(f"the log does not answer, trying again: {error}")
+
+    async with asyncio.TaskGroup() as group:
+        listening = group.create_task(listen())
+        await _watch_processes(system, say, stop, lambda: bool(reason))
+        listening.cancel()
+    return reason

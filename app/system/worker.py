@@ -17,9 +17,8 @@ import structlog
 import uvloop
 
 from hindcast.app.revision import is_code_newer_than
-from hindcast.app.system.home import home_folder
+from hindcast.app.system.home import home_folder, restrict_new_files
 from hindcast.app.system.logs import configure_logging, current_run, style_of, tell
-from hindcast.app.system.private_home import restrict_new_files
 from hindcast.app.system.processes import report, report_failure
 from hindcast.app.system.supervisor import HOPELESS, RESTARTS, STOPPED
 from hindcast.core.errors import (

@@ -20,7 +20,7 @@ from hindcast.actors.curriculum.pool import configured_pool
 from hindcast.app.runs.runs import RunHandle, create_run
 from hindcast.app.settings.configuration import resolve
 from hindcast.app.system.broker import ensure_broker
-from hindcast.app.system.task_sources import task_sources
+from hindcast.app.system.sites import task_sources
 from hindcast.core.errors import HindcastError
 from hindcast.events.envelope import BlobRef, Record, Stored
 from hindcast.events.jetstream.stream_log import JetStreamLog

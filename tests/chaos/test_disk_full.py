@@ -13,7 +13,7 @@ import pytest
 from conftest import Connect, LiveBroker
 
 from hindcast.app.runs.runs import open_run
-from hindcast.app.system.broker_disk import BrokerDisk
+from hindcast.app.system.bus import BrokerDisk
 from hindcast.app.system.supervisor import Supervisor
 from hindcast.core.errors import DiskFull
 from hindcast.core.settings.schema import LogSettings, StorageSettings

@@ -7,7 +7,7 @@ from conftest import Connect, LiveBroker
 
 from hindcast.app.runs.runs import RunHandle, create_run
 from hindcast.app.settings.configuration import resolve
-from hindcast.app.system.queue_watch import QueueWatch, check_queues, make_queues, queues_of
+from hindcast.app.system.bus import QueueWatch, check_queues, make_queues, queues_of
 from hindcast.core.domain.task import Task
 from hindcast.core.settings.schema import LogSettings
 from hindcast.events.catalogue import EpisodeRequested, QueueRepaired

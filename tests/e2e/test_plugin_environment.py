@@ -17,8 +17,7 @@ from hindcast.app.demonstrations.scripted import demonstrate
 from hindcast.app.evaluation.solve import solvable, solve
 from hindcast.app.plugins import find_plugins, plugins_in_use
 from hindcast.app.settings.configuration import resolve
-from hindcast.app.system.sites import sites_with
-from hindcast.app.system.task_sources import task_sources
+from hindcast.app.system.sites import sites_with, task_sources
 from hindcast.core.domain.action import Action
 from hindcast.core.errors import JudgeUnavailable, SettingsError
 from hindcast.core.prompts.rendering import RENDERERS

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from hindcast.app.runs.runs import open_run
-from hindcast.app.system.private_home import is_named_by_us
+from hindcast.app.system.home import is_named_by_us
 from hindcast.events.catalogue import (
     EpisodeAbandoned,
     EpisodeCancelled,

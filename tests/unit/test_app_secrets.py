@@ -3,7 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from hindcast.app.system.store_site import control_token
+from hindcast.app.system.listen_addresses import control_token
 
 
 def test_all_who_ask_at_once_get_one_whole_token_that_only_the_owner_can_read(tmp_path: Path) -> None:

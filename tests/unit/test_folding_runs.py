@@ -94,9 +94,7 @@ def test_commands_at_once_fold_once_and_all_answer(handle: RunHandle) -> None:
 
 
 def test_a_projector_at_work_is_left_to_it(handle: RunHandle, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        hindcast.app.runs.folded_read_model, "is_running", lambda run, role: role == "projector"
-    )
+    monkeypatch.setattr(RunHandle, "is_running", lambda run, role="bus": role == "projector")
     assert bring_up([handle]) == {}
     assert reached(handle) == 0
 

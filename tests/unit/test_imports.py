@@ -16,8 +16,8 @@ from hindcast.app.imports.documents import ImportRefused, read_documents
 from hindcast.app.imports.import_documents import try_out
 from hindcast.app.imports.player import play, request_of
 from hindcast.app.settings.configuration import resolve
+from hindcast.app.system.sites import task_sources
 from hindcast.app.system.system import StartFailed, check_home_is_free
-from hindcast.app.system.task_sources import task_sources
 from hindcast.core.domain.arrays import unpack_floats, unpack_ids
 from hindcast.core.grammar.answer_parser import parse_answer
 from hindcast.core.models.folders import policy_folder

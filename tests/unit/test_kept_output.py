@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 import hindcast.app.system.system
-from hindcast.app.system.kept_output import LAST_LINES, LONGEST_LINE_BYTES, KeptOutput
-from hindcast.app.system.system import StartFailed, System
+from hindcast.app.system.system import LAST_LINES, LONGEST_LINE_BYTES, KeptOutput, StartFailed, System
 
 
 def keep(place: Path, said: bytes, **bounds: int) -> KeptOutput:

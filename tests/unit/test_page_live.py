@@ -13,9 +13,9 @@ async def test_a_page_is_told_of_a_new_position_and_of_a_run_that_stops(
 ) -> None:
     now: dict[str, Any] = {"position": 7, "going_on": True}
     monkeypatch.setattr(live, "LIVE_POLL_S", 0.0)
-    monkeypatch.setattr(live, "is_running", lambda _: now["going_on"])
     run: Any = SimpleNamespace(
-        handle=SimpleNamespace(name="tale"), model=SimpleNamespace(position=lambda: now["position"])
+        handle=SimpleNamespace(name="tale", is_running=lambda: now["going_on"]),
+        model=SimpleNamespace(position=lambda: now["position"]),
     )
     looks = live.LivePositions()
     told = [await looks.shown(run)]

@@ -8,8 +8,7 @@ import msgspec
 import pytest
 
 from hindcast.app.cli.start import summary_text
-from hindcast.app.system.progress import VERSIONS_KEPT, Narrator, Progress
-from hindcast.app.system.progress_note import EVERY_EVENTS, FILE, ProgressNote
+from hindcast.app.system.progress import EVERY_EVENTS, FILE, VERSIONS_KEPT, Narrator, Progress, ProgressNote
 from hindcast.app.system.start import Summary
 from hindcast.events.catalogue import (
     EpisodeEnded,

@@ -12,11 +12,11 @@ import pytest
 
 from hindcast.actors.curriculum.leases import LeaseTimer
 from hindcast.app.alerts.processes import ProcessAlerts
-from hindcast.app.system.broker_disk import ENOUGH_BYTES, LONGEST_PAUSE_S, BrokerDisk
+from hindcast.app.system.bus import ENOUGH_BYTES, LONGEST_PAUSE_S, BrokerDisk
 from hindcast.app.system.free_room import disk_shortage, log_shortage
-from hindcast.app.system.kept_output import keep_output
 from hindcast.app.system.processes import ProcessState, list_processes
 from hindcast.app.system.supervisor import Supervisor
+from hindcast.app.system.system import keep_output
 from hindcast.events.catalogue import ControlRequested, EpisodeStarted, RunResumed
 from stories.curriculum_story import Story, settings_of
 

@@ -23,7 +23,7 @@ from hindcast.app.settings.checks.webarena import (
     require_sound_shared_groups,
 )
 from hindcast.app.settings.configuration import resolve, to_toml
-from hindcast.app.system.task_sources import task_sources
+from hindcast.app.system.sites import task_sources
 from hindcast.core.errors import EnvironmentFailed, SettingsError
 from hindcast.core.settings.schema import CurriculumSettings, Settings, SiteSettings
 from stories.webarena_tasks import ACCOUNTS, SITES, SMALL, passing_evidence, raw_task, settings_for, verdict

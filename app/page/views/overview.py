@@ -5,7 +5,6 @@ from sqlalchemy import Connection
 
 from hindcast.app.page.charts import CurvePoint, pool_metric, pool_versions
 from hindcast.app.page.page_query import PageQuery
-from hindcast.app.system.system_state import is_running
 from hindcast.storage.readmodel.metrics import MetricColumn, Throughput, update_metrics
 from hindcast.storage.readmodel.outcome_counts import families_by_version, tallies
 from hindcast.storage.readmodel.query_parts import position_of, training_judge
@@ -58,7 +57,7 @@ class OverviewPage(msgspec.Struct, frozen=True, kw_only=True):
 def overview(ask: PageQuery) -> OverviewPage:
     """The whole run at a glance."""
     summary = run_summary(ask.connection, as_of=ask.position)
-    going_on = is_running(ask.run)
+    going_on = ask.run.is_running()
     judge = training_judge(ask.connection, as_of=ask.position)
     known = tallies(ask.connection, position_of(ask.connection, ask.position), judge)
     return OverviewPage(

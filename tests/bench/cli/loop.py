@@ -53,7 +53,7 @@ def bench_loop(
     Example: hindcast bench loop --seed 101 --minutes 10
     """
     from bench.loop import run_seed
-    from hindcast.app.system.task_sources import task_sources
+    from hindcast.app.system.sites import task_sources
 
     settings = resolve(recipe=recipe, overrides=overrides or []).settings
     if not settings.curriculum.families:

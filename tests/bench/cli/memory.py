@@ -9,8 +9,7 @@ from bench.cli.printing import machine
 from bench.memory import BLOCKS, Growth, growths, to_csv
 from bench.memory_run import EVERY_S, watch_memory
 from hindcast.app.cli.output import Report, Table, say
-from hindcast.app.system.home import home_folder
-from hindcast.app.system.private_home import users_umask
+from hindcast.app.system.home import home_folder, users_umask
 from hindcast.core.errors import SettingsError
 from hindcast.core.scratch import scratch_folder
 

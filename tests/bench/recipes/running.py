@@ -18,7 +18,7 @@ from hindcast.actors.environments.base import TaskSource
 from hindcast.app.evaluation.evaluation import OutcomeTally, play
 from hindcast.app.revision import code_revision
 from hindcast.app.settings.configuration import resolve
-from hindcast.app.system.task_sources import task_sources
+from hindcast.app.system.sites import task_sources
 from hindcast.core.ids import digest_hex
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.rl.statistics import wilson

@@ -18,8 +18,7 @@ from hindcast.actors.environments.miniwob.families import USUAL as MINIWOB_FAMIL
 from hindcast.actors.environments.store.families import FAMILIES as STORE_FAMILIES
 from hindcast.actors.environments.store.words import vocabulary_words
 from hindcast.app.demonstrations.scripted import FIRST_SEED, demonstrate
-from hindcast.app.system.sites import sites_running
-from hindcast.app.system.task_sources import task_sources
+from hindcast.app.system.sites import sites_running, task_sources
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import EnvironmentFailed
 from hindcast.core.settings.schema import Settings

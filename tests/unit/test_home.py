@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hindcast.app.system.private_home import (
+from hindcast.app.system.home import (
     UMASK,
     close_home,
     is_open,
