@@ -333,8 +333,8 @@ async def play_projector(name: str, stop: asyncio.Event, ready: Ready) -> None:
 
 async def play_page(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Serve the page and the run's metrics on loopback. After a restart the page keeps its address, so that open tabs work."""
+    from hindcast.app.page.application import serve_page
     from hindcast.app.page.prometheus import metrics_served
-    from hindcast.app.page.server import serve_page
 
     home = home_folder()
     await wait_for_bus(home)

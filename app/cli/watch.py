@@ -19,8 +19,7 @@ from hindcast.app.runs.runs import RunHandle, open_run
 from hindcast.app.system.home import home_folder
 from hindcast.app.system.listen_addresses import page_address, page_token, with_token
 from hindcast.app.system.processes import list_processes
-from hindcast.app.watch.follower import look
-from hindcast.app.watch.read_model import Counts, WatchReadModel
+from hindcast.app.watch.follower import Counts, WatchReadModel, look
 from hindcast.app.watch.rendering import as_line, as_screen
 from hindcast.app.watch.view import RunView
 from hindcast.core.errors import HindcastError
@@ -63,7 +62,7 @@ def _is_terminal() -> bool:
 
 
 def _watch_on_screen(handle: RunHandle, every_s: float) -> None:
-    from hindcast.app.watch.screens.terminal import WatchTerminal
+    from hindcast.app.watch.terminal import WatchTerminal
 
     ended_by = WatchTerminal(handle, interval_s=every_s).run()
     if ended_by is not None:
@@ -126,8 +125,8 @@ def show_page(
 
     Example: hindcast page --port 8080
     """
+    from hindcast.app.page.application import serve_page
     from hindcast.app.page.guard import is_loopback
-    from hindcast.app.page.server import serve_page
     from hindcast.app.runs.runs import open_run
 
     home = home_folder()

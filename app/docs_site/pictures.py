@@ -11,7 +11,7 @@ from pathlib import Path
 from playwright.async_api import Page, async_playwright
 
 from hindcast.actors.environments.chromium import FLAGS, find_browser
-from hindcast.app.page.server import serve_page
+from hindcast.app.page.application import serve_page
 from hindcast.app.system.listen_addresses import with_token
 from hindcast.core.errors import HindcastError
 

@@ -9,7 +9,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from hindcast.app.cli.output import moment, rate, show
 from hindcast.app.page.charts import metric_chart, success_chart
-from hindcast.app.page.lanes import lanes
+from hindcast.app.page.views.timeline import lanes
 from hindcast.storage.readmodel.outcome_counts import WATCHED, Stretch
 
 FOLDER = Path(__file__).parent

@@ -1,7 +1,12 @@
-"""The runs of a home that the page has open: one read model each, queried in consistent views."""
+"""What a visitor asks about: the runs of a home that the page has open, one request, and the positions that visitors watch."""
 
-from collections.abc import Iterator
+import asyncio
+import re
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from os import stat_result
 from pathlib import Path
 from threading import Lock
@@ -10,9 +15,16 @@ from typing import NamedTuple
 from sqlalchemy import Connection
 
 from hindcast.app.runs.runs import FORK_FILE, SETTINGS_FILE, RunHandle, list_runs, open_run, run_folder
+from hindcast.core.errors import SettingsError
 from hindcast.events.log.places import parse_place
 from hindcast.storage.readmodel.database import ReadModel
 from hindcast.storage.readmodel.query_parts import position_of, position_of_place
+
+_NUMBER = re.compile(r"-?[0-9]{1,19}")
+_LARGEST = 2**62
+"""Largest number accepted: it fits every database's columns and leaves room for sums; times in ns are less than half."""
+LIVE_POLL_S = 0.5
+"""Seconds between two reads of a run's position."""
 
 
 class OpenRun(NamedTuple):
@@ -104,3 +116,65 @@ def _status(file: Path) -> stat_result | None:
         return file.stat()
     except FileNotFoundError:
         return None
+
+
+def whole_number(text: str) -> int | None:
+    """Parse a whole number; None if it is none, or larger than any recorded one."""
+    number = int(text) if _NUMBER.fullmatch(text) else None
+    return number if number is not None and abs(number) <= _LARGEST else None
+
+
+@dataclass(frozen=True)
+class PageQuery:
+    """Input of a page's answer."""
+
+    runs: OpenRuns
+    """All runs of the home."""
+    run: RunHandle
+    connection: Connection
+    """One consistent view of the run's read model."""
+    position: int
+    """Position as of which the page answers."""
+    parts: Mapping[str, str]
+    """Parameters in the path, by name: `episode`."""
+    query: Mapping[str, str]
+    """Query parameters."""
+
+    def word(self, name: str) -> str | None:
+        """A query parameter; None if it is absent or empty."""
+        return self.query.get(name) or None
+
+    def number(self, name: str) -> int | None:
+        """A whole number in the query. Raises SettingsError for anything else, and for one that no column holds."""
+        text = self.word(name)
+        if text is None:
+            return None
+        number = whole_number(text)
+        if number is None:
+            raise SettingsError(f"{name}={text[:40]!r} in the address must be a whole number")
+        return number
+
+
+class LivePositions:
+    """The newest position of each run."""
+
+    def __init__(self) -> None:
+        self._looks: dict[str, tuple[float, str]] = {}
+        self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def shown(self, run: OpenRun) -> str:
+        """The mark of the run's current page, at most `LIVE_POLL_S` old."""
+        name = run.handle.name
+        async with self._locks[name]:
+            looked, shown = self._looks.get(name, (float("-inf"), ""))
+            if time.monotonic() - looked >= LIVE_POLL_S:
+                shown = await asyncio.to_thread(
+                    lambda: mark(run.model.position(), going_on=run.handle.is_running())
+                )
+                self._looks[name] = (time.monotonic(), shown)
+            return shown
+
+
+def mark(position: int, *, going_on: bool) -> str:
+    """Identifies a page's content: the read model's position, and whether the run is running. Another mark means a new page."""
+    return f"{position}" if going_on else f"{position} at rest"

@@ -1,4 +1,4 @@
-"""Follows a run's log and yields views of it periodically.
+"""What a view reads: follows a run's log and yields views of it periodically; queries the read model.
 
 Consumes the log's tail, from `LOOK_BACK` events before its end. Waits for the log, and `interval_s` between views.
 Produces nothing: it reads as role `reader`, and the run does not notice it.
@@ -7,8 +7,10 @@ Produces nothing: it reads as role `reader`, and the run does not notice it.
 import asyncio
 import time
 from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
+from sqlalchemy import Connection
 
 from hindcast.app.attach.consumers import ConsumerRow, list_consumers
 from hindcast.app.runs.runs import RunHandle
@@ -16,11 +18,16 @@ from hindcast.app.watch.state import WatchFold
 from hindcast.app.watch.view import RunView
 from hindcast.events.log.port import EventLog
 from hindcast.events.log.reader import read, tail
+from hindcast.storage.readmodel.queries import list_episodes, show_episode, success_by_version
+from hindcast.storage.readmodel.results import EpisodeDetail, EpisodeRow
 
 LOOK_BACK = 50_000
 """Events before the log's end that a view covers; `hindcast run show` covers older ones."""
 CONSUMERS_S = 5.0
 """Seconds between two queries of the consumers."""
+Answer = TypeVar("Answer")
+Counts = tuple[int, float, int]
+"""Policy version, successes weighted by the run's shares of task families, judged episodes."""
 
 
 async def look(
@@ -57,3 +64,36 @@ async def look(
 async def _follow(log: EventLog, watch: WatchFold, position: int) -> None:
     async for recorded in tail(log, after=position):
         watch.apply(recorded)
+
+
+class WatchReadModel:
+    """A run's read model, queried in threads so that keys stay responsive."""
+
+    def __init__(self, handle: RunHandle) -> None:
+        self._model = handle.read_model()
+
+    async def curve(self) -> list[Counts]:
+        """Success of online episodes by policy version, all in order. Raises ReadModelUnavailable."""
+        points = await self._ask(success_by_version)
+        return sorted(
+            (one.version, one.weighted.rate * one.success.judged, one.success.judged) for one in points
+        )
+
+    async def episodes(self, *, outcome: str | None, limit: int) -> list[EpisodeRow]:
+        """The latest requested episodes. Raises ReadModelUnavailable."""
+        return await self._ask(lambda connection: list_episodes(connection, outcome=outcome, limit=limit))
+
+    async def episode(self, name: str) -> EpisodeDetail:
+        """One episode with its steps. Raises ReadModelUnavailable, NotInReadModel."""
+        return await self._ask(lambda connection: show_episode(connection, name))
+
+    async def _ask(self, question: Callable[[Connection], Answer]) -> Answer:
+        def ask() -> Answer:
+            with self._model.reading() as connection:
+                return question(connection)
+
+        return await asyncio.to_thread(ask)
+
+    def close(self) -> None:
+        """Close the database."""
+        self._model.close()

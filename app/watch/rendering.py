@@ -1,19 +1,48 @@
 """Renders a view as one line, or as a terminal screen of 80 columns, for one view and for the live view."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from hindcast.app.watch.read_model import Counts
-from hindcast.app.watch.sparkline import sparkline
+from hindcast.app.watch.follower import Counts
 from hindcast.app.watch.view import LearnerView, RateView, RunView
 from hindcast.core.text.printable import one_line
 
+LEVELS = "▁▂▃▄▅▆▇█"
+GAP = " "
 EPISODES = 4
 """Episodes shown for one actor."""
 CURVE_WIDTH = 40
+
+
+def sparkline(counts: Iterable[tuple[int, float, int]], *, width: int) -> str:
+    """Success over versions from (version, successes, judged), at most `width` characters, from 0 % (▁) to 100 % (█).
+
+    Where there are more versions than characters, those that share one are added up: nothing is left out. Versions
+    without any verdict are a gap.
+
+    >>> sparkline([(0, 0, 4), (1, 1, 2), (3, 4, 4)], width=10)
+    '▁▅ █'
+    >>> sparkline([(0, 0, 1), (1, 1, 1), (2, 1, 1), (3, 1, 1)], width=2)
+    '▅█'
+    """
+    told = [one for one in counts if one[2]]
+    if not told or width < 1:
+        return ""
+    first, last = min(one[0] for one in told), max(one[0] for one in told)
+    size = -(-(last - first + 1) // width)
+    cells: list[tuple[float, int]] = [(0, 0)] * ((last - first) // size + 1)
+    for version, successes, judged in told:
+        place = (version - first) // size
+        cells[place] = cells[place][0] + successes, cells[place][1] + judged
+    return "".join(_level(successes, judged) if judged else GAP for successes, judged in cells)
+
+
+def _level(successes: float, judged: int) -> str:
+    """The level nearest to the rate, halves upwards."""
+    return LEVELS[min(len(LEVELS) - 1, int((2 * successes * (len(LEVELS) - 1) + judged) // (2 * judged)))]
 
 
 def seconds(value: float | None) -> str:

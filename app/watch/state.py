@@ -6,9 +6,7 @@ from typing import Any
 import msgspec
 
 from hindcast.app.system.progress import VersionTally
-from hindcast.app.watch.health import bottleneck
-from hindcast.app.watch.spans import Spans, covered_ns, total_ns
-from hindcast.app.watch.view import ActorView, EpisodeView, LearnerView, RateView, RunView
+from hindcast.app.watch.view import ActorView, EpisodeView, LearnerView, RateView, RunView, bottleneck
 from hindcast.core.domain.arrays import unpack_ids
 from hindcast.core.rl.combined_state import POLICY
 from hindcast.core.rl.statistics import wilson
@@ -35,6 +33,7 @@ from hindcast.events.catalogue import (
 )
 from hindcast.events.envelope import Recorded
 
+Span = tuple[int, int]
 WINDOW_S = 120.0
 """Window over which shares and rates are computed."""
 LAST_VERDICTS = 100
@@ -42,6 +41,39 @@ VERSIONS = 5
 """Number of policy versions whose success is shown."""
 NOTICES = 3
 SECOND_NS = 1_000_000_000
+
+
+class Spans(msgspec.Struct):
+    """Past spans, newest last; times in ns."""
+
+    over: deque[Span] = msgspec.field(default_factory=deque)
+
+    def add(self, began_ns: int, ended_ns: int, *, keep_ns: int) -> None:
+        """Add a span; drop those that ended more than `keep_ns` before it."""
+        self.over.append((began_ns, max(began_ns, ended_ns)))
+        while self.over and self.over[0][1] < ended_ns - keep_ns:
+            self.over.popleft()
+
+    def within(self, window: Span, *, under_way: list[int]) -> list[Span]:
+        """The parts inside a window; `under_way`: begin times of spans that have not ended."""
+        first, last = window
+        spans = [*self.over, *((began, last) for began in under_way)]
+        clipped = ((max(first, began), min(last, ended)) for began, ended in spans)
+        return [(began, ended) for began, ended in clipped if ended > began]
+
+
+def total_ns(spans: list[Span]) -> int:
+    """Total length, overlaps counted repeatedly."""
+    return sum(ended - began for began, ended in spans)
+
+
+def covered_ns(spans: list[Span]) -> int:
+    """Length of their union."""
+    covered, reached = 0, 0
+    for began, ended in sorted(spans):
+        covered += max(0, ended - max(began, reached))
+        reached = max(reached, ended)
+    return covered
 
 
 class RunningEpisode(msgspec.Struct):

@@ -19,10 +19,8 @@ from bench.comparison import interval_of_mean
 from bench.long_run import RUN, fill_with_long_run
 from bench.replay import Figure
 from hindcast.actors.environments.chromium import find_browser
-from hindcast.app.page.application import VIEWS, PageView
-from hindcast.app.page.page_query import PageQuery
-from hindcast.app.page.runs import OpenRuns
-from hindcast.app.page.server import serve_page, spare_what_is_loaded
+from hindcast.app.page.application import VIEWS, PageView, serve_page, spare_what_is_loaded
+from hindcast.app.page.runs import OpenRuns, PageQuery
 from hindcast.app.runs.runs import create_run, list_runs, open_run
 from hindcast.app.settings.configuration import resolve
 from hindcast.storage.readmodel.episode_queries import list_episodes

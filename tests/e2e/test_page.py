@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 from hindcast.actors.environments.chromium import find_browser
 from hindcast.app.cli import app
-from hindcast.app.page.server import serve_page
+from hindcast.app.page.application import serve_page
 from hindcast.app.runs.runs import RunHandle, open_run
 from hindcast.app.system.listen_addresses import with_token
 from hindcast.core.domain.screen import Box

@@ -10,18 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hindcast.app.page.charts import (
+    DRAWN_OUT,
     MOST_STRIPS,
     SMALL,
     TALL,
     metric_chart,
     pool_metric,
     pool_versions,
+    round_values,
     success_chart,
+    tick_labels,
 )
-from hindcast.app.page.lanes import lanes
-from hindcast.app.page.plane import DRAWN_OUT, round_values, tick_labels
 from hindcast.app.page.rendering import FOLDER
-from hindcast.app.page.views.timeline import Bar, Published, TimelinePage
+from hindcast.app.page.views.timeline import Bar, Published, TimelinePage, lanes
 from hindcast.storage.readmodel.metrics import MetricColumn
 
 counts = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=300).map(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from hindcast.app.page import live
+from hindcast.app.page import runs as live
 
 
 async def test_a_page_is_told_of_a_new_position_and_of_a_run_that_stops(

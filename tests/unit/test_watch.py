@@ -8,11 +8,9 @@ import pytest
 from rich.console import Console
 
 from fakes.bare_step import bare_step
-from hindcast.app.watch.health import bottleneck
 from hindcast.app.watch.rendering import as_line, as_screen
-from hindcast.app.watch.spans import Spans, covered_ns, total_ns
-from hindcast.app.watch.state import WatchFold
-from hindcast.app.watch.view import ActorView, EpisodeView, RunView
+from hindcast.app.watch.state import Spans, WatchFold, covered_ns, total_ns
+from hindcast.app.watch.view import ActorView, EpisodeView, RunView, bottleneck
 from hindcast.core.domain.arrays import pack_floats, pack_ids
 from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.domain.task import Task

@@ -21,14 +21,16 @@ import pytest_asyncio
 from textual.pilot import Pilot
 
 from hindcast.app.runs.runs import RunHandle
-from hindcast.app.watch.read_model import WatchReadModel
-from hindcast.app.watch.screens.episode import EpisodeScreen
-from hindcast.app.watch.screens.episodes import EpisodesScreen
-from hindcast.app.watch.screens.overview import OverviewScreen
-from hindcast.app.watch.screens.rows import Rows
-from hindcast.app.watch.screens.step import StepScreen
-from hindcast.app.watch.screens.terminal import WatchTerminal
-from hindcast.app.watch.sparkline import sparkline
+from hindcast.app.watch.follower import WatchReadModel
+from hindcast.app.watch.rendering import sparkline
+from hindcast.app.watch.terminal import (
+    EpisodeScreen,
+    EpisodesScreen,
+    OverviewScreen,
+    Rows,
+    StepScreen,
+    WatchTerminal,
+)
 from hindcast.events.catalogue import EpisodeStarted, RunForked
 from hindcast.storage.readmodel.projector import fill
 from stories.recorded_home import make_home, tell

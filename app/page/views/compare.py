@@ -3,7 +3,7 @@
 import msgspec
 
 from hindcast.app.page.charts import CurvePoint
-from hindcast.app.page.page_query import PageQuery
+from hindcast.app.page.runs import PageQuery
 from hindcast.storage.readmodel.comparison import ComparedPoint, Comparison, compare_runs
 
 METRICS = ("loss", "kl", "entropy_estimate", "gradient_norm", "reward_mean")

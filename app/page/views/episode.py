@@ -2,7 +2,7 @@
 
 import msgspec
 
-from hindcast.app.page.page_query import PageQuery
+from hindcast.app.page.runs import PageQuery
 from hindcast.app.runs.runs import NoSuchRun
 from hindcast.app.runs.sources import Source
 from hindcast.core.domain.screen import Box

@@ -4,7 +4,7 @@ import msgspec
 from sqlalchemy import Connection
 
 from hindcast.app.page.charts import CurvePoint, pool_metric, pool_versions
-from hindcast.app.page.page_query import PageQuery
+from hindcast.app.page.runs import PageQuery
 from hindcast.storage.readmodel.metrics import MetricColumn, Throughput, update_metrics
 from hindcast.storage.readmodel.outcome_counts import families_by_version, tallies
 from hindcast.storage.readmodel.query_parts import position_of, training_judge

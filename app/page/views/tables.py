@@ -1,0 +1,217 @@
+"""Pages of one table or tree: episodes, curriculum, policies, lineage, consumers, settings."""
+
+import asyncio
+import json
+import re
+
+import msgspec
+from sqlalchemy import select
+
+from hindcast.app.attach.consumers import ConsumerRow, list_consumers
+from hindcast.app.page.runs import PageQuery, whole_number
+from hindcast.core.errors import SettingsError
+from hindcast.core.text.nearest import advice
+from hindcast.storage.readmodel.lineage.results import Lineage
+from hindcast.storage.readmodel.lineage.traversal import lineage
+from hindcast.storage.readmodel.phases import list_phases
+from hindcast.storage.readmodel.queries import list_episodes, list_policies, list_tasks, recipe_changes
+from hindcast.storage.readmodel.query_parts import NotInReadModel, holding, of_this_run
+from hindcast.storage.readmodel.results import EpisodeRow, PhaseRow, PolicyRow, RecipeChange, TaskRow
+from hindcast.storage.readmodel.tables import notices, runs, tasks
+
+PAGE = 50
+"""Rows of a page."""
+FILTERS = ("state", "outcome", "environment", "family", "origin", "task", "group", "policy")
+KINDS = ("step", "episode", "batch", "update", "task", "policy")
+DEPTH = 3
+MOST = 8
+"""Most entries of one branch."""
+VERSIONS_PAGE = 100
+"""Rows of a page."""
+NOTICES = 50
+"""Number of newest notices shown."""
+MOST_TASKS = 200
+"""Most tasks shown."""
+
+
+class ConsumersPage(msgspec.Struct, frozen=True, kw_only=True):
+    """The page's values; always current, whatever position is asked for."""
+
+    consumers: list[ConsumerRow]
+
+
+def consumers(ask: PageQuery) -> ConsumersPage:
+    """The roles, work queues and attached consumers. Raises BrokerUnreachable."""
+    # a question is answered in a thread of its own, which has no event loop
+    return ConsumersPage(consumers=asyncio.run(list_consumers(ask.run)))
+
+
+class EpisodesPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Values of the page of episodes."""
+
+    episodes: list[EpisodeRow]
+    filters: dict[str, str]
+    """The chosen filters."""
+    families: list[str]
+    """Families to choose from, as `store/buy`."""
+    before: int | None
+    """Parameter of the next page; None: there is none."""
+
+
+def episode_table(ask: PageQuery) -> EpisodesPage:
+    """The latest episodes that match."""
+    chosen = {name: word for name in FILTERS if (word := ask.word(name))}
+    first, last = _versions(ask)
+    environment, _, family = chosen.get("family", "").rpartition("/")
+    found = list_episodes(
+        ask.connection,
+        as_of=ask.position,
+        state=ask.word("state"),
+        environment=environment or ask.word("environment"),
+        family=family or None,
+        origin=ask.word("origin"),
+        task=ask.word("task"),
+        group=ask.word("group"),
+        version=first,
+        last_version=last,
+        outcome=ask.word("outcome"),
+        before=ask.number("before"),
+        limit=PAGE + 1,
+    )
+    kinds = (
+        select(tasks.c.environment, tasks.c.family)
+        .where(holding(tasks, ask.position), tasks.c.family.is_not(None))
+        .distinct()
+    )
+    return EpisodesPage(
+        episodes=found[:PAGE],
+        filters=chosen,
+        families=sorted(f"{site}/{name}" for site, name in ask.connection.execute(kinds)),
+        before=found[PAGE - 1].requested_position if len(found) > PAGE else None,
+    )
+
+
+def _versions(ask: PageQuery) -> tuple[int | None, int | None]:
+    """First and last policy version of a filter: `7`, or `3-7` from a pooled point of a curve."""
+    several = re.fullmatch(r"([0-9]+)-([0-9]+)", ask.word("policy") or "")
+    if several is None:
+        return ask.number("policy"), None
+    first, last = (whole_number(one) for one in several.groups())
+    if first is None or last is None:
+        raise SettingsError(f"policy={ask.word('policy')!r} in the address: there are no versions that high")
+    return first, last
+
+
+class LineagePage(msgspec.Struct, frozen=True, kw_only=True):
+    """Values of the lineage page."""
+
+    lineage: Lineage
+
+
+def lineage_of(ask: PageQuery) -> LineagePage:
+    """The tree around the thing that the address names. Raises NotInReadModel, SettingsError for an unknown kind."""
+    kind, name = ask.parts["kind"], ask.parts["name"]
+    if kind not in KINDS:
+        raise SettingsError(f"there is no lineage of a {kind!r}; {advice(kind, KINDS)}")
+    number = name.rpartition("/")[2]
+    if number.isdigit() and whole_number(number) is None:
+        raise NotInReadModel(f"there is no {kind} {name[:40]!r}")
+    return LineagePage(
+        lineage=lineage(ask.connection, kind, name, as_of=ask.position, depth=DEPTH, limit=MOST)
+    )
+
+
+class PoliciesPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Values of the page of policy versions."""
+
+    policies: list[PolicyRow]
+    """Policy versions, newest first."""
+    before: int | None
+    """Parameter of the next page; None: there is none."""
+
+
+def policies(ask: PageQuery) -> PoliciesPage:
+    """The newest versions, and who samples from them."""
+    found = list_policies(
+        ask.connection, as_of=ask.position, before=ask.number("before"), limit=VERSIONS_PAGE + 1
+    )
+    return PoliciesPage(
+        policies=found[:VERSIONS_PAGE],
+        before=found[VERSIONS_PAGE - 1].version if len(found) > VERSIONS_PAGE else None,
+    )
+
+
+class Notice(msgspec.Struct, frozen=True, kw_only=True):
+    """One notice."""
+
+    position: int
+    type: str
+    text: str | None
+    producer: str | None
+
+
+class SettingsPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Values of the settings page."""
+
+    recipe: str | None
+    settings: dict[str, dict[str, str]]
+    """By section and name, each as JSON."""
+    fingerprint: dict[str, str]
+    """Hardware and versions that the weights' bits depend on, each as JSON."""
+    packages: dict[str, str]
+    changes: tuple[RecipeChange, ...]
+    notices: list[Notice]
+    """Notices, newest first."""
+
+
+def settings(ask: PageQuery) -> SettingsPage:
+    """Settings of the run's first event. Raises NotInReadModel if the read model lacks it."""
+    row = ask.connection.execute(of_this_run(select(runs), ask.position)).mappings().one_or_none()
+    if row is None:
+        raise NotInReadModel(f"the read model knows nothing of the run as of position {ask.position} yet")
+    resolved = json.loads(row["settings"] or "{}")
+    told = (
+        select(notices.c.position, notices.c.type, notices.c.text, notices.c.producer)
+        .where(holding(notices, ask.position))
+        .order_by(notices.c.position.desc())
+        .limit(NOTICES)
+    )
+    return SettingsPage(
+        recipe=row["recipe"],
+        settings={section: _shown(values) for section, values in resolved.items()},
+        fingerprint=_shown(json.loads(row["fingerprint"] or "{}")),
+        packages=_shown(json.loads(row["packages"] or "{}")),
+        changes=recipe_changes(ask.connection, as_of=ask.position),
+        notices=[Notice(**one) for one in ask.connection.execute(told).mappings()],
+    )
+
+
+def _shown(values: dict[str, object]) -> dict[str, str]:
+    return {name: json.dumps(value) for name, value in values.items()}
+
+
+class CurriculumPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Values of the curriculum page."""
+
+    phases: list[PhaseRow]
+    tasks: list[TaskRow]
+    """Tasks, most attempted first."""
+    filters: dict[str, str]
+
+
+def curriculum(ask: PageQuery) -> CurriculumPage:
+    """Phases, and the tasks that match."""
+    names = ("environment", "family", "state", "phase")
+    return CurriculumPage(
+        phases=list_phases(ask.connection, as_of=ask.position),
+        tasks=list_tasks(
+            ask.connection,
+            as_of=ask.position,
+            environment=ask.word("environment"),
+            family=ask.word("family"),
+            state=ask.word("state"),
+            phase=ask.number("phase"),
+            limit=MOST_TASKS,
+        ),
+        filters={name: word for name in names if (word := ask.word(name))},
+    )
