@@ -35,7 +35,7 @@ class StrictJudge:
 
         Raises:
             JudgeUnavailable: as the rule judge.
-            KeyError: a family of the store without an entry in `store.objections.CHANGES`.
+            KeyError: a family of the store without an entry in `store.evaluators.CHANGES`.
         """
         judgment = self._rules.judge(task, evidence)
         if judgment.outcome != "success":

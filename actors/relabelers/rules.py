@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Sequence
 
 from hindcast.actors.environments.store.evaluators import ending_of
-from hindcast.actors.environments.store.hindsight import hindsight_of
-from hindcast.actors.environments.store.relevance import Walk
+from hindcast.actors.environments.store.hindsight import Walk, hindsight_of
 from hindcast.actors.environments.store.tasks import ENVIRONMENT
 from hindcast.actors.relabelers.base import AchievedGoal, RelabelResult
 from hindcast.core.domain.observation import Page

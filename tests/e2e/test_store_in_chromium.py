@@ -8,9 +8,8 @@ import pytest_asyncio
 
 from hindcast.actors.environments.base import EpisodeWorld
 from hindcast.actors.environments.browser import BrowserHost
-from hindcast.actors.environments.store.demonstrators import DEMONSTRATORS
 from hindcast.actors.environments.store.evaluators import achieved_goals, evaluate
-from hindcast.actors.environments.store.families import FAMILIES
+from hindcast.actors.environments.store.families import DEMONSTRATORS, FAMILIES
 from hindcast.actors.environments.store.server import serve
 from hindcast.actors.environments.store.site import StoreSite
 from hindcast.actors.environments.store.tasks import StoreTasks

@@ -10,13 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hindcast.actors.environments.base import GoalSpace
-from hindcast.actors.environments.store.control import VisitRecord
 from hindcast.actors.environments.store.evaluators import evaluate
 from hindcast.actors.environments.store.families import FAMILIES
-from hindcast.actors.environments.store.goals.reachability import ending_of
 from hindcast.actors.environments.store.goals.variations import CHANGES, NEIGHBOURS
-from hindcast.actors.environments.store.goals.visits import VISITS, StartPage
-from hindcast.actors.environments.store.initial_state import opening_state
+from hindcast.actors.environments.store.goals.visits import VISITS, StartPage, ending_of
+from hindcast.actors.environments.store.session import VisitRecord, opening_state
 from hindcast.actors.environments.store.tasks import StoreTasks
 from hindcast.core.domain.evidence import Evidence
 from hindcast.core.domain.task import Task

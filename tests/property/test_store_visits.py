@@ -8,10 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hindcast.actors.environments.store.control import VisitRecord
 from hindcast.actors.environments.store.evaluators import achieved_goals, evaluate
 from hindcast.actors.environments.store.families import FAMILIES
-from hindcast.actors.environments.store.session import apply
+from hindcast.actors.environments.store.session import VisitRecord, apply
 from hindcast.actors.environments.store.tasks import StoreTasks
 from hindcast.core.domain.evidence import Evidence
 from hindcast.core.domain.task import Task

@@ -16,7 +16,7 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from hindcast.actors.environments.store.demonstrators import DEMONSTRATORS
+from hindcast.actors.environments.store.families import DEMONSTRATORS
 from hindcast.actors.environments.store.server import serve
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.evidence import Evidence

@@ -4,9 +4,8 @@ from random import Random
 
 import msgspec
 
-from hindcast.actors.environments.store.demonstrators import DEMONSTRATORS
-from hindcast.actors.environments.store.hindsight import Hindsight, hindsight_of
-from hindcast.actors.environments.store.relevance import Walk
+from hindcast.actors.environments.store.families import DEMONSTRATORS
+from hindcast.actors.environments.store.hindsight import Hindsight, Walk, hindsight_of
 from hindcast.actors.episodes.prompt_reader import prompt_of
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.arrays import pack_floats, pack_ids

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from hindcast.actors.environments.store.evaluators import CHANGES
 from hindcast.actors.environments.store.families import FAMILIES
-from hindcast.actors.environments.store.objections import CHANGES
 from hindcast.actors.environments.store.tasks import StoreTasks
 from hindcast.actors.judges.rules import RuleJudge
 from hindcast.actors.judges.strict import StrictJudge

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hindcast.actors.environments.store.demonstrators import DEMONSTRATORS
-from hindcast.actors.environments.store.families import FAMILIES
+from hindcast.actors.environments.store.families import DEMONSTRATORS, FAMILIES
 from hindcast.actors.environments.store.tasks import StoreTasks
 from hindcast.actors.scaffold.files import site_states
 from hindcast.actors.scaffold.scaffold import Scaffold

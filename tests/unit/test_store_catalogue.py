@@ -1,8 +1,13 @@
-from hindcast.actors.environments.store.catalogue import build_catalogue
+from hindcast.actors.environments.store.catalogue import (
+    MAX_TOKENS,
+    StoreSearchIndex,
+    build_catalogue,
+    sorted_by,
+    tokens_of,
+)
 from hindcast.actors.environments.store.pages import ListingFilter
-from hindcast.actors.environments.store.search import MAX_TOKENS, StoreSearchIndex, sorted_by, tokens_of
+from hindcast.actors.environments.store.tasks import vocabulary_words
 from hindcast.actors.environments.store.vocabulary import KINDS
-from hindcast.actors.environments.store.words import vocabulary_words
 from hindcast.core.settings.schema import SiteSettings
 
 

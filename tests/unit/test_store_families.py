@@ -6,10 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from hindcast.actors.environments.store.control import VisitRecord
 from hindcast.actors.environments.store.evaluators import achieved_goals, evaluate
 from hindcast.actors.environments.store.families import FAMILIES
-from hindcast.actors.environments.store.initial_state import opening_state
 from hindcast.actors.environments.store.session import (
     Added,
     Address,
@@ -25,9 +23,11 @@ from hindcast.actors.environments.store.session import (
     Reviewed,
     Unwished,
     Viewed,
+    VisitRecord,
     Wished,
     WrittenReview,
     apply,
+    opening_state,
 )
 from hindcast.actors.environments.store.tasks import StoreTasks
 from hindcast.core.domain.evidence import Evidence

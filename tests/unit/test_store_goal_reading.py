@@ -10,7 +10,7 @@ from hindcast.actors.environments.store.families import FAMILIES
 from hindcast.actors.environments.store.goals.instruction_parser import MAX_TEXT, goal_said, phrasings
 from hindcast.actors.environments.store.goals.visits import StartPage
 from hindcast.actors.environments.store.hindsight import meaning
-from hindcast.actors.environments.store.initial_state import opening_state
+from hindcast.actors.environments.store.session import opening_state
 from hindcast.actors.environments.store.tasks import StoreTasks
 from hindcast.core.settings.schema import SiteSettings
 

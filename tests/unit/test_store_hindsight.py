@@ -8,8 +8,7 @@ import pytest
 
 from hindcast.actors.environments.store.evaluators import evaluate
 from hindcast.actors.environments.store.families import FAMILIES
-from hindcast.actors.environments.store.hindsight import Hindsight, hindsight_of, meaning
-from hindcast.actors.environments.store.relevance import Walk
+from hindcast.actors.environments.store.hindsight import Hindsight, Walk, hindsight_of, meaning
 from hindcast.actors.environments.store.tasks import StoreTasks
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.evidence import Evidence

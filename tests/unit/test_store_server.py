@@ -14,7 +14,7 @@ import pytest
 from hindcast.actors.environments.store.evaluators import achieved_goals, evaluate
 from hindcast.actors.environments.store.families import FAMILIES
 from hindcast.actors.environments.store.server import create_app, serve
-from hindcast.actors.environments.store.sessions import MAX_FACTS
+from hindcast.actors.environments.store.session import MAX_FACTS
 from hindcast.actors.environments.store.tasks import StoreTasks
 from hindcast.core.errors import EnvironmentFailed
 from hindcast.core.settings.schema import SiteSettings

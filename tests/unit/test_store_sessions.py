@@ -3,8 +3,9 @@ from itertools import count
 import msgspec
 
 from hindcast.actors.environments.store.catalogue import build_catalogue
-from hindcast.actors.environments.store.initial_state import opening_state
 from hindcast.actors.environments.store.session import (
+    IDLE_S,
+    MAX_FACTS,
     Added,
     Address,
     Cancelled,
@@ -14,12 +15,14 @@ from hindcast.actors.environments.store.session import (
     Ordered,
     Removed,
     Requantified,
+    Session,
+    Sessions,
     Unwished,
     VisitorState,
     Wished,
     apply,
+    opening_state,
 )
-from hindcast.actors.environments.store.sessions import IDLE_S, MAX_FACTS, Session, Sessions
 
 CATALOGUE = build_catalogue(60, 7)
 HOME = Address(name="Mira Berg", street="1 Mill Lane", city="Porto")

@@ -5,8 +5,9 @@ from urllib.parse import parse_qsl, urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from hindcast.actors.environments.store.initial_state import MAX_QUANTITY
+from hindcast.actors.environments.store.pages import StoreShop, go, number_of
 from hindcast.actors.environments.store.session import (
+    MAX_QUANTITY,
     Added,
     Address,
     Cancelled,
@@ -17,13 +18,12 @@ from hindcast.actors.environments.store.session import (
     Removed,
     Requantified,
     Reviewed,
+    Session,
     Unwished,
     Wished,
     WrittenReview,
     with_line,
 )
-from hindcast.actors.environments.store.sessions import Session
-from hindcast.actors.environments.store.shop import StoreShop, go, number_of
 
 MAX_BODY_BYTES = 16 * 1024
 MAX_FIELDS = 20
@@ -55,8 +55,7 @@ class Forms:
 
     async def add(self, request: Request, session: Session) -> Response:
         """Put a product into the cart; every option must be chosen."""
-        number = number_of(request.path_params["number"])
-        product = None if number is None else self._shop.catalogue.get(number)
+        product = self._shop.product(request)
         if product is None:
             return self._shop.missing(session, "product")
         given = await fields_of(request)
@@ -109,10 +108,10 @@ class Forms:
 
     async def wish(self, request: Request, session: Session) -> Response:
         """Add a product to the wish list."""
-        number = number_of(request.path_params["number"])
-        if number is None or self._shop.catalogue.get(number) is None:
+        product = self._shop.product(request)
+        if product is None:
             return self._shop.missing(session, "product")
-        session.record(Wished(product=number))
+        session.record(Wished(product=product.id))
         return go("/wishes")
 
     async def unwish(self, request: Request, session: Session) -> Response:
@@ -139,8 +138,7 @@ class Forms:
 
     async def cancel(self, request: Request, session: Session) -> Response:
         """Cancel an order that is still in processing."""
-        number = number_of(request.path_params["number"])
-        order = next((order for order in session.state.orders if order.number == number), None)
+        order = self._shop.order(request, session)
         if order is None:
             return self._shop.missing(session, "order")
         to = f"/orders/{order.number}"
@@ -160,15 +158,15 @@ class Forms:
 
     async def review(self, request: Request, session: Session) -> Response:
         """Save a review."""
-        number = number_of(request.path_params["number"])
-        if number is None or self._shop.catalogue.get(number) is None:
+        product = self._shop.product(request)
+        if product is None:
             return self._shop.missing(session, "product")
         given = await fields_of(request)
         stars, text = number_of(given.get("stars", "")), given.get("text", "")[:300]
-        to = f"/product/{number}/write"
+        to = f"/product/{product.id}/write"
         if stars is None or not 1 <= stars <= 5:
             return self._shop.refuse(session, to, "stars")
         if not text:
             return self._shop.refuse(session, to, "text")
-        session.record(Reviewed(review=WrittenReview(product=number, stars=stars, text=text)))
-        return go(f"/product/{number}/reviews?note=reviewed")
+        session.record(Reviewed(review=WrittenReview(product=product.id, stars=stars, text=text)))
+        return go(f"/product/{product.id}/reviews?note=reviewed")

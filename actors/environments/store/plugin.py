@@ -37,13 +37,13 @@ class Store(Environment):
 
     def objection(self, task: Task, evidence: Evidence, judgment: Judgment) -> str:
         """Side effects, pages after the goal, or steps that ran out."""
-        from hindcast.actors.environments.store.objections import objection
+        from hindcast.actors.environments.store.evaluators import objection
 
         return objection(task, evidence)
 
     def demonstrators(self) -> Mapping[str, Demonstrate]:
         """One for every family."""
-        from hindcast.actors.environments.store.demonstrators import DEMONSTRATORS
+        from hindcast.actors.environments.store.families import DEMONSTRATORS
 
         return DEMONSTRATORS
 

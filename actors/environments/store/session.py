@@ -1,12 +1,20 @@
-"""What a visitor has in the shop, as a fold of the visit's facts.
+"""What a visitor has in the shop: on arrival, and as a fold of the visit's facts.
 
 `apply` is pure: the state after any prefix of the journal can be recomputed. Judges find in this way the fact that first
 reached a goal. A fact's ordinal is its place in the journal, counted from 1.
 """
 
+from collections import OrderedDict
+from collections.abc import Callable
+from random import Random
 from typing import TypeAlias
 
 import msgspec
+
+from hindcast.actors.environments.store import vocabulary
+from hindcast.actors.environments.store.catalogue import Catalogue, Product
+from hindcast.core.domain.task import Task
+from hindcast.core.seeds import derive_seed
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
@@ -213,3 +221,169 @@ def apply(state: VisitorState, fact: AnyFact) -> VisitorState:
             return replace(state, reviews=(*kept, review))
         case Visited() | Listed() | Viewed() | OrderViewed() | RequestRefused():
             return state
+
+
+FILLED_CARTS = ("remove_from_cart", "change_quantity")
+"""Families whose visitors arrive with something in the cart."""
+MAX_QUANTITY = 5
+"""Most pieces of an item on one line."""
+
+
+def random_address(random: Random, *, name: str) -> Address:
+    """A random address in the store's vocabulary."""
+    street = f"{random.randint(1, 99)} {random.choice(vocabulary.STREETS)}"
+    return Address(name=name, street=street, city=random.choice(vocabulary.CITIES))
+
+
+def random_line(product: Product, random: Random) -> CartLine:
+    """One or two pieces of a product in random options."""
+    return CartLine(
+        product=product.id,
+        colour=random.choice(product.colours) if product.colours else "",
+        size=random.choice(product.sizes) if product.sizes else "",
+        quantity=random.choice((1, 1, 1, 2)),
+    )
+
+
+def _orders(catalogue: Catalogue, address: Address, random: Random) -> tuple[Order, ...]:
+    count = random.randint(4, 6)
+    numbers = sorted(random.sample(range(1000, 9999), count), reverse=True)
+    days = sorted(random.sample(range(6 * 28), count), reverse=True)
+    statuses = list(vocabulary.STATUSES) + random.sample(vocabulary.STATUSES[:3], 1)
+    random.shuffle(statuses)
+    if "processing" not in statuses[:count]:
+        statuses[random.randrange(count)] = "processing"
+    bought = iter(random.sample(catalogue.products, 2 * count))
+    return tuple(
+        Order(
+            number=number,
+            date=f"{day % 28 + 1} {vocabulary.MONTHS[day // 28]}",
+            status=status,
+            lines=tuple(random_line(next(bought), random) for _ in range(random.randint(1, 2))),
+            address=address,
+        )
+        for number, day, status in zip(numbers, days, statuses[:count], strict=True)
+    )
+
+
+def _cart(catalogue: Catalogue, random: Random) -> tuple[CartLine, ...]:
+    """Three or four lines, two of them of the same noun, so that the agent must read to find the right one."""
+    first = random.choice(catalogue.products)
+    similar = [p for p in catalogue.matching(noun=first.noun) if p.id != first.id]
+    chosen = [first, *random.sample(similar, min(1, len(similar)))]
+    others = [p for p in random.sample(catalogue.products, 8) if p not in chosen]
+    chosen += others[: random.randint(1, 2)]
+    random.shuffle(chosen)
+    return tuple(random_line(product, random) for product in chosen)
+
+
+def opening_state(catalogue: Catalogue, family: str, seed: int) -> VisitorState:
+    """The state of a fresh session for the task of this family and seed."""
+    random = Random(derive_seed(seed, "store", family, "opening"))
+    name = f"{random.choice(vocabulary.FIRST_NAMES)} {random.choice(vocabulary.LAST_NAMES)}"
+    address = random_address(random, name=name)
+    return VisitorState(
+        address=address,
+        orders=_orders(catalogue, address, random),
+        wishes=tuple(product.id for product in random.sample(catalogue.products, random.randint(0, 2))),
+        cart=_cart(catalogue, random) if family in FILLED_CARTS else (),
+    )
+
+
+MAX_SESSIONS = 2048
+"""Most sessions; beyond it the least recently used one ends."""
+IDLE_S = 1800.0
+"""A session unused for longer ends."""
+MAX_FACTS = 500
+"""Most facts in one journal: an episode of 30 steps leaves fewer than 100."""
+
+
+class Session:
+    """One visitor's visit."""
+
+    def __init__(self, catalogue: Catalogue, *, family: str, seed: int) -> None:
+        self.family = family
+        self.seed = seed
+        self.opening: VisitorState = opening_state(catalogue, family, seed)
+        self.state: VisitorState = self.opening
+        self.journal: list[AnyFact] = []
+
+    @property
+    def full(self) -> bool:
+        """Whether the journal takes no more facts."""
+        return len(self.journal) >= MAX_FACTS
+
+    def record(self, fact: AnyFact) -> None:
+        """Append a fact and fold it into the state. Callers check `full` once per request."""
+        self.journal.append(fact)
+        self.state = apply(self.state, fact)
+
+
+class Sessions:
+    """Sessions by token. The clock decides only when a session ends, never what a page shows."""
+
+    def __init__(
+        self, *, clock: Callable[[], float], token: Callable[[], str], capacity: int = MAX_SESSIONS
+    ) -> None:
+        self._clock = clock
+        self._token = token
+        self._capacity = capacity
+        self._held: OrderedDict[str, tuple[float, Session]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def open(self, session: Session) -> str:
+        """Add a session and return its token."""
+        self._expire()
+        while len(self._held) >= self._capacity:
+            self._held.popitem(last=False)
+        token = self._token()
+        self._held[token] = (self._clock(), session)
+        return token
+
+    def get(self, token: str) -> Session | None:
+        """The session of a token, now the latest used; None when unknown or ended."""
+        self._expire()
+        held = self._held.pop(token, None)
+        if held is None:
+            return None
+        self._held[token] = (self._clock(), held[1])
+        return held[1]
+
+    def close(self, token: str) -> bool:
+        """End a session; False when there was none."""
+        return self._held.pop(token, None) is not None
+
+    def _expire(self) -> None:
+        oldest = self._clock() - IDLE_S
+        while self._held:
+            token, (used, _) = next(iter(self._held.items()))
+            if used >= oldest:
+                return
+            del self._held[token]
+
+
+HEADER = "x-control-token"
+
+
+class Opening(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of POST /_control/sessions."""
+
+    task: Task
+
+
+class VisitRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The record of a visit: everything that an evaluator of the store reads (`Evidence.probes`)."""
+
+    catalogue: str
+    """Content digest of the catalogue."""
+    products: int
+    catalogue_seed: int
+    family: str
+    seed: int
+    opening: VisitorState
+    """State on arrival."""
+    journal: tuple[AnyFact, ...]
+    state: VisitorState
+    """Final state: `opening` with the journal applied."""

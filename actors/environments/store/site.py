@@ -6,7 +6,7 @@ import msgspec
 from playwright.async_api import BrowserContext, Page
 
 from hindcast.actors.environments.site import SiteTraits
-from hindcast.actors.environments.store.control import HEADER, Opening
+from hindcast.actors.environments.store.session import HEADER, Opening
 from hindcast.actors.http_calls import call
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import EnvironmentFailed

@@ -16,7 +16,7 @@ from hindcast.actors.environments.base import TaskSource
 from hindcast.actors.environments.browser import BrowserHost
 from hindcast.actors.environments.miniwob.families import USUAL as MINIWOB_FAMILIES
 from hindcast.actors.environments.store.families import FAMILIES as STORE_FAMILIES
-from hindcast.actors.environments.store.words import vocabulary_words
+from hindcast.actors.environments.store.tasks import vocabulary_words
 from hindcast.app.demonstrations.scripted import FIRST_SEED, demonstrate
 from hindcast.app.system.sites import sites_running, task_sources
 from hindcast.core.domain.task import Task

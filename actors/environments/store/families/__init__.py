@@ -1,23 +1,41 @@
 """The task families of the store, one struct each: how goals are drawn, phrased, checked, demonstrated and recognized."""
 
-from hindcast.actors.environments.store.families.account import CANCEL_ORDER, CHANGE_ADDRESS, ORDER_STATUS
+from collections.abc import Sequence
+
+from hindcast.actors.environments.demonstrator import Demonstrate
+from hindcast.actors.environments.store.families.account import (
+    CANCEL_ORDER,
+    CHANGE_ADDRESS,
+    ORDER_STATUS,
+    WISH_LIST,
+    WRITE_REVIEW,
+)
 from hindcast.actors.environments.store.families.base import (
     CheckResult,
     Goal,
+    PageView,
     ReachedGoal,
     StoreFamily,
     VisitEnd,
 )
-from hindcast.actors.environments.store.families.cart_edits import CHANGE_QUANTITY, REMOVE_FROM_CART
-from hindcast.actors.environments.store.families.comparisons import COMPARE, FIND_PRODUCT
+from hindcast.actors.environments.store.families.cart import (
+    ADD_SEVERAL,
+    ADD_TO_CART,
+    BUY,
+    CHANGE_QUANTITY,
+    REMOVE_FROM_CART,
+)
 from hindcast.actors.environments.store.families.impossible import IMPOSSIBLE
-from hindcast.actors.environments.store.families.product_questions import (
+from hindcast.actors.environments.store.families.questions import (
+    COMPARE,
     FIND_FEATURE,
     FIND_PRICE,
+    FIND_PRODUCT,
     FIND_RATING,
 )
-from hindcast.actors.environments.store.families.purchases import ADD_SEVERAL, ADD_TO_CART, BUY
-from hindcast.actors.environments.store.families.wish_list_and_reviews import WISH_LIST, WRITE_REVIEW
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.observation import Observation
+from hindcast.core.domain.task import Task
 
 FAMILIES: dict[str, StoreFamily] = {
     family.name: family
@@ -42,4 +60,17 @@ FAMILIES: dict[str, StoreFamily] = {
 }
 """Every family by name, in a stable order."""
 
-__all__ = ["FAMILIES", "CheckResult", "Goal", "ReachedGoal", "StoreFamily", "VisitEnd"]
+
+def _demonstrator(family: StoreFamily) -> Demonstrate:
+    def demonstrate(
+        task: Task, instruction: str, observation: Observation, earlier: Sequence[Action]
+    ) -> Action:
+        return family.act(task.goal, PageView(observation), earlier)
+
+    return demonstrate
+
+
+DEMONSTRATORS = {name: _demonstrator(family) for name, family in FAMILIES.items()}
+"""Family -> demonstrate(task, instruction, observation, earlier actions) -> next action."""
+
+__all__ = ["DEMONSTRATORS", "FAMILIES", "CheckResult", "Goal", "ReachedGoal", "StoreFamily", "VisitEnd"]

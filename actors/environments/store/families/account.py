@@ -1,4 +1,4 @@
-"""Families about the visitor's own data: order_status, cancel_order, change_address."""
+"""Families about what belongs to the visitor: order_status, cancel_order, change_address, wish_list, write_review."""
 
 from collections.abc import Iterator, Sequence
 from random import Random
@@ -6,24 +6,30 @@ from random import Random
 import msgspec
 
 from hindcast.actors.environments.store import vocabulary
-from hindcast.actors.environments.store.catalogue import Catalogue
-from hindcast.actors.environments.store.families.answers import at_the_end, check_words
+from hindcast.actors.environments.store.catalogue import Catalogue, stars_text
 from hindcast.actors.environments.store.families.base import (
+    DONE,
     CheckResult,
     Goal,
     NothingToAsk,
+    PageView,
     ReachedGoal,
     StoreFamily,
     VisitEnd,
+    answer,
+    at_the_end,
+    check_words,
+    click,
+    fill,
     first,
+    phrased,
 )
-from hindcast.actors.environments.store.families.view import DONE, PageView, answer, click, fill
-from hindcast.actors.environments.store.initial_state import random_address
-from hindcast.actors.environments.store.session import Address, Order, VisitorState
+from hindcast.actors.environments.store.families.targets import draw_target, reach, targets_of
+from hindcast.actors.environments.store.session import Address, Order, VisitorState, random_address
 from hindcast.core.domain.action import Action
 
 
-def phrases_of(catalogue: Catalogue, orders: Sequence[Order], order: Order) -> tuple[str, ...]:
+def order_phrases(catalogue: Catalogue, orders: Sequence[Order], order: Order) -> tuple[str, ...]:
     """Every phrase that is true of this order alone, its number first."""
     phrases = [f"order {order.number}"]
     product = catalogue[order.lines[0].product]
@@ -39,27 +45,21 @@ def phrases_of(catalogue: Catalogue, orders: Sequence[Order], order: Order) -> t
     return tuple(phrases)
 
 
-def say_status(goal: Goal, random: Random) -> str:
-    """An instruction that asks for an order's status."""
-    return random.choice(
-        (
-            "What is the status of {}?",
-            "Tell me the status of {}.",
-            "Look up {} and tell me its status.",
-            "How far is {}? Tell me its status.",
-        )
-    ).format(goal["phrase"])
+say_status = phrased(
+    "What is the status of {phrase}?",
+    "Tell me the status of {phrase}.",
+    "Look up {phrase} and tell me its status.",
+    "How far is {phrase}? Tell me its status.",
+)
+"""An instruction that asks for an order's status."""
 
 
-def say_cancel(goal: Goal, random: Random) -> str:
-    """An instruction that asks to cancel an order."""
-    return random.choice(
-        (
-            "Cancel {}.",
-            "Please cancel {} for me.",
-            "I changed my mind. Cancel {}.",
-        )
-    ).format(goal["phrase"])
+say_cancel = phrased(
+    "Cancel {phrase}.",
+    "Please cancel {phrase} for me.",
+    "I changed my mind. Cancel {phrase}.",
+)
+"""An instruction that asks to cancel an order."""
 
 
 def to_order(view: PageView, number: int) -> Action | None:
@@ -71,7 +71,7 @@ def to_order(view: PageView, number: int) -> Action | None:
 
 def _draw_status(catalogue: Catalogue, opening: VisitorState, random: Random) -> Goal:
     order = random.choice(opening.orders)
-    phrase = random.choice(phrases_of(catalogue, opening.orders, order))
+    phrase = random.choice(order_phrases(catalogue, opening.orders, order))
     return {"number": order.number, "phrase": phrase, "answer": order.status}
 
 
@@ -91,7 +91,7 @@ def _reached_status(ending: VisitEnd) -> Iterator[ReachedGoal]:
     opened = {fact.number for _, fact in ending.facts("order_viewed")}
     for order in ending.opening.orders:
         if order.number in opened and check_words(ending.answer, order.status, vocabulary.STATUSES).success:
-            for phrase in phrases_of(ending.catalogue, ending.opening.orders, order):
+            for phrase in order_phrases(ending.catalogue, ending.opening.orders, order):
                 goal = {"number": order.number, "phrase": phrase, "answer": order.status}
                 yield ReachedGoal(goal, at_the_end(ending))
 
@@ -101,7 +101,7 @@ def _draw_cancel(catalogue: Catalogue, opening: VisitorState, random: Random) ->
     if not open_orders:
         raise NothingToAsk("the visitor has no order in processing: there is nothing to cancel")
     order = random.choice(open_orders)
-    return {"number": order.number, "phrase": random.choice(phrases_of(catalogue, opening.orders, order))}
+    return {"number": order.number, "phrase": random.choice(order_phrases(catalogue, opening.orders, order))}
 
 
 def _cancelled(orders: tuple[Order, ...], number: int) -> tuple[Order, ...]:
@@ -130,7 +130,7 @@ def _reached_cancel(ending: VisitEnd) -> Iterator[ReachedGoal]:
     for ordinal, fact in ending.facts("cancelled"):
         order = next((order for order in before if order.number == fact.number), None)
         if order is not None and ending.states[ordinal].orders == _cancelled(before, order.number):
-            for phrase in phrases_of(ending.catalogue, before, order):
+            for phrase in order_phrases(ending.catalogue, before, order):
                 yield ReachedGoal({"number": order.number, "phrase": phrase}, ordinal)
 
 
@@ -221,4 +221,117 @@ CHANGE_ADDRESS = StoreFamily(
     check=_check_address,
     act=_act_address,
     reached=_reached_address,
+)
+
+
+MAX_QUOTED = 80
+"""Longest review in an instruction."""
+
+
+def _draw_wish(catalogue: Catalogue, opening: VisitorState, random: Random) -> Goal:
+    def attempts() -> Iterator[Goal | None]:
+        while True:
+            target = draw_target(catalogue, random)
+            yield None if target.product.id in opening.wishes else target.goal()
+
+    return first(attempts(), family="wish_list")
+
+
+_say_wish = phrased(
+    "Add {phrase} to my wish list.",
+    "Put {phrase} on my wish list.",
+    "Save {phrase} to the wish list for later.",
+    "I might want {phrase} one day. Keep it on my wish list.",
+)
+
+
+def _check_wish(goal: Goal, ending: VisitEnd) -> CheckResult:
+    wanted = {*ending.opening.wishes, goal["product"]}
+    return CheckResult(
+        set(ending.state.wishes) == wanted, f"the wish list should have gained only {goal['title']}"
+    )
+
+
+def _act_wish(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action:
+    if view.path == "/wishes" and view.exactly(goal["title"]) is not None:
+        return DONE
+    return reach(view, goal) or click(view.exactly("Add to wish list") or view.exactly("Back to product"))
+
+
+def _reached_wish(ending: VisitEnd) -> Iterator[ReachedGoal]:
+    before = set(ending.opening.wishes)
+    for ordinal, _ in ending.facts("wished", "unwished"):
+        now = set(ending.states[ordinal].wishes)
+        if before < now and len(now) == len(before) + 1:
+            for target in targets_of(ending.catalogue, ending.catalogue[(now - before).pop()]):
+                yield ReachedGoal(target.goal(), ordinal)
+
+
+def _draw_review(catalogue: Catalogue, opening: VisitorState, random: Random) -> Goal:
+    target = draw_target(catalogue, random)
+    return {**target.goal(), "stars": random.randint(1, 5), "text": random.choice(vocabulary.REVIEWS)}
+
+
+_say_review = phrased(
+    'Write a review of {phrase}: {stars}, "{text}".',
+    'Give {phrase} {stars} and write "{text}".',
+    'Review {phrase} with {stars} and the words "{text}".',
+    words=lambda goal: {**goal, "stars": stars_text(goal["stars"])},
+)
+
+
+def _check_review(goal: Goal, ending: VisitEnd) -> CheckResult:
+    written = ending.state.reviews
+    right = (
+        len(written) == 1
+        and (written[0].product, written[0].stars) == (goal["product"], goal["stars"])
+        and written[0].text.casefold() == goal["text"].casefold()
+    )
+    return CheckResult(
+        right, f"exactly one review, of {goal['title']}, should say {goal['stars']} stars, {goal['text']!r}"
+    )
+
+
+def _act_review(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action:
+    action = reach(view, goal)
+    if action is not None:
+        return action
+    if view.path.endswith("/write"):
+        stars, text = view.field("Stars"), view.field("Review")
+        label = stars_text(goal["stars"])
+        if stars is None or stars.value != label:
+            return fill(stars, label, name="Select Dropdown Option")
+        if text is None or text.value != goal["text"]:
+            return fill(text, goal["text"])
+        return click(view.exactly("Send review"))
+    if view.says(f"you: {goal['text']}"):
+        return DONE
+    return click(view.exactly("Write a review") or view.exactly("Back to product"))
+
+
+def _reached_review(ending: VisitEnd) -> Iterator[ReachedGoal]:
+    for ordinal, fact in ending.facts("reviewed"):
+        review = fact.review
+        if len(ending.states[ordinal].reviews) == 1 and len(review.text) <= MAX_QUOTED:
+            for target in targets_of(ending.catalogue, ending.catalogue[review.product]):
+                yield ReachedGoal({**target.goal(), "stars": review.stars, "text": review.text}, ordinal)
+
+
+WISH_LIST = StoreFamily(
+    name="wish_list",
+    max_steps=9,
+    draw=_draw_wish,
+    say=_say_wish,
+    check=_check_wish,
+    act=_act_wish,
+    reached=_reached_wish,
+)
+WRITE_REVIEW = StoreFamily(
+    name="write_review",
+    max_steps=13,
+    draw=_draw_review,
+    say=_say_review,
+    check=_check_review,
+    act=_act_review,
+    reached=_reached_review,
 )

@@ -1,16 +1,109 @@
-"""Interface of a task family, and the data that judges and hindsight read."""
+"""Interface of a task family, and what all families share: the visit's record, how answers are compared with the truth, and
+how a demonstrator reads a page.
+"""
 
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from decimal import Decimal
 from functools import cached_property
 from random import Random
 from typing import Any, NamedTuple, TypeAlias
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
 from hindcast.actors.environments.store.catalogue import Catalogue
-from hindcast.actors.environments.store.families.view import PageView
 from hindcast.actors.environments.store.session import AnyFact, Listed, VisitorState, apply
 from hindcast.core.domain.action import Action
+from hindcast.core.domain.observation import Node, Observation
+
+PRESSABLE = ("link", "button", "clickable")
+
+
+class PageView:
+    """One observation, with look-ups."""
+
+    def __init__(self, observation: Observation) -> None:
+        self.nodes = observation.page.nodes
+        parts = urlsplit(observation.page.url)
+        self.path = parts.path or "/"
+        self._query = parse_qs(parts.query)
+
+    def asked(self, name: str) -> str:
+        """A parameter of the page's address."""
+        return self._query.get(name, [""])[0]
+
+    def _actionable(self, kinds: tuple[str, ...], after: Node | None = None) -> Iterator[Node]:
+        reached = after is None
+        for node in self.nodes:
+            if reached and node.id is not None and not node.disabled and node.kind in kinds:
+                yield node
+            reached = reached or node is after
+
+    def press(self, text: str, *, after: Node | None = None) -> Node | None:
+        """A link or button whose text is this or begins with it and a space."""
+        for node in self._actionable(PRESSABLE, after):
+            if node.text == text or node.text.startswith(f"{text} "):
+                return node
+        return None
+
+    def exactly(self, text: str) -> Node | None:
+        """A link or button with exactly this text."""
+        return next((node for node in self._actionable(PRESSABLE) if node.text == text), None)
+
+    def field(self, label: str, *, after: Node | None = None) -> Node | None:
+        """An input, textarea or select by its label."""
+        for node in self._actionable(("input", "textarea", "select"), after):
+            if label in (node.text, node.attributes.get("aria-label"), node.attributes.get("placeholder")):
+                return node
+        return None
+
+    def radio(self, label: str) -> Node | None:
+        """A radio button by its label."""
+        return next((node for node in self._actionable(("radio",)) if node.text.strip() == label), None)
+
+    def find(self, pattern: str) -> str | None:
+        """First group of the first node whose text matches entirely."""
+        for node in self.nodes:
+            matched = re.fullmatch(pattern, node.text.strip())
+            if matched:
+                return matched.group(1)
+        return None
+
+    def says(self, text: str) -> bool:
+        """Whether some node's text contains this."""
+        return any(text in node.text for node in self.nodes)
+
+    @property
+    def cart_count(self) -> int:
+        """Pieces in the cart, by the page's header."""
+        return int(self.find(r"Cart \((\d+)\)") or 0)
+
+
+def click(node: Node | None) -> Action:
+    """Click the node; scroll down when it is not visible."""
+    if node is None:
+        return Action(name="Scroll Down")
+    return Action(name="Click", element=node.id)
+
+
+def fill(node: Node | None, text: str, *, name: str = "Type") -> Action:
+    """Type, search or select; scroll down when the element is not visible."""
+    if node is None:
+        return Action(name="Scroll Down")
+    return Action(name=name, element=node.id, argument=text)
+
+
+def answer(text: str) -> Action:
+    """End with an answer."""
+    return Action(name="exit", argument=text)
+
+
+DONE = answer("done")
+"""How a demonstrator ends when no answer is asked."""
+UNABLE = "N/A"
+"""The answer to an impossible task."""
+
 
 Goal: TypeAlias = dict[str, Any]
 
@@ -97,6 +190,15 @@ class StoreFamily(msgspec.Struct, frozen=True, kw_only=True):
     """Every goal of this family that a visit reached, in the order of ordinals."""
 
 
+def phrased(*templates: str, words: Callable[[Goal], Goal] = dict) -> Callable[[Goal, Random], str]:
+    """Make the `say` of a family: one of several templates, filled with the goal's values or with those of `words`."""
+
+    def say(goal: Goal, random: Random) -> str:
+        return random.choice(templates).format(**words(goal))
+
+    return say
+
+
 class NothingToAsk(ValueError):
     """The catalogue is too small or too uniform for a task of this family."""
 
@@ -119,3 +221,45 @@ def distinct(found: Iterator[ReachedGoal]) -> Iterator[ReachedGoal]:
         if key not in known:
             known.add(key)
             yield reached
+
+
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_WORD = re.compile(r"[a-z0-9.]*[a-z0-9]")
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(_WORD.findall(text.lower()))
+
+
+def mentions(text: str, phrase: str) -> bool:
+    """Whether the words of a phrase occur together in a text."""
+    inside, sought = _words(text), _words(phrase)
+    return any(inside[i : i + len(sought)] == sought for i in range(len(inside) - len(sought) + 1))
+
+
+def check_number(answer: str | None, expected: str) -> CheckResult:
+    """The answer contains the expected number and no other: `$24.50`, `24.5` and `It costs 24.50` are equal."""
+    if answer is None:
+        return CheckResult(False, f"no answer was given, expected {expected}")
+    given = {Decimal(number) for number in _NUMBER.findall(answer[:200].replace(",", ""))}
+    wanted = Decimal(expected.lstrip("$"))
+    return CheckResult(given == {wanted}, f"expected the number {expected}, the answer is {answer[:80]!r}")
+
+
+def check_words(answer: str | None, expected: str, others: Iterable[str]) -> CheckResult:
+    """The answer mentions the expected words and none of the other possible answers."""
+    if answer is None:
+        return CheckResult(False, f"no answer was given, expected {expected}")
+    right = mentions(answer, expected)
+    wrong = [other for other in others if other != expected and mentions(answer, other)]
+    return CheckResult(right and not wrong, f"expected {expected!r}, the answer is {answer[:80]!r}")
+
+
+def is_unable(answer: str | None) -> bool:
+    """Whether an answer says that the task cannot be done."""
+    return answer is not None and answer.strip().strip(".").lower() == UNABLE.lower()
+
+
+def at_the_end(ending: VisitEnd) -> int:
+    """The ordinal of a goal that an answer reaches: one past the last fact."""
+    return len(ending.journal) + 1

@@ -7,22 +7,30 @@ from collections.abc import Iterator, Sequence
 from random import Random
 
 from hindcast.actors.environments.store import vocabulary
-from hindcast.actors.environments.store.catalogue import Catalogue
-from hindcast.actors.environments.store.families.account import phrases_of, say_cancel, say_status, to_order
-from hindcast.actors.environments.store.families.answers import at_the_end, is_unable
+from hindcast.actors.environments.store.catalogue import Catalogue, tokens_of
+from hindcast.actors.environments.store.families.account import (
+    order_phrases,
+    say_cancel,
+    say_status,
+    to_order,
+)
 from hindcast.actors.environments.store.families.base import (
+    UNABLE,
     CheckResult,
     Goal,
+    PageView,
     ReachedGoal,
     StoreFamily,
     VisitEnd,
+    answer,
+    at_the_end,
+    click,
     first,
+    is_unable,
 )
-from hindcast.actors.environments.store.families.product_questions import say_price
-from hindcast.actors.environments.store.families.purchases import drawn_line, item_goal, say_add, say_buy
+from hindcast.actors.environments.store.families.cart import drawn_line, item_goal, say_add, say_buy
+from hindcast.actors.environments.store.families.questions import say_price
 from hindcast.actors.environments.store.families.targets import draw_target, reach, search_for, targets_of
-from hindcast.actors.environments.store.families.view import UNABLE, PageView, answer, click
-from hindcast.actors.environments.store.search import tokens_of
 from hindcast.actors.environments.store.session import CartLine, VisitorState
 from hindcast.core.domain.action import Action
 
@@ -76,7 +84,7 @@ def _draw_order(catalogue: Catalogue, opening: VisitorState, random: Random) -> 
     order = random.choice(opening.orders)
     if order.status in ("processing", "cancelled"):
         return None
-    phrase = random.choice(phrases_of(catalogue, opening.orders, order))
+    phrase = random.choice(order_phrases(catalogue, opening.orders, order))
     return {"kind": "too_late", "phrase": phrase, "number": order.number}
 
 
@@ -147,7 +155,7 @@ def _reached(ending: VisitEnd) -> Iterator[ReachedGoal]:
     opened = {fact.number for _, fact in ending.facts("order_viewed")}
     for order in ending.opening.orders:
         if order.number in opened and order.status not in ("processing", "cancelled"):
-            for phrase in phrases_of(ending.catalogue, ending.opening.orders, order):
+            for phrase in order_phrases(ending.catalogue, ending.opening.orders, order):
                 yield ReachedGoal({"kind": "too_late", "phrase": phrase, "number": order.number}, end)
 
 

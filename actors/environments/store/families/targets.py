@@ -10,8 +10,7 @@ from random import Random
 import msgspec
 
 from hindcast.actors.environments.store.catalogue import Catalogue, Product
-from hindcast.actors.environments.store.families.base import Goal
-from hindcast.actors.environments.store.families.view import PageView, click, fill
+from hindcast.actors.environments.store.families.base import Goal, PageView, click, fill
 from hindcast.actors.environments.store.pages import SORT_LABELS
 from hindcast.core.domain.action import Action
 

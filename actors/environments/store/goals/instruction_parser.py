@@ -12,16 +12,14 @@ from random import Random
 from typing import Any, NamedTuple
 
 from hindcast.actors.environments.store import vocabulary
-from hindcast.actors.environments.store.catalogue import Catalogue, Product
-from hindcast.actors.environments.store.families import FAMILIES, Goal, account, cart_edits
-from hindcast.actors.environments.store.families.comparisons import best_goal, pair_goal
+from hindcast.actors.environments.store.catalogue import Catalogue, Product, tokens_of
+from hindcast.actors.environments.store.families import FAMILIES, Goal, account, cart
+from hindcast.actors.environments.store.families.cart import COUNTS, item_goal
 from hindcast.actors.environments.store.families.impossible import absent
-from hindcast.actors.environments.store.families.purchases import COUNTS, item_goal
+from hindcast.actors.environments.store.families.questions import best_goal, pair_goal
 from hindcast.actors.environments.store.families.targets import ProductTarget, groups_of, targets_of
 from hindcast.actors.environments.store.goals.visits import MAX_STARS, StartPage
-from hindcast.actors.environments.store.initial_state import MAX_QUANTITY
-from hindcast.actors.environments.store.search import tokens_of
-from hindcast.actors.environments.store.session import CartLine, Order
+from hindcast.actors.environments.store.session import MAX_QUANTITY, CartLine, Order
 
 MAX_TEXT = 400
 """Longest instruction; longer texts are no phrasing of a task."""
@@ -160,14 +158,14 @@ def _about_opening(text: str, place: StartPage) -> Iterator[ParsedInstruction]:
     """Goals about the visitor's state on arrival: lines of the cart, orders."""
     catalogue, opening = place
     for line in opening.cart:
-        for phrase in cart_edits.phrases_of(catalogue, opening.cart, line):
+        for phrase in cart.line_phrases(catalogue, opening.cart, line):
             if phrase in text:
-                goal = cart_edits.line_goal(catalogue, line, phrase)
+                goal = cart.line_goal(catalogue, line, phrase)
                 yield ParsedInstruction("remove_from_cart", goal)
                 for quantity in range(1, MAX_QUANTITY + 1):
                     yield ParsedInstruction("change_quantity", {**goal, "quantity": quantity})
     for order in opening.orders:
-        for phrase in account.phrases_of(catalogue, opening.orders, order):
+        for phrase in account.order_phrases(catalogue, opening.orders, order):
             if phrase in text:
                 yield from _about_order(order, phrase)
 

@@ -1,6 +1,6 @@
 """Goals close to a goal: the embedded generator of the curriculum varies a failed task with them.
 
-Each change sketches the new goal in existing names. Hindsight on the visit that does it (`reachability.goals_like`)
+Each change sketches the new goal in existing names. Hindsight on the visit that does it (`visits.goals_like`)
 gives the goals with exactly that effect, and their wordings. So every variation can be reached, by construction. The
 session is the parent's (its seed), so that visits begin in the same state.
 """
@@ -14,9 +14,8 @@ from hindcast.actors.environments.store import vocabulary
 from hindcast.actors.environments.store.catalogue import Catalogue, Product
 from hindcast.actors.environments.store.families import FAMILIES, Goal
 from hindcast.actors.environments.store.families.base import NothingToAsk
-from hindcast.actors.environments.store.goals.reachability import goals_like
-from hindcast.actors.environments.store.goals.visits import NotOffered, StartPage, product_titled
-from hindcast.actors.environments.store.initial_state import MAX_QUANTITY, opening_state
+from hindcast.actors.environments.store.goals.visits import NotOffered, StartPage, goals_like, product_titled
+from hindcast.actors.environments.store.session import MAX_QUANTITY, opening_state
 from hindcast.core.domain.task import Task
 
 NEIGHBOURS: dict[str, tuple[str, ...]] = {

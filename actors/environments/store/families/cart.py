@@ -1,4 +1,4 @@
-"""Families that fill the cart or order its content: add_to_cart, add_several, buy."""
+"""Families about the cart: add_to_cart, add_several, buy, remove_from_cart, change_quantity."""
 
 from collections.abc import Iterator, Sequence
 from itertools import product
@@ -8,16 +8,21 @@ import msgspec
 
 from hindcast.actors.environments.store.catalogue import Catalogue, Product
 from hindcast.actors.environments.store.families.base import (
+    DONE,
     CheckResult,
     Goal,
+    NothingToAsk,
+    PageView,
     ReachedGoal,
     StoreFamily,
     VisitEnd,
+    click,
+    fill,
     first,
+    phrased,
 )
 from hindcast.actors.environments.store.families.targets import ProductTarget, draw_target, reach, targets_of
-from hindcast.actors.environments.store.families.view import DONE, PageView, click, fill
-from hindcast.actors.environments.store.session import CartLine, VisitorState
+from hindcast.actors.environments.store.session import MAX_QUANTITY, CartLine, VisitorState
 from hindcast.core.domain.action import Action
 
 COUNTS = {1: "", 2: "two pieces of ", 3: "three pieces of "}
@@ -59,23 +64,24 @@ def _draw_item(catalogue: Catalogue, opening: VisitorState, random: Random) -> G
     return item_goal(target, drawn_line(target.product, random))
 
 
-def say_add(goal: Goal, random: Random) -> str:
-    """An instruction that asks for something in the cart."""
-    return random.choice(
-        (
-            "Add {} to my cart.",
-            "Put {} into the cart.",
-            "I want {} in my cart, but do not order yet.",
-            "Place {} in the shopping cart.",
-        )
-    ).format(item_text(goal))
+say_add = phrased(
+    "Add {item} to my cart.",
+    "Put {item} into the cart.",
+    "I want {item} in my cart, but do not order yet.",
+    "Place {item} in the shopping cart.",
+    words=lambda goal: {"item": item_text(goal)},
+)
+"""An instruction that asks for something in the cart."""
 
 
-def say_buy(goal: Goal, random: Random) -> str:
-    """An instruction that asks for an order."""
-    return random.choice(("Buy {}.", "Order {}.", "I need {}. Please buy it.", "Purchase {} for me.")).format(
-        item_text(goal)
-    )
+say_buy = phrased(
+    "Buy {item}.",
+    "Order {item}.",
+    "I need {item}. Please buy it.",
+    "Purchase {item} for me.",
+    words=lambda goal: {"item": item_text(goal)},
+)
+"""An instruction that asks for an order."""
 
 
 def choose_and_add(goal: Goal, view: PageView) -> Action:
@@ -230,4 +236,145 @@ BUY = StoreFamily(
     check=_check_buy,
     act=_act_buy,
     reached=_reached_buy,
+)
+
+
+def line_phrases(catalogue: Catalogue, cart: Sequence[CartLine], line: CartLine) -> tuple[str, ...]:
+    """Every phrase that is true of this line's product alone in the cart, its title first."""
+    product = catalogue[line.product]
+    phrases = [f"the {product.title}"]
+    held = [catalogue[other.product] for other in cart]
+    if sum(other.noun == product.noun for other in held) == 1:
+        phrases.append(f"the {product.noun}")
+    if sum((other.brand, other.noun) == (product.brand, product.noun) for other in held) == 1:
+        phrases.append(f"the {product.brand} {product.noun}")
+    if sum((other.material, other.noun) == (product.material, product.noun) for other in held) == 1:
+        phrases.append(f"the {product.material} {product.noun}")
+    return tuple(phrases)
+
+
+def line_goal(catalogue: Catalogue, line: CartLine, phrase: str) -> Goal:
+    """A goal about a line of the cart, named in these words."""
+    return {
+        "product": line.product,
+        "colour": line.colour,
+        "size": line.size,
+        "title": catalogue[line.product].title,
+        "phrase": phrase,
+    }
+
+
+def _draw_line(catalogue: Catalogue, opening: VisitorState, random: Random) -> tuple[CartLine, Goal]:
+    if not opening.cart:
+        raise NothingToAsk("the visitor arrives with an empty cart: there is nothing to tidy")
+    line = random.choice(opening.cart)
+    return line, line_goal(catalogue, line, random.choice(line_phrases(catalogue, opening.cart, line)))
+
+
+def _draw_remove(catalogue: Catalogue, opening: VisitorState, random: Random) -> Goal:
+    return _draw_line(catalogue, opening, random)[1]
+
+
+_say_remove = phrased(
+    "Remove {phrase} from my cart.",
+    "Take {phrase} out of the cart.",
+    "I no longer want {phrase}. Remove it from the cart.",
+    "Delete {phrase} from the shopping cart.",
+)
+
+
+def _is_line(goal: Goal, line: CartLine) -> bool:
+    return (line.product, line.colour, line.size) == (goal["product"], goal["colour"], goal["size"])
+
+
+def _check_remove(goal: Goal, ending: VisitEnd) -> CheckResult:
+    wanted = tuple(line for line in ending.opening.cart if not _is_line(goal, line))
+    return CheckResult(ending.state.cart == wanted, f"the cart should have lost only {goal['title']}")
+
+
+def _act_remove(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action:
+    if view.path != "/cart":
+        return click(view.press("Cart"))
+    line = view.exactly(goal["title"])
+    return DONE if line is None else click(view.press("Remove", after=line))
+
+
+def _reached_remove(ending: VisitEnd) -> Iterator[ReachedGoal]:
+    for ordinal, _ in ending.facts("added", "removed", "requantified"):
+        cart = ending.states[ordinal].cart
+        gone = [line for line in ending.opening.cart if line not in cart]
+        if len(gone) == 1 and cart == tuple(line for line in ending.opening.cart if line is not gone[0]):
+            for phrase in line_phrases(ending.catalogue, ending.opening.cart, gone[0]):
+                yield ReachedGoal(line_goal(ending.catalogue, gone[0], phrase), ordinal)
+
+
+def _draw_quantity(catalogue: Catalogue, opening: VisitorState, random: Random) -> Goal:
+    line, goal = _draw_line(catalogue, opening, random)
+    other = [count for count in range(1, MAX_QUANTITY + 1) if count != line.quantity]
+    return {**goal, "quantity": random.choice(other)}
+
+
+_say_quantity = phrased(
+    "Change the quantity of {phrase} in my cart to {quantity}.",
+    "Set the quantity of {phrase} in the cart to {quantity}.",
+    "I want {quantity} pieces of {phrase}. Update my cart.",
+)
+
+
+def _check_quantity(goal: Goal, ending: VisitEnd) -> CheckResult:
+    wanted = tuple(
+        msgspec.structs.replace(line, quantity=goal["quantity"]) if _is_line(goal, line) else line
+        for line in ending.opening.cart
+    )
+    return CheckResult(
+        ending.state.cart == wanted,
+        f"only the quantity of {goal['title']} should have changed, to {goal['quantity']}",
+    )
+
+
+def _act_quantity(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action:
+    if view.path != "/cart":
+        return click(view.press("Cart"))
+    line = view.exactly(goal["title"])
+    quantity = None if line is None else view.field("Quantity", after=line)
+    if quantity is None or quantity.value != str(goal["quantity"]):
+        return fill(quantity, str(goal["quantity"]), name="Select Dropdown Option")
+    # The page is the same before and after the update: the earlier actions distinguish them.
+    if earlier and earlier[-1].name == "Click" and len(earlier) > 2:
+        return DONE
+    return click(view.press("Update", after=quantity))
+
+
+def _reached_quantity(ending: VisitEnd) -> Iterator[ReachedGoal]:
+    before = ending.opening.cart
+    for ordinal, _ in ending.facts("added", "removed", "requantified"):
+        cart = ending.states[ordinal].cart
+        if len(cart) != len(before):
+            continue
+        changed = [(was, now) for was, now in zip(before, cart, strict=True) if was != now]
+        if len(changed) == 1 and changed[0][0].same_item(changed[0][1]):
+            was, now = changed[0]
+            for phrase in line_phrases(ending.catalogue, before, was):
+                yield ReachedGoal(
+                    {**line_goal(ending.catalogue, was, phrase), "quantity": now.quantity}, ordinal
+                )
+
+
+REMOVE_FROM_CART = StoreFamily(
+    name="remove_from_cart",
+    max_steps=6,
+    draw=_draw_remove,
+    say=_say_remove,
+    check=_check_remove,
+    act=_act_remove,
+    reached=_reached_remove,
+)
+CHANGE_QUANTITY = StoreFamily(
+    name="change_quantity",
+    max_steps=8,
+    draw=_draw_quantity,
+    say=_say_quantity,
+    check=_check_quantity,
+    act=_act_quantity,
+    reached=_reached_quantity,
 )

@@ -1,24 +1,145 @@
-"""Families that ask to choose among similar products: compare, find_product."""
+"""Families that ask a question: find_price, find_rating, find_feature, compare, find_product."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from random import Random
 
+from hindcast.actors.environments.store import vocabulary
 from hindcast.actors.environments.store.catalogue import Catalogue, Product
-from hindcast.actors.environments.store.families.answers import at_the_end, check_words
 from hindcast.actors.environments.store.families.base import (
     CheckResult,
     Goal,
+    PageView,
     ReachedGoal,
     StoreFamily,
     VisitEnd,
+    answer,
+    at_the_end,
+    check_number,
+    check_words,
+    click,
     first,
+    phrased,
 )
-from hindcast.actors.environments.store.families.targets import best_rated, cheapest, groups_of, search_for
-from hindcast.actors.environments.store.families.view import PageView, answer, click
+from hindcast.actors.environments.store.families.targets import (
+    best_rated,
+    cheapest,
+    draw_target,
+    groups_of,
+    reach,
+    search_for,
+    targets_of,
+)
 from hindcast.actors.environments.store.pages import SORT_LABELS
 from hindcast.actors.environments.store.session import VisitorState
 from hindcast.core.domain.action import Action
+
+
+def _read(view: PageView, pattern: str) -> Action:
+    found = view.find(pattern)
+    return Action(name="Scroll Down") if found is None else answer(found)
+
+
+def _number_question(
+    name: str, *, attribute: str, pattern: str, say: Callable[[Goal, Random], str]
+) -> StoreFamily:
+    """A family that asks for a number on a product's page. `attribute` is that of the product, `pattern` that of the page."""
+
+    def draw(catalogue: Catalogue, opening: VisitorState, random: Random) -> Goal:
+        target = draw_target(catalogue, random)
+        return {**target.goal(), "answer": getattr(target.product, attribute)}
+
+    def check(goal: Goal, ending: VisitEnd) -> CheckResult:
+        return check_number(ending.answer, goal["answer"])
+
+    def act(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action:
+        return reach(view, goal) or _read(view, pattern)
+
+    def reached(ending: VisitEnd) -> Iterator[ReachedGoal]:
+        for product in map(ending.catalogue.__getitem__, ending.shown()):
+            number = getattr(product, attribute)
+            if check_number(ending.answer, number).success:
+                for target in targets_of(ending.catalogue, product):
+                    yield ReachedGoal({**target.goal(), "answer": number}, at_the_end(ending))
+
+    return StoreFamily(name=name, max_steps=8, draw=draw, say=say, check=check, act=act, reached=reached)
+
+
+say_price = phrased(
+    "What is the price of {phrase}?",
+    "How much does {phrase} cost?",
+    "Find the price of {phrase}.",
+    "Tell me what I would pay for {phrase}.",
+)
+"""An instruction that asks for a price."""
+_say_rating = phrased(
+    "How many stars does {phrase} have?",
+    "What is the rating of {phrase}?",
+    "Find the rating of {phrase}.",
+    "How well is {phrase} rated?",
+)
+
+
+def _draw_feature(catalogue: Catalogue, opening: VisitorState, random: Random) -> Goal:
+    target = draw_target(catalogue, random)
+    feature = random.choice(tuple(vocabulary.FEATURES))
+    return {**target.goal(), "feature": feature, "answer": target.product.features[feature]}
+
+
+def _say_feature(goal: Goal, random: Random) -> str:
+    templates: dict[str, tuple[str, ...]] = {
+        "Weight": ("What is the weight of {}?", "How heavy is {}?", "Find the weight of {}."),
+        "Warranty": (
+            "What is the warranty of {}?",
+            "How long is the warranty of {}?",
+            "Find the warranty of {}.",
+        ),
+        "Origin": (
+            "What is the origin of {}?",
+            "Which country does {} come from?",
+            "Find the origin of {}.",
+        ),
+        "Care": ("What care does {} need?", "How should I clean {}?", "Find the care of {}."),
+    }
+    return random.choice(templates[goal["feature"]]).format(goal["phrase"])
+
+
+def _check_feature(goal: Goal, ending: VisitEnd) -> CheckResult:
+    return check_words(ending.answer, goal["answer"], vocabulary.FEATURES[goal["feature"]])
+
+
+def _act_feature(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action:
+    action = reach(view, goal)
+    if action is not None:
+        return action
+    if not view.path.endswith("/features"):
+        return click(view.exactly("Features") or view.exactly("Back to product"))
+    return _read(view, rf"{goal['feature']}: (.+)")
+
+
+def _reached_feature(ending: VisitEnd) -> Iterator[ReachedGoal]:
+    for product in map(ending.catalogue.__getitem__, ending.opened("features")):
+        for feature, value in product.features.items():
+            if check_words(ending.answer, value, vocabulary.FEATURES[feature]).success:
+                for target in targets_of(ending.catalogue, product):
+                    yield ReachedGoal(
+                        {**target.goal(), "feature": feature, "answer": value}, at_the_end(ending)
+                    )
+
+
+FIND_PRICE = _number_question("find_price", attribute="price", pattern=r"Price (\$[\d.]+)", say=say_price)
+FIND_RATING = _number_question(
+    "find_rating", attribute="rating", pattern=r"Rating ([\d.]+) stars", say=_say_rating
+)
+FIND_FEATURE = StoreFamily(
+    name="find_feature",
+    max_steps=9,
+    draw=_draw_feature,
+    say=_say_feature,
+    check=_check_feature,
+    act=_act_feature,
+    reached=_reached_feature,
+)
 
 
 def pair_goal(one: Product, other: Product, *, query: str, sort: str) -> Goal | None:
