@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from hindcast.actors.environments.base import NO_ANSWERS
 from hindcast.actors.environments.plugin import ENVIRONMENTS, Environment
-from hindcast.actors.environments.questions import NO_ANSWERS
 from hindcast.actors.judges.plugin import JUDGES, JudgePlugin, JudgeTraits
 from hindcast.app.exports import EXPORTERS
 from hindcast.app.exports.exporter import Exporter, check_exporter

@@ -11,9 +11,8 @@ from typing import Any
 from playwright.async_api import Error as PlaywrightError
 
 from hindcast.actors.environments.navigation import is_allowed, resolve
-from hindcast.actors.environments.screenshot import box_in
 from hindcast.actors.environments.snapshot import ACT_JS, script
-from hindcast.actors.environments.window import MAX_TABS, Window
+from hindcast.actors.environments.window import MAX_TABS, Window, box_in
 from hindcast.core.domain.action import Action
 from hindcast.events.catalogue.episode import StepResult
 

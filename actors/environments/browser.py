@@ -10,11 +10,9 @@ from typing import Self
 import structlog
 from playwright.async_api import Error as PlaywrightError
 
-from hindcast.actors.environments.addresses import networks
-from hindcast.actors.environments.base import EpisodeWorld
+from hindcast.actors.environments.base import Browserless, EpisodeWorld, Site, SiteTraits, Venue, traits_of
 from hindcast.actors.environments.chromium import CLOSE_TIMEOUT_S, Chromium
-from hindcast.actors.environments.proxy import FilteringProxy, Resolver, system_resolver
-from hindcast.actors.environments.site import Browserless, Site, SiteTraits, Venue, traits_of
+from hindcast.actors.environments.proxy import FilteringProxy, Resolver, networks, system_resolver
 from hindcast.actors.environments.window import Window, open_window
 from hindcast.actors.environments.world import BrowserWorld
 from hindcast.core.domain.task import Task

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from hindcast.actors.environments.demonstrator import DemonstratedStep
+from hindcast.actors.environments.base import DemonstratedStep
 from hindcast.core.domain.action import Action
 
 OF = 5

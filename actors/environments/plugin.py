@@ -10,10 +10,7 @@ from typing import Any
 
 import msgspec
 
-from hindcast.actors.environments.base import TaskSource
-from hindcast.actors.environments.demonstrator import Demonstrate
-from hindcast.actors.environments.questions import Answers, Question
-from hindcast.actors.environments.site import Venue
+from hindcast.actors.environments.base import Answers, Demonstrate, Question, TaskSource, Venue
 from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import PluginError

@@ -17,12 +17,10 @@ from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page as BrowserPage
 
 from hindcast.actors.environments.actions import EXECUTORS, LOADING, ActionRefused
-from hindcast.actors.environments.base import ResetResult, StepOutcome, WindowImage
+from hindcast.actors.environments.base import ResetResult, Site, StepOutcome, WindowImage, traits_of
 from hindcast.actors.environments.navigation import is_allowed
-from hindcast.actors.environments.screenshot import take_picture
-from hindcast.actors.environments.site import Site, traits_of
 from hindcast.actors.environments.snapshot import ENDED_JS, Snapshot, observe, take_snapshot
-from hindcast.actors.environments.window import Tab, Window
+from hindcast.actors.environments.window import Tab, Window, take_picture
 from hindcast.core.domain.action import Action, ParseFailure
 from hindcast.core.domain.evidence import Evidence
 from hindcast.core.domain.observation import Observation, Page

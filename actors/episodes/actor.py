@@ -31,9 +31,8 @@ from hindcast.actors.curriculum.leases import LeaseBook
 from hindcast.actors.curriculum.pauses import Pauses
 from hindcast.actors.curriculum.snapshots import curriculum_kind
 from hindcast.actors.engines.base import PolicyEngine
-from hindcast.actors.environments.demonstrator import Demonstrate
+from hindcast.actors.environments.base import Demonstrate, Venue
 from hindcast.actors.environments.plugin import DEMONSTRATORS
-from hindcast.actors.environments.site import Venue
 from hindcast.actors.episodes.attempt import Attempt, AttemptContext, WorldHost
 from hindcast.actors.episodes.recorder import Abandoned, Ended, EpisodeRecord, decide_if_absent
 from hindcast.actors.episodes.weight_adoption import Adoption, newest_policy

@@ -13,9 +13,7 @@ from typing import Protocol
 import structlog
 
 from hindcast.actors.engines.base import PolicyEngine
-from hindcast.actors.environments.base import EpisodeWorld
-from hindcast.actors.environments.demonstrator import Demonstrate
-from hindcast.actors.environments.site import Venue
+from hindcast.actors.environments.base import Demonstrate, EpisodeWorld, Venue
 from hindcast.actors.episodes.answerers import Answerer, DemonstratorAnswerer, PolicyAnswerer
 from hindcast.actors.episodes.episode import DEMONSTRATION, Episode
 from hindcast.actors.episodes.prompt_reader import vision_engine

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from hindcast.actors.endpoint.client import Endpoint
 from hindcast.actors.endpoint.completion import Unanswered
 from hindcast.actors.endpoint.fuzzy_match import PROMPT, ask_fuzzy_match
+from hindcast.actors.environments.base import Question
 from hindcast.actors.environments.plugin import find_environment
-from hindcast.actors.environments.questions import Question
 from hindcast.actors.judges.base import Opinion, undecided
 from hindcast.actors.judges.endpoint import identity_of
 from hindcast.actors.judges.rules import RULES, RuleJudge

@@ -6,8 +6,8 @@ outcome is `undecided`, never failure.
 
 from collections.abc import Callable, Mapping
 
+from hindcast.actors.environments.base import NO_ANSWERS
 from hindcast.actors.environments.plugin import ENVIRONMENTS, Environment
-from hindcast.actors.environments.questions import NO_ANSWERS
 from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import JudgeUnavailable

@@ -10,10 +10,9 @@ import msgspec
 import typer
 
 from hindcast.actors.environments.web.definition import UNCHECKED, DefinitionError, WebTask, task_of, tasks_of
-from hindcast.actors.environments.web.files import filled, read_defaults, read_tasks
+from hindcast.actors.environments.web.files import append_task, filled, name_for, read_defaults, read_tasks
 from hindcast.actors.environments.web.person import Person
 from hindcast.actors.environments.web.scripted import act_out, read_script
-from hindcast.actors.environments.web.task_writer import append_task, name_for
 from hindcast.app.cli.bars import progress_bar
 from hindcast.app.cli.output import Report, say
 from hindcast.app.demonstrations.screen import require_screen, type_done

@@ -5,8 +5,7 @@ Its task seeds differ from those of training and evaluation.
 
 import structlog
 
-from hindcast.actors.environments.base import EpisodeWorld
-from hindcast.actors.environments.demonstrator import DemonstratedStep
+from hindcast.actors.environments.base import DemonstratedStep, EpisodeWorld
 from hindcast.actors.environments.plugin import DEMONSTRATORS
 from hindcast.actors.judges.rules import EVALUATORS
 from hindcast.core.domain.action import Action

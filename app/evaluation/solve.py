@@ -7,9 +7,9 @@ from statistics import fmean
 import msgspec
 import structlog
 
+from hindcast.actors.environments.base import Venue
 from hindcast.actors.environments.browser import BrowserHost
 from hindcast.actors.environments.plugin import DEMONSTRATORS
-from hindcast.actors.environments.site import Venue
 from hindcast.app.demonstrations.scripted import FIRST_SEED, demonstrate
 from hindcast.app.system.sites import sites_running, task_sources
 from hindcast.core.domain.task import Task

@@ -13,8 +13,8 @@ from typing import Literal
 
 import msgspec
 
+from hindcast.actors.environments.base import Venue
 from hindcast.actors.environments.browser import BrowserHost
-from hindcast.actors.environments.site import Venue
 from hindcast.actors.replay.bounded_map import each
 from hindcast.actors.replay.divergence_causes import MATTER, Cause, Surroundings, explain
 from hindcast.actors.replay.recorded import EpisodeSelection, recorded_episodes

@@ -6,9 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from hindcast.actors.environments.base import TaskSource
+from hindcast.actors.environments.base import TaskSource, Venue
 from hindcast.actors.environments.plugin import SitePlaces, environments_of
-from hindcast.actors.environments.site import Venue
 from hindcast.app.system.home import home_folder
 from hindcast.core.settings.schema import Settings
 

@@ -8,8 +8,7 @@ import os
 import pytest
 
 from hindcast.actors.environments.browsergym.child import DRIVER
-from hindcast.actors.environments.browsergym.evaluators import evaluate
-from hindcast.actors.environments.browsergym.tasks import BrowsergymTasks
+from hindcast.actors.environments.browsergym.tasks import BrowsergymTasks, evaluate
 from hindcast.actors.environments.browsergym.world import BrowsergymWorld
 from hindcast.core.domain.action import Action
 from stories.curriculum_story import settings_of

@@ -8,10 +8,9 @@ import pytest
 import pytest_asyncio
 
 from hindcast.actors.environments.browser import BrowserHost
-from hindcast.actors.environments.miniwob.evaluators import evaluate
 from hindcast.actors.environments.miniwob.families import USUAL
 from hindcast.actors.environments.miniwob.site import MiniwobSite
-from hindcast.actors.environments.miniwob.tasks import MiniwobTasks
+from hindcast.actors.environments.miniwob.tasks import MiniwobTasks, evaluate
 from hindcast.core.domain.action import Action
 from hindcast.core.prompts.rendering import RENDERERS
 from hindcast.core.settings.schema import ActorSettings

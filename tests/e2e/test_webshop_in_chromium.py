@@ -7,9 +7,8 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from hindcast.actors.environments.base import EpisodeWorld
+from hindcast.actors.environments.base import Demonstrate, EpisodeWorld
 from hindcast.actors.environments.browser import BrowserHost
-from hindcast.actors.environments.demonstrator import Demonstrate
 from hindcast.actors.environments.store.server import serve
 from hindcast.actors.environments.webshop.demonstrators import buy_first, demonstrate
 from hindcast.actors.environments.webshop.evaluators import evaluate

@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from hindcast.actors.environments.base import SiteTraits
 from hindcast.actors.environments.browser import BrowserHost
-from hindcast.actors.environments.site import SiteTraits
 from hindcast.actors.environments.world import BrowserWorld
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.observation import Node, Page

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import unquote
 
-from hindcast.actors.environments.site import SiteTraits
+from hindcast.actors.environments.base import SiteTraits
 from hindcast.core.domain.task import Task
 
 NAME = "shop.test"

@@ -13,11 +13,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from hindcast.actors.environments.webshop.evaluators import record_at
 from hindcast.actors.environments.webshop.goals import WebshopGoal
-from hindcast.actors.environments.webshop.locations import WebshopLocation
-from hindcast.actors.environments.webshop.record import record_at
 from hindcast.actors.environments.webshop.reward import reward_of
 from hindcast.actors.environments.webshop.shop import WebshopShop
+from hindcast.actors.environments.webshop.views import WebshopLocation
 
 
 def address(*parts: str) -> str:

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from hindcast.actors.environments.browser import BrowserHost
-from hindcast.actors.environments.miniwob.evaluators import evaluate
 from hindcast.actors.environments.miniwob.site import MiniwobSite
+from hindcast.actors.environments.miniwob.tasks import evaluate
 from hindcast.actors.environments.plugin import DEMONSTRATORS
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.evidence import Evidence

@@ -11,10 +11,8 @@ from hindcast.actors.environments.browsergym import child as bridge
 from hindcast.actors.environments.browsergym import world as worlds
 from hindcast.actors.environments.browsergym.child import DriverReply, SeenNode
 from hindcast.actors.environments.browsergym.driver import plain
-from hindcast.actors.environments.browsergym.evaluators import evaluate
-from hindcast.actors.environments.browsergym.pages import page_of
-from hindcast.actors.environments.browsergym.tasks import BrowsergymTasks
-from hindcast.actors.environments.browsergym.world import BrowsergymWorld, calls_of
+from hindcast.actors.environments.browsergym.tasks import BrowsergymTasks, evaluate
+from hindcast.actors.environments.browsergym.world import BrowsergymWorld, calls_of, page_of
 from hindcast.core.domain.action import Action, ParseFailure
 from hindcast.core.domain.evidence import Evidence
 from hindcast.core.errors import EnvironmentFailed, SettingsError

@@ -7,8 +7,14 @@ from contextlib import asynccontextmanager
 import pytest
 
 from hindcast.actors.environments import proxy as module
-from hindcast.actors.environments.addresses import may_reach, networks
-from hindcast.actors.environments.proxy import FilteringProxy, MalformedProxyRequest, closing, parse_request
+from hindcast.actors.environments.proxy import (
+    FilteringProxy,
+    MalformedProxyRequest,
+    closing,
+    may_reach,
+    networks,
+    parse_request,
+)
 
 NAME = "shop.test"
 HERE = networks(("127.0.0.1/32",))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from fakes.virtual_time import clock_ns, clock_s, run_virtually
-from hindcast.actors.environments.miniwob.evaluators import evaluate as evaluate_miniwob
+from hindcast.actors.environments.miniwob.tasks import evaluate as evaluate_miniwob
 from hindcast.actors.environments.store.evaluators import evaluate as evaluate_store
 from hindcast.actors.judges.base import Judge, reach_judgment
 from hindcast.actors.judges.role import configured_judges, run_judge

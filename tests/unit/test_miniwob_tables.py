@@ -5,10 +5,9 @@ from pathlib import Path
 import miniwob
 import pytest
 
-from hindcast.actors.environments.miniwob.families import FAMILIES, USUAL
+from hindcast.actors.environments.miniwob.families import FAMILIES, UNPLAYABLE, USUAL
 from hindcast.actors.environments.miniwob.tables import with_tables
 from hindcast.actors.environments.miniwob.tasks import MiniwobTasks
-from hindcast.actors.environments.miniwob.unplayable import UNPLAYABLE
 from hindcast.actors.environments.plugin import DEMONSTRATORS
 from hindcast.core.errors import SettingsError
 from tools.base_policy.mix import CLONED

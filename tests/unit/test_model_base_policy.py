@@ -7,7 +7,7 @@ import torch
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from fakes.tiny_policy import write_tiny_policy
-from hindcast.actors.environments.demonstrator import DemonstratedStep
+from hindcast.actors.environments.base import DemonstratedStep
 from hindcast.actors.environments.early_stopping_demonstrator import HASTY, LEAVE, OF
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.observation import Page

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from hindcast.actors.environments.base import WindowImage
-from hindcast.actors.environments.screenshot import box_in, marks_in
+from hindcast.actors.environments.window import box_in, marks_in
 from hindcast.actors.episodes.screenshots import MAX_MISSING, EpisodeScreenshots, ScreenshotBudget
 from hindcast.app.cli.episode import in_words, write_out
 from hindcast.core.domain.screen import Box, Mark

@@ -5,8 +5,8 @@ from unittest.mock import Mock
 import pytest
 
 from hindcast.actors.environments.web.definition import Check
-from hindcast.actors.environments.web.probes import look
 from hindcast.actors.environments.web.secrets import Secrets
+from hindcast.actors.environments.web.site import look
 from hindcast.actors.http_calls import HttpResponse
 
 
@@ -17,7 +17,7 @@ async def test_an_answer_that_cannot_be_read_is_an_error_in_words(
     async def answered(*_: object, **__: object) -> HttpResponse:
         return HttpResponse(status=200, body=body.encode())
 
-    monkeypatch.setattr("hindcast.actors.environments.web.probes.call", answered)
+    monkeypatch.setattr("hindcast.actors.environments.web.site.call", answered)
     check = Check(of="http", address="/api", field="state", exact="paid")
     found = await look(Mock(), Mock(start="http://127.0.0.1/"), check, Mock(spec=Secrets))
     assert "its answer is not JSON" in found.error

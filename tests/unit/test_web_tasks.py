@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hindcast.actors.environments.web.definition import Check, WebTask, plain
 from hindcast.actors.environments.web.evaluators import ProbeResult, SiteReport, evaluate
 from hindcast.actors.environments.web.files import read_tasks
-from hindcast.actors.environments.web.probes import MAX_CHARS, MAX_TEXTS, bounded
 from hindcast.actors.environments.web.secrets import Secrets, require_secrets
+from hindcast.actors.environments.web.site import MAX_CHARS, MAX_TEXTS, bounded
 from hindcast.actors.environments.web.tasks import WebTasks, as_task, definition_of
 from hindcast.app.runs.runs import plan_run
 from hindcast.app.settings.configuration import Resolved, resolve, to_toml

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hindcast.actors.environments.webarena.evaluators import evaluate, questions
+from hindcast.actors.environments.webarena.matchers import is_word, words
 from hindcast.actors.environments.webarena.probes import (
     MAX_ALL_BYTES,
     MAX_CHARACTERS,
@@ -18,7 +19,6 @@ from hindcast.actors.environments.webarena.probes import (
     stored,
 )
 from hindcast.actors.environments.webarena.tasks import goal_of
-from hindcast.actors.environments.webarena.tokens import is_word, words
 from hindcast.actors.judges.rules import RuleJudge
 from hindcast.actors.judges.strict import StrictJudge
 from hindcast.core.domain.evidence import Evidence

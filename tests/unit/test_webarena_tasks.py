@@ -10,11 +10,10 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from hindcast.actors.environments.webarena.accounts import account_for
-from hindcast.actors.environments.webarena.addresses import PLACEHOLDER
-from hindcast.actors.environments.webarena.calls import read_call
+from hindcast.actors.environments.webarena.addresses import PLACEHOLDER, account_for
 from hindcast.actors.environments.webarena.evaluators import evaluate, questions
 from hindcast.actors.environments.webarena.probes import ProbedPage, stored
+from hindcast.actors.environments.webarena.schema import read_call
 from hindcast.actors.environments.webarena.tasks import WebArenaTasks, goal_of
 from hindcast.app.cli import app
 from hindcast.app.settings.checks.webarena import (

@@ -12,18 +12,15 @@ from hypothesis import strategies as st
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
-from hindcast.actors.environments.base import EpisodeWorld, StepOutcome
-from hindcast.actors.environments.demonstrator import Demonstrate
+from hindcast.actors.environments.base import Browserless, Demonstrate, EpisodeWorld, StepOutcome
 from hindcast.actors.environments.plugin import DEMONSTRATORS
-from hindcast.actors.environments.site import Browserless
 from hindcast.actors.environments.webshop.demonstrators import buy_first, demonstrate
 from hindcast.actors.environments.webshop.evaluators import evaluate
-from hindcast.actors.environments.webshop.locations import PARTS, WebshopLocation, address_of, place_at
 from hindcast.actors.environments.webshop.server import parts_of, webshop_routes
 from hindcast.actors.environments.webshop.shop import FAMILIES, shop_of
 from hindcast.actors.environments.webshop.site import WebshopServerSite, webshop_site
 from hindcast.actors.environments.webshop.tasks import WebshopTasks
-from hindcast.actors.environments.webshop.views import view_of
+from hindcast.actors.environments.webshop.views import PARTS, WebshopLocation, address_of, place_at, view_of
 from hindcast.actors.environments.webshop.world import WebshopText, page_of
 from hindcast.actors.scaffold.candidates import Memory, best, remember
 from hindcast.actors.scaffold.files import site_states

@@ -8,14 +8,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hindcast.actors.environments.webshop.colours import colour_or_text
+from hindcast.actors.environments.webshop.evaluators import record_at
 from hindcast.actors.environments.webshop.goals import WebshopGoal
-from hindcast.actors.environments.webshop.locations import WebshopLocation
-from hindcast.actors.environments.webshop.nouns import Nouns, nouns_of, words_for_nouns
-from hindcast.actors.environments.webshop.record import record_at
-from hindcast.actors.environments.webshop.reward import Bought, Reward, reward_of, title_overlap, type_reward
+from hindcast.actors.environments.webshop.reward import (
+    Bought,
+    Nouns,
+    Reward,
+    colour_or_text,
+    is_same,
+    nouns_of,
+    reward_of,
+    similarity,
+    title_overlap,
+    type_reward,
+    words_for_nouns,
+)
 from hindcast.actors.environments.webshop.shop import WebshopShop, shop_of
-from hindcast.actors.environments.webshop.similarity import is_same, similarity
+from hindcast.actors.environments.webshop.views import WebshopLocation
 from stories.webshop_files import released, written
 from stories.webshop_reference import ratio, reference_reward, token_set_ratio
 

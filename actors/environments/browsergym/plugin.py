@@ -1,9 +1,7 @@
 """BrowserGym as a plugin."""
 
-from hindcast.actors.environments.base import TaskSource
+from hindcast.actors.environments.base import Answers, TaskSource, Venue
 from hindcast.actors.environments.plugin import Environment, SitePlaces
-from hindcast.actors.environments.questions import Answers
-from hindcast.actors.environments.site import Venue
 from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.domain.task import Task
 from hindcast.core.settings.schema import Settings
@@ -28,7 +26,7 @@ class BrowserGym(Environment):
 
     def evaluate(self, task: Task, evidence: Evidence, answers: Answers) -> Judgment:
         """The verdict by BrowserGym's reward."""
-        from hindcast.actors.environments.browsergym.evaluators import evaluate
+        from hindcast.actors.environments.browsergym.tasks import evaluate
 
         return evaluate(task, evidence)
 

@@ -1,6 +1,7 @@
-"""BrowserGym's tasks as a `TaskSource`: a family is a gym id, the seed is that of its reset."""
+"""BrowserGym's tasks: a family is a gym id, the seed is that of its reset, and the verdict is the task's own reward."""
 
-from hindcast.actors.environments.base import ResetSemantics
+from hindcast.actors.environments.base import TaskSource, decided, undecided
+from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import SettingsError
 from hindcast.core.settings.schema import SiteSettings
@@ -10,11 +11,10 @@ PREFIX = "browsergym/"
 """Prefix of every gym id of BrowserGym; family names omit it."""
 
 
-class BrowsergymTasks:
+class BrowsergymTasks(TaskSource):
     """The `TaskSource` of the ids in the settings; whether they are installed shows at the reset."""
 
     name = ENVIRONMENT
-    resets: ResetSemantics = "per_episode"
 
     def __init__(self, settings: SiteSettings) -> None:
         """Raises SettingsError where an id does not begin with `browsergym/`, or there is none."""
@@ -31,10 +31,6 @@ class BrowsergymTasks:
         """Families in the order of the settings."""
         return tuple(self._ids)
 
-    def usual(self) -> tuple[str, ...]:
-        """All families."""
-        return self.families()
-
     def task(self, family: str, seed: int) -> Task:
         """The task of an id and a seed; the page gives the instruction. Raises SettingsError for an id that is not named."""
         if family not in self._ids:
@@ -47,3 +43,16 @@ class BrowsergymTasks:
             goal={"id": self._ids[family]},
             max_steps=self._max_steps,
         )
+
+
+def evaluate(task: Task, evidence: Evidence) -> Judgment:
+    """Judge by the task's own reward. Undecided only when the evidence holds none."""
+    reward = evidence.probes.get("reward")
+    if not isinstance(reward, int | float):
+        return undecided(f"{task.family}: the evidence holds no reward")
+    words = f"{task.family}: BrowserGym's reward is {reward:g}"
+    if reward > 0:
+        return Judgment(outcome="success", reward=min(1.0, float(reward)), reason=words)
+    if not evidence.probes.get("ended"):
+        words = f"{task.family}: the task was not brought to an end"
+    return decided(False, words)

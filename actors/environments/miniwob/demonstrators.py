@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hindcast.actors.environments.demonstrator import Demonstrate
+from hindcast.actors.environments.base import Demonstrate
 from hindcast.actors.environments.miniwob.solvers import clicks, forms, long_pages, mail, puzzles, widgets
 from hindcast.actors.environments.miniwob.solvers.page_queries import Solve
 from hindcast.core.domain.action import Action

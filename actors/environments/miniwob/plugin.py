@@ -2,12 +2,9 @@
 
 from collections.abc import Collection, Mapping
 
-from hindcast.actors.environments.base import TaskSource
-from hindcast.actors.environments.demonstrator import Demonstrate
+from hindcast.actors.environments.base import Answers, Demonstrate, TaskSource, Venue
 from hindcast.actors.environments.miniwob.families import FAMILIES
 from hindcast.actors.environments.plugin import Environment, SitePlaces
-from hindcast.actors.environments.questions import Answers
-from hindcast.actors.environments.site import Venue
 from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.domain.task import Task
 from hindcast.core.settings.schema import Settings
@@ -34,7 +31,7 @@ class Miniwob(Environment):
 
     def evaluate(self, task: Task, evidence: Evidence, answers: Answers) -> Judgment:
         """The verdict by the page's reward."""
-        from hindcast.actors.environments.miniwob.evaluators import evaluate
+        from hindcast.actors.environments.miniwob.tasks import evaluate
 
         return evaluate(task, evidence)
 
@@ -56,7 +53,7 @@ class Miniwob(Environment):
 
     def why_no_family(self, family: str) -> str:
         """Why a page of the package is no family."""
-        from hindcast.actors.environments.miniwob.unplayable import why_not
+        from hindcast.actors.environments.miniwob.families import why_not
 
         return why_not(family)
 

@@ -11,9 +11,8 @@ from typing import Any
 import miniwob
 from playwright.async_api import Page as BrowserPage
 
-from hindcast.actors.environments.miniwob.families import FAMILIES
-from hindcast.actors.environments.miniwob.unplayable import why_not
-from hindcast.actors.environments.site import SiteTraits
+from hindcast.actors.environments.base import SiteTraits
+from hindcast.actors.environments.miniwob.families import FAMILIES, why_not
 from hindcast.actors.environments.snapshot import plain_address
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import EnvironmentFailed

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hindcast.actors.environments.miniwob.demonstrators import DEMONSTRATORS
-from hindcast.actors.environments.miniwob.families import FAMILIES, USUAL
-from hindcast.actors.environments.miniwob.unplayable import UNPLAYABLE
+from hindcast.actors.environments.miniwob.families import FAMILIES, UNPLAYABLE, USUAL
 
 BEGIN = "<!-- tables: python -m hindcast.actors.environments.miniwob.tables docs/miniwob.md -->"
 END = "<!-- end of tables -->"

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from hindcast.actors.environments.base import decided, undecided
 from hindcast.actors.environments.store.catalogue import build_catalogue
 from hindcast.actors.environments.store.families import FAMILIES, VisitEnd
 from hindcast.actors.environments.store.families.base import distinct
@@ -67,23 +68,15 @@ def evaluate(task: Task, evidence: Evidence) -> Judgment:
     """Reward 1 when the task's goal is reached at the end, else 0; undecided without a usable record."""
     record = _record_of(evidence)
     if isinstance(record, str):
-        return Judgment(outcome="undecided", reward=0.0, reason=record)
+        return undecided(record)
     family = FAMILIES.get(task.family)
     if family is None:
-        return Judgment(
-            outcome="undecided", reward=0.0, reason=f"no evaluator for the family {task.family!r}"
-        )
+        return undecided(f"no evaluator for the family {task.family!r}")
     if record.catalogue != task.goal.get("catalogue"):
-        text = (
-            f"the store showed catalogue {record.catalogue}, the task is about {task.goal.get('catalogue')}"
-        )
-        return Judgment(outcome="undecided", reward=0.0, reason=text)
+        wanted = task.goal.get("catalogue")
+        return undecided(f"the store showed catalogue {record.catalogue}, the task is about {wanted}")
     finding = family.check(task.goal, _ending(record, evidence.answer))
-    return Judgment(
-        outcome="success" if finding.success else "failure",
-        reward=1.0 if finding.success else 0.0,
-        reason=finding.reason,
-    )
+    return decided(finding.success, finding.reason)
 
 
 def achieved_goals(evidence: Evidence) -> tuple[StoreGoalAchieved, ...]:

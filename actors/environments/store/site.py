@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from playwright.async_api import BrowserContext, Page
 
-from hindcast.actors.environments.site import SiteTraits
+from hindcast.actors.environments.base import SiteTraits
 from hindcast.actors.environments.store.session import HEADER, Opening
 from hindcast.actors.http_calls import call
 from hindcast.core.domain.task import Task

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from pathlib import Path
 from random import Random
 
-from hindcast.actors.environments.base import ResetSemantics, Variant
+from hindcast.actors.environments.base import TaskSource, Variant
 from hindcast.actors.environments.store import vocabulary
 from hindcast.actors.environments.store.catalogue import Catalogue, catalogue_of
 from hindcast.actors.environments.store.families import FAMILIES, Goal
@@ -21,21 +21,13 @@ from hindcast.core.settings.schema import SiteSettings
 ENVIRONMENT = "store"
 
 
-class StoreTasks:
+class StoreTasks(TaskSource):
     """`TaskSource` of the store."""
+
+    name = ENVIRONMENT
 
     def __init__(self, settings: SiteSettings) -> None:
         self._settings = settings
-
-    @property
-    def name(self) -> str:
-        """Name of the environment: `store`."""
-        return ENVIRONMENT
-
-    @property
-    def resets(self) -> ResetSemantics:
-        """Every episode has its own session."""
-        return "per_episode"
 
     @property
     def catalogue(self) -> Catalogue:
@@ -45,10 +37,6 @@ class StoreTasks:
     def families(self) -> tuple[str, ...]:
         """Names of the families, in a stable order."""
         return tuple(FAMILIES)
-
-    def usual(self) -> tuple[str, ...]:
-        """All families."""
-        return self.families()
 
     def task(self, family: str, seed: int) -> Task:
         """The task of a family and seed. Raises SettingsError for an unknown family."""

@@ -4,6 +4,7 @@ import re
 
 import msgspec
 
+from hindcast.actors.environments.base import decided, undecided
 from hindcast.actors.environments.web.definition import Check
 from hindcast.actors.environments.web.tasks import definition_of
 from hindcast.core.domain.evidence import Evidence, Judgment
@@ -39,11 +40,11 @@ def evaluate(task: Task, evidence: Evidence) -> Judgment:
         definition = definition_of(task)
         report = msgspec.convert(evidence.probes, SiteReport)
     except msgspec.ValidationError as error:
-        return _undecided(f"task or evidence is damaged: {error}")
+        return undecided(f"task or evidence is damaged: {error}")
     if definition.judge:
-        return _undecided(f"the task leaves its verdict to the judge {definition.judge!r}")
+        return undecided(f"the task leaves its verdict to the judge {definition.judge!r}")
     if len(report.found) != len(definition.checks):
-        return _undecided(f"{len(report.found)} of {len(definition.checks)} checks stand in the evidence")
+        return undecided(f"{len(report.found)} of {len(definition.checks)} checks stand in the evidence")
     wanted = definition.need == "any"
     unknown = ""
     last = ""
@@ -57,12 +58,10 @@ def evaluate(task: Task, evidence: Evidence) -> Judgment:
             unknown = unknown or f"{_place(check)} is longer than what is stored of it"
             continue
         if holds == wanted:  # decides, independent of the others
-            return _decided(holds, last)
+            return decided(holds, last)
     if unknown:
-        return _undecided(unknown)
-    return _decided(
-        not wanted, last if len(definition.checks) == 1 else f"all checks agree; the last: {last}"
-    )
+        return undecided(unknown)
+    return decided(not wanted, last if len(definition.checks) == 1 else f"all checks agree; the last: {last}")
 
 
 def _texts(check: Check, found: ProbeResult, evidence: Evidence) -> tuple[str, ...] | str:
@@ -107,11 +106,3 @@ def _say(check: Check, texts: tuple[str, ...]) -> str:
         if texts
         else f"there is no {_place(check)}, wanted {wanted}"
     )
-
-
-def _decided(success: bool, reason: str) -> Judgment:
-    return Judgment(outcome="success" if success else "failure", reward=float(success), reason=reason)
-
-
-def _undecided(reason: str) -> Judgment:
-    return Judgment(outcome="undecided", reward=0.0, reason=reason)

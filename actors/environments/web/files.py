@@ -1,11 +1,14 @@
 """Task files: TOML with `[defaults]` and `[[tasks]]`, or JSONL with a task per line after an optional `{"defaults": …}`."""
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
-from hindcast.actors.environments.web.definition import DefinitionError, plain, task_of
+from hindcast.actors.environments.web.definition import DefinitionError, WebTask, plain, task_of
 from hindcast.core.errors import SettingsError
 from hindcast.core.text.plain_values import find_unkeepable, parse_json, parse_toml
+from hindcast.core.text.toml import as_toml
 
 
 def read_tasks(path: Path) -> tuple[dict[str, Any], ...]:
@@ -89,3 +92,32 @@ def _jsonl(path: Path, text: str) -> tuple[dict[str, Any], list[Any]]:
         else:
             entries.append(entry)
     return defaults, entries
+
+
+def name_for(instruction: str) -> str:
+    """Make a task's name from its first words.
+
+    >>> name_for("What is Grace Hopper's number?")
+    'what-is-grace-hopper-s'
+    """
+    words = re.findall(r"[a-z0-9]+", instruction.lower())
+    return "-".join(words[:5])[:64] or "task"
+
+
+def append_task(path: Path, task: WebTask) -> None:
+    """Append a task to a file, without the values of the file's defaults; create the file if there is none.
+
+    Raises:
+        SettingsError: the file is invalid, or has a task of this name.
+    """
+    before = path.read_text() if path.exists() else ""
+    defaults = read_defaults(path) if before else {}
+    if before and task.name in {known["name"] for known in read_tasks(path)}:
+        raise SettingsError(f"{path} has a task {task.name!r} already: choose another --name")
+    content = {key: value for key, value in plain(task).items() if defaults.get(key) != value}
+    if path.suffix == ".jsonl":
+        entry = json.dumps(content, ensure_ascii=False)
+    else:
+        entry = "\n".join(["", "[[tasks]]", *(f"{key} = {as_toml(value)}" for key, value in content.items())])
+    gap = "" if not before or before.endswith("\n") else "\n"
+    path.write_text(f"{before}{gap}{entry}\n")

@@ -16,8 +16,7 @@ import msgspec
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page as BrowserPage
 
-from hindcast.actors.environments.base import EpisodeWorld, ResetResult, StepOutcome, WindowImage
-from hindcast.actors.environments.site import Site
+from hindcast.actors.environments.base import EpisodeWorld, ResetResult, Site, StepOutcome, WindowImage
 from hindcast.actors.environments.snapshot import page_digest, script_beside, take_snapshot
 from hindcast.actors.environments.window import Window
 from hindcast.actors.environments.world import Windows

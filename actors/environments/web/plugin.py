@@ -2,10 +2,8 @@
 
 from collections.abc import Collection
 
-from hindcast.actors.environments.base import TaskSource
+from hindcast.actors.environments.base import Answers, TaskSource, Venue
 from hindcast.actors.environments.plugin import Environment, SitePlaces
-from hindcast.actors.environments.questions import Answers
-from hindcast.actors.environments.site import Venue
 from hindcast.actors.environments.web.definition import tasks_of
 from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.domain.task import Task

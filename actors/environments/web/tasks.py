@@ -2,7 +2,7 @@
 
 import msgspec
 
-from hindcast.actors.environments.base import ResetSemantics
+from hindcast.actors.environments.base import ResetSemantics, TaskSource
 from hindcast.actors.environments.web.definition import WebTask, plain, tasks_of
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import SettingsError
@@ -14,19 +14,16 @@ _BESIDE = ("instruction", "family", "max_steps")
 _STRENGTH: dict[ResetSemantics, int] = {"per_episode": 2, "per_batch": 1, "none": 0}
 
 
-class WebTasks:
+class WebTasks(TaskSource):
     """`TaskSource` of the tasks in the settings. Tasks of a family are numbered in the order of the file."""
+
+    name = ENVIRONMENT
 
     def __init__(self, settings: WebSettings) -> None:
         """Raises SettingsError when a definition is invalid."""
         self._families: dict[str, list[WebTask]] = {}
         for task in tasks_of(settings.tasks):
             self._families.setdefault(task.family, []).append(task)
-
-    @property
-    def name(self) -> str:
-        """Name of the environment: `web`."""
-        return ENVIRONMENT
 
     @property
     def resets(self) -> ResetSemantics:
@@ -37,10 +34,6 @@ class WebTasks:
     def families(self) -> tuple[str, ...]:
         """Families in the order of the file."""
         return tuple(self._families)
-
-    def usual(self) -> tuple[str, ...]:
-        """All families."""
-        return self.families()
 
     def task(self, family: str, seed: int) -> Task:
         """The task of this number in its family, from 0, starting over after the last.

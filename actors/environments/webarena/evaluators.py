@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from hindcast.actors.environments.questions import NO_ANSWERS, Answers, Question
+from hindcast.actors.environments.base import NO_ANSWERS, Answers, Question, decided, undecided
 from hindcast.actors.environments.webarena.matchers import at_address, cleaned, equals, includes_any, shown
 from hindcast.actors.environments.webarena.probes import ProbedPage, looks_of
 from hindcast.actors.environments.webarena.schema import NOT_APPLICABLE, Evaluation, Requirement
@@ -36,11 +36,11 @@ def evaluate(task: Task, evidence: Evidence, answers: Answers = NO_ANSWERS) -> J
     found = findings(task, evidence, answers)
     failed = next((one for one in found if one.passed is False), None)
     if failed is not None:
-        return Judgment(outcome="failure", reward=0.0, reason=failed.words)
+        return decided(False, failed.words)
     open_one = next((one for one in found if one.passed is None), None)
     if open_one is not None:
-        return Judgment(outcome="undecided", reward=0.0, reason=open_one.words)
-    return Judgment(outcome="success", reward=1.0, reason="; ".join(one.words for one in found))
+        return undecided(open_one.words)
+    return decided(True, "; ".join(one.words for one in found))
 
 
 def questions(task: Task, evidence: Evidence) -> tuple[Question, ...]:

@@ -2,10 +2,8 @@
 
 from collections.abc import Sequence
 
-from hindcast.actors.environments.base import TaskSource
+from hindcast.actors.environments.base import Answers, Question, TaskSource, Venue
 from hindcast.actors.environments.plugin import Environment, SitePlaces
-from hindcast.actors.environments.questions import Answers, Question
-from hindcast.actors.environments.site import Venue
 from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.domain.task import Task
 from hindcast.core.settings.schema import Settings

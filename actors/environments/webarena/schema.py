@@ -1,15 +1,70 @@
 """A checked task of WebArena's file format: what an evaluator needs, and where the task takes place.
 
-Format: `config_files/test.raw.json` of WebArena and `test_webarena_lite.raw.json` of VisualAgentBench (Apache-2.0).
+Format: `config_files/test.raw.json` of WebArena and `test_webarena_lite.raw.json` of VisualAgentBench (Apache-2.0). Calls
+of helper functions, such as `func:shopping_get_latest_order_url()`, are parsed and never run as Python.
 """
 
+import ast
 from collections.abc import Mapping
 from typing import Any, Literal, cast, get_args
 
 import msgspec
 
-from hindcast.actors.environments.webarena.calls import PREFIX, read_call
 from hindcast.actors.environments.webarena.matchers import Rules
+
+PREFIX = "func:"
+PAGE = "__page__"
+"""Argument that means the page itself."""
+LAST_URL = "__last_url__"
+"""Replaced in an argument by the page's address."""
+
+PARAMETERS: Mapping[str, int] = {
+    "shopping_get_latest_order_url": 0,
+    "shopping_get_sku_latest_review_author": 1,
+    "shopping_get_sku_latest_review_rating": 1,
+    "reddit_get_post_url": 1,
+    "gitlab_get_project_memeber_role": 2,
+}
+"""Helper functions of the task files and their numbers of arguments; names are spelt as there."""
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of a helper function."""
+
+    name: str
+    arguments: tuple[str, ...]
+
+
+def read_call(text: str) -> Call:
+    """Parse the call after `func:`.
+
+    Raises:
+        ValueError: it is no call, or its function or arguments are unknown; the message says which.
+
+    >>> read_call("func:reddit_get_post_url('__last_url__')")
+    Call(name='reddit_get_post_url', arguments=('__last_url__',))
+    """
+    try:
+        node = ast.parse(text.removeprefix(PREFIX).strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ValueError("it is no call of a function") from error
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.keywords:
+        raise ValueError("it is no plain call of a function")
+    name = node.func.id
+    if name not in PARAMETERS:
+        raise ValueError(f"there is no function {name!r}; there are: {', '.join(PARAMETERS)}")
+    if len(node.args) != PARAMETERS[name]:
+        raise ValueError(f"{name} has {PARAMETERS[name]} arguments, not {len(node.args)}")
+    return Call(name=name, arguments=tuple(map(_call_argument, node.args)))
+
+
+def _call_argument(node: ast.expr) -> str:
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    if isinstance(node, ast.Name) and node.id == PAGE:
+        return PAGE
+    raise ValueError(f"an argument must be a text in quotes or {PAGE}")
+
 
 Check = Literal["string_match", "url_match", "program_html"]
 Approach = Literal["exact_match", "must_include", "fuzzy_match"]

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import msgspec
 
 from hindcast.actors.environments.webshop.goals import WebshopGoal
-from hindcast.actors.environments.webshop.locations import WebshopLocation, place_at
 from hindcast.actors.environments.webshop.shop import FAMILIES
+from hindcast.actors.environments.webshop.views import WebshopLocation, place_at
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.observation import Node, Observation, Page
 from hindcast.core.domain.task import Task

@@ -1,12 +1,58 @@
-"""The verdict on a visit to WebShop. Reads evidence and the task alone, so that judging again is a replay."""
+"""The verdict on a visit to WebShop, and the record that it reads: what was bought, and the nouns of both titles.
+
+It reads evidence and the task alone, so that judging again is a replay.
+"""
 
 import msgspec
 
+from hindcast.actors.environments.base import decided, undecided
 from hindcast.actors.environments.webshop.goals import WebshopGoal
-from hindcast.actors.environments.webshop.record import PurchaseRecord
-from hindcast.actors.environments.webshop.reward import reward_of
+from hindcast.actors.environments.webshop.products import WebshopProduct
+from hindcast.actors.environments.webshop.reward import Bought, Nouns, nouns_of, reward_of
+from hindcast.actors.environments.webshop.shop import WebshopShop
+from hindcast.actors.environments.webshop.views import WebshopLocation
 from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.domain.task import Task
+
+
+class PurchaseRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """`Evidence.probes` of a visit."""
+
+    shop: str
+    """Digest of the products; empty where the shop is another server's."""
+    bought: Bought | None = None
+    nouns: Nouns | None = None
+    """Computed when the visit ended, so that a later judge needs no spaCy and gets the same."""
+    score: float | None = None
+    """The score on another server's last page."""
+
+
+def record_at(shop: WebshopShop, place: WebshopLocation | None, goal: WebshopGoal) -> PurchaseRecord:
+    """The record of a visit that ended at a place; a purchase is only a "done" page of this goal."""
+    product = shop.get(place.asin) if place is not None else None
+    if place is None or place.kind != "done" or place.goal != goal.digest:
+        return PurchaseRecord(shop=shop.digest)
+    if product is None or not product.offers(place.options):
+        return PurchaseRecord(shop=shop.digest)
+    return PurchaseRecord(
+        shop=shop.digest,
+        bought=_bought(product, place.options),
+        nouns=nouns_of(bought=product.title, wanted=goal.title),
+    )
+
+
+def _bought(product: WebshopProduct, chosen: dict[str, str]) -> Bought:
+    return Bought(
+        asin=product.asin,
+        title=product.title,
+        description=product.description,
+        bullets=product.bullets,
+        attributes=product.attributes,
+        query=product.query,
+        product_category=product.product_category,
+        price=product.price,
+        chosen=chosen,
+    )
 
 
 def evaluate(task: Task, evidence: Evidence) -> Judgment:
@@ -17,11 +63,11 @@ def evaluate(task: Task, evidence: Evidence) -> Judgment:
             return _by_score(record)
         goal = msgspec.convert(task.goal["wanted"], WebshopGoal)
     except (msgspec.ValidationError, KeyError) as error:
-        return _undecided(f"goal or record are missing or damaged: {error}")
+        return undecided(f"goal or record are missing or damaged: {error}")
     if record.shop != task.goal.get("shop"):
-        return _undecided(f"the shop had products {record.shop}, the task is about {task.goal.get('shop')}")
+        return undecided(f"the shop had products {record.shop}, the task is about {task.goal.get('shop')}")
     if record.bought is None or record.nouns is None:
-        return Judgment(outcome="failure", reward=0.0, reason="nothing was bought")
+        return decided(False, "nothing was bought")
     found = reward_of(record.bought, goal, record.nouns)
     return Judgment(
         outcome="success" if found.total == 1 else "failure",
@@ -36,15 +82,11 @@ def evaluate(task: Task, evidence: Evidence) -> Judgment:
 
 def _by_score(record: PurchaseRecord) -> Judgment:
     if record.score is None:
-        return Judgment(outcome="failure", reward=0.0, reason="the server's last page shows no score")
+        return decided(False, "the server's last page shows no score")
     if not 0 <= record.score <= 1:
-        return _undecided(f"the server's last page shows the score {record.score}, which is not in [0, 1]")
+        return undecided(f"the server's last page shows the score {record.score}, which is not in [0, 1]")
     return Judgment(
         outcome="success" if record.score == 1 else "failure",
         reward=record.score,
         reason=f"the server's last page shows the score {record.score:g}",
     )
-
-
-def _undecided(why: str) -> Judgment:
-    return Judgment(outcome="undecided", reward=0.0, reason=why)

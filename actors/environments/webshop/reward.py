@@ -8,14 +8,131 @@ option is the value, reduced to its color. For synthetic goals the released code
 instead: its text, `"('size', 'x-small')"`, or a color if name or value is exactly that color.
 r_type is 1; 0.5 if the queries differ, fewer than two parts of the category agree, and at most a fifth of the wanted
 title's nouns are shared; 0.1 below a tenth of the nouns; 0 without any. A wanted title without nouns counts as a fifth.
+
+Colour words are tried in the order of upstream's list (`web_agent_site/engine/normalize.py`): another list or order gives
+other rewards. Similarity is `token_set_ratio` as thefuzz 0.19 computes it with python-Levenshtein. RapidFuzz has the same
+ratio as a float, and leaves the preparation of texts to its caller. Thefuzz drops the characters from U+0080 to U+00FF,
+keeps underscores, and rounds to a whole number: 85.2 counts as 85, which is not above 85.
+
+Nouns are spaCy's (`NOUN`, `PROPN`), as upstream, where spaCy and one of its English models are installed. Otherwise words
+replace nouns: a title is a string of names, and spaCy takes about nine of ten words with a letter for nouns. The result
+names its rule, so that evidence and verdicts can state it.
 """
 
-import msgspec
+import importlib
+import re
+from collections.abc import Callable
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import Any
 
-from hindcast.actors.environments.webshop.colours import COLOURS, colour_or_text
+import msgspec
+from rapidfuzz.fuzz import token_set_ratio
+
 from hindcast.actors.environments.webshop.goals import WebshopGoal
-from hindcast.actors.environments.webshop.nouns import Nouns
-from hindcast.actors.environments.webshop.similarity import is_same
+
+_IN_ORDER = """
+alabaster apricot aqua ash asphalt azure banana beige black blue blush bordeaux bronze brown burgundy camel camo
+caramel champagne charcoal cheetah chestnut chocolate christmas coffee cognac copper coral cranberry cream crystal
+dark denim eggplant elephant espresso fuchsia gold granite grape graphite grass gray green grey heather indigo ivory
+ivy khaki lavender lemon leopard light lilac lime magenta maroon mauve merlot midnight mint mocha multicolor mushroom
+mustard natural navy nude olive orange peach pewter pink plum purple rainbow red rose royal rust sand sapphire
+seashell silver skull slate steel stone stonewash sunflower tan taupe teal tiger turquoise violet walnut wheat white
+wine yellow
+"""
+COLOURS = tuple(_IN_ORDER.split())
+
+
+def colour_or_text(option: str) -> str:
+    """The first colour of the list that the text contains, also inside a word; the text itself where there is none.
+
+    >>> colour_or_text("dark blue"), colour_or_text("steelivy fuchsia"), colour_or_text("x-large")
+    ('blue', 'fuchsia', 'x-large')
+    """
+    return next((colour for colour in COLOURS if colour in option), option)
+
+
+MATCH_ABOVE = 85
+"""Texts with a larger ratio count as the same."""
+
+_BLANK = re.compile(r"\W")
+_LATIN_1 = dict.fromkeys(range(0x80, 0x100))
+
+
+def similarity(one: str, other: str) -> int:
+    """Similarity of two texts in percent, independent of the order and number of their words; 0 for an empty one.
+
+    >>> similarity("essential oils", "essential oil"), similarity("powder snow", "cool powder snow")
+    (96, 100)
+    """
+    return round(token_set_ratio(_prepared(one), _prepared(other)))
+
+
+def is_same(one: str, other: str) -> bool:
+    """Whether two texts are similar enough to count as the same."""
+    return similarity(one, other) > MATCH_ABOVE
+
+
+def _prepared(text: str) -> str:
+    return _BLANK.sub(" ", text.translate(_LATIN_1)).lower().strip()
+
+
+SPACY_MODELS = ("en_core_web_lg", "en_core_web_md", "en_core_web_sm")
+"""The first installed one is used; the first is upstream's."""
+WORDS = "words/1"
+"""Name of the rule without spaCy. A changed rule needs another name."""
+
+_WORD = re.compile(r"[^\W_]+")
+_POSSESSIVE = re.compile(r"['’]s\b")
+_NEVER_NOUNS = """
+a about after all an and any are as at be been before between both but by can could do does each etc every for from
+go had has have her his how if in include included includes including into is it its made make makes may more most my
+no nor not of off on one only or our out over own per so such than that the their them then these they this those
+three through to too two under until up use used using very via was we were what when where which while who will with
+within without you your
+"""
+_NEVER = frozenset(_NEVER_NOUNS.split())
+"""Words that are hardly ever nouns: articles, prepositions, conjunctions, pronouns, auxiliaries, number words."""
+
+
+class Nouns(msgspec.Struct, frozen=True, kw_only=True):
+    """Nouns of the titles that a reward compares, in lower case and in the titles' order, with repetitions."""
+
+    rule: str
+    """`words/1`, or spaCy's model and version."""
+    bought: tuple[str, ...]
+    wanted: tuple[str, ...]
+
+
+def nouns_of(*, bought: str, wanted: str) -> Nouns:
+    """The nouns of two titles, by the best installed rule."""
+    rule, find = _rule()
+    return Nouns(rule=rule, bought=find(bought), wanted=find(wanted))
+
+
+def words_for_nouns(title: str) -> tuple[str, ...]:
+    """Words with a letter, without those that are hardly ever nouns.
+
+    >>> words_for_nouns("Women's 2-Pack of Portable Lamps, 12 oz")
+    ('women', 'pack', 'portable', 'lamps', 'oz')
+    """
+    words = _WORD.findall(_POSSESSIVE.sub("", title).lower())
+    return tuple(word for word in words if word not in _NEVER and any(map(str.isalpha, word)))
+
+
+@lru_cache(maxsize=1)
+def _rule() -> tuple[str, Callable[[str], tuple[str, ...]]]:
+    model = next((name for name in SPACY_MODELS if find_spec("spacy") and find_spec(name)), None)
+    if model is None:
+        return WORDS, words_for_nouns
+    spacy: Any = importlib.import_module("spacy")
+    parse = spacy.load(model)
+
+    def find(title: str) -> tuple[str, ...]:
+        return tuple(token.text.lower() for token in parse(title) if token.pos_ in ("NOUN", "PROPN"))
+
+    return f"{model}/{parse.meta['version']}", find
+
 
 ALIKE_TITLE = 0.2
 """Share of the wanted title's nouns above which products are alike; also the share of a title without nouns."""

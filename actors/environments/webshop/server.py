@@ -10,9 +10,17 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from hindcast.actors.environments.webshop.locations import ROOT, address_of, path_of, place_at, query_of
 from hindcast.actors.environments.webshop.shop import WebshopShop, shop_of
-from hindcast.actors.environments.webshop.views import WebshopElement, WebshopView, view_of
+from hindcast.actors.environments.webshop.views import (
+    ROOT,
+    WebshopElement,
+    WebshopView,
+    address_of,
+    path_of,
+    place_at,
+    query_of,
+    view_of,
+)
 from hindcast.core.settings.schema import SiteSettings
 
 PART_CHARS = 190

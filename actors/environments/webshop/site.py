@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 from playwright.async_api import Page as BrowserPage
 
-from hindcast.actors.environments.site import Browserless, Site, SiteTraits
+from hindcast.actors.environments.base import Browserless, Site, SiteTraits
+from hindcast.actors.environments.webshop.evaluators import PurchaseRecord, record_at
 from hindcast.actors.environments.webshop.goals import WebshopGoal
-from hindcast.actors.environments.webshop.locations import WebshopLocation, path_of, place_at
-from hindcast.actors.environments.webshop.record import PurchaseRecord, record_at
 from hindcast.actors.environments.webshop.shop import WebshopShop, shop_of
 from hindcast.actors.environments.webshop.tasks import ENVIRONMENT
+from hindcast.actors.environments.webshop.views import WebshopLocation, path_of, place_at
 from hindcast.actors.environments.webshop.world import WebshopText
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import EnvironmentFailed

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from hindcast.actors.environments.base import ResetSemantics, TaskSource
+from hindcast.actors.environments.base import TaskSource
 from hindcast.actors.environments.webshop.goals import SPLITS, Split, bounds_of
 from hindcast.actors.environments.webshop.shop import WebshopShop, shop_of
 from hindcast.core.domain.task import Task
@@ -21,11 +21,10 @@ def webshop_tasks(settings: SiteSettings) -> TaskSource | None:
     return ServerTasks(settings) if settings.webshop_url else None
 
 
-class WebshopTasks:
+class WebshopTasks(TaskSource):
     """`TaskSource` of the data files: a family per kind of goal and part of the set."""
 
     name = ENVIRONMENT
-    resets: ResetSemantics = "per_episode"
 
     def __init__(self, settings: SiteSettings) -> None:
         self._settings = settings
@@ -66,11 +65,10 @@ class WebshopTasks:
         )
 
 
-class ServerTasks:
+class ServerTasks(TaskSource):
     """`TaskSource` of a running server: goals by their number there; only its pages show what they ask for."""
 
     name = ENVIRONMENT
-    resets: ResetSemantics = "per_episode"
 
     def __init__(self, settings: SiteSettings) -> None:
         self._bounds = bounds_of(settings.webshop_url_goals)

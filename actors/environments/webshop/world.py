@@ -11,13 +11,18 @@ import msgspec
 
 from hindcast.actors.environments.base import EpisodeWorld, ResetResult, StepOutcome, WindowImage
 from hindcast.actors.environments.snapshot import observe
+from hindcast.actors.environments.webshop.evaluators import record_at
 from hindcast.actors.environments.webshop.goals import WebshopGoal
-from hindcast.actors.environments.webshop.locations import WebshopLocation, address_of, place_at
-from hindcast.actors.environments.webshop.record import record_at
-from hindcast.actors.environments.webshop.search import MAX_QUERY_CHARS
-from hindcast.actors.environments.webshop.shop import WebshopShop
+from hindcast.actors.environments.webshop.shop import MAX_QUERY_CHARS, WebshopShop
 from hindcast.actors.environments.webshop.tasks import ENVIRONMENT
-from hindcast.actors.environments.webshop.views import WebshopElement, WebshopView, view_of
+from hindcast.actors.environments.webshop.views import (
+    WebshopElement,
+    WebshopLocation,
+    WebshopView,
+    address_of,
+    place_at,
+    view_of,
+)
 from hindcast.core.domain.action import Action, ParseFailure
 from hindcast.core.domain.evidence import Evidence
 from hindcast.core.domain.observation import Node, Observation, Page

@@ -9,7 +9,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 from transformers import PreTrainedTokenizerFast
 
-from hindcast.actors.environments.demonstrator import DemonstratedStep
+from hindcast.actors.environments.base import DemonstratedStep
 from hindcast.core.seeds import derive_seed
 from tools.base_policy.lookups import lookup
 from tools.base_policy.mix import Mix

@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from hindcast.actors.environments.demonstrator import DemonstratedStep
+from hindcast.actors.environments.base import DemonstratedStep
 from hindcast.core.grammar.answer_parser import format_answer
 from hindcast.core.prompts.rendering import RENDERERS
 from hindcast.core.seeds import derive_seed

@@ -6,7 +6,7 @@ They teach reading and nothing else: no site, no choice that could be wrong. Eve
 from collections.abc import Callable
 from random import Random
 
-from hindcast.actors.environments.demonstrator import DemonstratedStep
+from hindcast.actors.environments.base import DemonstratedStep
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.observation import Node, Page
 from hindcast.core.grammar.answer_parser import format_answer

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hindcast.actors.environments.demonstrator import DemonstratedStep
+from hindcast.actors.environments.base import DemonstratedStep
 from hindcast.core.models.logprobs import SampleToScore, packs
 from hindcast.core.models.policy import load_policy
 from tools.base_policy.samples import encode

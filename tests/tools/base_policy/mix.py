@@ -9,7 +9,7 @@ mostly leave too early: it then wins those sometimes.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from hindcast.actors.environments.demonstrator import DemonstratedStep
+from hindcast.actors.environments.base import DemonstratedStep
 from hindcast.actors.environments.early_stopping_demonstrator import hasten
 from hindcast.core.domain.observation import Page
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from hindcast.actors.environments.demonstrator import DemonstratedStep
+from hindcast.actors.environments.base import DemonstratedStep
 from hindcast.core.domain.action import Action
 from hindcast.core.errors import HindcastError
 from hindcast.core.grammar.answer_parser import format_answer

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hindcast.actors.environments.demonstrator import Demonstrate
+from hindcast.actors.environments.base import Demonstrate
 from hindcast.actors.environments.store.families.account import (
     CANCEL_ORDER,
     CHANGE_ADDRESS,

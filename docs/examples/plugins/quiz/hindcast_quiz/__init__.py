@@ -11,10 +11,8 @@ from typing import Any
 import msgspec
 from playwright.async_api import Page as BrowserPage
 
-from hindcast.actors.environments.base import ResetSemantics
-from hindcast.actors.environments.demonstrator import Demonstrate
+from hindcast.actors.environments.base import Answers, Demonstrate, ResetSemantics
 from hindcast.actors.environments.plugin import Environment, SitePlaces, options_of
-from hindcast.actors.environments.questions import Answers
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.domain.observation import Observation
