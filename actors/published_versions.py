@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from hindcast.actors.family_follower import follow, look_back
+from hindcast.actors.log_follower import follow, look_back
 from hindcast.core.errors import BlobMissing
 from hindcast.events.catalogue import WeightsPublished
 from hindcast.events.envelope import Recorded

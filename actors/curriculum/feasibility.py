@@ -6,7 +6,7 @@ again. Without an answer the task is rejected, with the reason.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Literal
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -17,7 +17,23 @@ from hindcast.actors.judges.endpoint import page_text
 from hindcast.core.domain.observation import Page
 from hindcast.core.domain.task import Task
 from hindcast.core.settings.endpoint import ENDPOINT
-from hindcast.events.catalogue import TaskChecked
+from hindcast.events.catalogue import TaskChecked, WeightsPublished
+
+
+class FirstState(msgspec.Struct, frozen=True):
+    """The state that an episode of a task begins with."""
+
+    task: Task
+    page: Page
+
+
+class Valuer(Protocol):
+    """Values first states."""
+
+    def values(self, states: Sequence[FirstState], published: WeightsPublished) -> list[float]:
+        """V of each state under these weights, in [0, 1]. Blocks; equal states get equal values."""
+        ...
+
 
 PROMPT = prompt_text("feasible-1")
 SHOWN = 16

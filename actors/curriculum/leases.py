@@ -4,13 +4,16 @@ A lease begins with the request and again with the start. The fold uses no clock
 and a changed clock would end every lease at once. `LeaseTimer` measures how long its process has observed a lease, on a
 monotonic clock; a restarted process grants each lease in full again. A request that waited during a pause or a system
 stop is not late: resuming the run, or the end of a pause, restarts its lease.
+
+An author asks for a pause and later resumes it: the curriculum when the log or a disk is nearly full, or a person. A
+person may lift another author's pause (`arguments: of`). While any pause holds, no episode is requested or begun, and no
+request expires. Running episodes are played to their end.
 """
 
 from dataclasses import dataclass, field
 
 import msgspec
 
-from hindcast.actors.curriculum.pauses import Pauses
 from hindcast.events.catalogue import (
     ControlRequested,
     EpisodeAbandoned,
@@ -22,6 +25,29 @@ from hindcast.events.catalogue import (
     StepTaken,
 )
 from hindcast.events.envelope import Recorded
+
+PAUSE = "pause"
+RESUME = "resume"
+
+
+@dataclass(slots=True)
+class Pauses:
+    """The pauses in force. Only `apply` changes them."""
+
+    reasons: dict[str, str] = field(default_factory=dict)
+    """Reasons by author."""
+
+    def __bool__(self) -> bool:
+        return bool(self.reasons)
+
+    def apply(self, recorded: Recorded) -> None:
+        """Fold one event; families other than `control` change nothing."""
+        match recorded.fact:
+            case ControlRequested(command="pause") as fact:
+                self.reasons[fact.author] = fact.reason
+            case ControlRequested(command="resume") as fact:
+                self.reasons.pop(fact.arguments.get("of", fact.author), None)
+
 
 FAMILIES = frozenset({"run", "request", "episode", "step", "episode_end", "control"})
 """Families of events that a lease book must read."""

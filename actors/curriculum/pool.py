@@ -1,10 +1,18 @@
-"""The tasks a run draws from: every configured family, with its training seeds."""
+"""The tasks that a run draws from, and which of them comes next: a seeded, deterministic function of the curriculum's state.
 
-from collections.abc import Collection, Iterable, Mapping
+Groups teach only where the rewards of their members differ, so families and tasks with a success rate away from 0 and 1
+come more often. None is forgotten: every family is tried once before any preference counts, every `COVER_EVERY`-th group
+goes to the family tried least, and the preference never becomes 0. So mastered tasks stay measured, and hopeless ones
+get another chance with a better policy.
+"""
 
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from hindcast.actors.curriculum.state import CurriculumState
 from hindcast.actors.environments.base import TaskSource
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import SettingsError
+from hindcast.core.seeds import derive_seed
 from hindcast.core.settings.schema import CurriculumSettings
 from hindcast.core.text.nearest import advice
 
@@ -123,3 +131,116 @@ def joined(*pools: Pool) -> Pool:
         for family, tasks in one.items():
             pool[family] = {**pool.get(family, {}), **tasks}
     return pool
+
+
+COVER_EVERY = 4
+"""Every `COVER_EVERY`-th group goes to the family with the fewest groups."""
+FLOOR = 0.1
+"""Preference for a family or task whose episodes all have the same outcome; 1 is that of a success rate of one half."""
+PRIOR_EPISODES = 4.0
+"""Weight, in episodes, of the family's success rate in the estimate of one task's rate."""
+
+
+def preference(success_rate: float) -> float:
+    """Value of a group at this success rate: the variance of its outcomes, scaled to at most 1."""
+    return FLOOR + (1 - FLOOR) * 4 * success_rate * (1 - success_rate)
+
+
+def drawn_from(
+    state: CurriculumState, *, pool: Pool, revisit_share: float, run_seed: int
+) -> tuple[Pool, bool]:
+    """Return the pool that the next online group's task is drawn from, and whether it revisits earlier phases.
+
+    A phase has the tasks generated for it, and the configured tasks (`pool`, admitted) of environments without generated
+    ones. A share of its groups goes to all other tasks. A phase without generated tasks draws from everything. Families that
+    the settings no longer name are never drawn from, generated tasks included.
+    """
+    phases = state.phases
+    admitted = [
+        task for name, task in phases.generated.items() if name in state.admitted and family_of(task) in pool
+    ]
+    own = generated_pool(task for task in admitted if phases.phase_of[task.id] == state.phase)
+    if not own:
+        return joined(pool, generated_pool(admitted)), False
+    earlier = generated_pool(task for task in admitted if phases.phase_of[task.id] != state.phase)
+    varied = {family.partition("/")[0] for family in own}
+    unvaried = {family: tasks for family, tasks in pool.items() if family.partition("/")[0] not in varied}
+    before = joined({family: tasks for family, tasks in pool.items() if family not in unvaried}, earlier)
+    if (
+        any(before.values())
+        and _draw(
+            [revisit_share, 1 - revisit_share], run_seed, "curriculum", state.opened["online"], "revisit"
+        )
+        == 0
+    ):
+        return before, True
+    return joined(own, unvaried), False
+
+
+def choose_task(state: CurriculumState, *, pool: Pool, run_seed: int) -> Task:
+    """Choose the task of the next online group. `pool` has at least one family with a task."""
+    number = state.opened["online"]
+    family = _choose_family(state, [name for name, tasks in pool.items() if tasks], number, run_seed)
+    rate = _family_rate(state, family)
+    attempted = {group.task.id for group in state.groups.values() if group.origin == "online"}
+    tasks = pool[family]
+    free = [key for key in tasks if key not in attempted] or list(tasks)
+    chosen = _draw(
+        [preference(_task_rate(state, key, rate)) for key in free], run_seed, "curriculum", number, "task"
+    )
+    return tasks[free[chosen]]
+
+
+def choose_demonstration(*, pool: Pool, number: int, run_seed: int) -> Task:
+    """Choose the task of the `number`-th demonstration: families in turn, each through its tasks in a seeded order."""
+    families = [name for name, tasks in pool.items() if tasks]
+    family = families[number % len(families)]
+    order = sorted(pool[family], key=lambda key: derive_seed(run_seed, "demonstration", key))
+    return pool[family][order[number // len(families) % len(order)]]
+
+
+def demonstrated_pool(demonstrable: Pool, *, wanted: int, run_seed: int) -> Pool:
+    """The tasks of a run's first `wanted` demonstrations, for learning from pairs.
+
+    The demonstrations of the remaining pool are those of the whole pool: `choose_demonstration` keeps its order.
+    """
+    shown = {
+        choose_demonstration(pool=demonstrable, number=number, run_seed=run_seed).id
+        for number in range(wanted)
+    }
+    return {
+        family: {key: task for key, task in tasks.items() if key in shown}
+        for family, tasks in demonstrable.items()
+    }
+
+
+def _choose_family(state: CurriculumState, families: list[str], number: int, run_seed: int) -> str:
+    tried = {name: state.families[name].groups if name in state.families else 0 for name in families}
+    fewest = min(tried.values())
+    if fewest == 0 or number % COVER_EVERY == 0:
+        least = [name for name in families if tried[name] == fewest]
+        return least[_draw([1.0] * len(least), run_seed, "curriculum", number, "family")]
+    preferences = [preference(_family_rate(state, name)) for name in families]
+    return families[_draw(preferences, run_seed, "curriculum", number, "family")]
+
+
+def _family_rate(state: CurriculumState, family: str) -> float:
+    recent = state.families[family].recent if family in state.families else []
+    return (sum(recent) + 1) / (len(recent) + 2)
+
+
+def _task_rate(state: CurriculumState, task_id: str, family_rate: float) -> float:
+    tally = state.tasks.get(task_id)
+    if tally is None:
+        return family_rate
+    return (tally.reward + PRIOR_EPISODES * family_rate) / (tally.decided + PRIOR_EPISODES)
+
+
+def _draw(weights: Sequence[float], run_seed: int, *names: str | int) -> int:
+    """Draw an index in proportion to its weight."""
+    point = derive_seed(run_seed, *names) / 2**63 * sum(weights)
+    for index, weight in enumerate(weights):
+        point -= weight
+        if point < 0:
+            return index
+    return len(weights) - 1

@@ -2,9 +2,8 @@
 
 from typing import Self
 
-from hindcast.actors.curriculum.groups import Group, Member
 from hindcast.actors.curriculum.leases import FAMILIES as LEASE_FAMILIES
-from hindcast.actors.curriculum.state import RECENT, CurriculumState, FamilyTally, Tally
+from hindcast.actors.curriculum.state import RECENT, CurriculumState, FamilyTally, Group, Member, Tally
 from hindcast.core.rl.advantages import SUCCESS_RESULT, failed_altogether, is_informative
 from hindcast.core.rl.algorithm import traits_of
 from hindcast.core.rl.combined_state import CRITIC, ORM, POLICY

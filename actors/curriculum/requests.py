@@ -13,8 +13,7 @@ than a batch of groups worth training on, which leave room for another group: `e
 
 from collections.abc import Iterator
 
-from hindcast.actors.curriculum.choice import choose_demonstration, choose_task, drawn_from
-from hindcast.actors.curriculum.pool import Pool
+from hindcast.actors.curriculum.pool import Pool, choose_demonstration, choose_task, drawn_from
 from hindcast.actors.curriculum.projection import DEMONSTRATION, ONLINE
 from hindcast.actors.curriculum.state import CurriculumState
 from hindcast.core.domain.task import Task

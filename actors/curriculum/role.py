@@ -21,21 +21,19 @@ from contextlib import aclosing
 
 import structlog
 
-from hindcast.actors.curriculum.feasibility import FeasibilityChecker
-from hindcast.actors.curriculum.first_state_values import Valuer
-from hindcast.actors.curriculum.leases import Lease, LeaseTimer
-from hindcast.actors.curriculum.pauses import PAUSE, RESUME
-from hindcast.actors.curriculum.pending_decision import PendingDecision
+from hindcast.actors.curriculum.evolution import PendingDecision
+from hindcast.actors.curriculum.feasibility import FeasibilityChecker, Valuer
+from hindcast.actors.curriculum.leases import PAUSE, RESUME, Lease, LeaseTimer
 from hindcast.actors.curriculum.pool import admitted_pool
 from hindcast.actors.curriculum.projection import DEMONSTRATION, DRAIN, FAMILIES, CurriculumProjection
 from hindcast.actors.curriculum.requests import finished, next_requests
-from hindcast.actors.curriculum.snapshot_keeper import SnapshotKeeper
+from hindcast.actors.curriculum.snapshots import SnapshotKeeper
 from hindcast.actors.curriculum.state import CurriculumState
 from hindcast.actors.curriculum.task_generator import TaskGenerator
 from hindcast.actors.curriculum.task_pools import MakeMeans, TaskPools, means_by, require_demonstrations
 from hindcast.actors.environments.base import TaskSource
 from hindcast.actors.environments.plugin import DEMONSTRATORS
-from hindcast.actors.family_follower import follow
+from hindcast.actors.log_follower import follow
 from hindcast.actors.telemetry.spans import requesting
 from hindcast.core.errors import BrokerUnreachable, ExpectationFailed
 from hindcast.core.settings.changes import changed

@@ -4,11 +4,9 @@ from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
-from hindcast.actors.curriculum.choice import demonstrated_pool
 from hindcast.actors.curriculum.evolution import Evolver
-from hindcast.actors.curriculum.feasibility import FeasibilityChecker
-from hindcast.actors.curriculum.first_state_values import Valuer
-from hindcast.actors.curriculum.pool import Pool, configured_pool, demonstrable_pool
+from hindcast.actors.curriculum.feasibility import FeasibilityChecker, Valuer
+from hindcast.actors.curriculum.pool import Pool, configured_pool, demonstrable_pool, demonstrated_pool
 from hindcast.actors.curriculum.task_generator import TaskGenerator
 from hindcast.actors.environments.base import TaskSource
 from hindcast.actors.environments.plugin import ENVIRONMENTS, Environment

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from opentelemetry.trace import SpanKind
 
 from hindcast.actors.endpoint.completion import Completion
-from hindcast.actors.telemetry.call_metrics import as_json, chat_call, count_seconds, count_tokens, message
+from hindcast.actors.telemetry.spans import as_json, chat_call, count_seconds, count_tokens, message
 from hindcast.core import telemetry_names as names
 from hindcast.events.tracing import Attribute, span
 

@@ -1,6 +1,13 @@
-"""Interface of policy engines: token ids in, token ids out, with the log-probabilities of their sampling distribution."""
+"""Interface of policy engines: token ids in, token ids out, with the log-probabilities of their sampling distribution.
 
-from collections.abc import Sequence
+A choice among several servers gives the same key the same server, so that its prompt cache serves an episode. It is
+rendezvous hashing: when a server fails, only its keys move, and they return with it.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
@@ -10,7 +17,8 @@ from hindcast.core.domain.sampling import Sampling
 from hindcast.core.grammar.answer_constraints import Form
 
 if TYPE_CHECKING:
-    from hindcast.core.models.vision import ProcessedImage  # loads torch
+    from hindcast.core.models.vision import ProcessedImage
+
 
 Constraint = tuple[Form, ...] | bytes
 """Allowed answer forms; or the token sets of a recorded answer, packed by `core.grammar.allowed_tokens`."""
@@ -83,3 +91,26 @@ class SeeingEngine(PolicyEngine, Protocol):
     ) -> Generation:
         """`generate` for a prompt that contains these pictures, in this order."""
         ...
+
+
+_KEY: ContextVar[str] = ContextVar("routing_key", default="")
+
+
+@contextmanager
+def routed_by(key: str) -> Iterator[None]:
+    """Route the engine calls inside by this key, such as an episode."""
+    token = _KEY.set(key)
+    try:
+        yield
+    finally:
+        _KEY.reset(token)
+
+
+def routing_key() -> str:
+    """The routing key of the current calls; empty: none."""
+    return _KEY.get()
+
+
+def preferred(key: str, servers: Sequence[str]) -> list[str]:
+    """All servers in order of preference for the key."""
+    return sorted(servers, key=lambda server: blake2b(f"{key} {server}".encode()).digest())

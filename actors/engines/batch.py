@@ -12,10 +12,9 @@ import numpy as np
 import torch
 
 from hindcast.actors.engines.base import Constraint, Generation
-from hindcast.actors.engines.guide import FormGuide, Guide, RecordedGuide
+from hindcast.actors.engines.guide import FormGuide, Guide, RecordedGuide, Vocabulary
 from hindcast.actors.engines.lfm2 import Lfm2Slots, is_plain_lfm2
 from hindcast.actors.engines.slots import CacheSlots, Slots
-from hindcast.actors.engines.vocabulary import Vocabulary
 from hindcast.core.domain.sampling import Sampling
 from hindcast.core.grammar.allowed_tokens import Allowed, pack_allowed
 from hindcast.core.models.logprobs import restrict

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from hindcast.actors.curriculum.first_state_values import FirstState
+from hindcast.actors.curriculum.feasibility import FirstState
 from hindcast.actors.episodes.prompt_reader import prompt_of
 from hindcast.actors.scaffold.scaffold import scaffold_of
 from hindcast.core.models.critic import Critic, CriticForm, load_critic, values_of

@@ -12,7 +12,7 @@ plays them again: a redelivered request finds its episode started and is dropped
 abandons the episodes of its earlier process (`actor_restarted`). If it never starts again, their leases expire. The
 first terminal event wins, because it is created only if absent. A retry is a new episode.
 
-While the run is paused (`actors.curriculum.pauses`), no episode begins; running episodes are played to their end.
+While the run is paused (`actors.curriculum.leases`), no episode begins; running episodes are played to their end.
 
 On `stop`, running episodes are abandoned as `actor_stopped`. A request that was fetched but not begun returns to the
 queue.
@@ -27,8 +27,7 @@ import structlog
 from structlog.contextvars import bound_contextvars
 
 from hindcast.actors.curriculum.leases import FAMILIES as LEASE_FAMILIES
-from hindcast.actors.curriculum.leases import LeaseBook
-from hindcast.actors.curriculum.pauses import Pauses
+from hindcast.actors.curriculum.leases import LeaseBook, Pauses
 from hindcast.actors.curriculum.snapshots import curriculum_kind
 from hindcast.actors.engines.base import PolicyEngine
 from hindcast.actors.environments.base import Demonstrate, Venue
@@ -36,7 +35,7 @@ from hindcast.actors.environments.plugin import DEMONSTRATORS
 from hindcast.actors.episodes.attempt import Attempt, AttemptContext, WorldHost
 from hindcast.actors.episodes.recorder import Abandoned, Ended, EpisodeRecord, decide_if_absent
 from hindcast.actors.episodes.weight_adoption import Adoption, newest_policy
-from hindcast.actors.family_follower import follow, read_families
+from hindcast.actors.log_follower import follow, read_families
 from hindcast.actors.telemetry.spans import played, playing
 from hindcast.core.errors import BrowserUnavailable, EngineFailed
 from hindcast.core.settings.schema import Settings

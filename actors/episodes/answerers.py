@@ -12,8 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from hindcast.actors.engines.base import PolicyEngine, SeeingEngine
-from hindcast.actors.engines.server_choice import routed_by
+from hindcast.actors.engines.base import PolicyEngine, SeeingEngine, routed_by
 from hindcast.actors.environments.base import Demonstrate
 from hindcast.actors.episodes.prompt_reader import PromptReader, Situation, shown_in, vision_engine
 from hindcast.actors.scaffold.scaffold import Scaffold

@@ -10,8 +10,7 @@ missing task never arrives. Tasks are identified by content, so the memory grows
 
 import asyncio
 
-from hindcast.actors.family_follower import look_back
-from hindcast.actors.log_follower import LogFollower
+from hindcast.actors.log_follower import LogFollower, look_back
 from hindcast.core.domain.task import Task
 from hindcast.events.catalogue import EpisodeRequested
 from hindcast.events.envelope import Recorded

@@ -19,7 +19,7 @@ import structlog
 from hindcast.actors.curriculum.snapshots import curriculum_kind
 from hindcast.actors.engines.vllm.server import ServerTroubled, Trouble, VllmServer
 from hindcast.actors.episodes.weight_adoption import newest_policy, version_of
-from hindcast.actors.family_follower import follow, read_families
+from hindcast.actors.log_follower import follow, read_families
 from hindcast.actors.policy_servers.version_folders import (
     AdapterLayout,
     VersionFolders,

@@ -1,4 +1,11 @@
-"""Gives a server a version: whole weights by reloading them, an adapter by loading it next to the others."""
+"""Gives a server a version: whole weights by reloading them, an adapter by loading it next to the others.
+
+    paused ──> "changing" ──> weights ──> prompts forgotten ──> named ──> resumed
+
+Answers may be running meanwhile. Invariant 6 holds through every crash: the name is removed from the weights before they
+change and restored afterwards, and nothing is sampled in between. A process that finds a server half-way, by its name or
+its pause, restarts or resumes it.
+"""
 
 from pathlib import Path
 from typing import Protocol
@@ -7,11 +14,34 @@ import structlog
 
 from hindcast.actors.engines.vllm.server import VllmServer
 from hindcast.actors.engines.vllm.weights import label_of, versions_in
-from hindcast.actors.policy_servers.weight_sync import synchronise
 from hindcast.core.settings.schema import Settings
 from hindcast.core.settings.vllm import VllmSettings
 
+CHANGING = "changing"
+"""Label of weights while they change: it names no run and no version."""
+
 logger = structlog.get_logger(__name__)
+
+
+async def synchronise(server: VllmServer, folder: str, label: str, settings: VllmSettings) -> bool:
+    """Make `server` sample from the model in `folder`, on its machine, under this label; returns whether that changed anything.
+
+    Raises:
+        ServerTroubled, EngineFailed: a step failed; the server is paused, or samples from its previous weights.
+    """
+    timeout_s = settings.sync_timeout_s
+    if await server.label(timeout_s=timeout_s) == label:
+        if await server.is_paused(timeout_s=timeout_s):
+            await server.resume(timeout_s=timeout_s)
+        return False
+    await server.pause(settings.pause, timeout_s=timeout_s)
+    await server.name_weights(CHANGING, timeout_s=timeout_s)
+    await server.reload(folder, timeout_s=timeout_s)
+    await server.forget_prompts(timeout_s=timeout_s)
+    await server.name_weights(label, timeout_s=timeout_s)
+    await server.resume(timeout_s=timeout_s)
+    logger.info("policy server has new weights", server=server.address, label=label)
+    return True
 
 
 class WeightDelivery(Protocol):

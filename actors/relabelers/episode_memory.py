@@ -5,8 +5,7 @@ cost of a start does not depend on the length of the log. Of ended episodes that
 relabeler takes them, the latest `ENDED_KEPT` stay.
 """
 
-from hindcast.actors.family_follower import look_back
-from hindcast.actors.log_follower import LogFollower
+from hindcast.actors.log_follower import LogFollower, look_back
 from hindcast.events.catalogue import EpisodeRequested
 from hindcast.events.envelope import Recorded
 from hindcast.events.log.episode_assembler import EPISODE_FAMILIES, AssembledEpisode, EpisodeAssembler

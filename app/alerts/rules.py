@@ -9,7 +9,7 @@ from statistics import fmean
 
 import msgspec
 
-from hindcast.actors.curriculum.pauses import Pauses
+from hindcast.actors.curriculum.leases import Pauses
 from hindcast.core.rl.combined_state import POLICY
 from hindcast.core.rl.statistics import difference
 from hindcast.events.catalogue import (

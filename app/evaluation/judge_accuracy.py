@@ -10,8 +10,7 @@ import msgspec
 from hindcast.actors.judges.base import AnyJudge, EpisodeModelJudge, Opinion, judge_in_time, undecided
 from hindcast.actors.judges.episode_transcript import read_story
 from hindcast.actors.judges.second_opinion import read_verdicts
-from hindcast.actors.replay.bounded_map import each
-from hindcast.actors.replay.recorded import EpisodeSelection, recorded_episodes
+from hindcast.actors.replay.recorded import EpisodeSelection, each, recorded_episodes
 from hindcast.app.runs.sources import Source
 from hindcast.core.rl.confusion import (
     Confusion,

@@ -14,8 +14,7 @@ from hindcast.actors.judges.second_opinion import (
     save,
     second_opinion,
 )
-from hindcast.actors.replay.bounded_map import each
-from hindcast.actors.replay.recorded import EpisodeSelection, recorded_episodes
+from hindcast.actors.replay.recorded import EpisodeSelection, each, recorded_episodes
 from hindcast.app.runs.folded_read_model import show_now
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.runs.sources import Source

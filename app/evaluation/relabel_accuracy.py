@@ -16,8 +16,7 @@ from hindcast.actors.environments.store.tasks import ENVIRONMENT
 from hindcast.actors.relabelers.base import AchievedGoal, Relabeler, RelabelResult
 from hindcast.actors.relabelers.role import goals_found, pages_of
 from hindcast.actors.relabelers.rules import walk_of
-from hindcast.actors.replay.bounded_map import each
-from hindcast.actors.replay.recorded import EpisodeSelection, recorded_episodes
+from hindcast.actors.replay.recorded import EpisodeSelection, each, recorded_episodes
 from hindcast.app.runs.sources import Source
 from hindcast.core.domain.observation import Page
 from hindcast.core.errors import BlobCorrupt, BlobMissing, RelabelerFailed, RelabelerUnavailable

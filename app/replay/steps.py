@@ -15,10 +15,8 @@ import msgspec
 
 from hindcast.actors.environments.base import Venue
 from hindcast.actors.environments.browser import BrowserHost
-from hindcast.actors.replay.bounded_map import each
-from hindcast.actors.replay.divergence_causes import MATTER, Cause, Surroundings, explain
-from hindcast.actors.replay.recorded import EpisodeSelection, recorded_episodes
-from hindcast.actors.replay.steps import Difference, drive
+from hindcast.actors.replay.recorded import EpisodeSelection, each, recorded_episodes
+from hindcast.actors.replay.steps import MATTER, Cause, Difference, Surroundings, drive, explain
 from hindcast.app.runs.sources import Source
 from hindcast.app.system.sites import sites_running
 from hindcast.core.errors import BrowserUnavailable, EnvironmentFailed, HindcastError

@@ -1,6 +1,6 @@
 """Pause, resume, drain and cancel: commands of a person to a run, each an event with author and reason.
 
-No role begins new work during a pause (`actors.curriculum.pauses`). The curriculum executes drain and cancel and records
+No role begins new work during a pause (`actors.curriculum.leases`). The curriculum executes drain and cancel and records
 `control.applied`. A pause outlives the system: a run that is started later stays paused.
 """
 
@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from hindcast.actors.curriculum.pauses import Pauses
+from hindcast.actors.curriculum.leases import Pauses
 from hindcast.app.runs.append_fact import ROLE, append_fact
 from hindcast.app.runs.runs import RunHandle
 from hindcast.core.errors import SettingsError

@@ -127,7 +127,7 @@ def sampling_from(connection: Connection, position: int) -> dict[str, int]:
 
 
 def pauses_in_force(connection: Connection, position: int) -> dict[str, str]:
-    """Author -> reason of each pause in force; the same fold as in `actors.curriculum.pauses`."""
+    """Author -> reason of each pause in force; the same fold as in `actors.curriculum.leases`."""
     told = (
         select(notices.c.about, notices.c.detail)
         .where(

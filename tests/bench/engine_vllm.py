@@ -35,7 +35,7 @@ from hindcast.actors.policy_servers.command import (
     server_python,
 )
 from hindcast.actors.policy_servers.server_process import running
-from hindcast.actors.policy_servers.weight_sync import synchronise
+from hindcast.actors.policy_servers.weight_delivery import synchronise
 from hindcast.app.system.policy_servers import free_port
 from hindcast.app.system.supervisor import die_with_parent
 from hindcast.core.errors import EngineFailed

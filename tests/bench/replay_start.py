@@ -54,7 +54,7 @@ async def start_curriculum(run: RunHandle) -> str:
     """Its state at the log's end."""
     from hindcast.actors.curriculum.projection import FAMILIES, CurriculumProjection
     from hindcast.actors.curriculum.snapshots import curriculum_kind
-    from hindcast.actors.family_follower import read_families
+    from hindcast.actors.log_follower import read_families
     from hindcast.storage.snapshots import newest_standing
 
     projection = CurriculumProjection.under(run.settings)

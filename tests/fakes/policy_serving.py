@@ -6,7 +6,7 @@ from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 from fakes.policy_stand_in import PolicyStandIn, standing_in
-from hindcast.actors.engines.server_choice import preferred, routed_by
+from hindcast.actors.engines.base import preferred, routed_by
 from hindcast.actors.engines.vllm.engine import VllmEngine
 from hindcast.actors.engines.vllm.weights import ServedWeights, WholeWeights, label_of
 from hindcast.actors.policy_servers.role import TargetWeights, WeightSynchronizer, folders_for

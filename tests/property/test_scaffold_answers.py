@@ -9,8 +9,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from fakes.tiny_policy import write_tiny_policy
-from hindcast.actors.engines.guide import FormGuide
-from hindcast.actors.engines.vocabulary import Vocabulary
+from hindcast.actors.engines.guide import FormGuide, Vocabulary
 from hindcast.actors.scaffold.scaffold import Scaffold
 from hindcast.actors.scaffold.states import (
     ActionRule,

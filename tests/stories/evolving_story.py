@@ -9,7 +9,7 @@ import msgspec
 
 from fakes.bare_step import bare_step
 from fakes.virtual_time import clock_ns, clock_s
-from hindcast.actors.curriculum.first_state_values import FirstState, Valuer
+from hindcast.actors.curriculum.feasibility import FirstState, Valuer
 from hindcast.actors.curriculum.projection import CurriculumProjection
 from hindcast.actors.curriculum.role import run_curriculum
 from hindcast.actors.curriculum.state import CurriculumState

@@ -11,11 +11,10 @@ import pytest
 
 from fakes.virtual_time import run_virtually
 from hindcast.actors.curriculum import evolution
-from hindcast.actors.curriculum.choice import drawn_from
 from hindcast.actors.curriculum.evolution import Evolver
-from hindcast.actors.curriculum.first_state_values import FirstState
+from hindcast.actors.curriculum.feasibility import FirstState
 from hindcast.actors.curriculum.phases import Phases, meaning, wording
-from hindcast.actors.curriculum.pool import configured_pool, family_of
+from hindcast.actors.curriculum.pool import configured_pool, drawn_from, family_of
 from hindcast.actors.curriculum.snapshots import curriculum_kind
 from hindcast.actors.curriculum.state import CurriculumState
 from hindcast.actors.curriculum.task_variation import (

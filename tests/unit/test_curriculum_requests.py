@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from hindcast.actors.curriculum.choice import preference
+from hindcast.actors.curriculum.pool import preference
 from hindcast.actors.curriculum.requests import finished
 from stories.curriculum_story import Story, published, settings_of
 

@@ -9,10 +9,9 @@ import torch
 
 from fakes.tiny_policy import write_tiny_policy
 from hindcast.actors.engines.base import Generation
-from hindcast.actors.engines.guide import FormGuide
+from hindcast.actors.engines.guide import FormGuide, Vocabulary, texts_of
 from hindcast.actors.engines.in_process import InProcessEngine
 from hindcast.actors.engines.rescorer import GivenAnswer, Rescorer
-from hindcast.actors.engines.vocabulary import Vocabulary, texts_of
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.observation import Node, Page
 from hindcast.core.domain.sampling import Sampling

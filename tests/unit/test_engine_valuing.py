@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fakes.tiny_policy import tiny_model, write_tiny_policy
-from hindcast.actors.curriculum.first_state_values import FirstState
+from hindcast.actors.curriculum.feasibility import FirstState
 from hindcast.actors.engines.value_models import CriticValuer, OutcomeValuer
 from hindcast.actors.environments.store.tasks import StoreTasks
 from hindcast.core.domain.observation import Node, Page

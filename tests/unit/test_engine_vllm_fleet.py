@@ -2,7 +2,7 @@
 
 import asyncio
 
-from hindcast.actors.engines.server_choice import preferred
+from hindcast.actors.engines.base import preferred
 from hindcast.actors.engines.vllm.fleet import Fleet
 from hindcast.actors.engines.vllm.server import ServerTroubled, VllmServer
 from hindcast.events.catalogue import PolicyServerTroubled

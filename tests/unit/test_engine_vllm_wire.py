@@ -13,10 +13,8 @@ import numpy as np
 import pytest
 
 import hindcast.actors.policy_servers.command
-from hindcast.actors.engines.base import Generation
-from hindcast.actors.engines.server_choice import preferred, routed_by, routing_key
-from hindcast.actors.engines.vllm.generate_wire import read_answer, request_body
-from hindcast.actors.engines.vllm.guided import sample_guided
+from hindcast.actors.engines.base import Generation, preferred, routed_by, routing_key
+from hindcast.actors.engines.vllm.generate_wire import read_answer, request_body, sample_guided
 from hindcast.actors.engines.vllm.weights import (
     Unusable,
     WholeWeights,

@@ -16,7 +16,7 @@ from fakes.policy_stand_in import standing_in
 from fakes.tiny_policy import write_tiny_policy
 from hindcast.actors.engines.vllm.server import ServerTroubled, VllmServer
 from hindcast.actors.engines.vllm.weights import WholeWeights, label_of
-from hindcast.actors.policy_servers.weight_sync import CHANGING
+from hindcast.actors.policy_servers.weight_delivery import CHANGING
 from hindcast.events.catalogue import PolicyServerTroubled
 from hindcast.events.log.memory import MemoryLog
 from hindcast.events.log.run_identity import log_name

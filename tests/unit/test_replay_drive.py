@@ -9,9 +9,8 @@ import pytest
 from fakes.bare_step import bare_step
 from hindcast.actors.environments.base import ResetResult, StepOutcome, WindowImage
 from hindcast.actors.environments.snapshot import observe
-from hindcast.actors.replay.divergence_causes import Surroundings, explain
 from hindcast.actors.replay.pages import GONE
-from hindcast.actors.replay.steps import Difference, drive
+from hindcast.actors.replay.steps import Difference, Surroundings, drive, explain
 from hindcast.core.domain.action import Action, ParseFailure
 from hindcast.core.domain.evidence import Evidence
 from hindcast.core.domain.observation import Node, Observation, Page

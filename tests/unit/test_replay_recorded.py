@@ -5,8 +5,7 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from hindcast.actors.replay.bounded_map import each
-from hindcast.actors.replay.recorded import EpisodeSelection, NoSuchEpisode, recorded_episodes
+from hindcast.actors.replay.recorded import EpisodeSelection, NoSuchEpisode, each, recorded_episodes
 from hindcast.events.catalogue import EpisodeEnded, EpisodeRequested, EpisodeStarted, StepTaken
 from hindcast.events.envelope import Recorded
 from hindcast.events.log.episode_assembler import AssembledEpisode

@@ -11,9 +11,9 @@ from test_judge_role import requested as requested_one
 from fakes.virtual_time import clock_s, run_virtually
 from fakes.watched_reads import watch_reads
 from hindcast.actors.curriculum.projection import CurriculumProjection
-from hindcast.actors.curriculum.snapshot_keeper import SnapshotKeeper
-from hindcast.actors.family_follower import LOOK_BACK_EVENTS
+from hindcast.actors.curriculum.snapshots import SnapshotKeeper
 from hindcast.actors.judges.role import run_judge
+from hindcast.actors.log_follower import LOOK_BACK_EVENTS
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import (
     ControlRequested,

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from hindcast.actors.scaffold.candidates import Candidate, best, remember
 from hindcast.actors.scaffold.files import check_states, parse_states, site_states
-from hindcast.actors.scaffold.scaffold import Scaffold, scaffold_of
+from hindcast.actors.scaffold.scaffold import Candidate, Scaffold, best, remember, scaffold_of
 from hindcast.actors.scaffold.states import CandidateRule, ElementRule
 from hindcast.app.settings.configuration import resolve
 from hindcast.core.domain.action import Action

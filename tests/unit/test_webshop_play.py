@@ -22,8 +22,8 @@ from hindcast.actors.environments.webshop.site import WebshopServerSite, webshop
 from hindcast.actors.environments.webshop.tasks import WebshopTasks
 from hindcast.actors.environments.webshop.views import PARTS, WebshopLocation, address_of, place_at, view_of
 from hindcast.actors.environments.webshop.world import WebshopText, page_of
-from hindcast.actors.scaffold.candidates import Memory, best, remember
 from hindcast.actors.scaffold.files import site_states
+from hindcast.actors.scaffold.scaffold import Memory, best, remember
 from hindcast.core.domain.action import Action, ParseFailure
 from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.domain.observation import Node, Page

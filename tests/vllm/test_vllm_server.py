@@ -18,7 +18,7 @@ from hindcast.actors.engines.vllm.weights import WholeWeights, label_of
 from hindcast.actors.policy_servers.command import HOST, server_command, server_environment, server_python
 from hindcast.actors.policy_servers.server_process import running
 from hindcast.actors.policy_servers.version_folders import VersionFolders, WholeModelLayout
-from hindcast.actors.policy_servers.weight_sync import synchronise
+from hindcast.actors.policy_servers.weight_delivery import synchronise
 from hindcast.app.system.policy_servers import free_port
 from hindcast.core.domain.sampling import Sampling
 from hindcast.core.grammar.answer_constraints import FreeText

@@ -26,16 +26,19 @@ from typing import Any, Self, TypeGuard
 
 from transformers import AutoConfig
 
-from hindcast.actors.engines.base import Constraint, Generation
-from hindcast.actors.engines.guide import FormGuide, Guide, RecordedGuide
-from hindcast.actors.engines.server_choice import routing_key
+from hindcast.actors.engines.base import Constraint, Generation, routing_key
+from hindcast.actors.engines.guide import FormGuide, Guide, RecordedGuide, Vocabulary
 from hindcast.actors.engines.vllm.fleet import Fleet, Tell
-from hindcast.actors.engines.vllm.generate_wire import read_answer, request_body
-from hindcast.actors.engines.vllm.guided import sample_guided
-from hindcast.actors.engines.vllm.server import ServerTroubled, UnknownModel, VllmServer
-from hindcast.actors.engines.vllm.server_checks import POLL_S, ServerChecks, Shown
+from hindcast.actors.engines.vllm.generate_wire import read_answer, request_body, sample_guided
+from hindcast.actors.engines.vllm.server import (
+    POLL_S,
+    ServerChecks,
+    ServerTroubled,
+    Shown,
+    UnknownModel,
+    VllmServer,
+)
 from hindcast.actors.engines.vllm.weights import ServedWeights, Unusable, WrongVersion
-from hindcast.actors.engines.vocabulary import Vocabulary
 from hindcast.core.domain.sampling import Sampling
 from hindcast.core.errors import EngineFailed
 from hindcast.core.models.generation_config import stop_tokens, text_config

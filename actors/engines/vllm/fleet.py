@@ -18,7 +18,7 @@ from typing import Self
 
 import structlog
 
-from hindcast.actors.engines.server_choice import preferred
+from hindcast.actors.engines.base import preferred
 from hindcast.actors.engines.vllm.server import ServerTroubled, VllmServer
 from hindcast.events.catalogue import PolicyServerTroubled
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from hindcast.actors.environments.base import Demonstrate
-from hindcast.actors.environments.miniwob.solvers import clicks, forms, long_pages, mail, puzzles, widgets
-from hindcast.actors.environments.miniwob.solvers.page_queries import Solve
+from hindcast.actors.environments.miniwob.solvers import clicks, forms, long_pages, widgets
+from hindcast.actors.environments.miniwob.solvers.page_queries import SOLUTIONS, Solve
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.observation import Observation
 from hindcast.core.domain.task import Task
@@ -19,9 +19,7 @@ def _demonstrator(solve: Solve) -> Demonstrate:
     return demonstrate
 
 
-DEMONSTRATORS: dict[str, Demonstrate] = {
-    family: _demonstrator(solve)
-    for kind in (clicks, forms, widgets, long_pages, mail, puzzles)
-    for family, solve in kind.SOLUTIONS.items()
-}
+MODULES = (clicks, forms, long_pages, widgets)
+"""Modules of solutions; importing them fills `SOLUTIONS`."""
+DEMONSTRATORS = {family: _demonstrator(solve) for family, solve in SOLUTIONS.items()}
 """Demonstrators by family. docs/miniwob.md lists the families without one."""

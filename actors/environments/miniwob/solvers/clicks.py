@@ -5,48 +5,56 @@ from collections.abc import Sequence
 
 from hindcast.actors.environments.miniwob.solvers.page_queries import (
     WAIT,
-    Solve,
     between,
     click,
     find,
     first,
     live,
     quoted,
+    solves,
     submit,
 )
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.observation import Page
 
 
+@solves("click-test", "click-dialog")
 def _first_button(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     return click(next(iter(live(page, "button")), None))
 
 
+@solves("click-test-2", "click-test-transfer")
 def _button_one(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     return click(find(page, "ONE", "button"))
 
 
+@solves("click-button-sequence")
 def _button_sequence(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     return click(find(page, "TWO" if earlier else "ONE", "button"))
 
 
+@solves("click-button", "unicode-test")
 def _named_button(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     return click(find(page, quoted(instruction)[0], "button"))
 
 
+@solves("click-link")
 def _named_link(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     return click(find(page, quoted(instruction)[0]))
 
 
+@solves("click-dialog-2")
 def _dialog_button(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     label = quoted(instruction)[0]
     return click(find(page, "Close" if label == "x" else label, "button"))
 
 
+@solves("click-tab")
 def _tab(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     return click(find(page, between(instruction, "Click on ", "."), "link"))
 
 
+@solves("click-tab-2", "click-tab-2-easy", "click-tab-2-medium", "click-tab-2-hard")
 def _tab_search(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """Tab #1 is open at first; the others are opened in their order."""
     link = find(page, quoted(instruction)[0], "clickable")
@@ -54,6 +62,7 @@ def _tab_search(instruction: str, page: Page, earlier: Sequence[Action]) -> Acti
     return click(link or find(page, f"Tab #{number}", "link") or find(page, str(number), "link"))
 
 
+@solves("click-collapsible", "click-collapsible-nodelay")
 def _collapsible(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     section = next(iter(live(page, "clickable")), None)
     if section is not None and section.attributes.get("expanded") != "true":
@@ -61,11 +70,13 @@ def _collapsible(instruction: str, page: Page, earlier: Sequence[Action]) -> Act
     return submit(page)
 
 
+@solves("click-collapsible-2", "click-collapsible-2-nodelay")
 def _collapsible_search(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     link = find(page, quoted(instruction)[0], "clickable")
     return click(link or find(page, f"Section #{len(earlier) + 1}", "clickable"))
 
 
+@solves("navigate-tree")
 def _tree(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """The name if it is visible, else the first closed folder."""
     found = find(page, quoted(instruction)[0], "clickable")
@@ -73,11 +84,13 @@ def _tree(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     return click(found or next(closed, None))
 
 
+@solves("ascending-numbers")
 def _ascending(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """After the first click the numbers are covered, but they are in their order."""
     return click(find(page, "1") if not earlier else first(live(page)))
 
 
+@solves("grid-coordinate")
 def _coordinate(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """The points are in columns from the left, each from the top."""
     match = re.search(r"\((-?\d),(-?\d)\)", instruction)
@@ -87,6 +100,7 @@ def _coordinate(instruction: str, page: Page, earlier: Sequence[Action]) -> Acti
     return click(points[5 * (int(match.group(1)) + 2) + 2 - int(match.group(2))])
 
 
+@solves("find-greatest")
 def _greatest(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     cards = [node for node in live(page, "clickable") if node.text.isdecimal()]
     if earlier or not cards:
@@ -94,6 +108,7 @@ def _greatest(instruction: str, page: Page, earlier: Sequence[Action]) -> Action
     return click(max(cards, key=lambda card: int(card.text)))
 
 
+@solves("odd-or-even")
 def _odd_or_even(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """A number is between its two buttons; each step marks one."""
     numbers = [int(node.text) for node in page.nodes if re.fullmatch(r"-?\d+", node.text)]
@@ -104,6 +119,7 @@ def _odd_or_even(instruction: str, page: Page, earlier: Sequence[Action]) -> Act
     return click(buttons[at] if at < len(buttons) else None)
 
 
+@solves("button-delay")
 def _delayed(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """Each `Wait` takes a second."""
     if not earlier:
@@ -112,6 +128,7 @@ def _delayed(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     return WAIT if len(earlier) <= seconds else click(find(page, "TWO", "button"))
 
 
+@solves("buy-ticket")
 def _ticket(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """Four tickets, each a duration and a button with its price."""
     durations = [
@@ -131,6 +148,7 @@ def _ticket(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     return click(tickets[values.index(best(values))])
 
 
+@solves("click-menu")
 def _menu(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """A submenu opens a moment after the pointer rests on its item."""
     path = instruction.removeprefix("Select ").split(">")
@@ -143,6 +161,7 @@ def _menu(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     return Action(name="Hover", element=shown.id) if shown is not None else click(None)
 
 
+@solves("click-pie", "click-pie-nodelay")
 def _pie(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """The slices take a moment to spread, and a click on a moving one is lost: then click again."""
     if not earlier:
@@ -165,43 +184,10 @@ _DIGITS = (
 """The digits in the page's pictures, row by row."""
 
 
+@solves("number-checkboxes")
 def _digit(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     wanted = _DIGITS[int(quoted(instruction)[0])].replace(" ", "")
     for box, mark in zip(live(page, "checkbox"), wanted, strict=False):
         if box.checked is not (mark == "1"):
             return click(box)
     return submit(page)
-
-
-SOLUTIONS: dict[str, Solve] = {
-    "click-test": _first_button,
-    "click-test-2": _button_one,
-    "click-test-transfer": _button_one,
-    "click-button": _named_button,
-    "click-button-sequence": _button_sequence,
-    "click-link": _named_link,
-    "click-dialog": _first_button,
-    "click-dialog-2": _dialog_button,
-    "click-tab": _tab,
-    "click-tab-2": _tab_search,
-    "click-tab-2-easy": _tab_search,
-    "click-tab-2-medium": _tab_search,
-    "click-tab-2-hard": _tab_search,
-    "click-collapsible": _collapsible,
-    "click-collapsible-nodelay": _collapsible,
-    "click-collapsible-2": _collapsible_search,
-    "click-collapsible-2-nodelay": _collapsible_search,
-    "click-menu": _menu,
-    "click-pie": _pie,
-    "click-pie-nodelay": _pie,
-    "navigate-tree": _tree,
-    "unicode-test": _named_button,
-    "ascending-numbers": _ascending,
-    "grid-coordinate": _coordinate,
-    "find-greatest": _greatest,
-    "odd-or-even": _odd_or_even,
-    "button-delay": _delayed,
-    "buy-ticket": _ticket,
-    "number-checkboxes": _digit,
-}
-"""Solutions by family."""

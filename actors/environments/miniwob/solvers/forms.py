@@ -1,10 +1,10 @@
-"""Forms: texts into fields, choices from lists, then the button."""
+"""Forms: texts into fields, choices from lists, then the button. Some texts are sums, guesses or commands."""
 
+import itertools
 import re
 from collections.abc import Sequence
 
 from hindcast.actors.environments.miniwob.solvers.page_queries import (
-    Solve,
     between,
     click,
     enter,
@@ -15,12 +15,14 @@ from hindcast.actors.environments.miniwob.solvers.page_queries import (
     position,
     press,
     quoted,
+    solves,
     submit,
 )
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.observation import Page
 
 
+@solves("click-checkboxes", "click-checkboxes-large", "click-checkboxes-transfer")
 def _checkboxes(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     wanted = set(between(instruction, "Select ", " and click Submit").split(", "))
     for box in live(page, "checkbox"):
@@ -29,16 +31,19 @@ def _checkboxes(instruction: str, page: Page, earlier: Sequence[Action]) -> Acti
     return submit(page)
 
 
+@solves("click-option")
 def _option(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     radio = find(page, between(instruction, "Select ", " and click Submit"), "radio")
     return submit(page) if radio is not None and radio.checked else click(radio)
 
 
+@solves("click-widget")
 def _widget(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     kind = quoted(instruction)[0]
     return click(next(iter(live(page, "input" if kind == "text" else kind)), None))
 
 
+@solves("click-scroll-list", "choose-list")
 def _lists(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """One choice from a dropdown, or several from a list that keeps earlier choices."""
     wanted = instruction.removeprefix("Select ").removesuffix(" and click Submit.")
@@ -54,6 +59,7 @@ def _lists(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     return submit(page)
 
 
+@solves("focus-text", "focus-text-2")
 def _focus(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     match = re.search(r"(\d)(?:st|nd|rd)", instruction)
     inputs = live(page, "input")
@@ -61,24 +67,29 @@ def _focus(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     return click(inputs[index] if index < len(inputs) else None)
 
 
+@solves("enter-text", "enter-text-dynamic")
 def _enter_text(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     return fill(page, quoted(instruction)[:1], earlier)
 
 
+@solves("enter-password")
 def _enter_password(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     return fill(page, quoted(instruction)[:1] * 2, earlier)
 
 
+@solves("login-user")
 def _login(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     return fill(page, quoted(instruction)[:2], earlier)
 
 
+@solves("read-table")
 def _read_table(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     key = between(instruction, "value of ", " into")
     rows = dict(node.text.split(" | ", 1) for node in page.nodes if " | " in node.text)
     return fill(page, [rows[key]] if key in rows else [], earlier)
 
 
+@solves("multi-layouts", "multi-orderings")
 def _layouts(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """Three labelled fields in any order; a label precedes its field, or follows it where a field comes first."""
     match = re.search(r"Search for (.*) movies directed by (.*) from year (.*)\.", instruction)
@@ -100,6 +111,7 @@ def _layouts(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     return click(next((node for node in live(page, "button", "clickable") if node.text in buttons), None))
 
 
+@solves("search-engine")
 def _search_engine(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """Three results per page: search, go to the right page, click the result."""
     if len(earlier) < 2:
@@ -112,17 +124,20 @@ def _search_engine(instruction: str, page: Page, earlier: Sequence[Action]) -> A
     return click(results[position % 3] if position % 3 < len(results) else None)
 
 
+@solves("enter-text-2")
 def _changed_case(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     text = quoted(instruction)[0]
     return fill(page, [text.upper() if "upper" in instruction else text.lower()], earlier)
 
 
+@solves("enter-date")
 def _date(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """A date field takes year, month, day."""
     match = re.search(r"(\d+)/(\d+)/(\d+)", instruction)
     return fill(page, ["{2}-{0}-{1}".format(*match.groups())] if match else [], earlier)
 
 
+@solves("enter-time")
 def _time(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """A time field takes hours to 23."""
     match = re.search(r"(\d+):(\d+) (AM|PM)", instruction)
@@ -132,12 +147,14 @@ def _time(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     return fill(page, [f"{hour:02}:{match.group(2)}"], earlier)
 
 
+@solves("copy-paste", "copy-paste-2")
 def _copy(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     areas = live(page, "textarea")
     at = position(instruction)
     return fill(page, [areas[at].value or ""] if at < len(areas) else [], earlier)
 
 
+@solves("find-word")
 def _word(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     paragraph = " ".join(node.text for node in page.nodes if node.kind == "text").split()
     at = position(instruction)
@@ -145,11 +162,13 @@ def _word(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     return fill(page, words[at : at + 1], earlier)
 
 
+@solves("text-transform")
 def _slanted(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     text = "".join(node.text for node in page.nodes if node.kind == "text")
     return fill(page, ["".join(text.split())], earlier)
 
 
+@solves("read-table-2")
 def _read_table_twice(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """A label precedes each field."""
     rows = dict(node.text.split(" | ", 1) for node in page.nodes if " | " in node.text)
@@ -157,6 +176,7 @@ def _read_table_twice(instruction: str, page: Page, earlier: Sequence[Action]) -
     return fill(page, [rows[label] for label in labels if label in rows], earlier)
 
 
+@solves("login-user-popup")
 def _login_with_popup(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """A question may appear when a field gets the focus, so each is clicked before typing."""
     cancel = find(page, "Cancel", "button")
@@ -175,6 +195,7 @@ def _login_with_popup(instruction: str, page: Page, earlier: Sequence[Action]) -
     return submit(page)
 
 
+@solves("form-sequence-2")
 def _radio_and_number(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     places = [int(number) - 1 for number in re.findall(r"(\d)(?:st|nd|rd)", instruction)]
     radios, inputs = live(page, "radio"), live(page, "input")
@@ -189,6 +210,7 @@ def _radio_and_number(instruction: str, page: Page, earlier: Sequence[Action]) -
     return submit(page)
 
 
+@solves("phone-book")
 def _contact(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """One contact per page: page to the name, then click what is asked for."""
     name = between(instruction, "Find ", " in the contact book")
@@ -199,6 +221,7 @@ def _contact(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     return click(links[asked] if asked is not None and asked < len(links) else None)
 
 
+@solves("use-colorwheel")
 def _colour(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """The picker's field takes a color's number. The picker then covers the button, which keys still reach."""
     if not earlier:
@@ -231,35 +254,72 @@ _COLOURS = {
 """Numbers of the colors that CSS names."""
 
 
-SOLUTIONS: dict[str, Solve] = {
-    "click-checkboxes": _checkboxes,
-    "click-checkboxes-large": _checkboxes,
-    "click-checkboxes-transfer": _checkboxes,
-    "click-option": _option,
-    "click-widget": _widget,
-    "click-scroll-list": _lists,
-    "choose-list": _lists,
-    "focus-text": _focus,
-    "focus-text-2": _focus,
-    "enter-text": _enter_text,
-    "enter-text-2": _changed_case,
-    "enter-text-dynamic": _enter_text,
-    "enter-password": _enter_password,
-    "enter-date": _date,
-    "enter-time": _time,
-    "login-user": _login,
-    "login-user-popup": _login_with_popup,
-    "multi-layouts": _layouts,
-    "multi-orderings": _layouts,
-    "read-table": _read_table,
-    "read-table-2": _read_table_twice,
-    "search-engine": _search_engine,
-    "copy-paste": _copy,
-    "copy-paste-2": _copy,
-    "find-word": _word,
-    "text-transform": _slanted,
-    "form-sequence-2": _radio_and_number,
-    "phone-book": _contact,
-    "use-colorwheel": _colour,
-}
-"""Solutions by family."""
+@solves("simple-arithmetic")
+def _sum(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
+    match = re.search(r"(\d+) ([-+x]) (\d+) =", " ".join(node.text for node in page.nodes))
+    if match is None:
+        return click(None)
+    one, two = int(match.group(1)), int(match.group(3))
+    return fill(page, [str({"+": one + two, "-": one - two, "x": one * two}[match.group(2)])], earlier)
+
+
+@solves("simple-algebra")
+def _equation(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
+    match = re.search(r"(x|\d+) ([-+]) (x|\d+) = (\d+)", " ".join(node.text for node in page.nodes))
+    if match is None:
+        return click(None)
+    left, sign, right, total = match.groups()
+    if left == "x":
+        x = int(total) - int(right) if sign == "+" else int(total) + int(right)
+    else:
+        x = int(total) - int(left) if sign == "+" else int(left) - int(total)
+    return fill(page, [str(x)], earlier)
+
+
+@solves("guess-number")
+def _guess(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
+    """Halve the interval. Each guess but the last shows by its successor in which direction it was wrong."""
+    if earlier and earlier[-1].name == "Type":
+        return submit(page)
+    guesses = [int(action.argument or 0) for action in earlier if action.name == "Type"]
+    low, high = 0, 9
+    for guess, following in itertools.pairwise(guesses):
+        low, high = (guess + 1, high) if following > guess else (low, guess - 1)
+    answer = " ".join(node.text for node in page.nodes)
+    if guesses:
+        low, high = (guesses[-1] + 1, high) if "higher than" in answer else (low, guesses[-1] - 1)
+    return enter(first(live(page, "input")), str((low + high) // 2))
+
+
+@solves("generate-number")
+def _generate(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
+    number = first(int(node.text) for node in page.nodes if node.text.isdecimal())
+    bound = re.search(r"(less|greater) than (\d+)", instruction)
+    if number is None:
+        fits = False
+    elif bound:
+        fits = number < int(bound.group(2)) if bound.group(1) == "less" else number > int(bound.group(2))
+    else:
+        fits = number % 2 == (1 if "odd" in instruction else 0)
+    return click(find(page, "Submit" if fits else "Generate", "button"))
+
+
+@solves("terminal")
+def _terminal(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
+    """List the files, then remove one with the extension. The terminal takes single keys."""
+    keys = [*"ls", "Enter"]
+    if len(earlier) >= len(keys):
+        screen = " ".join(node.text for node in page.nodes)
+        files = between(screen, "user$ ls ", " user$").split()
+        ending = re.search(r"extension (\.\S+)", instruction)
+        fitting = [
+            name
+            for name in files
+            if (name.endswith(ending.group(1)) if ending is not None else "." not in name)
+        ]
+        if not fitting:
+            return click(None)
+        keys += [*f"rm {fitting[0]}", "Enter"]
+    at = len(earlier)
+    key = "Space" if keys[at] == " " else keys[at]
+    return press(key, None if at else first(live(page, "input")))

@@ -1,4 +1,4 @@
-"""Lists and texts that are longer than the window: act on what is shown, then scroll on."""
+"""Lists and texts that are longer than the window, and the inbox: act on what is shown, then scroll or search on."""
 
 import re
 from collections.abc import Sequence
@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from hindcast.actors.environments.miniwob.solvers.page_queries import (
     SCROLL_DOWN,
     SCROLL_UP,
-    Solve,
     between,
     click,
     enter,
     find,
     first,
     hint,
+    hinted,
     live,
     quoted,
+    solves,
     submit,
 )
 from hindcast.core.domain.action import Action
@@ -36,6 +37,7 @@ def _posts(page: Page) -> list[tuple[str, list[Node]]]:
     return posts
 
 
+@solves("social-media")
 def _post(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """Press one button of one user's post, perhaps in the menu behind its dots."""
     user = between(instruction, "For the user ", ",")
@@ -65,10 +67,12 @@ def _press_posts(instruction: str, page: Page, earlier: Sequence[Action], most: 
     return click(button) if button is not None else SCROLL_DOWN
 
 
+@solves("social-media-all")
 def _every_post(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     return _press_posts(instruction, page, earlier, 1000)
 
 
+@solves("social-media-some")
 def _some_posts(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     number = re.search(r"on (\d+) post", instruction)
     return _press_posts(instruction, page, earlier, int(number.group(1)) if number else 1)
@@ -99,6 +103,7 @@ def _dishes(page: Page) -> list[_Dish]:
     return found
 
 
+@solves("order-food")
 def _food(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """Order dishes by name, or a number of dishes of a kind: one dish as often as asked."""
     shown = [dish for dish in _dishes(page) if dish.more is not None]
@@ -117,6 +122,7 @@ def _food(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     return click(order) if order is not None else SCROLL_DOWN
 
 
+@solves("scroll-text")
 def _last_word(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     area, field = first(live(page, "textarea")), first(live(page, "input"))
     text = (area.value or "") if area else ""
@@ -126,6 +132,7 @@ def _last_word(instruction: str, page: Page, earlier: Sequence[Action]) -> Actio
     return submit(page) if field is not None and field.value else enter(field, word)
 
 
+@solves("scroll-text-2")
 def _to_the_end(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     area = first(live(page, "textarea"))
     text = (area.value or "") if area else ""
@@ -134,6 +141,7 @@ def _to_the_end(instruction: str, page: Page, earlier: Sequence[Action]) -> Acti
     return SCROLL_UP if text.startswith("…") else submit(page)
 
 
+@solves("sign-agreement")
 def _agreement(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """Scroll to the end of the text; then the field opens."""
     wanted = quoted(instruction)
@@ -145,13 +153,72 @@ def _agreement(instruction: str, page: Page, earlier: Sequence[Action]) -> Actio
     return click(find(page, wanted[1], "button")) if field.value == wanted[0] else enter(field, wanted[0])
 
 
-SOLUTIONS: dict[str, Solve] = {
-    "social-media": _post,
-    "social-media-all": _every_post,
-    "social-media-some": _some_posts,
-    "order-food": _food,
-    "scroll-text": _last_word,
-    "scroll-text-2": _to_the_end,
-    "sign-agreement": _agreement,
-}
-"""Solutions by family."""
+def _icon_of(page: Page, sender: str, icon: str) -> Action | None:
+    """A click on the icon in the sender's line of the list, if it is shown."""
+    nodes = live(page)
+    at = next((index for index, node in enumerate(nodes) if node.text == sender), None)
+    for node in nodes[at + 1 : at + 5] if at is not None else ():
+        if hint(node) == icon:
+            return click(node)
+    return None
+
+
+def _open(page: Page, sender: str) -> Action:
+    """Open the sender's email, through the search if it is further down."""
+    shown = find(page, sender, "clickable") or first(
+        node for node in live(page, "clickable") if node.text.startswith(f"{sender} ")
+    )
+    if shown is not None:
+        return click(shown)
+    search = hinted(page, "open-search")
+    return click(search) if search is not None else enter(first(live(page, "input")), sender)
+
+
+def _mail(sender: str, task: str, text: str, page: Page) -> Action:
+    reply, forward = hinted(page, "send-reply"), hinted(page, "send-forward")
+    if reply is not None:
+        area = first(live(page, "textarea"))
+        return click(reply) if area is not None and area.value == text else enter(area, text)
+    if forward is not None:
+        field = first(live(page, "input"))
+        return click(forward) if field is not None and field.value == text else enter(field, text)
+    button = find(page, "Reply", "clickable")
+    if button is None:
+        return _icon_of(page, sender, task) or _open(page, sender)
+    if task in ("trash", "star"):
+        return click(hinted(page, task))
+    return click(button if task == "reply" else find(page, "Forward", "clickable"))
+
+
+@solves(
+    "email-inbox",
+    "email-inbox-delete",
+    "email-inbox-forward",
+    "email-inbox-important",
+    "email-inbox-noscroll",
+    "email-inbox-reply",
+    "email-inbox-star-reply",
+)
+def _inbox(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
+    sender = re.search(r"email by (\S+) and", instruction)
+    if sender is None:
+        return click(None)
+    if "trash" in instruction or "star icon" in instruction:
+        return _mail(sender.group(1), "trash" if "trash" in instruction else "star", "", page)
+    if "reply" in instruction:
+        return _mail(sender.group(1), "reply", quoted(instruction)[0], page)
+    return _mail(sender.group(1), "forward", between(instruction, "that email to ", "."), page)
+
+
+_NAME = r"([A-Z][\w-]+)"
+_SENDER = re.compile(rf"(?:from|by) {_NAME}|{_NAME} (?:sent|wants his)")
+_RECEIVER = re.compile(rf"(?:to|Send|Forward|Give) {_NAME}|^{_NAME} (?:wants the|is waiting)")
+
+
+@solves("email-inbox-forward-nl")
+def _worded_forward(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
+    """Parse the many wordings of whose email is forwarded to whom."""
+    sender, receiver = _SENDER.search(instruction), _RECEIVER.search(instruction)
+    if sender is None or receiver is None:
+        return click(None)
+    return _mail(sender.group(1) or sender.group(2), "forward", receiver.group(1) or receiver.group(2), page)

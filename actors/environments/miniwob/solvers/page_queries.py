@@ -11,6 +11,19 @@ Found = TypeVar("Found")
 Solve = Callable[[str, Page, Sequence[Action]], Action]
 """Instruction, page, earlier actions -> next action."""
 
+SOLUTIONS: dict[str, Solve] = {}
+"""Solutions by family; `solves` fills it as the modules of solutions are imported."""
+
+
+def solves(*families: str) -> Callable[[Solve], Solve]:
+    """Register a solution of these families."""
+
+    def register(solve: Solve) -> Solve:
+        SOLUTIONS.update(dict.fromkeys(families, solve))
+        return solve
+
+    return register
+
 
 def quoted(instruction: str) -> list[str]:
     """The instruction's parts in double quotes."""

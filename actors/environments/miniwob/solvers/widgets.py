@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from hindcast.actors.environments.miniwob.solvers.page_queries import (
     SCROLL_DOWN,
     WAIT,
-    Solve,
     between,
     click,
     enter,
@@ -18,6 +17,7 @@ from hindcast.actors.environments.miniwob.solvers.page_queries import (
     position,
     press,
     quoted,
+    solves,
     submit,
 )
 from hindcast.core.domain.action import Action
@@ -56,16 +56,19 @@ def _slide(page: Page, wanted: Sequence[int], leap: int) -> Action | None:
     return None
 
 
+@solves("use-slider")
 def _slider(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     wanted = int(between(instruction, "Select ", " with") or 0)
     return _slide(page, [wanted], 20) or submit(page)
 
 
+@solves("use-slider-2")
 def _sliders(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     wanted = [int(number) for number in _WHOLE.findall(instruction)]
     return _slide(page, wanted, 4) or submit(page)
 
 
+@solves("form-sequence")
 def _slider_and_box(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     key = _slide(page, [int(between(instruction, "Select ", " with") or 0)], 4)
     if key is not None:
@@ -76,6 +79,7 @@ def _slider_and_box(instruction: str, page: Page, earlier: Sequence[Action]) -> 
     return submit(page)
 
 
+@solves("use-spinner")
 def _spinner(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     wanted = int(between(instruction, "Select ", " with") or 0)
     field, buttons = first(live(page, "input")), live(page, "button")
@@ -85,6 +89,7 @@ def _spinner(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     return click(buttons[0 if wanted > value else 1])
 
 
+@solves("choose-date", "choose-date-easy", "choose-date-medium", "choose-date-nodelay")
 def _calendar(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """Open it, page to the month, click the day."""
     match = re.search(r"(\d+)/(\d+)/\d+", instruction)
@@ -103,6 +108,7 @@ def _calendar(instruction: str, page: Page, earlier: Sequence[Action]) -> Action
     return click(find(page, "Next" if away > 0 else "Prev" if away else str(day), "link"))
 
 
+@solves("use-autocomplete", "use-autocomplete-nodelay")
 def _suggestion(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """Type the beginning, go down the suggestions until one ends as asked, and close them."""
     start, *end = quoted(instruction)
@@ -121,6 +127,7 @@ def _suggestion(instruction: str, page: Page, earlier: Sequence[Action]) -> Acti
     return press("ArrowDown")
 
 
+@solves("form-sequence-3")
 def _dropdown(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """The list opens at its arrow and shows three entries at a time; closed, it shows the chosen one."""
     wanted = between(instruction, "Choose ", " from the dropdown")
@@ -132,6 +139,7 @@ def _dropdown(instruction: str, page: Page, earlier: Sequence[Action]) -> Action
     return click(first(node for node in live(page, "clickable") if node.text.endswith("▾")))
 
 
+@solves("text-editor")
 def _editor(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """Select everything or a word by keys, then click the style."""
     field = first(node for node in page.nodes if node.kind == "textarea")
@@ -205,6 +213,7 @@ def _free(page: Page, opening: int, closing: int, length: int) -> tuple[Node, No
     return None
 
 
+@solves("daily-calendar")
 def _appointment(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
     """A click begins the event, moving to its last half hour draws it, a click on it asks for the name."""
     name = first(node for node in live(page, "input"))
@@ -227,21 +236,3 @@ def _appointment(instruction: str, page: Page, earlier: Sequence[Action]) -> Act
     if earlier and earlier[-1].name == "Click":
         return Action(name="Hover", element=gap[1].id)
     return click(gap[0])
-
-
-SOLUTIONS: dict[str, Solve] = {
-    "use-slider": _slider,
-    "use-slider-2": _sliders,
-    "form-sequence": _slider_and_box,
-    "form-sequence-3": _dropdown,
-    "use-spinner": _spinner,
-    "choose-date": _calendar,
-    "choose-date-easy": _calendar,
-    "choose-date-medium": _calendar,
-    "choose-date-nodelay": _calendar,
-    "use-autocomplete": _suggestion,
-    "use-autocomplete-nodelay": _suggestion,
-    "text-editor": _editor,
-    "daily-calendar": _appointment,
-}
-"""Solutions by family."""
