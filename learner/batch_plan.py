@@ -2,19 +2,64 @@
 
 Invariant 3, plan before training: a `BatchPlanned` names every sample, in order, before any number is computed from
 it. Two learners, or a learner and `verify`, that folded the log to the same position plan the same batch, however the
-events reached them. Which batches an algorithm wants is its planner's concern (`learner.planners`).
+events reached them. Planners (`learner.planners`) say what a batch is made of: that of the policy's algorithm, and those of the
+auxiliary models, which are asked first. A run may begin with cloning (`learner.cloning_updates`): until then demonstrations are
+imitated, whatever the algorithm.
 """
+
+from collections.abc import Iterator
+from functools import cache
 
 import msgspec
 
 from hindcast.core.domain.arrays import unpack_ids
 from hindcast.core.errors import CorruptEvent
-from hindcast.core.settings.schema import Settings
+from hindcast.core.rl.algorithm import CLONING_BEFORE, find_algorithm
+from hindcast.core.rl.combined_state import CRITIC, ORM, RELABELER
+from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.events.catalogue import BatchPlanned, SamplesSwept
 from hindcast.learner.buffer.records import Episode
 from hindcast.learner.buffer.state import BufferState
-from hindcast.learner.planners import clones_before, planner_due, planners_due
-from hindcast.learner.planners.base import PolicyPlanner
+from hindcast.learner.planners.auxiliary import RelabelerPlanner, RewardModelPlanner
+from hindcast.learner.planners.base import Planner, PolicyPlanner, clones_before
+from hindcast.learner.planners.phases import CriticPhasePlanner
+
+BESIDE: dict[str, Planner] = {
+    CRITIC: CriticPhasePlanner(),
+    ORM: RewardModelPlanner(),
+    RELABELER: RelabelerPlanner(),
+}
+"""Of the models beside the policy, by name; each says itself when a batch is due."""
+
+
+@cache
+def policy_planner(algorithm: str) -> PolicyPlanner:
+    """The planner of an algorithm. Raises PluginError where there is none of this name."""
+    found = find_algorithm(algorithm).planner(algorithm)
+    assert isinstance(found, PolicyPlanner)
+    return found
+
+
+def planner_due(state: BufferState, settings: LearnerSettings) -> PolicyPlanner:
+    """Whose turn it is to train the policy."""
+    return policy_planner(CLONING_BEFORE if clones_before(state, settings) else settings.algorithm)
+
+
+def planners_due(state: BufferState, settings: LearnerSettings) -> Iterator[Planner]:
+    """Who may plan the next batch, in the order in which they are asked."""
+    yield from BESIDE.values()
+    yield planner_due(state, settings)
+
+
+def planner_of(algorithm: str) -> Planner:
+    """Who made a plan of this name."""
+    return BESIDE.get(algorithm) or policy_planner(algorithm)
+
+
+def wanted(origin: str, settings: LearnerSettings) -> bool:
+    """Whether episodes of this origin may ever be trained on under these settings."""
+    first = settings.cloning_updates > 0 and policy_planner(CLONING_BEFORE).wants(origin, settings)
+    return first or policy_planner(settings.algorithm).wants(origin, settings)
 
 
 def sweep(state: BufferState, settings: Settings) -> list[SamplesSwept]:

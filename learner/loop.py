@@ -42,17 +42,16 @@ from hindcast.events.catalogue import (
 from hindcast.events.log.port import EventLog
 from hindcast.events.log.publisher import Publisher
 from hindcast.learner.batch_plan import minibatches_of, missing, plan, sweep
-from hindcast.learner.buffer.phases import unscored
 from hindcast.learner.buffer.records import Sample
 from hindcast.learner.buffer.snapshots import LEARNER, FoldedLog, source_of
 from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.log_follower import LearnerLogFollower
-from hindcast.learner.mismatch_alarm import mismatch_alarm
+from hindcast.learner.metrics import mismatch_alarm
+from hindcast.learner.planners.phases import unscored
 from hindcast.learner.restore import Restored, restore
 from hindcast.learner.retention import Release, is_checkpoint_due, is_snapshot_due, leftovers, releases
 from hindcast.learner.spans import TrainingSpans, updated
-from hindcast.learner.trainer import MakeTrainer, Trainer
-from hindcast.learner.training import Training
+from hindcast.learner.training import MakeTrainer, Trainer, Training
 from hindcast.storage.blobs.store import BlobStore
 from hindcast.storage.snapshots import append_snapshot
 

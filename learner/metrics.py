@@ -1,4 +1,4 @@
-"""Metrics of an update: figures over its mini-batch, and four numbers per sample."""
+"""Metrics of an update: figures over its mini-batch, four numbers per sample, and the alarm of `learner.mismatch_alarm`."""
 
 from collections.abc import Mapping, Sequence
 from math import fsum
@@ -6,7 +6,10 @@ from math import fsum
 import numpy as np
 
 from hindcast.core.domain.arrays import pack_floats, unpack_ids
+from hindcast.core.rl.combined_state import POLICY
 from hindcast.core.rl.importance_weights import effective_sample_size
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.events.catalogue import BatchPlanned, MismatchExceeded, UpdateApplied, UpdateSkipped
 from hindcast.events.catalogue.training import PlannedEpisode, SampleReport
 from hindcast.learner.algorithms.base import SampleLoss, SampleTerms
 from hindcast.learner.buffer.records import ReplayUse
@@ -103,3 +106,22 @@ def _versions(term: SampleTerms) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     if len(versions) != term.sample.tokens:
         return np.zeros(term.sample.tokens - term.first, dtype=np.int64)
     return np.maximum(versions[term.first :], 0)
+
+
+def mismatch_alarm(
+    fact: UpdateApplied | UpdateSkipped, plan: BatchPlanned, settings: LearnerSettings
+) -> MismatchExceeded | None:
+    """The alarm to append with an update, or None. An update without tokens sampled from the plan's version raises none."""
+    if not isinstance(fact, UpdateApplied) or fact.model != POLICY or not settings.mismatch_alarm:
+        return None
+    found = fact.metrics["mismatch_kl"]
+    if found <= settings.mismatch_alarm:
+        return None
+    return MismatchExceeded(
+        update=fact.update,
+        batch=fact.batch,
+        version=plan.version,
+        mismatch_kl=found,
+        mismatch_max=fact.metrics["mismatch_max"],
+        limit=settings.mismatch_alarm,
+    )

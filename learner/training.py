@@ -1,6 +1,6 @@
 """The models of a run, brought forward one fact at a time: live, when catching up, and in `verify`. Nothing differs.
 
-A batch trains one model: the policy, whose updates are computed here, or one beside it (`learner.auxiliary.trainer`).
+A batch trains one model: the policy, whose updates are computed here, or one beside it (`learner.auxiliary`).
 Deterministic: the same plans on the same `Fingerprint` give the same digests. Everything here blocks; the loop calls it
 from one worker thread. Packing into forward passes follows from the samples alone.
 """
@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -27,19 +27,15 @@ from hindcast.events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
 from hindcast.events.envelope import BlobRef
 from hindcast.learner.algorithms import loss_for
 from hindcast.learner.algorithms.base import SampleLoss, SampleTerms, Valuing, Weighing
-from hindcast.learner.auxiliary.critic import CriticTraining
-from hindcast.learner.auxiliary.trainer import MODELS, AuxiliaryTrainer
+from hindcast.learner.auxiliary import MODELS, AuxiliaryTrainer, CriticTraining
 from hindcast.learner.batch_plan import Minibatch, minibatches_of
 from hindcast.learner.buffer.records import Batch, ReplayUse, Sample
-from hindcast.learner.clocks import NO_TIME, Clocks
 from hindcast.learner.distributed.ranks import Ranks, SingleRank
-from hindcast.learner.forward_passes import ForwardPass, forward_passes
+from hindcast.learner.forward_passes import ForwardPass, ScreenshotStore, forward_passes
 from hindcast.learner.metrics import sample_report, update_metrics
 from hindcast.learner.policy_models import Policies
 from hindcast.learner.sample_terms import LogProbs, compared_of, inputs_digest, sample_terms
-from hindcast.learner.screenshots import ScreenshotStore
-from hindcast.learner.trained_model import TrainedModel
-from hindcast.learner.update import MinibatchReport, step_along
+from hindcast.learner.update import NO_TIME, Clocks, MinibatchReport, TrainedModel, step_along
 from hindcast.storage.blobs.store import BlobStore
 from hindcast.storage.checkpoints import (
     BlobSink,
@@ -51,6 +47,55 @@ from hindcast.storage.checkpoints import (
     save_manifest,
     save_shard,
 )
+
+
+class Trainer(Protocol):
+    """Interface of what is trained. Deterministic: equal plans on equal samples give equal events. Every call may block.
+
+    `Training` implements it. A simulation of thousands of schedules implements it without gradients, to test the learner's
+    planning, fencing and recovery.
+    """
+
+    def begin(self, plan: BatchPlanned, batch: Batch) -> None:
+        """Start a batch with its plan and samples."""
+        ...
+
+    def step(self, index: int) -> UpdateApplied | UpdateSkipped:
+        """Compute one mini-batch. The state changes as the returned event says."""
+        ...
+
+    def score(self, samples: Sequence[Sample], *, tokens_per_forward: int) -> list[float]:
+        """Perplexity of each sample's action under the current policy; packing affects its last bits."""
+        ...
+
+    def weights(self, model: str) -> bytes:
+        """A model's weights for publication."""
+        ...
+
+    def save(self, blobs: BlobSink, *, batch: int, version: int) -> Saved:
+        """Store a checkpoint of the current state. Raises DiskFull; a repeated call starts over."""
+        ...
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Load a checkpoint. Raises CheckpointCorrupt."""
+        ...
+
+
+class MakeTrainer(Protocol):
+    """Builds the trainer of a run, before its first update."""
+
+    def __call__(
+        self,
+        folder: Path,
+        base: BlobRef,
+        *,
+        blobs: BlobStore,
+        settings: LearnerSettings,
+        stop: Event | None = None,
+    ) -> Trainer:
+        """Make the trainer. `folder`: the policy that the base weights `base` belong to. `stop`: set to end a computation."""
+        ...
+
 
 SILENT = SampleLoss(
     loss=torch.zeros(()), policy=0.0, cloning=0.0, kl=0.0, surprisal=0.0, ratio=0.0, clipped=0, contributing=0
@@ -97,7 +142,7 @@ class Training:
             weight_decay=settings.weight_decay,
             offload=settings.offload_optimizer,
         )
-        self._beside: dict[str, AuxiliaryTrainer] = {}
+        self._beside: dict[str, AuxiliaryTrainer[Any]] = {}
         """Made when the first batch of each began."""
         self._plan: BatchPlanned | None = None
         self._replays: dict[str, ReplayUse] | None = None
@@ -122,7 +167,7 @@ class Training:
         if self._stop.is_set():
             raise Interrupted
 
-    def _model(self, name: str) -> AuxiliaryTrainer:
+    def _model(self, name: str) -> AuxiliaryTrainer[Any]:
         """A model beside the policy; before its first batch it is made from the base weights."""
         if name not in self._beside:
             seed = derive_seed(0, "model", name, self._base.sha256)
@@ -163,7 +208,7 @@ class Training:
                     advantages=advantages and advantages[part.first_episode : part.end_episode],
                 )
             )
-        self._beginning = Clocks.now().since(began)
+        self._beginning = Clocks.now().minus(began)
 
     def _advantages(self, plan: BatchPlanned, batch: Batch) -> list[list[float]]:
         """From the values of states under the critic of now  # per planned episode [steps]."""
@@ -260,7 +305,7 @@ class Training:
             settings=self._settings,
             rate=partial(learning_rate, self._settings),
             account=account,
-            began=began.earlier(self._beginning),
+            began=began.minus(self._beginning),
         )
         if isinstance(fact, UpdateApplied):
             self._beginning = NO_TIME

@@ -31,7 +31,7 @@ from hindcast.core.domain.arrays import unpack_ids
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.seeds import derive_seed
 from hindcast.events.log.episode_assembler import AssembledStep
-from hindcast.learner.screenshots import ScreenshotStore
+from hindcast.learner.forward_passes import ScreenshotStore
 from hindcast.storage.blobs.store import BlobStore
 
 DEMONSTRATED = -1

@@ -25,8 +25,7 @@ from hindcast.learner.distributed.leader import EndOrder, MakeLeading, follow
 from hindcast.learner.distributed.rendezvous import Place, found_store, joined, open_store
 from hindcast.learner.loop import run_learner
 from hindcast.learner.numerics import configure
-from hindcast.learner.trainer import MakeTrainer
-from hindcast.learner.training import Training
+from hindcast.learner.training import MakeTrainer, Training
 
 WATCH_S = 0.5
 

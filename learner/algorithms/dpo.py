@@ -29,7 +29,7 @@ from hindcast.learner.algorithms.base import (
     SampleTerms,
     check_demonstrations,
 )
-from hindcast.learner.buffer.group_completion import drop
+from hindcast.learner.buffer.groups import drop
 from hindcast.learner.buffer.records import DEMONSTRATION, Episode
 from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.planners.base import BatchEntry, PolicyPlanner, as_fact, cut, too_old, why_unusable

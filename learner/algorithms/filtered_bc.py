@@ -8,7 +8,7 @@ from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits
 from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.events.catalogue import BatchPlanned
 from hindcast.learner.algorithms.cloning import Cloning
-from hindcast.learner.buffer.group_completion import drop
+from hindcast.learner.buffer.groups import drop
 from hindcast.learner.buffer.records import Episode
 from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.planners.base import BatchEntry, PolicyPlanner, as_fact, cut

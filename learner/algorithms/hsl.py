@@ -21,7 +21,7 @@ from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.events.catalogue import BatchPlanned
 from hindcast.learner.algorithms.base import EpisodePart
 from hindcast.learner.algorithms.cloning import Cloning
-from hindcast.learner.buffer.group_completion import drop
+from hindcast.learner.buffer.groups import drop
 from hindcast.learner.buffer.records import DEMONSTRATION, Episode, RelabelledDemonstration
 from hindcast.learner.buffer.relabels import collected
 from hindcast.learner.buffer.state import BufferState

@@ -17,7 +17,7 @@ from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.events.catalogue import BatchPlanned
 from hindcast.learner.algorithms.base import SampleLoss, SampleTerms, cloning_episodes_per_batch
 from hindcast.learner.algorithms.cloning import Cloning
-from hindcast.learner.buffer.group_completion import drop
+from hindcast.learner.buffer.groups import drop
 from hindcast.learner.buffer.records import Episode, Group
 from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.planners.base import BatchEntry, PolicyPlanner, as_fact, cut, why_unusable

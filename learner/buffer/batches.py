@@ -17,10 +17,10 @@ from hindcast.events.catalogue import (
     WeightsPublished,
 )
 from hindcast.events.envelope import BlobRef, Recorded
+from hindcast.learner.batch_plan import planner_of
+from hindcast.learner.buffer.groups import count_replays
 from hindcast.learner.buffer.records import Batch, Episode
 from hindcast.learner.buffer.state import BufferState
-from hindcast.learner.buffer.success_replay import count_replays
-from hindcast.learner.planners import planner_of
 
 RELEASED_KEPT = 64
 """Released blobs remembered. Each is deleted before the next is released, so a crash leaves at most one undeleted."""

@@ -7,6 +7,7 @@ import msgspec
 
 from hindcast.core.domain.evidence import Outcome
 from hindcast.core.settings.schema import LearnerSettings
+from hindcast.events.catalogue import EpisodeRequested
 from hindcast.events.catalogue.episode import ShownPicture
 from hindcast.events.envelope import BlobRef
 
@@ -105,6 +106,20 @@ class Episode:
     def succeeded(self) -> bool:
         """Whether the training judge's verdict is success."""
         return self.outcome == "success"
+
+
+def requested_episode(fact: EpisodeRequested, *, at: int) -> Episode:
+    """The record of an episode that was requested at position `at`."""
+    return Episode(
+        id=fact.episode,
+        origin=fact.origin,
+        family=f"{fact.task.environment}/{fact.task.family}",
+        task=fact.task.id,
+        group=fact.group,
+        member=fact.member,
+        attempt=fact.attempt,
+        requested=at,
+    )
 
 
 @dataclass(slots=True)

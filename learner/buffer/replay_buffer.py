@@ -5,6 +5,9 @@ swept and trained, and its place within a batch. Invariant 7: its counters are p
 Token arrays are dropped once their episode is used up. The size of the buffer depends on the settings and the work in
 progress, not on the length of history, except for weights that the settings keep for good.
 Ignored: evaluation episodes, events about episodes with an earlier final event, second verdicts.
+Invariant 5, verdicts are facts about a judge. The first judge of `judge.judges` trains: the buffer counts its first verdict
+and remembers those of the others. A fork or a changed recipe may name another judge first. Then that judge's verdicts count,
+also for episodes that ended before; episodes without one wait for it.
 """
 
 from typing import Any
@@ -39,27 +42,13 @@ from hindcast.events.catalogue import (
 )
 from hindcast.events.envelope import Recorded
 from hindcast.events.registry import BY_CLASS
-from hindcast.learner.auxiliary.relabeler_examples import (
-    await_lesson,
-    forget_lesson,
-    forget_lessons,
-    take_lesson,
-    take_lesson_verdict,
-)
-from hindcast.learner.auxiliary.reward_model_examples import (
-    await_outcome,
-    forget_awaited,
-    forget_outcomes,
-    take_outcome,
-)
+from hindcast.learner.batch_plan import wanted
 from hindcast.learner.buffer.batches import take_plan, take_release, take_update, take_weights
-from hindcast.learner.buffer.group_completion import drop, forget_settled, remember, resolve
-from hindcast.learner.buffer.phases import store_demonstration
-from hindcast.learner.buffer.records import DEMONSTRATION, Episode, Group, Sample
+from hindcast.learner.buffer.groups import drop, forget_settled, remember, resolve
+from hindcast.learner.buffer.records import DEMONSTRATION, Episode, Group, Sample, Verdict, requested_episode
 from hindcast.learner.buffer.relabels import collect, leave_behind, take_relabels
 from hindcast.learner.buffer.state import BufferState
-from hindcast.learner.buffer.verdicts import change_judge, take_verdict
-from hindcast.learner.planners import wanted
+from hindcast.learner.planners.phases import store_demonstration
 
 
 class ReplayBuffer:
@@ -94,8 +83,8 @@ class ReplayBuffer:
             case EpisodeEnded():
                 _end(state, fact.episode, gone=None)
             case EpisodeAbandoned() | EpisodeCancelled():
-                forget_awaited(state.outcomes, fact.episode)
-                forget_lesson(state.lessons, fact.episode)
+                state.outcomes.forget(fact.episode)
+                state.lessons.forget(fact.episode)
                 _end(
                     state,
                     fact.episode,
@@ -105,7 +94,7 @@ class ReplayBuffer:
                 _judge(state, recorded, fact)
             case EpisodeRelabeled():
                 take_relabels(state, fact)
-                take_lesson(state.lessons, recorded, fact)
+                state.lessons.take_relabel(recorded, fact)
                 if fact.episode in state.episodes:
                     collect(state, state.episodes[fact.episode], position=recorded.position)
             case SamplesSwept():
@@ -139,8 +128,8 @@ class ReplayBuffer:
             case _:
                 pass
         if state.last_learner == recorded.position:
-            forget_outcomes(state.outcomes, state.settings.learner)
-            forget_lessons(state.lessons, state.settings.learner)
+            state.outcomes.trim(state.settings.learner)
+            state.lessons.trim(state.settings.learner)
         return state
 
 
@@ -160,7 +149,7 @@ def _configure(state: BufferState, recorded: Recorded, resolved: dict[str, Any])
         state.stored.clear()
     if state.settings.learner.phase_replay == "off":
         state.earlier.clear()
-    for episode in change_judge(state, before=before, now=state.settings.judge.judges[0]):
+    for episode in _change_judge(state, before=before, now=state.settings.judge.judges[0]):
         collect(state, episode, position=recorded.position)
         _weigh(state, episode)
     for name in list(state.pending):
@@ -188,21 +177,12 @@ def _fork(state: BufferState, recorded: Recorded, fact: RunForked) -> None:
 def _request(state: BufferState, recorded: Recorded, fact: EpisodeRequested) -> None:
     state.requests += 1
     state.shown += fact.origin == DEMONSTRATION and fact.attempt == 0
-    await_outcome(state.outcomes, fact, state.settings.learner, at=recorded.position)
-    await_lesson(state.lessons, fact, state.settings.learner, at=recorded.position)
+    state.outcomes.expect(fact, state.settings.learner, at=recorded.position)
+    state.lessons.expect(fact, state.settings.learner, at=recorded.position)
     forget_settled(state)
     if not wanted(fact.origin, state.settings.learner) or fact.episode in state.episodes:
         return
-    state.episodes[fact.episode] = Episode(
-        id=fact.episode,
-        origin=fact.origin,
-        family=f"{fact.task.environment}/{fact.task.family}",
-        task=fact.task.id,
-        group=fact.group,
-        member=fact.member,
-        attempt=fact.attempt,
-        requested=recorded.position,
-    )
+    state.episodes[fact.episode] = requested_episode(fact, at=recorded.position)
     if fact.group in state.settled_groups:
         return
     group = state.groups.setdefault(fact.group, Group(id=fact.group, size=fact.group_size))
@@ -271,11 +251,11 @@ def _end(state: BufferState, episode_id: str, *, gone: str | None) -> None:
 
 
 def _judge(state: BufferState, recorded: Recorded, fact: EpisodeJudged) -> None:
-    take_outcome(state.outcomes, recorded, fact, state.settings.learner)
+    state.outcomes.take_verdict(recorded, fact, state.settings.learner)
     episode = state.episodes.get(fact.episode)
     training = state.settings.judge.judges[0]
-    take_lesson_verdict(state.lessons, recorded, fact, training=training)
-    if episode is not None and take_verdict(episode, fact, position=recorded.position, training=training):
+    state.lessons.take_verdict(recorded, fact, training=training)
+    if episode is not None and _take_verdict(episode, fact, position=recorded.position, training=training):
         collect(state, episode, position=recorded.position)
         _weigh(state, episode)
 
@@ -294,3 +274,43 @@ def _sweep(state: BufferState, fact: SamplesSwept) -> None:
         if episode is not None:
             remember(state, episode)
             drop(state, episode)
+
+
+def _take_verdict(episode: Episode, fact: EpisodeJudged, *, position: int, training: str) -> bool:
+    """Remember a judge's first verdict; True if it now decides the episode's reward."""
+    verdict = Verdict(fact.judgment.outcome, fact.judgment.reward, position)
+    if fact.judge.name != training:
+        episode.verdicts.setdefault(fact.judge.name, verdict)
+        return False
+    if episode.outcome is not None:
+        return False
+    _go_by(episode, verdict)
+    return True
+
+
+def _change_judge(state: BufferState, *, before: str, now: str) -> list[Episode]:
+    """Switch to another judge's verdicts; returns the episodes that it has judged, in the order of their requests.
+
+    Does nothing if the judge stays. Episodes that the old judge left undecided stay so: their steps were dropped.
+    """
+    spoken: list[Episode] = []
+    if now == before:
+        return spoken
+    for episode in state.episodes.values():
+        if episode.outcome == "undecided":
+            continue
+        theirs = episode.verdicts.pop(now, None)
+        if episode.outcome is not None:
+            episode.verdicts[before] = Verdict(episode.outcome, episode.reward, episode.judged)
+        _go_by(episode, theirs or Verdict(None, 0.0, 0))
+        if theirs is not None:
+            spoken.append(episode)
+        group = state.groups.get(episode.group)
+        if group is not None:
+            group.complete = False
+            state.complete.pop(group.id, None)
+    return spoken
+
+
+def _go_by(episode: Episode, verdict: Verdict) -> None:
+    episode.outcome, episode.reward, episode.judged = verdict

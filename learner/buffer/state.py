@@ -15,9 +15,8 @@ from hindcast.events.catalogue import (
 from hindcast.events.catalogue.run import Fingerprint
 from hindcast.events.envelope import BlobRef
 from hindcast.events.log.hash_chain import RollingDigest
-from hindcast.learner.auxiliary.relabeler_examples import RelabelerExamples
-from hindcast.learner.auxiliary.reward_model_examples import RewardModelExamples
 from hindcast.learner.buffer.records import Batch, Episode, Group, RelabelledDemonstration
+from hindcast.learner.buffer.training_sets import RelabelerExamples, RewardModelExamples
 
 
 @dataclass(frozen=True, slots=True)

@@ -222,7 +222,7 @@ class LeaderTraining:
 
 
 class MakeLeading:
-    """Makes the leader's trainer; implements `learner.trainer.MakeTrainer`."""
+    """Makes the leader's trainer; implements `learner.training.MakeTrainer`."""
 
     def __init__(self, orders: Orders, ranks: DistributedRank) -> None:
         self._orders = orders

@@ -4,10 +4,13 @@ Pure functions of the buffer's state, so that a plan can be computed again from 
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
 
 from hindcast.core.domain.arrays import pack_ids, pack_positions
+from hindcast.core.ids import digest_hex
 from hindcast.core.rl.combined_state import POLICY
 from hindcast.core.rl.staleness import is_stale
 from hindcast.core.seeds import derive_seed
@@ -16,7 +19,6 @@ from hindcast.events.catalogue import BatchPlanned
 from hindcast.events.catalogue.training import PlannedEpisode
 from hindcast.learner.buffer.records import Episode, Group
 from hindcast.learner.buffer.state import BufferState
-from hindcast.learner.digests import config_digest
 
 
 class Planner(Protocol):
@@ -179,3 +181,16 @@ def as_fact(
         critic_version=critic_version,
         config_digest=config_digest(state.resolved),
     )
+
+
+def config_digest(recorded: Mapping[str, Any]) -> str:
+    """Digest of the settings that shape a batch and its updates, as the log records them.
+
+    It covers the recorded values, not our model of them: a setting added later must not change the digest of an older run.
+    """
+    relevant = {
+        "learner": recorded.get("learner"),
+        "judge": recorded.get("judge"),
+        "max_attempts": recorded.get("curriculum", {}).get("max_attempts"),
+    }
+    return digest_hex(msgspec.json.encode(relevant, order="sorted"))

@@ -7,7 +7,7 @@ it will ever be: then it is what there is.
 from hindcast.core.seeds import derive_seed
 from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.events.catalogue import BatchPlanned
-from hindcast.learner.buffer.group_completion import drop
+from hindcast.learner.buffer.groups import drop
 from hindcast.learner.buffer.records import DEMONSTRATION, Episode
 from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.planners.base import (

@@ -6,10 +6,9 @@ from hindcast.core.rl.advantages import group_advantages, is_informative
 from hindcast.core.seeds import derive_seed
 from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.events.catalogue import BatchPlanned
-from hindcast.learner.buffer.group_completion import settle
+from hindcast.learner.buffer.groups import GroupSlot, compared_as, settle
 from hindcast.learner.buffer.records import Episode
 from hindcast.learner.buffer.state import BufferState
-from hindcast.learner.buffer.success_replay import GroupSlot, compared_as
 from hindcast.learner.planners.base import (
     BatchEntry,
     PolicyPlanner,

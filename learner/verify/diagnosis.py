@@ -36,7 +36,7 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
     differing: tuple[What, ...] = ()
     """What of it did not."""
     apart: float | None = None
-    """Largest difference among its numbers (see `learner.verify.tolerance`), where there are any to compare."""
+    """Largest difference among its numbers (see `learner.verify.comparison`), where there are any to compare."""
     entity: str = ""
     """What the event is about: a batch, a policy version, an episode."""
     code_then: str = ""

@@ -1,14 +1,15 @@
 """Recomputes stretches of a log: updates, weights and checkpoints, from a checkpoint or the base weights on.
 
 A recomputer folds the log from its first event, loads the state that its stretch begins with, recomputes up to the
-stretch's end, and compares. Several recomputers, in processes of their own, cover successive stretches. A stretch ends at
-the state of the checkpoint that the next one begins with, so together they verify the whole log.
+stretch's end, and compares. Several recomputers, in processes of their own, take successive stretches in order, the next one
+to the first that is free. A stretch ends at the state of the checkpoint that the next one begins with, so together they cover
+everything up to the first divergence; only stretches after it are left out.
 Invariant 9, no effects in replay: nothing is appended, no blob is written.
 """
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -17,18 +18,17 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from hindcast.core.errors import ForeignLog
+from hindcast.core.errors import ForeignLog, HindcastError
 from hindcast.events.envelope import Recorded
 from hindcast.events.log.port import EventLog
 from hindcast.events.log.reader import read
 from hindcast.learner.buffer.replay_buffer import ReplayBuffer
 from hindcast.learner.numerics import configure
-from hindcast.learner.trainer import MakeTrainer
-from hindcast.learner.training import Training
+from hindcast.learner.training import MakeTrainer, Training
+from hindcast.learner.verify.comparison import Deviation
 from hindcast.learner.verify.diagnosis import Divergence
 from hindcast.learner.verify.recomputation import HEAVY, Recomputation
 from hindcast.learner.verify.survey import LogStretch
-from hindcast.learner.verify.tolerance import Deviation
 from hindcast.storage.blobs.store import BlobStore
 
 T = TypeVar("T")
@@ -191,3 +191,60 @@ class LogRecomputer:
         self._stop.set()
         await self._leave()
         self._thread.shutdown(wait=False, cancel_futures=True)
+
+
+async def recompute_all(
+    stretches: Sequence[LogStretch], recomputers: Sequence[Recomputer], *, updated: Callable[[], None]
+) -> list[StretchReport]:
+    """Recompute all stretches that have no divergence before them; returns their reports, in order.
+
+    Raises:
+        HindcastError: a stretch could not be recomputed.
+    """
+    sharing = _Sharing(stretches, updated)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for number, recomputer in enumerate(recomputers):
+                task = group.create_task(sharing.work(recomputer), name=f"recomputer {number}")
+                sharing.busy[task] = None
+    except* HindcastError as failed:
+        raise failed.exceptions[0] from None
+    return sharing.covered()
+
+
+class _Sharing:
+    """Which recomputer has which stretch."""
+
+    def __init__(self, stretches: Sequence[LogStretch], updated: Callable[[], None]) -> None:
+        self.busy: dict[asyncio.Task[None], LogStretch | None] = {}
+        self._waiting = list(reversed(stretches))
+        self._reports: list[StretchReport] = []
+        self._updated = updated
+
+    async def work(self, recomputer: Recomputer) -> None:
+        """Take stretches until none is left before the first divergence."""
+        task = asyncio.current_task()
+        assert task is not None
+        while self._waiting:
+            self.busy[task] = stretch = self._waiting.pop()
+            report = await recomputer.recompute(stretch, updated=self._updated)
+            self.busy[task] = None
+            self._reports.append(report)
+            if report.divergence is not None:
+                self._leave_out(stretch)
+
+    def _leave_out(self, diverged: LogStretch) -> None:
+        """Cancel the stretches after this one."""
+        self._waiting = [one for one in self._waiting if one.until <= diverged.begin.position]
+        for task, stretch in self.busy.items():
+            if stretch is not None and stretch.begin.position > diverged.begin.position:
+                task.cancel()
+
+    def covered(self) -> list[StretchReport]:
+        """The reports in the stretches' order, up to the first with a divergence."""
+        found: list[StretchReport] = []
+        for report in sorted(self._reports, key=lambda one: one.stretch.begin.position):
+            found.append(report)
+            if report.divergence is not None:
+                break
+        return found

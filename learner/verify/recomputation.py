@@ -19,15 +19,22 @@ from hindcast.events.catalogue import (
     WeightsPublished,
 )
 from hindcast.events.envelope import BlobRef, Recorded
-from hindcast.learner.buffer.phases import earlier_samples
 from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.numerics import device_then
-from hindcast.learner.trainer import MakeTrainer, Trainer
-from hindcast.learner.training import Training
-from hindcast.learner.verify.comparison import UPDATE_STAGES, Difference, What, update_differences
+from hindcast.learner.planners.phases import earlier_samples
+from hindcast.learner.training import MakeTrainer, Trainer, Training
+from hindcast.learner.verify.comparison import (
+    POLICY_DISTANCE,
+    UPDATE_STAGES,
+    Deviation,
+    Difference,
+    What,
+    deviation,
+    incomparable,
+    update_differences,
+    weights_distance,
+)
 from hindcast.learner.verify.diagnosis import Divergence, diagnose, witness_of
-from hindcast.learner.verify.tolerance import POLICY as DISTANCE
-from hindcast.learner.verify.tolerance import Deviation, deviation, incomparable, weights_distance
 from hindcast.storage.blobs.store import BlobStore
 from hindcast.storage.checkpoints import DigestOnlySink, encode_checkpoint, load_checkpoint
 
@@ -57,7 +64,7 @@ class Recomputation:
         stop: Event,
         make_trainer: MakeTrainer = Training,
     ) -> None:
-        """`tolerance`: accepted deviation of numbers (see `learner.verify.tolerance`); None: every bit must agree."""
+        """`tolerance`: accepted deviation of numbers (see `learner.verify.comparison`); None: every bit must agree."""
         self.updates = 0
         self.weights = 0
         self.checkpoints = 0
@@ -280,7 +287,7 @@ class Recomputation:
         if self.beyond is not None or self._tolerance is None or apart.largest <= self._tolerance:
             return
         difference = Difference(
-            what="weights" if apart.where == DISTANCE else "loss",
+            what="weights" if apart.where == POLICY_DISTANCE else "loss",
             expected=f"{apart.where} {apart.recorded!r}, within {self._tolerance:g}",
             found=f"{apart.where} {apart.computed!r}, apart by {apart.largest:.2e}",
         )

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from hindcast.core.domain.arrays import unpack_positions
 from hindcast.core.errors import BlobCorrupt, BlobMissing, ForeignLog
+from hindcast.core.rl.combined_state import POLICY
 from hindcast.events.catalogue import (
     BatchPlanned,
     CheckpointSaved,
@@ -18,8 +20,29 @@ from hindcast.events.catalogue import (
 from hindcast.events.envelope import Fact
 from hindcast.events.log.port import EventLog
 from hindcast.events.log.reader import skim
-from hindcast.learner.verify.plan_claims import Claims
 from hindcast.storage.blobs.store import BlobStore
+
+
+@dataclass(slots=True)
+class Claims:
+    """Recorded when a batch was planned; must hold for the log as it is now."""
+
+    points: set[int] = field(default_factory=set)
+    """Positions that plans were made at."""
+    swept_at: set[int] = field(default_factory=set)
+    """Positions that sweeps were decided at."""
+    steps: dict[int, bytes] = field(default_factory=dict)
+    """By position of a trained step (or of a verdict or relabel with a reading): first 8 bytes of the sha256 of its stored bytes."""
+    rewards: dict[str, float] = field(default_factory=dict)
+    """Rewards of the episodes that the policy was trained on."""
+
+    def take(self, plan: BatchPlanned) -> None:
+        """Add the claims of one plan; the first claim about an event counts."""
+        self.points.add(plan.as_of)
+        for index, position in enumerate(unpack_positions(plan.positions).tolist()):
+            self.steps.setdefault(position, plan.sample_digests[8 * index : 8 * index + 8])
+        for planned in plan.episodes if plan.model == POLICY else ():
+            self.rewards.setdefault(planned.episode, planned.reward)
 
 
 class RecomputationStart(msgspec.Struct, frozen=True, kw_only=True):

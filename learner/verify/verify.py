@@ -21,15 +21,12 @@ from hindcast.core.errors import CorruptEvent, ForeignLog, UnknownVersion
 from hindcast.events.catalogue.run import Fingerprint
 from hindcast.events.log.port import EventLog
 from hindcast.events.log.reader import read
-from hindcast.learner.trainer import MakeTrainer
-from hindcast.learner.training import Training
-from hindcast.learner.verify.damage import find_damage
+from hindcast.learner.training import MakeTrainer, Training
+from hindcast.learner.verify.comparison import Deviation
 from hindcast.learner.verify.diagnosis import Divergence, witness_of
-from hindcast.learner.verify.log_recomputer import LogRecomputer, Recomputer, StretchReport
-from hindcast.learner.verify.plan_verifier import Verifier
+from hindcast.learner.verify.log_recomputer import LogRecomputer, Recomputer, StretchReport, recompute_all
+from hindcast.learner.verify.plan_verifier import Verifier, find_damage
 from hindcast.learner.verify.survey import BASE, LogStretch, Survey, cut, survey, thin, usable_seams
-from hindcast.learner.verify.tolerance import Deviation
-from hindcast.learner.verify.work_distribution import recompute_all
 from hindcast.storage.blobs.store import BlobStore
 
 Progress = Callable[[int, int], None]

@@ -29,8 +29,8 @@ from hindcast.learner.batch_plan import minibatches_of
 from hindcast.learner.buffer.records import Batch, Sample
 from hindcast.learner.forward_passes import forward_passes
 from hindcast.learner.numerics import configure
-from hindcast.learner.trained_model import BETAS, EPSILON
 from hindcast.learner.training import Training
+from hindcast.learner.update import BETAS, EPSILON
 from hindcast.storage.blobs.store import BlobStore
 
 GROUP = 8

@@ -18,7 +18,7 @@ from hindcast.core.models.logprobs import SampleToScore, score
 from hindcast.core.models.policy import load_policy, load_weights, weights_of
 from hindcast.events.catalogue import CheckpointSaved, MismatchExceeded, UpdateApplied, WeightsPublished
 from hindcast.events.envelope import BlobRef
-from hindcast.learner.verify.tolerance import weights_distance
+from hindcast.learner.verify.comparison import weights_distance
 from hindcast.learner.verify.verify import verify
 from hindcast.storage.audit.audit import audit
 from hindcast.storage.checkpoints import load_checkpoint

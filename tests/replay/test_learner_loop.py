@@ -192,9 +192,7 @@ class TestCheckpoints:
     ) -> None:
         made = await bench(tmp_path, settings=settings_with(checkpoint_every=10))
         await learn(made, until=3)
-        monkeypatch.setattr(
-            "hindcast.learner.trained_model.BETAS", (0.5, 0.999)
-        )  # as if the code had changed
+        monkeypatch.setattr("hindcast.learner.update.BETAS", (0.5, 0.999))  # as if the code had changed
         with pytest.raises(
             ReplayDiverged, match=r"position \d+ does not come out as recorded: weights.*Ways out"
         ):

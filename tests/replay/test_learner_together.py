@@ -17,7 +17,7 @@ from hindcast.learner.distributed.leader import EndOrder, MakeLeading
 from hindcast.learner.distributed.rendezvous import Place, joined, open_store
 from hindcast.learner.loop import LearnerReport, run_learner
 from hindcast.learner.numerics import configure
-from hindcast.learner.verify.tolerance import weights_distance
+from hindcast.learner.verify.comparison import weights_distance
 from hindcast.learner.verify.verify import verify
 from hindcast.storage.checkpoints import load_checkpoint
 from stories.training_story import QUICK, Bench, bench, events_of, folder_of, learn, settings_with
@@ -25,7 +25,7 @@ from stories.training_story import QUICK, Bench, bench, events_of, folder_of, le
 pytestmark = pytest.mark.torch
 
 TOLERANCE = 1e-4
-"""Of numbers, as `learner.verify.tolerance` measures them, and of the weights' distance."""
+"""Of numbers, as `learner.verify.comparison` measures them, and of the weights' distance."""
 FORMS: dict[str, dict[str, Any]] = {"whole": {"gradient_checkpointing": True}, "adapter": {"lora_rank": 4}}
 FOLLOWER = Path(__file__).parents[1] / "processes" / "following_process.py"
 

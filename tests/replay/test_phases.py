@@ -151,9 +151,7 @@ async def test_killed_after_any_event_both_models_resume_to_the_very_same_run(tm
         assert await learned(cut) == expected, f"killed after event {number}"
 
 
-@pytest.mark.parametrize(
-    ("saved", "packing"), [(1, "auxiliary.critic.value_packs"), (2, "training.forward_passes")]
-)
+@pytest.mark.parametrize(("saved", "packing"), [(1, "auxiliary.value_packs"), (2, "training.forward_passes")])
 async def test_how_samples_are_packed_is_what_the_log_says_there_whoever_was_restarted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved: int, packing: str
 ) -> None:

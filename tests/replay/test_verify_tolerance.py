@@ -15,7 +15,7 @@ from hindcast.core.domain.arrays import pack_floats, unpack_floats
 from hindcast.events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
 from hindcast.events.envelope import Fact
 from hindcast.learner.training import Training
-from hindcast.learner.verify.tolerance import POLICY, deviation, incomparable, weights_distance
+from hindcast.learner.verify.comparison import POLICY, deviation, incomparable, weights_distance
 from hindcast.learner.verify.verify import VerifyReport, verify
 from stories.forging import all_of, forge, with_field
 from stories.training_story import Bench, bench, copy_of, learn, settings_with

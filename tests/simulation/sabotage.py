@@ -19,7 +19,7 @@ import hindcast.actors.curriculum.role as curriculum_role
 import hindcast.actors.judges.role as judge_role
 import hindcast.core.rl.staleness
 import hindcast.learner.batch_plan as planning
-import hindcast.learner.buffer.group_completion as settling
+import hindcast.learner.buffer.groups as settling
 import hindcast.learner.loop as loop
 from hindcast.actors.curriculum.leases import LeaseTimer
 from hindcast.actors.episodes.attempt import AttemptContext
@@ -32,8 +32,8 @@ from hindcast.events.log.append_once import AlreadyStored, Committed, OutcomeUnk
 from hindcast.events.log.joined_log import JoinedLog
 from hindcast.events.log.publisher import Publisher
 from hindcast.events.registry import BY_CLASS
-from hindcast.learner.buffer.phases import ReplayedEpisode, replayed
 from hindcast.learner.buffer.state import BufferState
+from hindcast.learner.planners.phases import ReplayedEpisode, replayed
 from hindcast.learner.verify.recomputation import Recomputation
 from hindcast.storage.archive.log_mover import Mover
 from hindcast.storage.blobs.wanted_pages import PageWindow

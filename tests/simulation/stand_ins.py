@@ -215,7 +215,7 @@ JUDGE = RuleJudge(dict.fromkeys(SOURCES, evaluate))
 
 
 class DigestTrainer:
-    """A `learner.trainer.Trainer` whose models' states are a digest each: of the state before and all that went into the update."""
+    """A `learner.training.Trainer` whose models' states are a digest each: of the state before and all that went into the update."""
 
     def __init__(
         self,

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from hindcast.core import plugins
-from hindcast.learner import planners
+from hindcast.learner import batch_plan
 from processes.system import ROOT
 
 EXAMPLES = ROOT / "docs" / "examples" / "plugins"
-CACHES = (plugins.load_plugin, plugins.identify_plugin, planners.policy_planner)
+CACHES = (plugins.load_plugin, plugins.identify_plugin, batch_plan.policy_planner)
 
 
 def forget(*modules: str) -> None:

@@ -19,7 +19,7 @@ from hindcast.events.log.reader import read
 from hindcast.learner.batch_plan import plan
 from hindcast.learner.buffer.replay_buffer import ReplayBuffer
 from hindcast.learner.buffer.state import BufferState
-from hindcast.learner.history import fold_history
+from hindcast.learner.restore import fold_history
 from hindcast.learner.retention import KEEP_SNAPSHOTS
 from hindcast.storage.blobs.store import BlobStore
 from hindcast.storage.checkpoints import Counters

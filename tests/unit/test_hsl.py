@@ -16,10 +16,9 @@ from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import BatchPlanned, RunStarted
 from hindcast.learner.algorithms import loss_for
 from hindcast.learner.algorithms.base import EpisodePart
-from hindcast.learner.batch_plan import plan, sweep
+from hindcast.learner.batch_plan import plan, policy_planner, sweep
 from hindcast.learner.buffer.records import Episode, RelabelledDemonstration, Sample
 from hindcast.learner.buffer.state import BufferState
-from hindcast.learner.planners import policy_planner
 from hindcast.learner.sample_terms import SampleTerms
 from stories.training_story import settings_with
 

@@ -2,7 +2,7 @@
 
 from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.learner.buffer.state import BufferState
-from hindcast.learner.planners.relabeler import RelabelerPlanner
+from hindcast.learner.planners.auxiliary import RelabelerPlanner
 
 
 def test_lessons_that_were_counted_and_let_go_of_since_make_no_batch() -> None:

@@ -25,7 +25,7 @@ from hindcast.events.log.memory import MemoryLog
 from hindcast.learner.batch_plan import Minibatch, minibatches_of, missing, plan, sweep
 from hindcast.learner.buffer.replay_buffer import ReplayBuffer
 from hindcast.learner.buffer.state import BufferState
-from hindcast.learner.digests import config_digest
+from hindcast.learner.planners.base import config_digest
 from hindcast.storage.blobs.store import BlobStore
 from stories.training_story import (
     RUN,

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from hindcast.core.errors import BlobMissing
 from hindcast.learner.verify.diagnosis import Divergence
-from hindcast.learner.verify.log_recomputer import StretchReport
+from hindcast.learner.verify.log_recomputer import StretchReport, recompute_all
 from hindcast.learner.verify.survey import BASE, LogStretch, RecomputationStart, Survey, cut, thin
-from hindcast.learner.verify.work_distribution import recompute_all
 
 pytestmark = pytest.mark.torch
 

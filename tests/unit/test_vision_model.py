@@ -40,7 +40,7 @@ from hindcast.core.settings.schema import PolicySettings, Settings
 from hindcast.events.catalogue import EpisodeRequested
 from hindcast.events.catalogue.episode import ShownPicture
 from hindcast.learner.buffer.state import BufferState
-from hindcast.learner.screenshots import ScreenshotStore
+from hindcast.learner.forward_passes import ScreenshotStore
 from hindcast.storage.blobs.store import BlobStore
 
 pytestmark = pytest.mark.torch

@@ -1,0 +1,369 @@
+"""Training of the models next to the policy: critic, outcome reward model (ORM) and relabeler.
+
+Each starts from the base policy, learns from batches of its own, and minimizes a cross-entropy:
+
+    critic:       mean over the states of a mini-batch of -[R log V(s) + (1 - R) log(1 - V(s))], summed over the heads,
+                  R: the episode's outcome (WebRL, arXiv 2411.02337)
+    reward model: -1/N sum_i log P(answer_i | prompt_i), P over {YES, NO}, answer_i: the truth judge's verdict (WebRL)
+    relabeler:    -1/T sum_i sum_t log P(y_it | episode_i, y_i<t), T = sum_i |y_i|, y_i: the goals that episode i
+                  achieved, as text (HSL's backward model)
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha256
+from math import exp, fsum
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import torch
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from hindcast.core.domain.arrays import pack_floats, unpack_ids
+from hindcast.core.models.arithmetic import arithmetic
+from hindcast.core.models.critic import Critic, outcome_losses, value_packs, values_of
+from hindcast.core.models.logprobs import SampleToScore, packs, score_pack
+from hindcast.core.models.orm import log_odds
+from hindcast.core.models.policy import load_policy
+from hindcast.core.prompts.verdict_prompt import answer_ids
+from hindcast.core.rl.combined_state import CRITIC, ORM, RELABELER
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
+from hindcast.events.catalogue.training import SampleReport
+from hindcast.learner.batch_plan import Minibatch, minibatches_of
+from hindcast.learner.buffer.records import Batch, Sample
+from hindcast.learner.update import Clocks, MinibatchReport, TrainedModel, step_along
+
+Example = TypeVar("Example")
+
+
+class AuxiliaryTrainer(ABC, Generic[Example]):
+    """Trains one auxiliary model. Deterministic like the policy's trainer; `begin` and `step` may block."""
+
+    def __init__(
+        self, name: str, model: Any, settings: LearnerSettings, *, check: Callable[[], None]
+    ) -> None:
+        """`check`: called before every forward pass; raises if the computation was asked to stop."""
+        self.learned = TrainedModel(
+            name, model, weight_decay=settings.weight_decay, offload=settings.offload_optimizer
+        )
+        self._settings = settings
+        self._check = check
+        self._plan: BatchPlanned | None = None
+        self._parts: list[list[Example]] = []
+
+    def begin(self, plan: BatchPlanned, batch: Batch) -> None:
+        """Start a batch of this model."""
+        self._plan, self._settings = plan, batch.settings
+        self._parts = [self._examples(plan, batch, part) for part in minibatches_of(plan)]
+
+    def step(self, index: int) -> UpdateApplied | UpdateSkipped:
+        """Compute one mini-batch. The model changes as the returned event says."""
+        assert self._plan is not None, "no batch was begun"
+        began = Clocks.now()
+        part = self._parts[index]
+        losses, predicted = self._backward(part)
+        return step_along(
+            self.learned,
+            self._plan,
+            index,
+            settings=self._settings,
+            rate=self._rate,
+            account=lambda: self._report(part, losses, predicted),
+            began=began,
+        )
+
+    @abstractmethod
+    def _examples(self, plan: BatchPlanned, batch: Batch, part: Minibatch) -> list[Example]:
+        """The examples of a mini-batch in training order."""
+
+    @abstractmethod
+    def _rate(self, update: int) -> float:
+        """Learning rate of the model's update 1, 2, 3 …."""
+
+    @abstractmethod
+    def _backward(self, part: Sequence[Example]) -> tuple[list[float], list[float]]:
+        """Accumulate the gradient. Returns each example's loss and prediction before the step."""
+
+    @abstractmethod
+    def _report(
+        self, part: Sequence[Example], losses: Sequence[float], predicted: Sequence[float]
+    ) -> MinibatchReport:
+        """What is reported of a mini-batch; metrics are from before the step."""
+
+    def _warm(self, rate: float, update: int) -> float:
+        """A learning rate that rises linearly over the warm-up, then stays constant."""
+        return rate * min(1.0, update / max(1, self._settings.warmup_updates))
+
+
+class MakeAuxiliaryTrainer(Protocol):
+    """Builds the trainer before its model's first update."""
+
+    def __call__(
+        self, folder: Path, base: Any, settings: LearnerSettings, *, seed: int, check: Callable[[], None]
+    ) -> AuxiliaryTrainer[Any]:
+        """Make the trainer when its first batch begins.
+
+        `base`: a model with the policy's base weights, owned by the trainer from here on. `seed`: for random initial weights.
+        `check`: see `AuxiliaryTrainer`.
+        """
+        ...
+
+
+class CriticState(NamedTuple):
+    """One state of a mini-batch with its target."""
+
+    sample: Sample
+    outcome: float
+    share: float
+    """Share of the loss; 0 where a replayed step is left out."""
+
+
+class CriticTraining(AuxiliaryTrainer[CriticState]):
+    """Trains the critic V(s).
+
+    With two heads, as released, each state counts once for itself and once as the next state of the step before it: every state
+    but an episode's first has double weight.
+    """
+
+    def __init__(
+        self, folder: Path, base: Any, settings: LearnerSettings, *, seed: int, check: Callable[[], None]
+    ) -> None:
+        super().__init__(CRITIC, Critic(base, settings.critic_heads, seed=seed).eval(), settings, check=check)
+
+    def values(self, samples: Sequence[Sample], *, tokens_per_forward: int) -> list[float]:
+        """V of the state that each step was taken in, in the order of `samples`."""
+        prompts, found = _prompts(samples), [0.0] * len(samples)
+        with torch.no_grad():
+            for pack in value_packs(prompts, tokens_per_forward=tokens_per_forward):
+                self._check()
+                with arithmetic(self._settings.precision, self.learned.model):
+                    values = values_of(self.learned.model([prompts[index] for index in pack]))
+                for index, value in zip(pack, values, strict=True):
+                    found[index] = value
+        return found
+
+    def _examples(self, plan: BatchPlanned, batch: Batch, part: Minibatch) -> list[CriticState]:
+        samples = iter(batch.samples[part.first_sample : part.end_sample])
+        twice = self._settings.critic_heads == "double"
+        found = []
+        for planned in plan.episodes[part.first_episode : part.end_episode]:
+            kept = planned.kept or bytes([1] * planned.samples)
+            for step, counts in enumerate(kept):
+                weight = float(counts) * (2 if twice and step > 0 else 1)
+                found.append(CriticState(next(samples), planned.reward, weight))
+        total = sum(bool(one.share) for one in found)
+        return [one._replace(share=one.share / total) for one in found]
+
+    def _rate(self, update: int) -> float:
+        return self._settings.critic_learning_rate
+
+    def _backward(self, part: Sequence[CriticState]) -> tuple[list[float], list[float]]:
+        """Losses are not multiplied by their shares; predictions are values."""
+        self.learned.forget_gradient()
+        prompts = _prompts([one.sample for one in part])
+        losses, values = [0.0] * len(part), [0.0] * len(part)
+        for pack in value_packs(prompts, tokens_per_forward=self._settings.tokens_per_forward):
+            self._check()
+            with arithmetic(self._settings.precision, self.learned.model):
+                log_probs = self.learned.model([prompts[index] for index in pack])
+            own = outcome_losses(log_probs, torch.tensor([part[index].outcome for index in pack]))
+            (own * torch.tensor([part[index].share for index in pack])).sum().backward()  # type: ignore[no-untyped-call]
+            found = values_of(log_probs.detach())
+            for index, loss, value in zip(pack, own.detach().tolist(), found, strict=True):
+                losses[index], values[index] = loss, value
+        return losses, values
+
+    def _report(
+        self, part: Sequence[CriticState], losses: Sequence[float], predicted: Sequence[float]
+    ) -> MinibatchReport:
+        """Metrics over the states with a positive share."""
+        counted = [
+            (one, loss, value)
+            for one, loss, value in zip(part, losses, predicted, strict=True)
+            if one.share > 0
+        ]
+        good = [value for one, _, value in counted if one.outcome >= 0.5]
+        bad = [value for one, _, value in counted if one.outcome < 0.5]
+        metrics = {
+            "loss": fsum(one.share * loss for one, loss, _ in counted),
+            "value_mean": fsum(value for _, _, value in counted) / len(counted),
+            "value_of_successes": fsum(good) / max(1, len(good)),
+            "value_of_failures": fsum(bad) / max(1, len(bad)),
+            "accuracy": _right(good, bad) / len(counted),
+            "outcome_mean": fsum(one.outcome for one, _, _ in counted) / len(counted),
+            "episodes": float(len({one.sample.episode for one, _, _ in counted})),
+            "samples": float(len(counted)),
+            "prompt_tokens": float(sum(len(one.sample.prompt_ids) // 4 for one, _, _ in counted)),
+        }
+        return MinibatchReport(
+            inputs=_digest((one.sample.prompt_ids, pack_floats([one.outcome, one.share])) for one in part),
+            metrics=metrics,
+            samples=_samples(
+                advantages=[one.outcome - value for one, value in zip(part, predicted, strict=True)],
+                weights=[one.share for one in part],
+                masks=[float(one.share > 0) for one in part],
+            ),
+        )
+
+
+class LabelledEpisode(NamedTuple):
+    """A prompt of the reward model, and whether the episode succeeded."""
+
+    sample: Sample
+    success: bool
+
+
+class RewardModelTraining(AuxiliaryTrainer[LabelledEpisode]):
+    """Trains the reward model. Half of each mini-batch are successes, so that neither answer is right by default."""
+
+    def __init__(
+        self, folder: Path, base: Any, settings: LearnerSettings, *, seed: int, check: Callable[[], None]
+    ) -> None:
+        super().__init__(ORM, base.eval(), settings, check=check)
+        self._answers = answer_ids(load_policy(folder).tokenizer)
+
+    def _examples(self, plan: BatchPlanned, batch: Batch, part: Minibatch) -> list[LabelledEpisode]:
+        labelled = [LabelledEpisode(*pair) for pair in zip(batch.samples, batch.succeeded, strict=True)]
+        return labelled[part.first_sample : part.end_sample]
+
+    def _rate(self, update: int) -> float:
+        return self._warm(self._settings.orm_rate, update)
+
+    def _backward(self, part: Sequence[LabelledEpisode]) -> tuple[list[float], list[float]]:
+        """Predictions are log-odds of YES."""
+        self.learned.forget_gradient()
+        prompts = _prompts([one.sample for one in part])
+        losses, odds = [0.0] * len(part), [0.0] * len(part)
+        scored = [SampleToScore(prompt, [self._answers.yes]) for prompt in prompts]
+        for pack in packs(scored, tokens_per_forward=self._settings.tokens_per_forward):
+            self._check()
+            with arithmetic(self._settings.precision, self.learned.model):
+                found = log_odds(self.learned.model, [prompts[index] for index in pack], self._answers)
+            wanted = torch.tensor([float(part[index].success) for index in pack])
+            own = binary_cross_entropy_with_logits(found, wanted, reduction="none")
+            (own.sum() / len(part)).backward()  # type: ignore[no-untyped-call]
+            for index, loss, value in zip(pack, own.tolist(), found.tolist(), strict=True):
+                losses[index], odds[index] = loss, value
+        return losses, odds
+
+    def _report(
+        self, part: Sequence[LabelledEpisode], losses: Sequence[float], predicted: Sequence[float]
+    ) -> MinibatchReport:
+        likely = [float(torch.sigmoid(torch.tensor(one))) for one in predicted]
+        good = [p for one, p in zip(part, likely, strict=True) if one.success]
+        bad = [p for one, p in zip(part, likely, strict=True) if not one.success]
+        metrics = {
+            "loss": fsum(losses) / len(part),
+            "accuracy": _right(good, bad) / len(part),
+            "probability_of_successes": fsum(good) / max(1, len(good)),
+            "probability_of_failures": fsum(bad) / max(1, len(bad)),
+            "episodes": float(len({one.sample.episode for one in part})),
+            "samples": float(len(part)),
+            "prompt_tokens": float(sum(one.sample.length for one in part)),
+        }
+        return MinibatchReport(
+            inputs=_digest((one.sample.prompt_ids, bytes([one.success])) for one in part),
+            metrics=metrics,
+            samples=_samples(
+                advantages=[one.success - p for one, p in zip(part, likely, strict=True)],
+                weights=[1 / len(part)] * len(part),
+            ),
+        )
+
+
+class RelabelerTraining(AuxiliaryTrainer[Sample]):
+    """Trains the relabeler. Every token has the same weight.
+
+    So the first token, which decides whether there is any goal, has the same weight in every example. A mean per example would
+    give it twenty times the weight in `nothing` (two tokens) that it has in an example of forty.
+    """
+
+    def __init__(
+        self, folder: Path, base: Any, settings: LearnerSettings, *, seed: int, check: Callable[[], None]
+    ) -> None:
+        super().__init__(RELABELER, base.eval(), settings, check=check)
+
+    def _examples(self, plan: BatchPlanned, batch: Batch, part: Minibatch) -> list[Sample]:
+        return batch.samples[part.first_sample : part.end_sample]
+
+    def _rate(self, update: int) -> float:
+        return self._warm(self._settings.relabeler_rate, update)
+
+    def _backward(self, part: Sequence[Sample]) -> tuple[list[float], list[float]]:
+        """Losses are summed over each example's tokens; nothing is predicted."""
+        self.learned.forget_gradient()
+        tokens = sum(one.tokens for one in part)
+        losses = [0.0] * len(part)
+        scored = [
+            SampleToScore(prompt, unpack_ids(one.action_ids).tolist())
+            for prompt, one in zip(_prompts(part), part, strict=True)
+        ]
+        for pack in packs(scored, tokens_per_forward=self._settings.tokens_per_forward):
+            self._check()
+            with arithmetic(self._settings.precision, self.learned.model):
+                found = score_pack(self.learned.model, [scored[index] for index in pack], temperature=1.0)
+            own = [-logprobs.sum() for logprobs in found]
+            (sum(own[1:], own[0]) / tokens).backward()  # type: ignore[no-untyped-call]
+            for index, loss in zip(pack, own, strict=True):
+                losses[index] = float(loss.detach())
+        return losses, []
+
+    def _report(
+        self, part: Sequence[Sample], losses: Sequence[float], predicted: Sequence[float]
+    ) -> MinibatchReport:
+        tokens = sum(one.tokens for one in part)
+        loss = fsum(losses) / tokens
+        metrics = {
+            "loss": loss,
+            "perplexity": exp(min(loss, 50.0)),
+            "episodes": float(len({one.episode for one in part})),
+            "samples": float(len(part)),
+            "prompt_tokens": float(sum(len(one.prompt_ids) // 4 for one in part)),
+            "tokens": float(tokens),
+        }
+        return MinibatchReport(
+            inputs=_digest((one.prompt_ids, one.action_ids) for one in part),
+            metrics=metrics,
+            samples=_samples(advantages=[0.0] * len(part), weights=[one.tokens / tokens for one in part]),
+        )
+
+
+MODELS: dict[str, MakeAuxiliaryTrainer] = {
+    CRITIC: CriticTraining,
+    ORM: RewardModelTraining,
+    RELABELER: RelabelerTraining,
+}
+"""Trainers by `batch.planned.model`."""
+
+
+def _prompts(samples: Sequence[Sample]) -> list[list[int]]:
+    return [unpack_ids(sample.prompt_ids).tolist() for sample in samples]
+
+
+def _right(good: Sequence[float], bad: Sequence[float]) -> int:
+    """Number of right predictions: at least one half for a success, less for a failure."""
+    return sum(one >= 0.5 for one in good) + sum(one < 0.5 for one in bad)
+
+
+def _samples(
+    *, advantages: Sequence[float], weights: Sequence[float], masks: Sequence[float] | None = None
+) -> SampleReport:
+    """Report of each sample: its error of prediction as advantage, and its share of the loss. `masks` None: all count."""
+    ones = [1.0] * len(weights)
+    return SampleReport(
+        advantages=pack_floats(advantages),
+        weights=pack_floats(weights),
+        ratios=pack_floats(ones),
+        masks=pack_floats(ones if masks is None else masks),
+    )
+
+
+def _digest(inputs: Iterable[tuple[bytes, bytes]]) -> str:
+    """Digest of an update's inputs: of each example its prompt and its target."""
+    state = sha256()
+    for pair in inputs:
+        for content in pair:
+            state.update(len(content).to_bytes(4, "little"))
+            state.update(content)
+    return state.hexdigest()

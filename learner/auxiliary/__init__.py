@@ -1,1 +1,0 @@
-"""Models trained next to the policy: critic, reward model, relabeler, and their training sets."""
