@@ -14,16 +14,15 @@ from collections.abc import Callable, Iterable, Sequence
 from hashlib import sha256
 from math import exp, fsum
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from hindcast.core.domain.arrays import pack_floats, unpack_ids
 from hindcast.core.models.arithmetic import arithmetic
-from hindcast.core.models.critic import Critic, outcome_losses, value_packs, values_of
+from hindcast.core.models.auxiliary import Critic, log_odds, outcome_losses, value_packs, values_of
 from hindcast.core.models.logprobs import SampleToScore, packs, score_pack
-from hindcast.core.models.orm import log_odds
 from hindcast.core.models.policy import load_policy
 from hindcast.core.prompts.verdict_prompt import answer_ids
 from hindcast.core.rl.combined_state import CRITIC, ORM, RELABELER
@@ -40,12 +39,21 @@ Example = TypeVar("Example")
 class AuxiliaryTrainer(ABC, Generic[Example]):
     """Trains one auxiliary model. Deterministic like the policy's trainer; `begin` and `step` may block."""
 
+    name: ClassVar[str]
+
     def __init__(
-        self, name: str, model: Any, settings: LearnerSettings, *, check: Callable[[], None]
+        self, folder: Path, base: Any, settings: LearnerSettings, *, seed: int, check: Callable[[], None]
     ) -> None:
-        """`check`: called before every forward pass; raises if the computation was asked to stop."""
+        """Make the trainer when its first batch begins.
+
+        `folder`: the policy's. `base`: a model with the policy's base weights, owned by the trainer from here on. `seed`: for random
+        initial weights. `check`: called before every forward pass; raises if the computation was asked to stop.
+        """
         self.learned = TrainedModel(
-            name, model, weight_decay=settings.weight_decay, offload=settings.offload_optimizer
+            self.name,
+            self._model(folder, base, settings, seed),
+            weight_decay=settings.weight_decay,
+            offload=settings.offload_optimizer,
         )
         self._settings = settings
         self._check = check
@@ -73,6 +81,10 @@ class AuxiliaryTrainer(ABC, Generic[Example]):
             began=began,
         )
 
+    def _model(self, folder: Path, base: Any, settings: LearnerSettings, seed: int) -> Any:
+        """The model before its first update."""
+        return base.eval()
+
     @abstractmethod
     def _examples(self, plan: BatchPlanned, batch: Batch, part: Minibatch) -> list[Example]:
         """The examples of a mini-batch in training order."""
@@ -96,20 +108,6 @@ class AuxiliaryTrainer(ABC, Generic[Example]):
         return rate * min(1.0, update / max(1, self._settings.warmup_updates))
 
 
-class MakeAuxiliaryTrainer(Protocol):
-    """Builds the trainer before its model's first update."""
-
-    def __call__(
-        self, folder: Path, base: Any, settings: LearnerSettings, *, seed: int, check: Callable[[], None]
-    ) -> AuxiliaryTrainer[Any]:
-        """Make the trainer when its first batch begins.
-
-        `base`: a model with the policy's base weights, owned by the trainer from here on. `seed`: for random initial weights.
-        `check`: see `AuxiliaryTrainer`.
-        """
-        ...
-
-
 class CriticState(NamedTuple):
     """One state of a mini-batch with its target."""
 
@@ -126,10 +124,10 @@ class CriticTraining(AuxiliaryTrainer[CriticState]):
     but an episode's first has double weight.
     """
 
-    def __init__(
-        self, folder: Path, base: Any, settings: LearnerSettings, *, seed: int, check: Callable[[], None]
-    ) -> None:
-        super().__init__(CRITIC, Critic(base, settings.critic_heads, seed=seed).eval(), settings, check=check)
+    name = CRITIC
+
+    def _model(self, folder: Path, base: Any, settings: LearnerSettings, seed: int) -> Any:
+        return Critic(base, settings.critic_heads, seed=seed).eval()
 
     def values(self, samples: Sequence[Sample], *, tokens_per_forward: int) -> list[float]:
         """V of the state that each step was taken in, in the order of `samples`."""
@@ -217,11 +215,11 @@ class LabelledEpisode(NamedTuple):
 class RewardModelTraining(AuxiliaryTrainer[LabelledEpisode]):
     """Trains the reward model. Half of each mini-batch are successes, so that neither answer is right by default."""
 
-    def __init__(
-        self, folder: Path, base: Any, settings: LearnerSettings, *, seed: int, check: Callable[[], None]
-    ) -> None:
-        super().__init__(ORM, base.eval(), settings, check=check)
+    name = ORM
+
+    def _model(self, folder: Path, base: Any, settings: LearnerSettings, seed: int) -> Any:
         self._answers = answer_ids(load_policy(folder).tokenizer)
+        return base.eval()
 
     def _examples(self, plan: BatchPlanned, batch: Batch, part: Minibatch) -> list[LabelledEpisode]:
         labelled = [LabelledEpisode(*pair) for pair in zip(batch.samples, batch.succeeded, strict=True)]
@@ -279,10 +277,7 @@ class RelabelerTraining(AuxiliaryTrainer[Sample]):
     give it twenty times the weight in `nothing` (two tokens) that it has in an example of forty.
     """
 
-    def __init__(
-        self, folder: Path, base: Any, settings: LearnerSettings, *, seed: int, check: Callable[[], None]
-    ) -> None:
-        super().__init__(RELABELER, base.eval(), settings, check=check)
+    name = RELABELER
 
     def _examples(self, plan: BatchPlanned, batch: Batch, part: Minibatch) -> list[Sample]:
         return batch.samples[part.first_sample : part.end_sample]
@@ -329,10 +324,8 @@ class RelabelerTraining(AuxiliaryTrainer[Sample]):
         )
 
 
-MODELS: dict[str, MakeAuxiliaryTrainer] = {
-    CRITIC: CriticTraining,
-    ORM: RewardModelTraining,
-    RELABELER: RelabelerTraining,
+MODELS: dict[str, type[AuxiliaryTrainer[Any]]] = {
+    one.name: one for one in (CriticTraining, RewardModelTraining, RelabelerTraining)
 }
 """Trainers by `batch.planned.model`."""
 

@@ -13,8 +13,8 @@ import torch
 from hindcast.core.errors import BlobMissing
 from hindcast.core.models.adapter import adapter_of, adapter_off, add_adapter
 from hindcast.core.models.arithmetic import device_for, recompute_activations
+from hindcast.core.models.logprobs import keeps_apart
 from hindcast.core.models.policy import load_policy, load_weights, weights_of
-from hindcast.core.models.sequence_packing import keeps_apart
 from hindcast.core.models.vision import freeze_tower
 from hindcast.core.seeds import derive_seed
 from hindcast.core.settings.schema import LearnerSettings

@@ -20,7 +20,7 @@ from hindcast.core.errors import CheckpointCorrupt
 from hindcast.core.models.arithmetic import arithmetic
 from hindcast.core.models.sharded_tensors import is_split, own_rows, whole
 from hindcast.core.rl.combined_state import CRITIC, POLICY, combined
-from hindcast.core.rl.replay_filter import perplexity
+from hindcast.core.rl.values import perplexity
 from hindcast.core.seeds import derive_seed
 from hindcast.core.settings.schema import LearnerSettings
 from hindcast.events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
@@ -30,7 +30,7 @@ from hindcast.learner.algorithms.base import SampleLoss, SampleTerms, Valuing, W
 from hindcast.learner.auxiliary import MODELS, AuxiliaryTrainer, CriticTraining
 from hindcast.learner.batch_plan import Minibatch, minibatches_of
 from hindcast.learner.buffer.records import Batch, ReplayUse, Sample
-from hindcast.learner.distributed.ranks import Ranks, SingleRank
+from hindcast.learner.distributed.ranks import Ranks
 from hindcast.learner.forward_passes import ForwardPass, ScreenshotStore, forward_passes
 from hindcast.learner.metrics import sample_report, update_metrics
 from hindcast.learner.policy_models import Policies
@@ -131,7 +131,7 @@ class Training:
         self._folder = folder
         self._base = base
         self._settings = settings
-        self._ranks = ranks or SingleRank()
+        self._ranks = ranks or Ranks()
         self._policies = Policies(folder, base, blobs=blobs, settings=settings, ranks=self._ranks)
         self._album = ScreenshotStore(folder, blobs)
         self._stop = stop or Event()

@@ -32,7 +32,7 @@ RULES = (
     "hindcast.core.rl.advantages",
     "hindcast.core.domain.evidence",
     "hindcast.core.ids",
-    "hindcast.core.rl.replay_filter",
+    "hindcast.core.rl.values",
     "hindcast.core.plugins",
     "hindcast.core.rl.algorithm",
     "hindcast.core.rl.staleness",

@@ -21,7 +21,7 @@ from hindcast.actors.engines.base import Constraint, Generation
 from hindcast.actors.engines.batch import DecodingBatch
 from hindcast.core.domain.sampling import Sampling
 from hindcast.core.errors import EngineFailed, HindcastError
-from hindcast.core.models.generation_config import context_length
+from hindcast.core.models.model_files import context_length
 from hindcast.core.models.policy import load_policy, load_weights
 from hindcast.core.models.vision import ImageProcessor, ProcessedImage
 from hindcast.core.settings.schema import PolicySettings

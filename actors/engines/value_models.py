@@ -13,8 +13,7 @@ import torch
 from hindcast.actors.curriculum.feasibility import FirstState
 from hindcast.actors.episodes.prompt_reader import prompt_of
 from hindcast.actors.scaffold.scaffold import scaffold_of
-from hindcast.core.models.critic import Critic, CriticForm, load_critic, values_of
-from hindcast.core.models.orm import OutcomeModel
+from hindcast.core.models.auxiliary import Critic, CriticForm, OutcomeModel, load_critic, values_of
 from hindcast.core.models.policy import load_policy
 from hindcast.core.prompts.verdict_prompt import build_verdict_prompt
 from hindcast.core.settings.schema import Settings

@@ -14,8 +14,7 @@ import msgspec
 
 from hindcast.core.domain.action import Action, ParseFailure
 from hindcast.core.domain.evidence import Evidence, Judgment
-from hindcast.core.domain.observation import Observation, Page
-from hindcast.core.domain.screen import Box, Mark
+from hindcast.core.domain.observation import Box, Mark, Observation, Page
 from hindcast.core.domain.task import Task
 from hindcast.events.catalogue.episode import StepResult
 

@@ -19,11 +19,9 @@ from hindcast.actors.scaffold.scaffold import Scaffold
 from hindcast.actors.telemetry.spans import policy_call
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.observation import Observation
-from hindcast.core.domain.sampling import Sampling
-from hindcast.core.domain.scaffold_step import Scaffolded
+from hindcast.core.domain.sampling import Sampling, Scaffolded
 from hindcast.core.errors import EngineFailed
-from hindcast.core.grammar.answer_form import put_in_form
-from hindcast.core.grammar.answer_parser import format_answer
+from hindcast.core.grammar.answer_parser import format_answer, put_in_form
 from hindcast.core.prompts.prompt import Prompt, encode_answer
 from hindcast.core.prompts.rationale import reason_for
 from hindcast.core.settings.schema import ActorSettings

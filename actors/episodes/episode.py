@@ -14,13 +14,11 @@ from hindcast.actors.episodes.prompt_reader import Situation
 from hindcast.actors.episodes.recorder import Ended, StepRecord
 from hindcast.actors.episodes.screenshots import EpisodeScreenshots
 from hindcast.actors.telemetry.spans import acted, browser_action
-from hindcast.core.domain.action import Action, ParseFailure
+from hindcast.core.domain.action import Action, Given, ParseFailure, stop_reason
 from hindcast.core.domain.arrays import pack_floats, pack_ids
-from hindcast.core.domain.early_stop import Given, stop_reason
-from hindcast.core.domain.observation import Observation, Page
-from hindcast.core.domain.screen import Box
+from hindcast.core.domain.observation import Box, Observation, Page
 from hindcast.core.errors import EngineFailed
-from hindcast.core.grammar.answer_form import parse_form
+from hindcast.core.grammar.answer_parser import parse_form
 from hindcast.core.prompts.prompt_injection import suspicions
 from hindcast.core.settings.schema import ActorSettings
 from hindcast.events.catalogue import EpisodeRequested, StepTaken

@@ -11,7 +11,7 @@ from hindcast.core.domain.action import Action
 from hindcast.core.domain.observation import Observation, Page
 from hindcast.core.domain.sampling import Sampling
 from hindcast.core.errors import EngineFailed
-from hindcast.core.grammar.answer_form import first_answer_token
+from hindcast.core.grammar.answer_parser import first_answer_token
 from hindcast.core.prompts.prompt import HISTORIES, Prompt, build_prompt
 from hindcast.core.prompts.rendering import RENDERERS
 from hindcast.core.seeds import derive_seed

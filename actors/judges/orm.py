@@ -19,7 +19,7 @@ from hindcast.actors.published_versions import PublishedVersions
 from hindcast.core.domain.arrays import pack_ids
 from hindcast.core.domain.evidence import Judgment
 from hindcast.core.domain.observation import Page
-from hindcast.core.models.orm import OutcomeModel
+from hindcast.core.models.auxiliary import OutcomeModel
 from hindcast.core.models.policy import load_policy
 from hindcast.core.prompts.verdict_prompt import PROMPT_DIGEST, build_verdict_prompt
 from hindcast.core.rl.combined_state import ORM

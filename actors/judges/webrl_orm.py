@@ -23,8 +23,8 @@ from hindcast.actors.judges.base import NO_PAGE, Opinion, undecided
 from hindcast.actors.judges.episode_transcript import EpisodeTranscript, read_story
 from hindcast.actors.judges.orm import judgment_of
 from hindcast.core.domain.arrays import pack_ids
+from hindcast.core.models.auxiliary import OutcomeModel
 from hindcast.core.models.model_files import CONFIG, TOKENIZER
-from hindcast.core.models.orm import OutcomeModel
 from hindcast.core.models.tokenizer import load_tokenizer
 from hindcast.core.prompts.prompt import Prompt
 from hindcast.core.prompts.verdict_prompt import AnswerIds, answer_ids

@@ -26,7 +26,7 @@ from hindcast.actors.relabelers.base import AchievedGoal, Relabeler, RelabelResu
 from hindcast.core.domain.arrays import pack_ids
 from hindcast.core.domain.observation import Page
 from hindcast.core.errors import RelabelerFailed, SettingsError
-from hindcast.core.models.text_generation import TextGenerator
+from hindcast.core.models.auxiliary import TextGenerator
 from hindcast.core.models.tokenizer import load_tokenizer
 from hindcast.core.prompts.achievement_prompt import (
     PROMPT_DIGEST,

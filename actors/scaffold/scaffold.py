@@ -12,7 +12,7 @@ from hindcast.actors.scaffold.files import site_states
 from hindcast.actors.scaffold.states import Backup, CandidateRule, SiteState, SiteStates, path_of
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.observation import Page
-from hindcast.core.domain.scaffold_step import Scaffolded
+from hindcast.core.domain.sampling import Scaffolded
 from hindcast.core.domain.task import Task
 from hindcast.core.grammar.answer_constraints import ActionChoice, Form, forms_of
 from hindcast.core.grammar.answer_parser import Dialect

@@ -20,8 +20,7 @@ from hindcast.app.system.judges import LEARNED, open_judge, open_relabeler
 from hindcast.core.errors import SettingsError
 from hindcast.core.plugins import plugin_names
 from hindcast.core.rl.combined_state import ORM
-from hindcast.core.rl.confusion import Confusion, of_failures, of_successes
-from hindcast.core.rl.statistics import Interval
+from hindcast.core.rl.statistics import Confusion, Interval, of_failures, of_successes
 from hindcast.core.settings.endpoint import ENDPOINT
 from hindcast.core.settings.schema import Settings
 from hindcast.core.text.nearest import advice

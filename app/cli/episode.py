@@ -27,7 +27,7 @@ from hindcast.app.runs.dispute import dispute
 from hindcast.app.runs.runs import open_run
 from hindcast.app.runs.sources import open_source
 from hindcast.app.system.home import home_folder, users_umask
-from hindcast.core.domain.screen import Mark
+from hindcast.core.domain.observation import Mark
 from hindcast.core.errors import BlobCorrupt, BlobMissing
 from hindcast.events.envelope import BlobRef
 from hindcast.storage.blobs.store import BlobStore

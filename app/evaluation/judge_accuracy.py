@@ -12,16 +12,16 @@ from hindcast.actors.judges.episode_transcript import read_story
 from hindcast.actors.judges.second_opinion import read_verdicts
 from hindcast.actors.replay.recorded import EpisodeSelection, each, recorded_episodes
 from hindcast.app.runs.sources import Source
-from hindcast.core.rl.confusion import (
+from hindcast.core.rl.held_out import is_held_out
+from hindcast.core.rl.statistics import (
     Confusion,
+    Interval,
     balanced_accuracy,
     majority_baseline,
     of_failures,
     of_successes,
     plain_accuracy,
 )
-from hindcast.core.rl.held_out import is_held_out
-from hindcast.core.rl.statistics import Interval
 from hindcast.events.catalogue import EpisodeEnded
 from hindcast.events.log.episode_assembler import AssembledEpisode
 from hindcast.events.log.port import EventLog

@@ -20,15 +20,16 @@ from hindcast.actors.replay.recorded import EpisodeSelection, each, recorded_epi
 from hindcast.app.runs.sources import Source
 from hindcast.core.domain.observation import Page
 from hindcast.core.errors import BlobCorrupt, BlobMissing, RelabelerFailed, RelabelerUnavailable
-from hindcast.core.rl.confusion import (
+from hindcast.core.rl.held_out import is_held_out
+from hindcast.core.rl.statistics import (
     Confusion,
+    Interval,
     balanced_accuracy,
     majority_baseline,
     of_failures,
     of_successes,
+    proportion,
 )
-from hindcast.core.rl.held_out import is_held_out
-from hindcast.core.rl.statistics import Interval, proportion
 from hindcast.events.catalogue import EpisodeEnded
 from hindcast.events.log.episode_assembler import AssembledEpisode
 

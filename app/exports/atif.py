@@ -32,7 +32,7 @@ from hindcast.app.exports.document import document_of
 from hindcast.app.exports.exporter import EpisodeFile, EpisodeFileWriter, Exporter, ExportSources
 from hindcast.app.exports.functions import arguments_of, definitions, function_name
 from hindcast.core.domain.arrays import unpack_floats, unpack_ids
-from hindcast.core.grammar.answer_form import split_form
+from hindcast.core.grammar.answer_parser import split_form
 from hindcast.core.plugins import NoOptions
 from hindcast.events.catalogue.episode import Screenshot
 from hindcast.events.envelope import BlobRef

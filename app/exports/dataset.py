@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from hindcast.app.exports.exporter import Exporter, ExportSources, Origin, Writer
 from hindcast.app.exports.parquet import TableFile
-from hindcast.core.grammar.answer_form import split_form
+from hindcast.core.grammar.answer_parser import split_form
 from hindcast.events.log.episode_assembler import AssembledEpisode, AssembledStep
 
 ROWS_IN_GROUP = 100

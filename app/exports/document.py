@@ -13,7 +13,7 @@ from hindcast.core.domain.action import Action
 from hindcast.core.domain.evidence import Evidence
 from hindcast.core.domain.observation import Page
 from hindcast.core.domain.task import Task
-from hindcast.core.grammar.answer_form import split_form
+from hindcast.core.grammar.answer_parser import split_form
 from hindcast.events.catalogue.episode import EndReason, StepResult
 from hindcast.events.log.episode_assembler import AssembledEpisode, AssembledStep
 

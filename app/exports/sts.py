@@ -11,7 +11,7 @@ import msgspec
 from hindcast.app.exports.exporter import EpisodeFile, Exporter, ExportSources
 from hindcast.app.exports.functions import arguments_of, function_name
 from hindcast.core.domain.arrays import unpack_ids
-from hindcast.core.grammar.answer_form import split_form
+from hindcast.core.grammar.answer_parser import split_form
 from hindcast.events.envelope import BlobRef
 from hindcast.events.log.episode_assembler import AssembledEpisode
 

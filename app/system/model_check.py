@@ -8,8 +8,7 @@ from hindcast.core.errors import HindcastError, SettingsError
 from hindcast.core.models.engine import find_engine
 from hindcast.core.models.folder_check import MIB, FolderFinding, check_folder, loading_bytes
 from hindcast.core.models.folders import policy_folder
-from hindcast.core.models.sample_page import EXAMPLE
-from hindcast.core.models.vision_check import sample_pictures
+from hindcast.core.models.samples import EXAMPLE, sample_pictures
 from hindcast.core.prompts.chat_frame import turns_of
 from hindcast.core.settings.schema import Settings
 

@@ -1,4 +1,12 @@
-"""The action space: names and arguments of all actions, shared by parser, executor and prompts."""
+"""The action space: names and arguments of all actions, shared by parser, executor and prompts; and early stop.
+
+Early stop ends an episode whose agent repeats itself or gives unparsable answers, by `early_stop` of the released runners:
+THUDM/VisualAgentBench (VAB-WebArena-Lite, used by WebRL and WebAgent-R1) compares whole answers; web-arena-x/webarena compares
+actions (`is_equivalent`). docs/webarena.md lists their thresholds.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -48,3 +56,56 @@ class ParseFailure(msgspec.Struct, frozen=True, kw_only=True):
 
     reason: str
     """What the parser expected and what it found."""
+
+
+Compared = Literal["answer", "action"]
+"""Which part of two steps is compared."""
+StopReason = Literal["unparsable", "repeated"]
+
+_ON_AN_ELEMENT = {"Click": "Click", "Hover": "Hover", "Type": "Type", "Search": "Type"}
+"""Actions that are equal if their kind and element are equal, whatever they type. `Search` types and presses Enter, which
+in WebArena is the action `type`, too."""
+
+
+class Given(NamedTuple):
+    """One step's answer and the action parsed from it."""
+
+    answer: str
+    action: Action | None
+    """None if the answer is unparsable."""
+
+
+def stop_reason(
+    steps: Sequence[Given], *, unparsable: int, repeated: int, compared: Compared
+) -> StopReason | None:
+    """Return why an episode with these steps stops early; None if it continues.
+
+    Args:
+        steps: the episode so far.
+        unparsable: number of consecutive unparsable answers that stop it; 0 disables the rule.
+        repeated: number of steps equal to the last one that stop it; 0 disables the rule. Only consecutive steps count,
+            unless actions are compared and the last one types: then all steps of the episode count.
+        compared: what makes two steps equal.
+
+    """
+    if unparsable and len(steps) >= unparsable and all(one.action is None for one in steps[-unparsable:]):
+        return "unparsable"
+    if not repeated or len(steps) < repeated:
+        return None
+    last = steps[-1]
+    if compared == "answer":
+        return "repeated" if all(one.answer == last.answer for one in steps[-repeated:]) else None
+    types = last.action is not None and _ON_AN_ELEMENT.get(last.action.name) == "Type"
+    looked_at = steps if types else steps[-repeated:]
+    equal = sum(is_equivalent(one.action, last.action) for one in looked_at)
+    return "repeated" if equal >= repeated else None
+
+
+def is_equivalent(one: Action | None, other: Action | None) -> bool:
+    """Whether WebArena treats two actions as equal. None is an unparsable answer."""
+    if one is None or other is None:
+        return one is other
+    kind = _ON_AN_ELEMENT.get(one.name)
+    if kind is None:
+        return one == other
+    return kind == _ON_AN_ELEMENT.get(other.name) and one.element == other.element

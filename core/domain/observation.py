@@ -1,4 +1,4 @@
-"""Observations: a page as an ordered list of visible nodes, some of which can be acted upon.
+"""Observations: a page as an ordered list of visible nodes, some of which can be acted upon, and their places in the window.
 
 The snapshot script makes a page in one round trip; renderers (`core.prompts.rendering`) turn it into text. Page text is
 data, never instructions.
@@ -88,3 +88,21 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """Titles of the open tabs."""
     active_tab: int = 0
     """Index of the active tab in `tabs`."""
+
+
+class Box(msgspec.Struct, frozen=True):
+    """A rectangle of a browser window, in whole CSS pixels from its upper left corner."""
+
+    x: int
+    y: int
+    width: int
+    height: int
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """The position of an element that can be acted upon."""
+
+    element: int
+    """Its number on the page (`Node.id`)."""
+    box: Box
+    """Its visible part."""

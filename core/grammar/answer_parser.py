@@ -1,24 +1,30 @@
 """The answer parser: a policy's answer to an action, and back. A small grammar: nothing in an answer is ever evaluated.
 
 It reads three dialects, after any number of comment lines (`# Element: …`, `# Note: …`): WebRL's (`do(action="Click",
-element="7")`, `exit(message="…")`), BrowserGym's (`click('12')`, `core.grammar.browsergym_dialect`) and WebShop's
-(`click[buy now]`, `core.grammar.webshop_dialect`). No answer has two readings: BrowserGym has no functions `do` and `exit`,
+element="7")`, `exit(message="…")`), BrowserGym's (`click('12')`) and WebShop's (`click[buy now]`), both in
+`core.grammar.dialects`. No answer has two readings: BrowserGym has no functions `do` and `exit`,
 and only WebShop uses brackets. An answer that fits none is a `ParseFailure`; parsing never raises.
 
 It reads an answer that is more than one call as WebRL's released parser does (THUDM/VisualAgentBench, VAB-WebArena-Lite,
 `create_webrl_id_based_action`): text may precede the call, also in a comment line; of several calls the last one counts,
 `exit` before `do`; only comments may follow. Quoted text is never a call. docs/planners/webrl.md counts the remaining
 differences of the two parsers.
+
+An answer is the action alone, or in the thinking form of WebAgent-R1 (arXiv 2505.16421) a thought before it:
+
+    <think>The link Brass lamp [7] is what the task names.</think>
+    <answer># Element: Brass lamp [7]
+    do(action="Click", element="7")</answer>
 """
 
 import re
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 from hindcast.core.domain.action import ACTIONS, Action, ParseFailure
 from hindcast.core.domain.observation import Node, Page
-from hindcast.core.grammar.browsergym_dialect import read_browsergym, write_browsergym
 from hindcast.core.grammar.calls import Call, MalformedCall, checked, quoted, read_call, shown, skip_space
-from hindcast.core.grammar.webshop_dialect import read_bracketed
+from hindcast.core.grammar.dialects import read_bracketed, read_browsergym, write_browsergym
 
 Dialect = Literal["webrl", "browsergym"]
 
@@ -176,3 +182,58 @@ def _only(positional: list[str], name: str) -> str | None:
     if len(positional) > 1:
         raise MalformedCall(f"expected at most {name}=…, found {len(positional)} values")
     return positional[0] if positional else None
+
+
+AnswerForm = Literal["plain", "thinking"]
+
+_END_OF_THOUGHT = "</think>"
+_THINKING = re.compile(r"\s*<think>(?P<thought>.*?)</think>\s*<answer>(?P<answer>.*)</answer>\s*", re.DOTALL)
+_TAG = re.compile(r"</?(?:think|answer)>")
+
+
+def parse_form(text: str, form: AnswerForm, page: Page | None = None) -> Action | ParseFailure:
+    """Parse an answer in this form, given for a page."""
+    if form == "plain":
+        return parse_answer(text, page)
+    found = _THINKING.fullmatch(text)
+    if found is None:
+        return ParseFailure(reason="expected <think>…</think><answer>…</answer> and nothing else")
+    return parse_answer(found["answer"], page)
+
+
+def put_in_form(answer: str, form: AnswerForm, *, thought: str = "") -> str:
+    """Put a demonstration's answer into this form, with its thought if the form has one.
+
+    >>> put_in_form("exit()", "thinking", thought="All is done.")
+    '<think>All is done.</think>\\n<answer>exit()</answer>'
+    """
+    if form == "plain":
+        return answer
+    return f"<think>{_TAG.sub(' ', thought)}</think>\n<answer>{answer}</answer>"
+
+
+def split_form(text: str) -> tuple[str, str]:
+    """Split a text in the thinking form into thought and answer; any other text is all answer.
+
+    >>> split_form("<think>All is done.</think>\\n<answer>exit()</answer>")
+    ('All is done.', 'exit()')
+    """
+    found = _THINKING.fullmatch(text)
+    return ("", text) if found is None else (found["thought"], found["answer"])
+
+
+def first_answer_token(tokenizer: Any, token_ids: Sequence[int]) -> int:
+    """Find the index of the first token after the closed thought; 0 without one  # token_ids: [tokens].
+
+    Bisects over prefixes, so that it decodes only a logarithmic number of times.
+    """
+    if _END_OF_THOUGHT not in tokenizer.decode(token_ids, skip_special_tokens=True):
+        return 0
+    low, high = 1, len(token_ids)
+    while low < high:
+        middle = (low + high) // 2
+        if _END_OF_THOUGHT in tokenizer.decode(token_ids[:middle], skip_special_tokens=True):
+            high = middle
+        else:
+            low = middle + 1
+    return low

@@ -4,9 +4,15 @@ Reads configuration, tokenizer and the headers of the weights, never a weight. `
 computing.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import resource
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from types import FrameType
+from typing import Any, Literal, NoReturn
 
 import msgspec
 import torch
@@ -14,20 +20,77 @@ from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig
 
 from hindcast.core.errors import HindcastError, ModelFileError
-from hindcast.core.models.bounded_use import bounded_use
 from hindcast.core.models.engine import find_engine
-from hindcast.core.models.generation_config import GENERATION, context_length, stop_tokens, text_config
-from hindcast.core.models.model_files import CONFIG, misfits, read_config_file, require_files, weight_files
+from hindcast.core.models.model_files import (
+    CONFIG,
+    GENERATION,
+    context_length,
+    misfits,
+    read_config_file,
+    require_files,
+    stop_tokens,
+    text_config,
+    weight_files,
+)
 from hindcast.core.models.policy import model_class, weights_of
-from hindcast.core.models.sample_page import EXAMPLE, PAGE
+from hindcast.core.models.samples import EXAMPLE, PAGE, check_pictures
 from hindcast.core.models.tokenizer import load_tokenizer
 from hindcast.core.models.vision import KINDS, name_in_model
-from hindcast.core.models.vision_check import check_pictures
 from hindcast.core.prompts.chat_frame import STAND_IN, chat_frame, encode_text, render_chat, turns_of
 from hindcast.core.prompts.prompt import build_prompt
 from hindcast.core.prompts.rendering import RENDERERS
 from hindcast.core.settings.schema import Settings
 from hindcast.core.text.printable import one_line
+
+
+@contextmanager
+def bounded_use(*, what: str, seconds: float, most_bytes: int | None = None) -> Iterator[None]:
+    """Raise ModelFileError if the block takes longer than `seconds`, or more than `most_bytes` of additional memory.
+
+    A chat template is a program: it may loop forever, or take all memory by a repeated string. Outside the main thread there is no
+    alarm, and time is not bounded.
+    """
+
+    def stop(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise ModelFileError(
+            f"{what} took longer than {seconds:g} s and was stopped: a chat template may loop without end. Fetch it again."
+        )
+
+    alarmed = threading.current_thread() is threading.main_thread()
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    now = _address_space()
+    if (
+        most_bytes is not None
+        and now
+        and (limits[0] == resource.RLIM_INFINITY or now + most_bytes < limits[0])
+    ):
+        resource.setrlimit(resource.RLIMIT_AS, (now + most_bytes, limits[1]))
+    before = signal.signal(signal.SIGALRM, stop) if alarmed else None
+    began = time.monotonic()
+    outer_s = signal.setitimer(signal.ITIMER_REAL, seconds)[0] if alarmed else 0.0
+    try:
+        yield
+    except MemoryError:
+        raise ModelFileError(
+            f"{what} takes more memory than it may and was stopped. Fetch it again."
+        ) from None
+    finally:
+        if alarmed:
+            signal.signal(signal.SIGALRM, before)
+            # restore an outer alarm
+            left_s = max(0.001, outer_s - (time.monotonic() - began)) if outer_s else 0.0
+            signal.setitimer(signal.ITIMER_REAL, left_s)
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+def _address_space() -> int:
+    """Return the bytes of this process's address space; 0 if unknown."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except OSError:
+        return 0
+    return pages * resource.getpagesize()
+
 
 Verdict = Literal["ok", "note", "failed"]
 FLOAT32 = 4

@@ -70,7 +70,7 @@ def packs(
 def score_pack(
     model: Any, samples: Sequence[SampleToScore], *, temperature: float, joined: bool = False
 ) -> list[torch.Tensor]:
-    """Score samples that fit one forward pass; `joined`: in one row (see `core.models.sequence_packing.keeps_apart`)."""
+    """Score samples that fit one forward pass; `joined`: in one row (see `keeps_apart`)."""
     found = _distributions(model, samples, temperature, joined=joined)
     targets = torch.tensor([token for sample in samples for token in sample.action_ids], device=found.device)
     logprobs = found.gather(-1, targets[:, None])[:, 0].cpu()
@@ -162,3 +162,25 @@ def _before_actions(
 
 def _length(sample: SampleToScore) -> int:
     return len(sample.prompt_ids) + len(sample.action_ids)
+
+
+APART = 1e-3
+"""Least difference, as a share of the largest number, that rounding does not explain."""
+
+
+@torch.no_grad()
+def keeps_apart(model: Any) -> bool:
+    """Whether the model computes the same for a short sequence packed after another one as for it alone.
+
+    Models with attention only do: transformers masks by positions, which restart with each sequence. Layers that carry state
+    along a row, such as convolutions, need kernels that know where a sequence begins, which are not always installed. So the
+    model itself is tested.
+    """
+    device = device_of(model)
+    first, second = torch.arange(2, 9, device=device)[None], torch.arange(9, 20, device=device)[None]
+    places = torch.cat([torch.arange(one.shape[1], device=device) for one in (first, second)])[None]
+    read = model.base_model
+    together = read(torch.cat([first, second], 1), position_ids=places, use_cache=False).last_hidden_state
+    alone = read(second, use_cache=False).last_hidden_state
+    apart = (together[:, first.shape[1] :] - alone).abs().max()
+    return bool(apart <= APART * alone.abs().max())

@@ -1,4 +1,4 @@
-"""Required files of a model folder, checked before anything is loaded, with advice for each that is missing.
+"""Files of a model folder: which are required, what configuration and generation settings say, and advice for each fault.
 
 Only configuration, fast tokenizer and safetensors are read. Pickled weights and code in the folder are never executed: they
 could do anything that this process can.
@@ -13,6 +13,7 @@ from transformers import CONFIG_MAPPING
 from hindcast.core.bounded_read import read_file_bounded
 from hindcast.core.errors import ModelFileError
 from hindcast.core.models.folders import require_folder
+from hindcast.core.prompts.chat_frame import end_of_answer
 from hindcast.core.text.plain_values import parse_json
 
 MOST_JSON_BYTES = 64 * 1024 * 1024
@@ -138,3 +139,49 @@ def _text_of(path: Path) -> str:
 def _first(folder: Path, patterns: tuple[str, ...]) -> str:
     """Return the name of the first file that matches a pattern; empty if there is none."""
     return next((path.name for pattern in patterns for path in sorted(folder.glob(pattern))), "")
+
+
+GENERATION = "generation_config.json"
+
+
+def stop_tokens(folder: Path, config: Any, tokenizer: Any) -> tuple[int, ...]:
+    """Return the ids of tokens that end an answer, ascending.
+
+    They are those of generation_config.json, else of the configuration, and always the end token of the tokenizer and of
+    its chat template. Raises ModelFileError if generation_config.json cannot be read.
+    """
+    try:
+        named = _ids(_read(folder / GENERATION).get("eos_token_id"))
+        named = named or _ids(getattr(text_config(config), "eos_token_id", None))
+    except (TypeError, ValueError) as error:
+        raise ModelFileError(
+            f"eos_token_id in {folder} is no token id: {error}. Fetch the model again."
+        ) from error
+    return tuple(sorted({*named, int(tokenizer.eos_token_id), end_of_answer(tokenizer)}))
+
+
+def context_length(config: Any) -> int | None:
+    """Return the number of positions of the model; None if its configuration does not say."""
+    found = getattr(text_config(config), "max_position_embeddings", None)
+    return int(found) if found else None
+
+
+def text_config(config: Any) -> Any:
+    """Return the language model's part of a configuration."""
+    return config.get_text_config(decoder=True)
+
+
+def _ids(found: Any) -> list[int]:
+    if found is None:
+        return []
+    return [int(number) for number in found] if isinstance(found, list) else [int(found)]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        return {}
+    try:
+        content = parse_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelFileError(f"{path} cannot be read: {error}. Fetch it again.") from error
+    return content if isinstance(content, dict) else {}

@@ -17,9 +17,8 @@ from transformers.utils import logging as transformers_logging
 from hindcast.core.errors import ModelFileError
 from hindcast.core.models.adapter import adapter_of, encode_adapter, load_adapter
 from hindcast.core.models.adapter_file import adapter_config
-from hindcast.core.models.generation_config import stop_tokens
 from hindcast.core.models.model_files import WEIGHTS as WEIGHTS
-from hindcast.core.models.model_files import misfits, require_files, weight_files
+from hindcast.core.models.model_files import misfits, require_files, stop_tokens, weight_files
 from hindcast.core.models.sharded_tensors import whole
 from hindcast.core.models.tokenizer import load_tokenizer
 from hindcast.core.models.vision import KINDS, name_in_model

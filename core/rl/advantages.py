@@ -1,7 +1,8 @@
-"""Group-relative advantages from rewards. Pure arithmetic: the same bits on every machine."""
+"""Group-relative advantages from rewards, and weights of relabeled demonstrations. Pure arithmetic: the same bits on every machine."""
 
 from collections.abc import Sequence
 from math import fsum, sqrt
+from random import Random
 from typing import Literal
 
 Deviation = Literal["population", "sample"]
@@ -52,3 +53,23 @@ def failed_altogether(results: Sequence[float]) -> bool:
 def _mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
     mean = fsum(values) / len(values)
     return mean, sqrt(fsum((value - mean) ** 2 for value in values) / len(values))
+
+
+def demonstration_weight(relevance: Sequence[float], *, alpha: float) -> float:
+    """Compute w = (n/T)^alpha n: more for long demonstrations, less for many irrelevant actions; 0 for n = 0.
+
+    Hindsight supervised learning ("Spinning Straw into Gold: Relabeling LLM Agent Trajectories in Hindsight for Successful
+    Demonstrations"): n of a demonstration's T actions are relevant to its goal.
+    """
+    relevant = sum(label > 0 for label in relevance)
+    return float((relevant / len(relevance)) ** alpha * relevant)
+
+
+def drawn(weights: Sequence[float], count: int, random: Random) -> list[int]:
+    """Draw up to `count` indices without replacement, each in proportion to its weight among those left.
+
+    Takes the smallest of exponential variables with the weights as rates (Efraimidis and Spirakis, 2006). All weights are
+    above 0.
+    """
+    waits = [random.expovariate(1.0) / weight for weight in weights]
+    return sorted(range(len(weights)), key=lambda index: (waits[index], index))[:count]

@@ -1,9 +1,10 @@
-"""Advantages of steps from a critic's values. Pure arithmetic: the same bits on every machine.
+"""Advantages of steps from a critic's values, and which steps of earlier phases are replayed. Pure arithmetic: the same bits on every machine.
 
 An episode of T steps has values V(s_0) … V(s_{T-1}), an outcome R in [0, 1], and V(after the end) = 0.
 """
 
 from collections.abc import Sequence
+from math import exp, fsum
 
 MARGIN = 0.05
 """Subtracted from the value gain of a step in the released code of WebRL and DigiRL."""
@@ -68,3 +69,21 @@ def surprising(gains: Sequence[float], *, share: float) -> list[bool]:
     above = min(below + 1, len(ordered) - 1)
     cut = ordered[below] + (place - below) * (ordered[above] - ordered[below])
     return [gain >= cut for gain in gains]
+
+
+def perplexity(log_probs: Sequence[float]) -> float:
+    """Compute exp(mean of -log pi) over an action's tokens; at least 1. `log_probs`  # [tokens], not empty.
+
+    WebRL (arXiv 2411.02337) replays steps of earlier phases that the actor is neither sure of nor lost on. Its measure is
+    1/perplexity of the recorded action under the policy at the phase's start: the geometric mean of its tokens' probabilities.
+    """
+    return exp(-fsum(log_probs) / len(log_probs))
+
+
+def in_window(perplexity: float, *, lowest: float, highest: float, lowest_is_in: bool) -> bool:
+    """Whether 1/perplexity lies in [lowest, highest], as in the paper, or in (lowest, highest], as released.
+
+    Compares perplexities rather than their inverses, so that rounding does not move a value off the bound.
+    """
+    below = perplexity <= 1.0 / lowest if lowest_is_in else perplexity < 1.0 / lowest
+    return below and perplexity >= 1.0 / highest

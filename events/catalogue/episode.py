@@ -6,9 +6,8 @@ import msgspec
 
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.evidence import Evidence
-from hindcast.core.domain.sampling import Sampling
-from hindcast.core.domain.scaffold_step import Scaffolded
-from hindcast.core.domain.screen import Box, Mark
+from hindcast.core.domain.observation import Box, Mark
+from hindcast.core.domain.sampling import Sampling, Scaffolded
 from hindcast.events.envelope import BlobRef, Fact
 from hindcast.events.registry import fact
 from hindcast.events.subjects import EPISODE, EPISODE_END, STEP

@@ -14,8 +14,8 @@ drawn from the memory of the latest, by weight or uniformly, its given ones unif
 from collections.abc import Sequence
 from random import Random
 
+from hindcast.core.rl.advantages import demonstration_weight, drawn
 from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits
-from hindcast.core.rl.hindsight_weights import demonstration_weight, drawn
 from hindcast.core.seeds import derive_seed
 from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.events.catalogue import BatchPlanned

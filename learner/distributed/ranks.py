@@ -8,7 +8,7 @@ machines gives the same bits.
 
 from collections.abc import Callable, Sequence
 from types import MethodType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -26,47 +26,27 @@ from hindcast.events.envelope import BlobRef
 T = TypeVar("T")
 
 
-class Ranks(Protocol):
-    """The processes that compute an update together."""
+class Ranks:
+    """The processes that compute an update together; this class: one process alone."""
 
     def own(self, passes: Sequence[T]) -> list[tuple[T, bool]]:
         """This process's passes; every process has equally many. The flag is False for a repeated pass, which does not count."""
-        ...
-
-    def add_up(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Sum the values over all processes."""
-        ...
-
-    def spread(self, model: Any) -> Any:
-        """Shard a model over the processes; before, all hold the same whole one."""
-        ...
-
-    def stored(self, put: Callable[[], BlobRef]) -> tuple[BlobRef, ...]:
-        """Store each process's part and return all references. Raises DiskFull in all processes if one has no room."""
-        ...
-
-
-class SingleRank:
-    """A single process."""
-
-    def own(self, passes: Sequence[T]) -> list[tuple[T, bool]]:
-        """See `Ranks.own`: all of them."""
         return [(one, True) for one in passes]
 
     def add_up(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See `Ranks.add_up`."""
+        """Sum the values over all processes."""
         return values
 
     def spread(self, model: Any) -> Any:
-        """See `Ranks.spread`."""
+        """Shard a model over the processes; before, all hold the same whole one."""
         return model
 
     def stored(self, put: Callable[[], BlobRef]) -> tuple[BlobRef, ...]:
-        """See `Ranks.stored`."""
+        """Store each process's part and return all references. Raises DiskFull in all processes if one has no room."""
         return (put(),)
 
 
-class DistributedRank:
+class DistributedRank(Ranks):
     """One of several processes that do the same in the same order. `torch.distributed` is set up before."""
 
     def __init__(self) -> None:

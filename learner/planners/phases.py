@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from hindcast.core.rl.algorithm import traits_of
 from hindcast.core.rl.combined_state import CRITIC
-from hindcast.core.rl.replay_filter import in_window
+from hindcast.core.rl.values import in_window
 from hindcast.core.seeds import derive_seed
 from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.events.catalogue import BatchPlanned

@@ -21,7 +21,7 @@ from bench.engine_calls import Call, Episode
 from hindcast.actors.engines.base import Generation, PolicyEngine
 from hindcast.actors.engines.in_process import InProcessEngine
 from hindcast.core.domain.sampling import Sampling
-from hindcast.core.models.generation_config import GENERATION
+from hindcast.core.models.model_files import GENERATION
 from hindcast.core.models.policy import LoadedPolicy, load_policy
 from hindcast.core.models.tokenizer import load_tokenizer
 from hindcast.core.prompts.chat_frame import end_of_answer

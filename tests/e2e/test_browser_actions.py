@@ -12,7 +12,7 @@ from hindcast.actors.environments.actions import EXECUTORS, SCROLL_HEARD_S, Acti
 from hindcast.actors.environments.base import WindowImage
 from hindcast.actors.environments.browser import BrowserHost
 from hindcast.core.domain.action import ACTIONS, Action, ParseFailure
-from hindcast.core.domain.screen import Box, Mark
+from hindcast.core.domain.observation import Box, Mark
 from servers.browser_site import PATIENT, PageServer, PageSite, visiting
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.browser]

@@ -13,7 +13,7 @@ import pytest
 from fakes.vision_model import write_vision_model
 from hindcast.app.runs.runs import open_run
 from hindcast.core.domain.arrays import unpack_ids
-from hindcast.core.models.generation_config import stop_tokens
+from hindcast.core.models.model_files import stop_tokens
 from hindcast.core.models.policy import load_policy
 from hindcast.core.models.vision import ImageProcessor
 from hindcast.events.catalogue import RunStarted, StepTaken, UpdateApplied

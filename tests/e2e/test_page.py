@@ -26,7 +26,7 @@ from hindcast.app.cli import app
 from hindcast.app.page.application import serve_page
 from hindcast.app.runs.runs import RunHandle, open_run
 from hindcast.app.system.listen_addresses import with_token
-from hindcast.core.domain.screen import Box
+from hindcast.core.domain.observation import Box
 from hindcast.core.ids import digest_hex
 from hindcast.events.catalogue import (
     EpisodeEnded,

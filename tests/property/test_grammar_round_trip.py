@@ -7,8 +7,14 @@ from hypothesis import strategies as st
 
 from hindcast.core.domain.action import ACTIONS, Action, ParseFailure
 from hindcast.core.domain.observation import Node, Page
-from hindcast.core.grammar.answer_form import parse_form, put_in_form
-from hindcast.core.grammar.answer_parser import ELEMENT_TEXT_CHARS, Dialect, format_answer, parse_answer
+from hindcast.core.grammar.answer_parser import (
+    ELEMENT_TEXT_CHARS,
+    Dialect,
+    format_answer,
+    parse_answer,
+    parse_form,
+    put_in_form,
+)
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
 

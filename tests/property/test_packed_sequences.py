@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from fakes.tiny_policy import tiny_model, write_tiny_policy
-from hindcast.core.models.logprobs import SampleToScore, packs, score_pack
-from hindcast.core.models.sequence_packing import keeps_apart
+from hindcast.core.models.logprobs import SampleToScore, keeps_apart, packs, score_pack
 
 pytestmark = pytest.mark.torch
 

@@ -9,9 +9,9 @@ import torch
 
 from fakes.tiny_policy import write_tiny_policy
 from hindcast.core.domain.arrays import pack_ids, unpack_floats, unpack_ids, unpack_positions
+from hindcast.core.models.auxiliary import TextGenerator
 from hindcast.core.models.logprobs import SampleToScore, score
 from hindcast.core.models.policy import load_policy
-from hindcast.core.models.text_generation import TextGenerator
 from hindcast.core.rl.combined_state import RELABELER
 from hindcast.core.rl.held_out import is_held_out
 from hindcast.core.settings.schema import RelabelerSettings, Settings

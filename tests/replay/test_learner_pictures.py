@@ -11,7 +11,7 @@ from PIL import Image
 
 from fakes.vision_model import write_vision_model
 from hindcast.core.domain.arrays import pack_floats, pack_ids, unpack_ids
-from hindcast.core.domain.screen import Box, Mark
+from hindcast.core.domain.observation import Box, Mark
 from hindcast.core.errors import BlobMissing
 from hindcast.core.models.logprobs import SampleToScore, score
 from hindcast.core.models.policy import encode_weights, load_policy, load_weights, weights_of

@@ -12,7 +12,7 @@ from fakes.tiny_policy import write_tiny_policy
 from hindcast.actors.published_versions import find_newest
 from hindcast.core.domain.arrays import pack_ids, unpack_positions
 from hindcast.core.domain.evidence import Judgment
-from hindcast.core.models.orm import OutcomeModel
+from hindcast.core.models.auxiliary import OutcomeModel
 from hindcast.core.rl.combined_state import ORM, POLICY
 from hindcast.core.rl.held_out import is_held_out
 from hindcast.core.settings.schema import Settings

@@ -5,8 +5,7 @@ from pathlib import Path
 import msgspec
 
 from hindcast.app.runs.archive_source import ArchiveSource
-from hindcast.core.domain.observation import Node, Page
-from hindcast.core.domain.screen import Box, Mark
+from hindcast.core.domain.observation import Box, Mark, Node, Page
 from hindcast.events.catalogue import EpisodeEnded, EpisodeStarted, RunForked, StepTaken
 from hindcast.events.catalogue.episode import Screenshot
 from hindcast.events.envelope import BlobRef, Stored

@@ -16,8 +16,8 @@ from hindcast.actors.judges.rules import RULES
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.arrays import pack_floats, pack_ids, pack_positions
 from hindcast.core.domain.evidence import Evidence, Judgment
+from hindcast.core.domain.observation import Box, Mark
 from hindcast.core.domain.sampling import Sampling
-from hindcast.core.domain.screen import Box, Mark
 from hindcast.core.domain.task import Task
 from hindcast.core.ids import digest_hex
 from hindcast.core.seeds import derive_id

@@ -5,7 +5,7 @@ from transformers import PreTrainedTokenizerFast
 
 from hindcast.core.domain.action import Action, ParseFailure
 from hindcast.core.domain.observation import Node, Page
-from hindcast.core.grammar.answer_form import first_answer_token, parse_form, put_in_form
+from hindcast.core.grammar.answer_parser import first_answer_token, parse_form, put_in_form
 from hindcast.core.models.folders import base_policy_folder
 from hindcast.core.prompts.prompt import encode_answer
 from hindcast.core.prompts.rationale import reason_for

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fakes.tiny_policy import write_tiny_policy
-from hindcast.core.models.critic import (
+from hindcast.core.models.auxiliary import (
     Critic,
     CriticForm,
     load_critic,

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hindcast.core.rl.replay_filter import in_window, perplexity
 from hindcast.core.rl.values import (
     blended_advantages,
     clamped_advantages,
+    in_window,
+    perplexity,
     progress_weights,
     released_advantages,
     surprising,

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from hindcast.core.domain.action import Action
-from hindcast.core.domain.early_stop import Compared, Given, StopReason, is_equivalent, stop_reason
+from hindcast.core.domain.action import Action, Compared, Given, StopReason, is_equivalent, stop_reason
 from hindcast.core.settings.actors import ActorSettings
 
 LOST = Given("I am lost", None)

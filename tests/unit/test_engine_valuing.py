@@ -11,8 +11,7 @@ from hindcast.actors.engines.value_models import CriticValuer, OutcomeValuer
 from hindcast.actors.environments.store.tasks import StoreTasks
 from hindcast.core.domain.observation import Node, Page
 from hindcast.core.errors import BlobMissing
-from hindcast.core.models.critic import Critic, values_of
-from hindcast.core.models.orm import OutcomeModel
+from hindcast.core.models.auxiliary import Critic, OutcomeModel, values_of
 from hindcast.core.models.policy import encode_weights, load_policy
 from hindcast.core.prompts.prompt import build_prompt
 from hindcast.core.prompts.rendering import RENDERERS

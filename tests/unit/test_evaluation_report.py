@@ -4,8 +4,15 @@ import pytest
 
 from hindcast.app.evaluation.evaluation import NothingPlayed, OutcomeTally, plan_attempts
 from hindcast.core.domain.evidence import Judgment, Outcome
-from hindcast.core.rl.confusion import Confusion, majority_baseline, of_failures, of_successes, plain_accuracy
-from hindcast.core.rl.statistics import Interval, proportion
+from hindcast.core.rl.statistics import (
+    Confusion,
+    Interval,
+    majority_baseline,
+    of_failures,
+    of_successes,
+    plain_accuracy,
+    proportion,
+)
 from hindcast.events.catalogue import EpisodeAbandoned, EpisodeJudged
 from hindcast.events.catalogue.verdict import JudgeIdentity
 from stories.curriculum_story import SOURCES

@@ -6,7 +6,7 @@ from hindcast.core.domain.action import ACTIONS, Action, ParseFailure
 from hindcast.core.domain.observation import Node, Page
 from hindcast.core.grammar.answer_constraints import ActionChoice, FreeText, forms_of
 from hindcast.core.grammar.answer_parser import format_answer, parse_answer
-from hindcast.core.grammar.browsergym_dialect import read_browsergym
+from hindcast.core.grammar.dialects import read_browsergym
 
 READ = {
     'do(action="Click", element="7")': Action(name="Click", element=7),

@@ -10,7 +10,7 @@ from factories import loss_of, terms
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hindcast.core.rl.hindsight_weights import demonstration_weight, drawn
+from hindcast.core.rl.advantages import demonstration_weight, drawn
 from hindcast.core.rl.loss_normalization import EpisodeTokens
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import BatchPlanned, RunStarted

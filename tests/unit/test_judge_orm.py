@@ -21,8 +21,8 @@ from hindcast.core.domain.evidence import Evidence
 from hindcast.core.domain.observation import Node, Page
 from hindcast.core.domain.sampling import Sampling
 from hindcast.core.errors import ModelFileError, SettingsError
+from hindcast.core.models.auxiliary import OutcomeModel
 from hindcast.core.models.folders import base_policy_folder
-from hindcast.core.models.orm import OutcomeModel
 from hindcast.core.models.policy import encode_weights, save_weights
 from hindcast.core.prompts.verdict_prompt import (
     NO,

@@ -18,7 +18,7 @@ from hindcast.core.domain.action import Action
 from hindcast.core.domain.sampling import Sampling
 from hindcast.core.grammar.allowed_tokens import unpack_allowed
 from hindcast.core.grammar.answer_constraints import Form, FreeText
-from hindcast.core.grammar.answer_form import parse_form
+from hindcast.core.grammar.answer_parser import parse_form
 from hindcast.core.models.logprobs import SampleToScore, score
 from hindcast.core.models.policy import LoadedPolicy, load_policy
 from hindcast.core.prompts.chat_frame import STAND_IN, chat_frame, encode_text

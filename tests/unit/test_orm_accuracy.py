@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hindcast.core.rl.confusion import (
+from hindcast.core.rl.statistics import (
     Confusion,
     balanced_accuracy,
     majority_baseline,
     of_failures,
     of_successes,
     plain_accuracy,
+    wilson,
 )
-from hindcast.core.rl.statistics import wilson
 
 COUNTS = st.integers(0, 200)
 

@@ -8,7 +8,7 @@ from test_relabeler_learned import SITES, TASKS
 
 from hindcast.actors.relabelers.base import AchievedGoal, RelabelResult
 from hindcast.app.evaluation.relabel_accuracy import compare_goals
-from hindcast.core.rl.confusion import Confusion
+from hindcast.core.rl.statistics import Confusion
 from hindcast.storage.blobs.store import BlobStore
 from stories.store_visitor import running_store
 from stories.store_walk import Visit

@@ -23,9 +23,9 @@ from hindcast.actors.relabelers.learned import (
 )
 from hindcast.actors.relabelers.rules import RuleRelabeler
 from hindcast.core.domain.arrays import unpack_ids
+from hindcast.core.models.auxiliary import TextGenerator, write_greedily
 from hindcast.core.models.logprobs import SampleToScore, score_pack
 from hindcast.core.models.policy import encode_weights, load_policy
-from hindcast.core.models.text_generation import TextGenerator, write_greedily
 from hindcast.core.prompts.achievement_prompt import Achievement, read_achievements
 from hindcast.core.rl.combined_state import RELABELER
 from hindcast.core.settings.schema import RelabelerSettings, Settings, SiteSettings

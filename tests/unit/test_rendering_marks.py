@@ -5,7 +5,7 @@ from io import BytesIO
 import pytest
 from PIL import Image
 
-from hindcast.core.domain.screen import Box, Mark
+from hindcast.core.domain.observation import Box, Mark
 from hindcast.core.prompts.rendering import marks as rendering
 from hindcast.core.prompts.rendering.marks import COLOURS, DIGIT_WIDTH, DOT, GLYPHS, PADDING, draw_marks
 

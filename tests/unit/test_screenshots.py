@@ -13,7 +13,7 @@ from hindcast.actors.environments.base import WindowImage
 from hindcast.actors.environments.window import box_in, marks_in
 from hindcast.actors.episodes.screenshots import MAX_MISSING, EpisodeScreenshots, ScreenshotBudget
 from hindcast.app.cli.episode import in_words, write_out
-from hindcast.core.domain.screen import Box, Mark
+from hindcast.core.domain.observation import Box, Mark
 from hindcast.core.errors import DiskFull
 from hindcast.core.ids import digest_hex
 from hindcast.core.prompts.rendering.marks import COLOURS

@@ -41,7 +41,7 @@ from hindcast.actors.engines.vllm.server import (
 from hindcast.actors.engines.vllm.weights import ServedWeights, Unusable, WrongVersion
 from hindcast.core.domain.sampling import Sampling
 from hindcast.core.errors import EngineFailed
-from hindcast.core.models.generation_config import stop_tokens, text_config
+from hindcast.core.models.model_files import stop_tokens, text_config
 from hindcast.core.models.tokenizer import load_tokenizer
 from hindcast.core.settings.vllm import VllmSettings
 

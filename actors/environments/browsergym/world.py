@@ -19,7 +19,7 @@ from hindcast.core.domain.evidence import Evidence
 from hindcast.core.domain.observation import Node, Observation, Page
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import EnvironmentFailed
-from hindcast.core.grammar.browsergym_dialect import INFEASIBLE, write_browsergym
+from hindcast.core.grammar.dialects import INFEASIBLE, write_browsergym
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue.episode import StepResult
 

@@ -5,7 +5,7 @@ import msgspec
 from hindcast.app.page.runs import PageQuery
 from hindcast.app.runs.runs import NoSuchRun
 from hindcast.app.runs.sources import Source
-from hindcast.core.domain.screen import Box
+from hindcast.core.domain.observation import Box
 from hindcast.events.envelope import BlobRef
 from hindcast.storage.readmodel.episode_queries import EpisodeDetail, ScreenshotRow, StepRow, show_episode
 

@@ -10,7 +10,7 @@ from io import BytesIO
 
 from PIL import Image, ImageDraw
 
-from hindcast.core.domain.screen import Box, Mark
+from hindcast.core.domain.observation import Box, Mark
 
 NAME = "screenshot/marks/1"
 MAX_PIXELS = 1920 * 8192

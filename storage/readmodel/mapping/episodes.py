@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from itertools import groupby
 from struct import unpack
 
-from hindcast.core.domain.scaffold_step import Scaffolded
+from hindcast.core.domain.sampling import Scaffolded
 from hindcast.core.domain.task import Task
 from hindcast.events.catalogue import (
     EpisodeAbandoned,

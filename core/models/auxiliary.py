@@ -1,15 +1,19 @@
-"""The critic: the policy's architecture, initialized from the base policy, with a head that estimates P(success).
+"""The models next to the policy, all of its architecture: critic, outcome reward model (ORM) and text generator.
 
-The value of a state is read at the last token of its prompt, which the policy reads before it answers. Two forms:
+Judges, relabelers, curriculum and learner compute them here, by the same forward passes.
+
+Critic: initialized from the base policy, with a head that estimates P(success). The value of a state is read at the last token
+of its prompt, which the policy reads before it answers. Both forms give log-probabilities of failure and success per head, so
+that one cross-entropy trains either:
 
 - `scalar`: one logit, V = sigmoid(logit).
 - `double`: two heads of two classes each, V = the lower of their probabilities of success (WebRL and DigiRL as
   released; `webrl/models/critic.py`, there with two hidden layers in each head).
 
-Both give log-probabilities of failure and success per head, so that one cross-entropy trains either.
+ORM (WebRL, arXiv 2411.02337): read at the answer YES or NO.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,8 +22,9 @@ import torch
 from torch import nn
 
 from hindcast.core.models.arithmetic import device_of
-from hindcast.core.models.logprobs import SampleToScore, packs
+from hindcast.core.models.logprobs import SampleToScore, distributions, packs
 from hindcast.core.models.policy import load_policy, load_weights
+from hindcast.core.prompts.verdict_prompt import AnswerIds, answer_ids
 
 CriticForm = Literal["scalar", "double"]
 HEAD_DEVIATION = 0.02
@@ -95,3 +100,77 @@ def outcome_losses(log_probs: torch.Tensor, outcomes: torch.Tensor) -> torch.Ten
     """
     failed, succeeded = log_probs[..., 0], log_probs[..., 1]
     return -((1 - outcomes)[:, None] * failed + outcomes[:, None] * succeeded).sum(dim=1)
+
+
+def log_odds(model: Any, prompts: Sequence[Sequence[int]], answers: AnswerIds) -> torch.Tensor:
+    """Compute log P(YES) - log P(NO) after each prompt, in one forward pass  # [prompts] float32. Differentiable.
+
+    Its logistic function is P(YES) over {YES, NO}.
+    """
+    asked = [SampleToScore(prompt, [answers.yes]) for prompt in prompts]
+    logprobs = torch.cat(distributions(model, asked, temperature=1.0))  # [prompts, vocabulary]
+    return logprobs[:, answers.yes] - logprobs[:, answers.no]
+
+
+class OutcomeModel:
+    """A loaded outcome reward model. Raises ModelFileError if its folder or weights cannot be loaded."""
+
+    def __init__(self, folder: Path, weights: Path | None, *, threads: int) -> None:
+        """`folder`: folder of the policy with its architecture; `weights`: a published version, None: the folder's own."""
+        torch.set_num_threads(threads)
+        policy = load_policy(folder)
+        if weights is not None:
+            load_weights(policy.model, weights)
+        self._model = policy.model
+        self.tokenizer: Any = policy.tokenizer
+        """Tokenizer for its prompts."""
+        self._answers = answer_ids(policy.tokenizer)
+
+    @torch.inference_mode()
+    def probability(self, prompt_ids: Sequence[int]) -> float:
+        """Compute P(YES) over {YES, NO}, in [0, 1]."""
+        return float(torch.sigmoid(log_odds(self._model, [prompt_ids], self._answers))[0])
+
+
+class TextGenerator:
+    """A loaded model that writes texts greedily, for the learned relabeler. Raises ModelFileError if its folder or weights cannot be loaded."""
+
+    def __init__(self, folder: Path, weights: Path, *, threads: int) -> None:
+        """`folder`: folder of the policy with its architecture; `weights`: a published version of the model."""
+        torch.set_num_threads(threads)
+        policy = load_policy(folder)
+        load_weights(policy.model, weights)
+        self._model = policy.model
+        self._ends = policy.stops
+
+    def write(
+        self, prompt_ids: Sequence[int], *, most: int, given_up: Callable[[], bool] = lambda: False
+    ) -> list[int]:
+        """Write the most likely tokens one by one, up to and including an end token, at most `most`.
+
+        `given_up` is called before each token; if true, writing stops.
+        """
+        return write_greedily(self._model, prompt_ids, ends=self._ends, most=most, given_up=given_up)
+
+
+@torch.inference_mode()
+def write_greedily(
+    model: Any,
+    prompt_ids: Sequence[int],
+    *,
+    ends: Collection[int],
+    most: int,
+    given_up: Callable[[], bool] = lambda: False,
+) -> list[int]:
+    """Write tokens greedily with a model: see `TextGenerator.write`."""
+    written: list[int] = []
+    ids, cache = torch.tensor([list(prompt_ids)], dtype=torch.long), None
+    while len(written) < most and not given_up():
+        found = model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        cache = found.past_key_values
+        token = int(found.logits[0, -1].argmax())
+        written.append(token)
+        if token in ends:
+            break
+        ids = torch.tensor([[token]], dtype=torch.long)
+    return written

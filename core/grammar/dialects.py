@@ -1,15 +1,19 @@
-"""BrowserGym's dialect: reads its functions (`click('12')`, `fill('5', 'text')`) as actions, and writes them.
+"""Dialects of actions in answers: BrowserGym's functions and WebShop's brackets, read as actions; BrowserGym's are also written.
 
-Names and parameters are those of its `highlevel` action set (BrowserGym 0.14, `browsergym.core.action.functions`). What
-our actions lack is refused with the reason, never half done: double clicks, modifiers, dragging, uploads, several options
-at once. Two of our actions have no function there and get one in its style: `search('13', 'mug')`, which types and presses
-Enter, and `new_tab('/cart')` with an address. Of `scroll` only the direction counts, because ours moves by most of a window.
+BrowserGym (`click('12')`, `fill('5', 'text')`): names and parameters are those of its `highlevel` action set (BrowserGym 0.14,
+`browsergym.core.action.functions`). What our actions lack is refused with the reason, never half done: double clicks, modifiers,
+dragging, uploads, several options at once. Two of our actions have no function there and get one in its style: `search('13',
+'mug')`, which types and presses Enter, and `new_tab('/cart')` with an address. Of `scroll` only the direction counts, because
+ours moves by most of a window.
+WebShop for text agents: `search[keywords]`, `click[text of a button]`, ReAct's `think[…]`. It names elements by their text, so
+that parsing needs the page.
 """
 
 import re
 from collections.abc import Callable
 
-from hindcast.core.domain.action import Action
+from hindcast.core.domain.action import Action, ParseFailure
+from hindcast.core.domain.observation import Node, Page
 from hindcast.core.grammar.calls import Arguments, MalformedCall, checked, quoted, shown
 
 INFEASIBLE = "N/A"
@@ -157,3 +161,40 @@ _REFUSED = {
     "upload_file": "nothing is uploaded here",
 }
 """BrowserGym's functions that have no action here, and what to do instead."""
+
+
+_BRACKETED = re.compile(r"(?:action\s*:\s*)?(search|click|think)\s*\[(.*)\]", re.DOTALL | re.IGNORECASE)
+_CLICKED = frozenset({"button", "link", "radio", "checkbox", "clickable"})
+_SHOWN_CHARS = 60
+
+
+def read_bracketed(call: str, page: Page | None) -> Action | ParseFailure | None:
+    """Parse a call on a page; None if the text is of another dialect. `think[…]` becomes the action `Wait`.
+
+    >>> read_bracketed("think[lamps first]", None)
+    Action(name='Wait')
+    """
+    found = _BRACKETED.fullmatch(call.strip())
+    if found is None:
+        return None
+    name, argument = found[1].lower(), " ".join(found[2].split())
+    if name == "think":
+        return Action(name="Wait")
+    nodes = () if page is None else page.nodes
+    if name == "search":
+        field = next((node for node in nodes if node.kind == "input" and node.id is not None), None)
+        if field is None:
+            return ParseFailure(reason="expected an action that this page offers: it has no search field")
+        return Action(name="Search", argument=argument, element=field.id)
+    clicked = next((node for node in nodes if _is_called(node, argument)), None)
+    if clicked is None:
+        return ParseFailure(
+            reason=f"expected words of a button, a link or an option of this page, found {argument[:_SHOWN_CHARS]!r}"
+        )
+    return Action(name="Click", element=clicked.id)
+
+
+def _is_called(node: Node, words: str) -> bool:
+    return (
+        node.id is not None and node.kind in _CLICKED and " ".join(node.text.split()).lower() == words.lower()
+    )
