@@ -12,8 +12,7 @@ from pathlib import Path
 
 import structlog
 
-from hindcast.actors.curriculum.feasibility import FeasibilityChecker
-from hindcast.actors.curriculum.first_state_values import Valuer
+from hindcast.actors.curriculum.feasibility import FeasibilityChecker, Valuer
 from hindcast.actors.curriculum.task_generator import TaskGenerator
 from hindcast.app.runs.runs import RunHandle, open_run
 from hindcast.app.system.home import home_folder

@@ -25,8 +25,7 @@ from hindcast.actors.environments.chromium import Chromium
 from hindcast.actors.environments.navigation import is_allowed, questionable
 from hindcast.actors.environments.proxy import FilteringProxy
 from hindcast.actors.environments.snapshot import BOXES_JS, LIMITS, page_script, script
-from hindcast.core.domain.observation import Box
-from hindcast.core.domain.screen import Mark
+from hindcast.core.domain.observation import Box, Mark
 
 MAX_TABS = 8
 """Most tabs of one episode; further ones are closed as they open."""

@@ -18,8 +18,8 @@ from hindcast.app.watch.state import WatchFold
 from hindcast.app.watch.view import RunView
 from hindcast.events.log.port import EventLog
 from hindcast.events.log.reader import read, tail
-from hindcast.storage.readmodel.queries import list_episodes, show_episode, success_by_version
-from hindcast.storage.readmodel.results import EpisodeDetail, EpisodeRow
+from hindcast.storage.readmodel.episode_queries import EpisodeDetail, EpisodeRow, list_episodes, show_episode
+from hindcast.storage.readmodel.outcome_counts import success_by_version
 
 LOOK_BACK = 50_000
 """Events before the log's end that a view covers; `hindcast run show` covers older ones."""

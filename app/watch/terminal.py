@@ -28,7 +28,7 @@ from hindcast.app.watch.rendering import as_screen, seconds
 from hindcast.app.watch.view import RunView
 from hindcast.core.errors import HindcastError
 from hindcast.core.text.printable import one_line, printable
-from hindcast.storage.readmodel.results import EpisodeDetail, EpisodeRow, StepRow
+from hindcast.storage.readmodel.episode_queries import EpisodeDetail, EpisodeRow, StepRow
 
 Row = tuple[str, tuple[str, ...]]
 """Key and cells of a row."""

@@ -5,7 +5,7 @@ import re
 import msgspec
 from sqlalchemy import select
 
-from hindcast.app.page.page_query import PageQuery, whole_number
+from hindcast.app.page.runs import PageQuery, whole_number
 from hindcast.core.errors import SettingsError
 from hindcast.storage.readmodel.episode_queries import EpisodeRow, list_episodes
 from hindcast.storage.readmodel.query_parts import holding

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from hindcast.app.page.page_query import PageQuery, whole_number
+from hindcast.app.page.runs import PageQuery, whole_number
 from hindcast.core.errors import SettingsError
 from hindcast.core.text.nearest import advice
 from hindcast.storage.readmodel.lineage.graph import Lineage

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from hindcast.app.page.page_query import PageQuery
+from hindcast.app.page.runs import PageQuery
 from hindcast.storage.readmodel.run_queries import PolicyRow, list_policies
 
 PAGE = 100

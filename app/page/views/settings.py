@@ -5,7 +5,7 @@ import json
 import msgspec
 from sqlalchemy import select
 
-from hindcast.app.page.page_query import PageQuery
+from hindcast.app.page.runs import PageQuery
 from hindcast.storage.readmodel.query_parts import NotInReadModel, holding, of_this_run
 from hindcast.storage.readmodel.run_queries import RecipeChange, recipe_changes
 from hindcast.storage.readmodel.tables import notices, runs

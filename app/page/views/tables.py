@@ -11,13 +11,13 @@ from hindcast.app.attach.consumers import ConsumerRow, list_consumers
 from hindcast.app.page.runs import PageQuery, whole_number
 from hindcast.core.errors import SettingsError
 from hindcast.core.text.nearest import advice
-from hindcast.storage.readmodel.lineage.results import Lineage
-from hindcast.storage.readmodel.lineage.traversal import lineage
-from hindcast.storage.readmodel.phases import list_phases
-from hindcast.storage.readmodel.queries import list_episodes, list_policies, list_tasks, recipe_changes
+from hindcast.storage.readmodel.episode_queries import EpisodeRow, list_episodes
+from hindcast.storage.readmodel.lineage.graph import Lineage
+from hindcast.storage.readmodel.lineage.lineage import lineage
 from hindcast.storage.readmodel.query_parts import NotInReadModel, holding, of_this_run
-from hindcast.storage.readmodel.results import EpisodeRow, PhaseRow, PolicyRow, RecipeChange, TaskRow
+from hindcast.storage.readmodel.run_queries import PolicyRow, RecipeChange, list_policies, recipe_changes
 from hindcast.storage.readmodel.tables import notices, runs, tasks
+from hindcast.storage.readmodel.task_queries import PhaseRow, TaskRow, list_phases, list_tasks
 
 PAGE = 50
 """Rows of a page."""

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from hindcast.app.page.page_query import PageQuery
+from hindcast.app.page.runs import PageQuery
 from hindcast.storage.readmodel.task_queries import PhaseRow, TaskRow, list_phases, list_tasks
 
 PAGE = 200

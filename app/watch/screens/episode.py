@@ -7,9 +7,7 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Footer, Static
 
 from hindcast.app.watch.rendering import seconds
-from hindcast.app.watch.screens.base import LiveScreen
-from hindcast.app.watch.screens.rows import Rows
-from hindcast.app.watch.screens.step import StepScreen
+from hindcast.app.watch.terminal import LiveScreen, Rows, StepScreen
 from hindcast.core.text.printable import one_line
 from hindcast.storage.readmodel.episode_queries import EpisodeDetail, StepRow
 

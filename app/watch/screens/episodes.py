@@ -7,9 +7,8 @@ from textual.binding import Binding, BindingType
 from textual.widgets import Footer, Static
 
 from hindcast.app.watch.rendering import seconds
-from hindcast.app.watch.screens.base import LiveScreen
 from hindcast.app.watch.screens.episode import EpisodeScreen
-from hindcast.app.watch.screens.rows import Rows
+from hindcast.app.watch.terminal import LiveScreen, Rows
 from hindcast.storage.readmodel.episode_queries import EpisodeRow
 
 PAGE = 50
