@@ -8,9 +8,9 @@ Requests are JSON under `$JS.log.API`, the prefix of the log's API in a role's a
 import asyncio
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
@@ -22,6 +22,8 @@ from hindcast.events.jetstream.connection import Connection, RequestTimeout
 from hindcast.events.jetstream.wire import parse_headers, status_in
 from hindcast.events.subjects import STREAM, matches, stream_name
 
+T = TypeVar("T")
+NANOSECONDS = 1_000_000_000
 CALL_S = 5.0
 """Time limit of one request."""
 JOIN_S = 15.0
@@ -80,12 +82,8 @@ def status_of(message: Msg) -> str | None:
     return headers.get("Status")
 
 
-def stored_of(message: Msg) -> Stored:
-    """Convert a message from `DIRECT.GET`."""
-    return _stored(message.data, message.headers or {})
-
-
 def _stored(content: bytes, headers: dict[str, str]) -> Stored:
+    """Convert a message from `DIRECT.GET`."""
     return Stored(
         int(headers["Nats-Sequence"]),
         headers["Nats-Subject"],
@@ -171,31 +169,18 @@ class StreamApi:
             ApiError, BrokerDenied, BrokerUnreachable.
 
         """
-        patience = self.patience()
-        while True:
-            try:
-                return await self.once(verb, body, suffix=suffix)
-            except RequestTimeout as error:
-                await self.pause(patience, error)
+        return await self._repeated(lambda: self.once(verb, body, suffix=suffix))
 
     async def first_under(self, request: dict[str, Any]) -> Stored | None:
         """Get one stored message by `seq` or `last_by_subj`; None if there is none."""
-        patience = self.patience()
-        while True:
-            try:
-                message = await self.connection.ask(
-                    f"{self.prefix}.DIRECT.GET.{self.stream}", json.dumps(request).encode(), timeout_s=CALL_S
-                )
-            except RequestTimeout as error:
-                await self.pause(patience, error)
-                continue
-            status = status_of(message)
-            if status == "404":
-                return None
-            if status is not None:
-                text = str((message.headers or {}).get("Description", ""))
-                raise ApiError(f"DIRECT.GET for {self.stream}", int(status), text)
-            return stored_of(message)
+        subject, content = f"{self.prefix}.DIRECT.GET.{self.stream}", json.dumps(request).encode()
+        message = await self._repeated(lambda: self.connection.ask(subject, content, timeout_s=CALL_S))
+        headers, status = message.headers or {}, status_of(message)
+        if status is None:
+            return _stored(message.data, headers)
+        if status == "404":
+            return None
+        raise ApiError(f"DIRECT.GET for {self.stream}", int(status), str(headers.get("Description", "")))
 
     async def ranged(self, *, start: int, limit: int, subject: str | None = None) -> list[Stored]:
         """Read up to `limit` stored messages from position `start` on, in order, of one subject if given."""
@@ -204,18 +189,8 @@ class StreamApi:
             request["next_by_subj"] = subject
         return await self._several(request)
 
-    async def ranged_once(self, *, start: int, limit: int) -> list[Stored]:
-        """Read like `ranged`, once.
-
-        Raises:
-            RequestTimeout, BrokerDenied.
-
-        """
-        request = {"seq": start, "batch": limit, "max_bytes": READ_BYTES}
-        return (await self._several_once(json.dumps(request).encode())).stored
-
-    async def contents_once(self, *, start: int, limit: int) -> list[Stored]:
-        """Read like `ranged_once`, without headers: half the work for broker and client.
+    async def ranged_once(self, *, start: int, limit: int, headers: bool) -> list[Stored]:
+        """Read like `ranged`, once; without `headers` it is half the work for broker and client.
 
         The broker states the last position; if that shows a gap, the range is read again with headers.
 
@@ -223,13 +198,15 @@ class StreamApi:
             RequestTimeout, BrokerDenied.
 
         """
-        request = {"seq": start, "batch": limit, "max_bytes": READ_BYTES, "no_hdr": True}
-        answers = await self._several_once(json.dumps(request).encode())
-        if not answers.messages:
-            return []
+        request: dict[str, Any] = {"seq": start, "batch": limit, "max_bytes": READ_BYTES}
+        if not headers:
+            request["no_hdr"] = True
+        answers = await self._several_once(request)
+        if headers or not answers.messages:
+            return answers.stored
         last = parse_headers(answers.end).get("Nats-Last-Sequence", "")
         if last != str(start + len(answers.messages) - 1):
-            return await self.ranged_once(start=start, limit=limit)
+            return await self.ranged_once(start=start, limit=limit, headers=True)
         return [
             Stored(position, UNREAD, content, UNREAD)
             for position, (content, _) in enumerate(answers.messages, start)
@@ -266,20 +243,16 @@ class StreamApi:
         return None
 
     async def _several(self, request: dict[str, Any]) -> list[Stored]:
-        patience = self.patience()
-        while True:
-            try:
-                return (await self._several_once(json.dumps(request).encode())).stored
-            except RequestTimeout as error:
-                await self.pause(patience, error)
+        return (await self._repeated(lambda: self._several_once(request))).stored
 
-    async def _several_once(self, request: bytes) -> _Answers:
+    async def _several_once(self, request: dict[str, Any]) -> _Answers:
         connection = self.connection
         answers = _Answers()
         try:
             inbox = connection.new_inbox()
             async with connection.receiving(inbox, answers.receive), connection.exchange(CALL_S):
-                await connection.publish(f"{self.prefix}.DIRECT.GET.{self.stream}", request, reply=inbox)
+                content = json.dumps(request).encode()
+                await connection.publish(f"{self.prefix}.DIRECT.GET.{self.stream}", content, reply=inbox)
                 await answers.ended.wait()
         except (NatsError, TimeoutError) as error:
             raise RequestTimeout(str(error) or type(error).__name__) from error
@@ -290,6 +263,15 @@ class StreamApi:
         if answers.status not in ("204", "404"):
             raise RequestTimeout(f"direct get was answered with status {answers.status}")
         return answers
+
+    async def _repeated(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Repeat an attempt that has no answer, until `bound_s` has passed."""
+        patience = self.patience()
+        while True:
+            try:
+                return await attempt()
+            except RequestTimeout as error:
+                await self.pause(patience, error)
 
     def patience(self) -> Callable[[], bool]:
         """Start the time limit of a call; the returned function says whether the call may still be repeated."""

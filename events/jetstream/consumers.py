@@ -9,12 +9,11 @@ from typing import Any
 
 import msgspec
 
-from hindcast.events.jetstream.api import STREAM_NOT_FOUND, ApiError, StreamApi
+from hindcast.events.jetstream.api import NANOSECONDS, STREAM_NOT_FOUND, ApiError, StreamApi
 from hindcast.events.jetstream.stream_tail import KEPT_S
 
 POSITIONS = "READING"
 """Stream of followers' positions, by run, role and reader."""
-NANOSECONDS = 1_000_000_000
 
 
 class BrokerConsumer(msgspec.Struct, frozen=True, kw_only=True):

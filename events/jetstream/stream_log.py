@@ -18,7 +18,14 @@ from hindcast.core.errors import CorruptEvent, ForeignLog, HindcastError
 from hindcast.core.settings.schema import LogSettings
 from hindcast.events.codec import decode_envelope
 from hindcast.events.envelope import Record, Stored
-from hindcast.events.jetstream.api import PAUSE_S, STREAM_NOT_FOUND, TRACEPARENT, ApiError, StreamApi
+from hindcast.events.jetstream.api import (
+    NANOSECONDS,
+    PAUSE_S,
+    STREAM_NOT_FOUND,
+    TRACEPARENT,
+    ApiError,
+    StreamApi,
+)
 from hindcast.events.jetstream.connection import Connection, Outgoing, RequestTimeout
 from hindcast.events.jetstream.consumers import BrokerConsumer, list_served, make_positions
 from hindcast.events.jetstream.stream_queue import JetStreamQueue, ensure_queue
@@ -46,7 +53,6 @@ DUPLICATE_WINDOW_S = 300.0
 """How long the broker recognizes repeated ids, at least three times the time limit of an append."""
 SCHEMA = "1"
 SCAN_EVENTS = 500
-NANOSECONDS = 1_000_000_000
 
 NEEDED_VERSION = (2, 12)
 WRONG_LAST_SEQUENCE = (10071, 10164)

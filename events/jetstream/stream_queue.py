@@ -11,6 +11,7 @@ from nats.errors import Error as NatsError
 from hindcast.events.envelope import Stored
 from hindcast.events.jetstream.api import (
     CALL_S,
+    NANOSECONDS,
     TRACEPARENT,
     ApiError,
     StreamApi,
@@ -22,7 +23,6 @@ from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.work_queue import ACK_WAIT_S, Delivery, Handed, admit
 from hindcast.events.subjects import family_wildcard
 
-NANOSECONDS = 1_000_000_000
 MAX_UNACKED = 10_000
 CONSUMER_NOT_FOUND = 10014
 GRACE_S = 2.0

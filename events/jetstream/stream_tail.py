@@ -8,8 +8,7 @@ push instead, but a role that may create one could make it deliver into the log 
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Coroutine
-from typing import Any, Protocol
+from collections.abc import AsyncGenerator
 
 from nats.errors import Error as NatsError
 
@@ -70,8 +69,7 @@ async def follow(
     position = after
     pause_s = FIRST_POLL_S
     idle_since = time.monotonic()
-    read = api.ranged_once if headers else api.contents_once
-    following = _request(read, position)
+    following = _request(api, position, headers=headers)
     try:
         while True:
             batch = await following
@@ -90,7 +88,7 @@ async def follow(
                 await said.report(position)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_POLL_S)
-            following = _request(read, position)
+            following = _request(api, position, headers=headers)
             for first in range(0, len(whole), SLICE_EVENTS):
                 yield whole[first : first + SLICE_EVENTS]
                 await asyncio.sleep(0)
@@ -105,14 +103,8 @@ async def follow(
         await asyncio.gather(following, return_exceptions=True)
 
 
-class _Read(Protocol):
-    """Reads a range once."""
-
-    def __call__(self, *, start: int, limit: int) -> Coroutine[Any, Any, list[Stored]]: ...
-
-
-def _request(read: _Read, position: int) -> "asyncio.Task[list[Stored]]":
-    return asyncio.create_task(read(start=position + 1, limit=READ_EVENTS))
+def _request(api: StreamApi, position: int, *, headers: bool) -> "asyncio.Task[list[Stored]]":
+    return asyncio.create_task(api.ranged_once(start=position + 1, limit=READ_EVENTS, headers=headers))
 
 
 async def _goes_on(api: StreamApi, position: int) -> bool:
