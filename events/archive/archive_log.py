@@ -13,7 +13,7 @@ from hindcast.events.archive.errors import ArchiveReadOnly
 from hindcast.events.archive.manifest import Manifest
 from hindcast.events.archive.reader import ArchiveReader
 from hindcast.events.envelope import Record, Stored
-from hindcast.events.log.port import Ancestor, Expectation, LogIdentity
+from hindcast.events.log.port import Expectation, LogIdentity
 from hindcast.events.subjects import matches, of_run
 
 POLL_S = 0.5
@@ -25,21 +25,8 @@ class ArchiveLog:
     def __init__(self, folder: Path) -> None:
         """Open it. Raises ArchiveMissing, ArchiveDamaged or ArchiveUnknown if there is no sound manifest."""
         self._reader = ArchiveReader(folder)
-
-    @property
-    def run(self) -> str:
-        """The run this log belongs to."""
-        return self._reader.manifest.run
-
-    @property
-    def lineage(self) -> tuple[Ancestor, ...]:
-        """See `EventLog.lineage`."""
-        return self._reader.manifest.lineage
-
-    @property
-    def folder(self) -> Path:
-        """Folder of the archive."""
-        return self._reader.folder
+        self.folder = folder
+        self.run, self.lineage = self.manifest.run, self.manifest.lineage
 
     @property
     def manifest(self) -> Manifest:

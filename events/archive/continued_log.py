@@ -16,7 +16,7 @@ from hindcast.events.envelope import Record, Stored
 from hindcast.events.jetstream.consumers import BrokerConsumer
 from hindcast.events.jetstream.stream_log import Fill, JetStreamLog
 from hindcast.events.jetstream.stream_queue import JetStreamQueue
-from hindcast.events.log.port import Ancestor, Expectation, LogIdentity
+from hindcast.events.log.port import Expectation, LogIdentity
 from hindcast.events.log.publisher import Publisher
 
 
@@ -27,20 +27,11 @@ class ContinuedLog:
         """`first`: position of the run's own first event. The archive is opened once it is needed."""
         self._folder = folder
         self._stream = stream
+        self.run, self.lineage = stream.run, stream.lineage
         self._first = first
         self._live = 0
         """First position in the stream when last checked; 0: not checked yet."""
         self._archive: ArchiveLog | None = None
-
-    @property
-    def run(self) -> str:
-        """The run this log belongs to."""
-        return self._stream.run
-
-    @property
-    def lineage(self) -> tuple[Ancestor, ...]:
-        """See `EventLog.lineage`: this log has the run's own events only."""
-        return self._stream.lineage
 
     async def append(self, batch: Sequence[Record], *, expect: Expectation | None = None) -> list[int]:
         """See `EventLog.append`. An expectation covers both parts: an event in the archive exists already."""

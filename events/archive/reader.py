@@ -59,7 +59,8 @@ class ArchiveReader:
         self.folder = folder
         self._lock = Lock()
         self._seen = _signature(folder)
-        self._manifest = load(folder)
+        self.manifest = load(folder)
+        """Manifest as last read."""
         self._closed: dict[int, list[Frame]] = {}
         """Frames of the closed segments read so far, by first position."""
         self._open = self._look_at_open(None)
@@ -72,20 +73,15 @@ class ArchiveReader:
         """For one segment: first position, position up to which it is hashed, hashes of its subjects."""
 
     @property
-    def manifest(self) -> Manifest:
-        """Manifest as last read."""
-        return self._manifest
-
-    @property
     def first(self) -> int:
         """Position of the first event, if the archive is not empty."""
-        return self._manifest.first
+        return self.manifest.first
 
     @property
     def last(self) -> int:
         """Position of the last known event; `first - 1` in an empty archive."""
         frames = self._open.frames
-        return frames[-1].last if frames else self._manifest.next - 1
+        return frames[-1].last if frames else self.manifest.next - 1
 
     def refresh(self) -> int:
         """Read how far the archive has grown; return the last position.
@@ -99,8 +95,8 @@ class ArchiveReader:
             seen = _signature(self.folder)
             if seen != self._seen:
                 manifest = load(self.folder)
-                known = known if manifest.next == self._manifest.next else None
-                self._manifest, self._seen = manifest, seen
+                known = known if manifest.next == self.manifest.next else None
+                self.manifest, self._seen = manifest, seen
             self._open = self._look_at_open(known)
             return self.last
 
@@ -116,7 +112,7 @@ class ArchiveReader:
             wanted = position + 1
             if wanted < self.first:
                 raise BeyondArchive(
-                    f"the archive in {self.folder} begins at position {self.first} of run {self._manifest.run}: position "
+                    f"the archive in {self.folder} begins at position {self.first} of run {self.manifest.run}: position "
                     f"{wanted} is not in it. Begin reading after position {self.first - 1}, or use the archive or run that "
                     "holds what stands before."
                 )
@@ -146,12 +142,12 @@ class ArchiveReader:
 
     def _may_hold(self, first: int, family: str | None, wanted: int | None, *, until: int) -> bool:
         """Whether a segment may hold an event of a family, and of a subject by its hash, up to a position."""
-        if first == self._manifest.next:
+        if first == self.manifest.next:
             last, found = self.last, wanted is None or wanted in self._open_hashes()
         else:
-            index = bisect_left(self._manifest.segments, first, key=lambda segment: segment.first)
-            last = self._manifest.segments[index].last
-            if family is not None and family not in self._manifest.segments[index].families:
+            index = bisect_left(self.manifest.segments, first, key=lambda segment: segment.first)
+            last = self.manifest.segments[index].last
+            if family is not None and family not in self.manifest.segments[index].families:
                 return False
             found = wanted is None or self._closed_may_hold(first, wanted)
         return found and (wanted is None or last <= until or wanted in self._hashes_up_to(first, until))
@@ -177,8 +173,8 @@ class ArchiveReader:
 
     def _open_hashes(self) -> set[int]:
         """Return the hashes of the open segment's subjects; each frame is read once."""
-        if self._hashed[0] != self._manifest.next:
-            self._hashed = (self._manifest.next, 0, set())
+        if self._hashed[0] != self.manifest.next:
+            self._hashed = (self.manifest.next, 0, set())
         first, end, hashes = self._hashed
         for frame in self._open.frames:
             if frame.offset >= end:
@@ -189,19 +185,19 @@ class ArchiveReader:
 
     def _segment_of(self, position: int) -> int:
         """Return the first position of the segment that holds a position."""
-        if position >= self._manifest.next:
-            return self._manifest.next
-        index = bisect_left(self._manifest.segments, position, key=lambda segment: segment.last)
-        return self._manifest.segments[index].first
+        if position >= self.manifest.next:
+            return self.manifest.next
+        index = bisect_left(self.manifest.segments, position, key=lambda segment: segment.last)
+        return self.manifest.segments[index].first
 
     def _frames_around(self, position: int) -> tuple[int, list[Frame]]:
         """Return the first position and the frames of the segment that holds a position."""
         first = self._segment_of(position)
-        if first == self._manifest.next:
+        if first == self.manifest.next:
             return first, self._open.frames
         if first not in self._closed:
-            index = bisect_left(self._manifest.segments, first, key=lambda segment: segment.first)
-            self._closed[first] = closed_frames(self.folder, self._manifest, index)
+            index = bisect_left(self.manifest.segments, first, key=lambda segment: segment.first)
+            self._closed[first] = closed_frames(self.folder, self.manifest, index)
         return first, self._closed[first]
 
     def _decode(self, segment: int, frame: Frame) -> list[Stored]:
@@ -229,10 +225,10 @@ class ArchiveReader:
             ArchiveDamaged: it holds less than the archiver noted.
 
         """
-        found = look_at_open(self.folder, self._manifest, known=known)
-        noted = self._manifest.open
+        found = look_at_open(self.folder, self.manifest, known=known)
+        noted = self.manifest.open
         if noted is not None and found.end < noted.bytes:
-            refuse_open(self.folder, self._manifest, found)
+            refuse_open(self.folder, self.manifest, found)
         return found
 
 

@@ -61,7 +61,8 @@ class ArchiveWriter:
         self, folder: Path, manifest: Manifest, *, segment_bytes: int, disk: Disk, lock: int
     ) -> None:
         self.folder = folder
-        self._manifest = manifest
+        self.manifest = manifest
+        """Manifest as last written."""
         self._segment_bytes = segment_bytes
         self._disk = disk
         self._lock_file: int | None = lock
@@ -127,14 +128,9 @@ class ArchiveWriter:
         return writer
 
     @property
-    def manifest(self) -> Manifest:
-        """Manifest as last written."""
-        return self._manifest
-
-    @property
     def first(self) -> int:
         """First position of the archive."""
-        return self._manifest.first
+        return self.manifest.first
 
     @property
     def last(self) -> int:
@@ -165,7 +161,7 @@ class ArchiveWriter:
                 if stored.position != due:
                     raise ForeignLog(
                         f"position {stored.position} was to be archived in {self.folder} where {due} is due: the log of run "
-                        f"{self._manifest.run} has a gap, or is another one."
+                        f"{self.manifest.run} has a gap, or is another one."
                     )
             if batch:
                 self._append(batch)
@@ -208,7 +204,7 @@ class ArchiveWriter:
             yield
         except OSError as error:
             raise DiskFull(
-                f"the archive in {self.folder} cannot be written: {error.strerror}. It holds run {self._manifest.run} up to "
+                f"the archive in {self.folder} cannot be written: {error.strerror}. It holds run {self.manifest.run} up to "
                 f"position {self._last}, and nothing is lost: make room on that disk, and archiving continues there."
             ) from error
 
@@ -218,18 +214,18 @@ class ArchiveWriter:
             if self._lock_file is None:
                 return
             mark = None
-            if self._file is not None and self._last >= self._manifest.next:
+            if self._file is not None and self._last >= self.manifest.next:
                 mark = OpenSegment(
-                    first=self._manifest.next,
+                    first=self.manifest.next,
                     last=self._last,
                     bytes=self._bytes,
                     chain=self._chain.hex(),
                     digest=self._digest.value.hex(),
                 )
             changed = msgspec.structs.replace(
-                self._manifest, open=mark, blobs=blobs if blobs is not None else self._manifest.blobs
+                self.manifest, open=mark, blobs=blobs if blobs is not None else self.manifest.blobs
             )
-            if changed != self._manifest:
+            if changed != self.manifest:
                 with self._worded():
                     self._store(changed)
 
@@ -243,24 +239,24 @@ class ArchiveWriter:
 
     def _store(self, manifest: Manifest) -> None:
         store(self.folder, manifest, self._disk)
-        self._manifest = manifest
+        self.manifest = manifest
 
     def _recover(self) -> None:
         """Continue after the last whole frame of the open segment."""
-        found = look_at_open(self.folder, self._manifest)
-        place = segment_path(self.folder, self._manifest.next)
-        noted = self._manifest.open
+        found = look_at_open(self.folder, self.manifest)
+        place = segment_path(self.folder, self.manifest.next)
+        noted = self.manifest.open
         if noted is not None and found.end < noted.bytes:
             if found.end + found.left >= noted.bytes:
                 # altered, not cut: after the damage there may be events that exist nowhere else
-                refuse_open(self.folder, self._manifest, found)
+                refuse_open(self.folder, self.manifest, found)
             _log.warning(
                 "the open segment lost its end: its events are taken from the log again", segment=place.name
             )
-            self._store(msgspec.structs.replace(self._manifest, open=None))
-        self._digest = RollingDigest(bytes.fromhex(self._manifest.before(len(self._manifest.segments))[1]))
+            self._store(msgspec.structs.replace(self.manifest, open=None))
+        self._digest = RollingDigest(bytes.fromhex(self.manifest.before(len(self.manifest.segments))[1]))
         if found.end == 0:
-            if self._manifest.segments:
+            if self.manifest.segments:
                 self._last_digest = self._last_event_of_closed()
             return
         self._file = os.open(place, os.O_WRONLY | os.O_APPEND)
@@ -277,26 +273,26 @@ class ArchiveWriter:
         for frame in found.frames:
             for stored in decode_frame(content[frame.offset : frame.end], frame=frame):
                 self._take_in(stored)
-        if not found.frames and self._manifest.segments:
+        if not found.frames and self.manifest.segments:
             self._last_digest = self._last_event_of_closed()
         if self._bytes >= self._segment_bytes and found.frames:
             self._close_segment()
 
     def _last_event_of_closed(self) -> bytes:
-        return sha256(ArchiveReader(self.folder).following(self._manifest.next - 2)[-1].data).digest()
+        return sha256(ArchiveReader(self.folder).following(self.manifest.next - 2)[-1].data).digest()
 
     def _begin(self) -> int:
         """Begin a new open segment with its header."""
-        before, digest = self._manifest.before(len(self._manifest.segments))
+        before, digest = self.manifest.before(len(self.manifest.segments))
         header = Header(
             format=FORMAT,
-            run=self._manifest.run,
-            first=self._manifest.next,
+            run=self.manifest.run,
+            first=self.manifest.next,
             chain=bytes.fromhex(before),
             digest=bytes.fromhex(digest),
         )
         opening, chain = encode_header(header)
-        place = segment_path(self.folder, self._manifest.next)
+        place = segment_path(self.folder, self.manifest.next)
         self._disk.replace(place, opening)
         self._file = os.open(place, os.O_WRONLY | os.O_APPEND)
         self._bytes, self._chain, self._content = len(opening), chain, sha256(opening)
@@ -305,7 +301,7 @@ class ArchiveWriter:
     def _close_segment(self) -> None:
         """Close the open segment by naming it in the manifest; it never changes again."""
         closed = Segment(
-            first=self._manifest.next,
+            first=self.manifest.next,
             last=self._last,
             bytes=self._bytes,
             sha256=self._content.hexdigest(),
@@ -315,7 +311,7 @@ class ArchiveWriter:
         )
         self._disk.replace(index_path(self.folder, closed.first), encode_index(self._subjects))
         self._store(
-            msgspec.structs.replace(self._manifest, segments=(*self._manifest.segments, closed), open=None)
+            msgspec.structs.replace(self.manifest, segments=(*self.manifest.segments, closed), open=None)
         )
         assert self._file is not None
         os.close(self._file)

@@ -79,15 +79,18 @@ class Fill(msgspec.Struct, frozen=True, kw_only=True):
 class JetStreamLog:
     """An `EventLog` and `QueueSource` on a JetStream stream, made by `create_or_open` or `open`."""
 
+    lineage: tuple[Ancestor, ...] = ()
+    """A stream holds the events of one run."""
+
     def __init__(self, connection: Connection, run: str, settings: LogSettings) -> None:
         """Does not check whether the stream exists."""
-        self._run = run
+        self.run = run
         self._settings = settings
         self._connection = connection
         self._api = StreamApi(connection, stream_name(run), bound_s=settings.append_timeout_s)
         self._first_digest = b""
-        self._first = 0
-        """Position of the event that `_first_digest` belongs to."""
+        self.began = 0
+        """First position of the stream when it was last opened or followed; 0 if it was empty."""
         self._batches = 0
 
     @classmethod
@@ -134,21 +137,6 @@ class JetStreamLog:
         log._check_broker()
         await log._verify(await log._info())
         return log
-
-    @property
-    def run(self) -> str:
-        """The run this log belongs to."""
-        return self._run
-
-    @property
-    def began(self) -> int:
-        """First position of the stream when it was last opened or followed; 0 if it was empty."""
-        return self._first
-
-    @property
-    def lineage(self) -> tuple[Ancestor, ...]:
-        """See `EventLog.lineage`: a stream holds the events of one run."""
-        return ()
 
     async def resize(self, max_bytes: int) -> None:
         """Change the stream's size limit at once (role `admin`), for instance to free a full log."""
@@ -245,7 +233,7 @@ class JetStreamLog:
                 await self._check_reach(position)
                 patience = None
                 started = position
-                async with aclosing(follow(self._api, self._run, after=position, headers=headers)) as batches:
+                async with aclosing(follow(self._api, self.run, after=position, headers=headers)) as batches:
                     async for batch in batches:
                         position = batch[-1].position
                         yield batch
@@ -270,11 +258,11 @@ class JetStreamLog:
         first, last = int(info["state"]["first_seq"]), int(info["state"]["last_seq"])
         stored = await self._api.first_under({"seq": first}) if info["state"]["messages"] else None
         digest = sha256(stored.data).digest() if stored else b""
-        return LogIdentity(run=self._run, first_digest=digest, first=first if stored else 0, last=last)
+        return LogIdentity(run=self.run, first_digest=digest, first=first if stored else 0, last=last)
 
     async def served(self) -> list[BrokerConsumer]:
         """List the log's readers, as the broker knows them."""
-        return await list_served(self._api, self._run)
+        return await list_served(self._api, self.run)
 
     async def fill(self) -> Fill:
         """Return how full the log is."""
@@ -290,7 +278,7 @@ class JetStreamLog:
 
     async def ensure_queue(self, name: str, *, family: str) -> str:
         """Make a work queue, or make it anew if it is wrong (role `admin`); see `stream_queue.ensure_queue`."""
-        return await ensure_queue(self._api, self._run, name, family=family)
+        return await ensure_queue(self._api, self.run, name, family=family)
 
     async def make_positions(self) -> None:
         """Make the stream in which followers report how far they have read (role `admin`)."""
@@ -303,7 +291,7 @@ class JetStreamLog:
             if error.code != STREAM_NOT_FOUND:
                 raise
             raise LogMissing(
-                f"the broker holds no log of run {self._run!r}. If it did before, its folder was replaced: restore it. "
+                f"the broker holds no log of run {self.run!r}. If it did before, its folder was replaced: restore it. "
                 "Run: hindcast run list"
             ) from error
 
@@ -321,28 +309,28 @@ class JetStreamLog:
         identity = await self.identity()
         if identity.last < position:
             raise ForeignLog(
-                f"the log of run {self._run} ends at position {identity.last}, but it was read up to {position}: the broker "
+                f"the log of run {self.run} ends at position {identity.last}, but it was read up to {position}: the broker "
                 "lost events or its folder was replaced. Restore it, or start a new run."
             )
-        moved_on = identity.first > self._first  # its beginning was moved to the archive
+        moved_on = identity.first > self.began  # its beginning was moved to the archive
         if self._first_digest and identity.first_digest != self._first_digest and not moved_on:
             raise ForeignLog(
-                f"the log of run {self._run} begins with another event than before: its stream was swapped for another."
+                f"the log of run {self.run} begins with another event than before: its stream was swapped for another."
             )
-        self._first, self._first_digest = identity.first, identity.first_digest
+        self.began, self._first_digest = identity.first, identity.first_digest
 
     async def _check_gap(self, position: int, *, again: bool) -> None:
         """Raise CorruptEvent for a gap, if following ended without an event for the second time at the same position."""
         if not again:
             return
         last = (await self.identity()).last
-        following = await self._api.first_under({"seq": position + 1, "next_by_subj": everything(self._run)})
+        following = await self._api.first_under({"seq": position + 1, "next_by_subj": everything(self.run)})
         until = last if following is None else following.position - 1
         if until > position:
             how = "cannot be read from" if following is None else "are missing from"
             raise CorruptEvent(
-                f"positions {position + 1} to {until} {how} the log of run {self._run}: the broker lost events, or its files "
-                f"are damaged. Run: hindcast audit {self._run}    Then restore its folder, or hindcast repair {self._run} "
+                f"positions {position + 1} to {until} {how} the log of run {self.run}: the broker lost events, or its files "
+                f"are damaged. Run: hindcast audit {self.run}    Then restore its folder, or hindcast repair {self.run} "
                 "--from ARCHIVE"
             )
 
@@ -350,9 +338,9 @@ class JetStreamLog:
         """Raise ForeignLog unless the stream is this run's log."""
         config = info["config"]
         subjects, owner = config.get("subjects") or [], (config.get("metadata") or {}).get("hindcast_run")
-        if subjects != [everything(self._run)] or owner != self._run:
+        if subjects != [everything(self.run)] or owner != self.run:
             raise ForeignLog(
-                f"the stream {self._api.stream} exists already and is not the log of run {self._run!r}: it holds "
+                f"the stream {self._api.stream} exists already and is not the log of run {self.run!r}: it holds "
                 f"{', '.join(subjects) or 'no subjects'} for run {owner!r}. Choose another run name, or another broker."
             )
         first = (
@@ -362,18 +350,18 @@ class JetStreamLog:
         )
         if first is not None:
             run = decode_envelope(first).run
-            if run != self._run:
+            if run != self.run:
                 raise ForeignLog(
-                    f"the stream {self._api.stream} begins with an event of run {run!r}, not {self._run!r}: another log "
+                    f"the stream {self._api.stream} begins with an event of run {run!r}, not {self.run!r}: another log "
                     "was put under this name. Choose another run name, or another broker."
                 )
-            self._first, self._first_digest = first.position, sha256(first.data).digest()
+            self.began, self._first_digest = first.position, sha256(first.data).digest()
 
     def _config(self) -> dict[str, Any]:
         window_s = max(DUPLICATE_WINDOW_S, 3 * self._settings.append_timeout_s)
         return {
             "name": self._api.stream,
-            "subjects": [everything(self._run)],
+            "subjects": [everything(self.run)],
             "storage": "file",
             "retention": "limits",
             "discard": "new",
@@ -385,7 +373,7 @@ class JetStreamLog:
             "allow_direct": True,
             "allow_atomic": True,
             "compression": "s2",
-            "metadata": {"hindcast_run": self._run, "hindcast_schema": SCHEMA},
+            "metadata": {"hindcast_run": self.run, "hindcast_schema": SCHEMA},
         }
 
 

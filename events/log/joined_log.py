@@ -30,12 +30,8 @@ class JoinedLog:
         """Reads neither log."""
         self._older = older
         self._newer = newer
+        self.run = newer.run
         self._at = at
-
-    @property
-    def run(self) -> str:
-        """The newer part's run."""
-        return self._newer.run
 
     @property
     def lineage(self) -> tuple[Ancestor, ...]:

@@ -88,6 +88,8 @@ class _Handle:
 class MemoryLog:
     """An `EventLog` and `QueueSource` in memory. Several publishers and readers may share one."""
 
+    lineage: tuple[Ancestor, ...] = ()
+
     def __init__(
         self,
         run: str,
@@ -103,32 +105,18 @@ class MemoryLog:
         self.max_bytes = max_bytes
         self.reachable = True
         """Whether the broker answers; set it to False to simulate an outage."""
-        self._run = run
+        self.run = run
         self._before = first - 1
         self._faults = faults or Faults(seed=0)
         self._random = Random(self._faults.seed)
-        self._events: list[Stored] = []
+        self.events: list[Stored] = []
+        """Stored events, for tests to inspect and damage."""
         self._bytes = 0
         self._by_id: dict[str, int] = {}
         self._last_under: dict[str, int] = {}
         self._grown = asyncio.Condition()
         self._clock = clock
         self._queues: dict[str, QueueState] = {}
-
-    @property
-    def run(self) -> str:
-        """The run this log belongs to."""
-        return self._run
-
-    @property
-    def lineage(self) -> tuple[Ancestor, ...]:
-        """See `EventLog.lineage`."""
-        return ()
-
-    @property
-    def events(self) -> list[Stored]:
-        """Stored events, for tests to inspect and damage."""
-        return self._events
 
     async def append(self, batch: Sequence[Record], *, expect: Expectation | None = None) -> list[int]:
         """See `EventLog.append`."""
@@ -177,7 +165,7 @@ class MemoryLog:
             return StreamFull()
         first = self._last + 1
         for position, record in enumerate(batch, first):
-            self._events.append(Stored(position, record.subject, record.data, record.id, record.traceparent))
+            self.events.append(Stored(position, record.subject, record.data, record.id, record.traceparent))
             self._by_id[record.id] = position
             self._last_under[record.subject] = position
         self._bytes += size
@@ -187,7 +175,7 @@ class MemoryLog:
 
     @property
     def _last(self) -> int:
-        return self._before + len(self._events)
+        return self._before + len(self.events)
 
     def _position_under(self, subject: str) -> int:
         if "*" not in subject and ">" not in subject:
@@ -197,14 +185,14 @@ class MemoryLog:
     async def read(self, *, after: int, limit: int) -> list[Stored]:
         """See `EventLog.read`."""
         start = max(0, after - self._before)
-        return self._events[start : start + limit]
+        return self.events[start : start + limit]
 
     async def tail(self, *, after: int, headers: bool = True) -> AsyncGenerator[list[Stored], None]:
         """See `EventLog.tail`."""
         position = after
         if position > self._last:
             raise ForeignLog(
-                f"the log of run {self._run} ends at {self._last}, reading was asked after {after}."
+                f"the log of run {self.run} ends at {self._last}, reading was asked after {after}."
             )
         while True:
             await self.wait_for_growth(position)
@@ -227,7 +215,7 @@ class MemoryLog:
         """See `events.log.work_queue.QueueSource`."""
         state = self._queues.setdefault(name, QueueState(self._clock, after=self._before))
         return MemoryQueue(
-            self, name, state, subject=family_wildcard(self._run, family), dead_letters=dead_letters
+            self, name, state, subject=family_wildcard(self.run, family), dead_letters=dead_letters
         )
 
     async def last_under(self, subject: str, *, until: int | None = None) -> Stored | None:
@@ -237,20 +225,20 @@ class MemoryLog:
             return next(
                 (
                     s
-                    for s in reversed(self._events[: max(0, until - self._before)])
+                    for s in reversed(self.events[: max(0, until - self._before)])
                     if matches(subject, s.subject)
                 ),
                 None,
             )
-        return self._events[position - self._before - 1] if position else None
+        return self.events[position - self._before - 1] if position else None
 
     async def identity(self) -> LogIdentity:
         """See `EventLog.identity`."""
-        first = sha256(self._events[0].data).digest() if self._events else b""
+        first = sha256(self.events[0].data).digest() if self.events else b""
         return LogIdentity(
-            run=self._run,
+            run=self.run,
             first_digest=first,
-            first=self._before + 1 if self._events else 0,
+            first=self._before + 1 if self.events else 0,
             last=self._last,
         )
 

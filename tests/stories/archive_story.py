@@ -166,7 +166,7 @@ class ArchivedLog(MemoryLog):
 
     async def append(self, batch: Sequence[Record], *, expect: Expectation | None = None) -> list[int]:
         positions = await super().append(batch, expect=expect)
-        self._writer.append(self._events[self._writer.last :])
+        self._writer.append(self.events[self._writer.last :])
         return positions
 
     async def read(self, *, after: int, limit: int) -> list[Stored]:
