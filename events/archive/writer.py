@@ -75,8 +75,10 @@ class ArchiveWriter:
         self._families: set[str] = set()
         self._subjects: set[int] = set()
         """Hashes for the index. Families and hashes are those of the open segment."""
-        self._last = manifest.next - 1
-        self._last_digest = b""
+        self.last = manifest.next - 1
+        """Position of the last durable event; `first - 1` in an empty archive."""
+        self.last_digest = b""
+        """sha256 of that event's stored bytes; empty in an empty archive."""
 
     @classmethod
     def open(
@@ -133,16 +135,6 @@ class ArchiveWriter:
         return self.manifest.first
 
     @property
-    def last(self) -> int:
-        """Position of the last durable event; `first - 1` in an empty archive."""
-        return self._last
-
-    @property
-    def last_digest(self) -> bytes:
-        """sha256 of that event's stored bytes; empty in an empty archive."""
-        return self._last_digest
-
-    @property
     def digest(self) -> bytes:
         """Rolling digest of the log up to `last`."""
         return self._digest.value
@@ -157,7 +149,7 @@ class ArchiveWriter:
         """
         with self._guard:
             assert self._lock_file is not None, "closed: another process may be writing"
-            for due, stored in enumerate(batch, self._last + 1):
+            for due, stored in enumerate(batch, self.last + 1):
                 if stored.position != due:
                     raise ForeignLog(
                         f"position {stored.position} was to be archived in {self.folder} where {due} is due: the log of run "
@@ -191,8 +183,8 @@ class ArchiveWriter:
 
     def _take_in(self, stored: Stored) -> None:
         """Add an event of the open segment to the writer's state."""
-        self._last, self._last_digest = stored.position, sha256(stored.data).digest()
-        self._digest.advance(self._last_digest)
+        self.last, self.last_digest = stored.position, sha256(stored.data).digest()
+        self._digest.advance(self.last_digest)
         self._families.add(family_of(stored.subject))
         if is_indexed(stored.subject):
             self._subjects.add(hash_of(stored.subject))
@@ -205,7 +197,7 @@ class ArchiveWriter:
         except OSError as error:
             raise DiskFull(
                 f"the archive in {self.folder} cannot be written: {error.strerror}. It holds run {self.manifest.run} up to "
-                f"position {self._last}, and nothing is lost: make room on that disk, and archiving continues there."
+                f"position {self.last}, and nothing is lost: make room on that disk, and archiving continues there."
             ) from error
 
     def note(self, blobs: Blobs | None = None) -> None:
@@ -214,10 +206,10 @@ class ArchiveWriter:
             if self._lock_file is None:
                 return
             mark = None
-            if self._file is not None and self._last >= self.manifest.next:
+            if self._file is not None and self.last >= self.manifest.next:
                 mark = OpenSegment(
                     first=self.manifest.next,
-                    last=self._last,
+                    last=self.last,
                     bytes=self._bytes,
                     chain=self._chain.hex(),
                     digest=self._digest.value.hex(),
@@ -257,7 +249,7 @@ class ArchiveWriter:
         self._digest = RollingDigest(bytes.fromhex(self.manifest.before(len(self.manifest.segments))[1]))
         if found.end == 0:
             if self.manifest.segments:
-                self._last_digest = self._last_event_of_closed()
+                self.last_digest = self._last_event_of_closed()
             return
         self._file = os.open(place, os.O_WRONLY | os.O_APPEND)
         if found.left:
@@ -274,7 +266,7 @@ class ArchiveWriter:
             for stored in decode_frame(content[frame.offset : frame.end], frame=frame):
                 self._take_in(stored)
         if not found.frames and self.manifest.segments:
-            self._last_digest = self._last_event_of_closed()
+            self.last_digest = self._last_event_of_closed()
         if self._bytes >= self._segment_bytes and found.frames:
             self._close_segment()
 
@@ -302,7 +294,7 @@ class ArchiveWriter:
         """Close the open segment by naming it in the manifest; it never changes again."""
         closed = Segment(
             first=self.manifest.next,
-            last=self._last,
+            last=self.last,
             bytes=self._bytes,
             sha256=self._content.hexdigest(),
             chain=self._chain.hex(),
