@@ -20,7 +20,6 @@ class ByteStream(Protocol):
 
     def read(self, size: int, /) -> bytes:
         """Read up to `size` bytes; empty at the end."""
-        ...
 
 
 def read_bounded(stream: ByteStream, *, most_bytes: int, what: str) -> bytes:
@@ -28,7 +27,6 @@ def read_bounded(stream: ByteStream, *, most_bytes: int, what: str) -> bytes:
 
     Raises:
         TooLarge: the stream holds more than `most_bytes`. `what` names the content in the message.
-
     """
     content = bytearray()
     while part := stream.read(min(CHUNK_BYTES, most_bytes + 1 - len(content))):
@@ -44,7 +42,6 @@ def read_file_bounded(path: Path, *, most_bytes: int) -> bytes:
     Raises:
         TooLarge: the decompressed content is longer than `most_bytes`.
         OSError, EOFError: the file cannot be read, or its compressed data is damaged.
-
     """
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         try:

@@ -29,7 +29,7 @@ BESIDE: dict[str, Planner] = {
     ORM: RewardModelPlanner(),
     RELABELER: RelabelerPlanner(),
 }
-"""Of the models beside the policy, by name; each says itself when a batch is due."""
+"""Planners of the auxiliary models, by name; each decides when its batch is due."""
 
 
 @cache
@@ -41,18 +41,18 @@ def policy_planner(algorithm: str) -> PolicyPlanner:
 
 
 def planner_due(state: BufferState, settings: LearnerSettings) -> PolicyPlanner:
-    """Whose turn it is to train the policy."""
+    """The planner of the policy's next batch."""
     return policy_planner(CLONING_BEFORE if clones_before(state, settings) else settings.algorithm)
 
 
 def planners_due(state: BufferState, settings: LearnerSettings) -> Iterator[Planner]:
-    """Who may plan the next batch, in the order in which they are asked."""
+    """Planners of the next batch, in the order in which they are asked."""
     yield from BESIDE.values()
     yield planner_due(state, settings)
 
 
 def planner_of(algorithm: str) -> Planner:
-    """Who made a plan of this name."""
+    """The planner that made a plan of this name."""
     return BESIDE.get(algorithm) or policy_planner(algorithm)
 
 
@@ -67,11 +67,11 @@ def sweep(state: BufferState, settings: Settings) -> list[SamplesSwept]:
 
     - `late`: it ended after its group had been used up.
     - `undecided`: the training judge could not tell. `empty`: it ended without a step.
-    - `past`: a demonstration that only the cloning at the beginning had a use for, or that phases remember apart.
-    - what the algorithm's planner gives up: `stale`, `agreed`, `alone`, `unsuccessful` (see `learner.planners`).
+    - `past`: a demonstration of use to the first cloning updates only, or stored separately for phases.
+    - by the algorithm's planner: `stale`, `agreed`, `alone`, `unsuccessful` (see `learner.planners`).
 
-    Swept at once and not when the next batch is full, so that what became of an episode can be read at any time and a
-    run whose groups mostly agree holds on to nothing.
+    Episodes are swept at once, not when the next batch is full, so that the log shows their fate early and a run whose groups
+    mostly agree keeps nothing.
     """
     planner = planner_due(state, settings.learner)
     reasons: dict[str, list[str]] = {}
@@ -98,7 +98,7 @@ def _why_swept(
     if episode.group not in state.groups:
         return "late"
     if not planner.wants(episode.origin, settings.learner):
-        # an online episode may end while the run still clones, and will be of use after it
+        # an online episode that ends during the first cloning is of use after it
         return None if clones_before(state, settings.learner) else "past"
     return planner.why_swept(state, episode, settings.learner)
 
@@ -118,7 +118,7 @@ def plan(state: BufferState, settings: Settings) -> BatchPlanned | None:
 
 
 def missing(state: BufferState, settings: Settings) -> str:
-    """What there is no batch for the want of, in words."""
+    """What the learner still needs before it can plan a batch, in words."""
     lacking = planner_due(state, settings.learner).missing(state, settings)
     return lacking or f"a batch of version {state.version}; {len(state.complete)} groups are complete"
 
@@ -133,11 +133,10 @@ class Minibatch(msgspec.Struct, frozen=True):
 
 
 def minibatches_of(fact: BatchPlanned) -> list[Minibatch]:
-    """How a plan's episodes and samples fall to its mini-batches, in order.
+    """Split a plan's episodes and samples into its mini-batches, in order.
 
     Raises:
         CorruptEvent: a mini-batch ends within an episode, or the counts do not add up; `plan` makes no such plan.
-
     """
     parts: list[Minibatch] = []
     episode, sample = 0, 0

@@ -35,7 +35,6 @@ from hindcast.events.catalogue import (
     BlobReleased,
     CheckpointSaved,
     ReplayScored,
-    SamplesSwept,
     WaitExceeded,
     WeightsPublished,
 )
@@ -178,7 +177,7 @@ class Learner:
             elif reached:
                 return
             elif swept := sweep(state, settings):
-                await self._sweep(swept[0])
+                await self.following.decide(swept[0], entity="samples")
             elif samples := unscored(state, settings.learner):
                 await self._score(samples)
             elif planned := plan(state, settings):
@@ -192,9 +191,6 @@ class Learner:
         base = self._state.started.base_policy
         fact = WeightsPublished(version=0, model=POLICY, weights=base, update=0)
         await self.following.decide(fact, entity="policy_v0")
-
-    async def _sweep(self, swept: SamplesSwept) -> None:
-        await self.following.decide(swept, entity="samples")
 
     async def _score(self, samples: list[Sample]) -> None:
         """Record the policy's perplexity on replayable steps, which the plan of a phase needs."""
@@ -313,8 +309,7 @@ class Learner:
                 await self.following.more(than=position)
         except TimeoutError:
             what = missing(self._state, self._state.settings)
-            fact = WaitExceeded(setting="learner.batch_wait_s", limit_s=limit_s, waited_for=what)
-            await self._publisher.publish(fact, entity="learner")
+            await self._report_wait("learner.batch_wait_s", limit_s, what)
             return asyncio.get_running_loop().time()
         return since
 
@@ -326,9 +321,11 @@ class Learner:
             except DiskFull as error:
                 _log.error("the learner waits for room", reason=str(error))
                 limit_s = self._state.settings.storage.full_wait_s
-                what = "room on the disk of the blobs"
-                fact = WaitExceeded(setting="storage.full_wait_s", limit_s=limit_s, waited_for=what)
-                await self._publisher.publish(fact, entity="learner")
+                await self._report_wait("storage.full_wait_s", limit_s, "room on the disk of the blobs")
+
+    async def _report_wait(self, setting: str, limit_s: float, waited_for: str) -> None:
+        fact = WaitExceeded(setting=setting, limit_s=limit_s, waited_for=waited_for)
+        await self._publisher.publish(fact, entity="learner")
 
     async def _compute(self, work: Callable[[], T]) -> T:
         """Run blocking work in the single worker thread; the event loop stays free."""

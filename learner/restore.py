@@ -80,7 +80,6 @@ async def fold_history(log: EventLog, blobs: BlobStore, *, unreadable: set[str])
         ForeignLog: it does not begin with run.started.
         PluginError: an algorithm that the run was started with is missing, or has another state version.
         CorruptEvent, UnknownVersion: see `events.log.reader.read`; the learner skips nothing, since plans digest every byte.
-
     """
 
     def usable(saved: CheckpointSaved) -> bool:

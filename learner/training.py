@@ -1,8 +1,8 @@
-"""The models of a run, brought forward one fact at a time: live, when catching up, and in `verify`. Nothing differs.
+"""Trains the models of a run, batch by batch: the same code in the learner, at a restart and in `verify`.
 
-A batch trains one model: the policy, whose updates are computed here, or one beside it (`learner.auxiliary`).
-Deterministic: the same plans on the same `Fingerprint` give the same digests. Everything here blocks; the loop calls it
-from one worker thread. Packing into forward passes follows from the samples alone.
+A batch trains one model: the policy, whose updates are computed here, or an auxiliary one (`learner.auxiliary`).
+Deterministic: the same plans on the same `Fingerprint` give the same digests. Every call blocks; the loop makes them from one
+worker thread. Packing into forward passes depends on the samples alone.
 """
 
 from collections.abc import Sequence
@@ -58,27 +58,21 @@ class Trainer(Protocol):
 
     def begin(self, plan: BatchPlanned, batch: Batch) -> None:
         """Start a batch with its plan and samples."""
-        ...
 
     def step(self, index: int) -> UpdateApplied | UpdateSkipped:
         """Compute one mini-batch. The state changes as the returned event says."""
-        ...
 
     def score(self, samples: Sequence[Sample], *, tokens_per_forward: int) -> list[float]:
         """Perplexity of each sample's action under the current policy; packing affects its last bits."""
-        ...
 
     def weights(self, model: str) -> bytes:
         """A model's weights for publication."""
-        ...
 
     def save(self, blobs: BlobSink, *, batch: int, version: int) -> Saved:
         """Store a checkpoint of the current state. Raises DiskFull; a repeated call starts over."""
-        ...
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Load a checkpoint. Raises CheckpointCorrupt."""
-        ...
 
 
 class MakeTrainer(Protocol):
@@ -94,21 +88,20 @@ class MakeTrainer(Protocol):
         stop: Event | None = None,
     ) -> Trainer:
         """Make the trainer. `folder`: the policy that the base weights `base` belong to. `stop`: set to end a computation."""
-        ...
 
 
 SILENT = SampleLoss(
     loss=torch.zeros(()), policy=0.0, cloning=0.0, kl=0.0, surprisal=0.0, ratio=0.0, clipped=0, contributing=0
 )
-"""Of a sample that has no part in the loss."""
+"""Loss of a sample that has no part in it."""
 
 
 class Interrupted(Exception):
-    """The computation was asked to stop; the training it belongs to must be thrown away."""
+    """The computation was stopped; its `Training` must not be used further."""
 
 
 class Training:
-    """The models being trained, and where each stands."""
+    """The models of a run under training; implements `Trainer`."""
 
     def __init__(
         self,
@@ -120,13 +113,12 @@ class Training:
         stop: Event | None = None,
         ranks: Ranks | None = None,
     ) -> None:
-        """The model of `folder` with the base weights `base`, before the first update.
+        """Make the model of `folder` with the base weights `base`, before the first update.
 
-        `ranks`: the processes that compute it together, each with a `Training` of its own; None: this one does.
+        `ranks`: the processes that compute it together, each with a `Training` of its own; None: this process alone.
 
         Raises:
             ModelFileError, BlobMissing, BlobCorrupt: the model cannot be built.
-
         """
         self._folder = folder
         self._base = base
@@ -143,23 +135,23 @@ class Training:
             offload=settings.offload_optimizer,
         )
         self._beside: dict[str, AuxiliaryTrainer[Any]] = {}
-        """Made when the first batch of each began."""
+        """Trainers of auxiliary models, each made at the first batch of its model."""
         self._plan: BatchPlanned | None = None
         self._replays: dict[str, ReplayUse] | None = None
-        """Of the batch begun; None where success replay is off."""
+        """Replayed successes of the current batch; None if success replay is off."""
         self._parts: list[Minibatch] = []
         self._terms: list[list[SampleTerms]] = []
         self._beginning = NO_TIME
-        """What beginning the batch has taken, as long as no update has reported it."""
+        """Time that `begin` took, until an update reports it."""
 
     @property
     def update(self) -> int:
-        """Optimiser steps on the policy so far."""
+        """Optimizer steps on the policy so far."""
         return self._policy.update
 
     @property
     def digest(self) -> str:
-        """Of weights and optimiser states of all models."""
+        """Digest of weights and optimizer states of all models."""
         states = {name: beside.learned.digest for name, beside in self._beside.items()}
         return combined(states | {POLICY: self._policy.digest})
 
@@ -168,7 +160,7 @@ class Training:
             raise Interrupted
 
     def _model(self, name: str) -> AuxiliaryTrainer[Any]:
-        """A model beside the policy; before its first batch it is made from the base weights."""
+        """The trainer of an auxiliary model, made from the base weights at its first batch."""
         if name not in self._beside:
             seed = derive_seed(0, "model", name, self._base.sha256)
             self._beside[name] = MODELS[name](
@@ -177,7 +169,7 @@ class Training:
         return self._beside[name]
 
     def begin(self, plan: BatchPlanned, batch: Batch) -> None:
-        """Start a batch: proximal and reference log-probabilities are those of now, for all of its mini-batches."""
+        """Start a batch. Proximal and reference log-probabilities are computed now, for all of its mini-batches."""
         began = Clocks.now()
         self._plan = plan
         self._settings = batch.settings
@@ -211,7 +203,7 @@ class Training:
         self._beginning = Clocks.now().minus(began)
 
     def _advantages(self, plan: BatchPlanned, batch: Batch) -> list[list[float]]:
-        """From the values of states under the critic of now  # per planned episode [steps]."""
+        """Advantages from the current critic's values of states  # per planned episode [steps]."""
         critic = self._model(CRITIC)
         assert isinstance(critic, CriticTraining)
         distinct = {sample.position: sample for sample in batch.samples}
@@ -233,8 +225,7 @@ class Training:
     def _anchors(
         self, plan: BatchPlanned, batch: Batch, samples: Sequence[Sample]
     ) -> tuple[LogProbs | None, LogProbs | None]:
-        """Log-probabilities of the proximal policy, which is that of now, and of the reference, where the plan asks for
-        them."""
+        """Log-probabilities of the proximal policy, which is the current one, and of the reference, if the plan names them."""
         proximal = None if plan.proximal_version is None else self._now(samples)
         if plan.reference_version is None:
             return proximal, None
@@ -244,7 +235,10 @@ class Training:
     def _log_probs(
         self, model: Any, samples: Sequence[Sample], *, tokens_per_forward: int | None = None
     ) -> list[NDArray[np.float32]]:
-        """Of each sample's answer, without gradient, float32  # per sample [tokens]. `tokens_per_forward` None: as the batch begun has it."""
+        """Log-probabilities of each sample's action tokens, without gradient  # per sample [tokens] float32.
+
+        `tokens_per_forward` None: that of the current batch's settings.
+        """
         ends = np.cumsum([sample.tokens for sample in samples])
         found = np.zeros(sum(sample.tokens for sample in samples))
         most = tokens_per_forward or self._settings.tokens_per_forward
@@ -262,17 +256,16 @@ class Training:
         )
 
     def _now(self, samples: Sequence[Sample]) -> list[NDArray[np.float32]]:
-        """Log-probabilities under the policy as it is, without gradient."""
+        """Log-probabilities under the current policy, without gradient."""
         return self._log_probs(self._policy.model, samples)
 
     def step(self, index: int) -> UpdateApplied | UpdateSkipped:
-        """Compute one mini-batch of the batch begun: one optimiser step, or none where the gradient is not finite.
+        """Compute one mini-batch of the current batch: one optimizer step, or none if the gradient is not finite.
 
-        Returns the fact to record; weights and optimiser have changed accordingly.
+        Returns the event to record.
 
         Raises:
-            Interrupted: a stop was asked for; this object must not be used further.
-
+            Interrupted: `stop` was set.
         """
         assert self._plan is not None, "no batch was begun"
         if self._plan.model != POLICY:
@@ -312,7 +305,7 @@ class Training:
         return fact
 
     def _backward(self, terms: Sequence[SampleTerms]) -> list[SampleLoss]:
-        """Accumulate the gradient over forward passes; shares make the sum independent of how samples are packed."""
+        """Accumulate the gradient over forward passes. Shares make the sum independent of the packing."""
         self._policy.forget_gradient()
         losses: dict[int, SampleLoss] = {}
         speaking = [index for index, term in enumerate(terms) if term.counts]
@@ -334,7 +327,7 @@ class Training:
         return self._joined([losses.get(index, SILENT) for index in range(len(terms))])
 
     def _joined(self, losses: Sequence[SampleLoss]) -> list[SampleLoss]:
-        """Of the samples of all processes: each has computed some, and is silent about the rest."""
+        """Losses of the samples of all processes: each has computed some, and has `SILENT` for the others."""
         told = np.array([[float(value) for value in loss] for loss in losses]).reshape(len(losses), -1)
         joined = []
         for loss, policy, cloning, kl, surprisal, ratio, clipped, kept in self._ranks.add_up(told).tolist():
@@ -347,7 +340,7 @@ class Training:
         return (self._policy if model == POLICY else self._model(model).learned).weights()
 
     def snapshot(self, *, batch: int, version: int) -> tuple[dict[str, NDArray[np.generic]], Counters]:
-        """What a checkpoint holds, whole: the policy's tensors, and those of each model beside it under its name."""
+        """Whole tensors of a checkpoint: the policy's, and those of each auxiliary model under its name."""
         tensors = {name: whole(value).numpy() for name, value in self._held().items()}
         return tensors, self._counters(batch, version)
 
@@ -362,7 +355,7 @@ class Training:
         return Counters(update=self.update, batch=batch, version=version, state=self.digest, beside=updates)
 
     def save(self, blobs: BlobSink, *, batch: int, version: int) -> Saved:
-        """See `Trainer.save`. What several processes hold parts of stays in parts; `save_shard` is their side of it."""
+        """See `Trainer.save`. Sharded tensors stay sharded; other processes call `save_shard`."""
         counters = self._counters(batch, version)
         shards = self.save_shard(blobs)
         if not shards:
@@ -373,7 +366,7 @@ class Training:
         return Saved(save_manifest(blobs, own, counters, shapes=shapes, shards=shards), counters, shards)
 
     def save_shard(self, blobs: BlobSink) -> tuple[BlobRef, ...]:
-        """Store this process's rows of what is split up, and learn where those of all are; none, where nothing is."""
+        """Store this process's rows of sharded tensors; returns the references of all processes, none if nothing is sharded."""
         split = {name: value for name, value in self._held().items() if is_split(value)}
         if not split:
             return ()
@@ -381,11 +374,10 @@ class Training:
         return self._ranks.stored(lambda: save_shard(blobs, own))
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Take over a checkpoint.
+        """See `Trainer.restore`.
 
         Raises:
-            CheckpointCorrupt: it does not fit the models, or its tensors do not have the digest it claims.
-
+            CheckpointCorrupt: it does not fit the models, or its tensors do not have the digest that it names.
         """
         tensors, counters = checkpoint.tensors, checkpoint.counters
         self._policy.restore(TensorPart(tensors, "weights/", "optimizer/"), update=counters.update)
@@ -404,9 +396,9 @@ class Training:
 
 
 def learning_rate(settings: LearnerSettings, update: int) -> float:
-    """AdamW's rate for the policy's update 1, 2, 3 …: rises linearly over the warm-up, then stays.
+    """Learning rate of the policy's update 1, 2, 3 …: rises linearly over the warm-up, then stays constant.
 
-    Cloning at the run's beginning may have a rate of its own.
+    The first cloning updates may have a rate of their own.
     """
     cloning = update <= settings.cloning_updates and settings.cloning_rate > 0
     rate = settings.cloning_rate if cloning else settings.learning_rate

@@ -86,7 +86,6 @@ def stop_reason(
         repeated: number of steps equal to the last one that stop it; 0 disables the rule. Only consecutive steps count,
             unless actions are compared and the last one types: then all steps of the episode count.
         compared: what makes two steps equal.
-
     """
     if unparsable and len(steps) >= unparsable and all(one.action is None for one in steps[-unparsable:]):
         return "unparsable"

@@ -48,7 +48,6 @@ def unpack_allowed(packed: bytes) -> Allowed:
 
     Raises:
         CorruptEvent: `pack_allowed` cannot have made these bytes.
-
     """
     try:
         record = msgspec.msgpack.decode(packed, type=_Record)

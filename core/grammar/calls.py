@@ -11,18 +11,7 @@ from typing import NamedTuple
 
 from hindcast.core.domain.action import ACTIONS, Action
 
-_ESCAPES = {
-    "n": "\n",
-    "t": "\t",
-    "r": "\r",
-    "a": "\a",
-    "b": "\b",
-    "f": "\f",
-    "v": "\v",
-    "\\": "\\",
-    '"': '"',
-    "'": "'",
-}
+_ESCAPES = dict(zip("ntrabfv\\\"'", "\n\t\r\a\b\f\v\\\"'", strict=True))
 _CODE = re.compile(r"[0-7]{1,3}|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|N\{[^{}\n]{1,80}\}")
 _LINE_BREAK = re.compile(r"\r\n?|\n")
 _SPACE = re.compile(r"(?:\s|\\\r?\n|#[^\n]*|```[^\n]*)*")

@@ -36,7 +36,6 @@ def add_adapter(model: Any, *, rank: int, alpha: int, targets: Sequence[str], se
 
     Raises:
         ModelFileError: the model has no layers with such names.
-
     """
     from peft import LoraConfig, inject_adapter_in_model  # takes seconds to load
 
@@ -105,7 +104,6 @@ def load_adapter(
 
     Raises:
         ModelFileError: the adapter belongs to another model.
-
     """
     if own := adapter_of(model):
         names = {name: PREFIX + name.replace(f".{NAME}.", ".") for name in own}

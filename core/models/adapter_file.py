@@ -51,7 +51,6 @@ def write_adapter_folder(path: Path, folder: Path) -> None:
 
     Raises:
         ModelFileError: the file is not an adapter file.
-
     """
     config = config_text(path)
     folder.mkdir(parents=True, exist_ok=True)

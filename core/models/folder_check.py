@@ -317,10 +317,9 @@ def _template(folder: ModelFolder, settings: Settings) -> FolderFinding:
     differing = "" if own == ids else "; some tokens at the borders of contents are cut otherwise"
     result = f"{frame.name}, turns closed by {_shown(tokenizer, [turns_of(tokenizer).end])}{differing}"
     if bos is not None and bos in tokenizer("a")["input_ids"] and bos not in frame.opening:
-        return FolderFinding(
-            part="template",
-            verdict="note",
-            result=f"{result}; without {tokenizer.bos_token}, which the tokenizer puts before other texts",
+        return _note(
+            "template",
+            f"{result}; without {tokenizer.bos_token}, which the tokenizer puts before other texts",
             fix="Prompts are as the template says. If the model was trained with it, add it to the template.",
         )
     return _ok("template", result)
@@ -330,10 +329,9 @@ def _ends(folder: ModelFolder, settings: Settings) -> FolderFinding:
     stops = stop_tokens(folder.path, folder.config, folder.tokenizer)
     shown = _shown(folder.tokenizer, stops)
     if not (folder.path / GENERATION).is_file():
-        return FolderFinding(
-            part="ends",
-            verdict="note",
-            result=f"{shown}, by configuration and template: there is no {GENERATION}",
+        return _note(
+            "ends",
+            f"{shown}, by configuration and template: there is no {GENERATION}",
             fix=f"Fetch {GENERATION} too: it may name further ends.",
         )
     return _ok("ends", shown)
@@ -350,10 +348,9 @@ def _context(folder: ModelFolder, settings: Settings) -> FolderFinding:
     if "orm" in settings.judge.judges:
         wanted = max(wanted, settings.judge.orm_prompt_tokens + 1)
     if longest is None:
-        return FolderFinding(
-            part="context",
-            verdict="note",
-            result=f"the configuration names no length; prompt and answer take up to {wanted}",
+        return _note(
+            "context",
+            f"the configuration names no length; prompt and answer take up to {wanted}",
             fix="Look up what the model was trained on, and set actors.max_prompt_tokens so.",
         )
     if wanted > longest:
@@ -375,10 +372,9 @@ def _pages(folder: ModelFolder, settings: Settings) -> FolderFinding:
     needed = fixed + needs[actors.renderer]
     if needed <= actors.max_prompt_tokens:
         return _ok("pages", result)
-    return FolderFinding(
-        part="pages",
-        verdict="note",
-        result=result,
+    return _note(
+        "pages",
+        result,
         fix=f"actors.max_prompt_tokens = {actors.max_prompt_tokens} cuts such pages by {actors.renderer}: it takes {needed}.",
     )
 
@@ -388,12 +384,7 @@ def _answers(folder: ModelFolder, settings: Settings) -> FolderFinding:
     needed = len(encode_text(folder.tokenizer, EXAMPLE)) + 1
     result = f"a usual one takes {needed} tokens of {actors.max_answer_tokens}"
     if actors.answer_format == "plain" and needed > actors.max_answer_tokens:
-        return FolderFinding(
-            part="answers",
-            verdict="note",
-            result=result,
-            fix="Raise actors.max_answer_tokens: it would be cut.",
-        )
+        return _note("answers", result, fix="Raise actors.max_answer_tokens: it would be cut.")
     return _ok("answers", result)
 
 
@@ -430,3 +421,7 @@ def _shown(tokenizer: Any, ids: tuple[int, ...] | list[int]) -> str:
 
 def _ok(part: str, result: str) -> FolderFinding:
     return FolderFinding(part=part, verdict="ok", result=result)
+
+
+def _note(part: str, result: str, *, fix: str) -> FolderFinding:
+    return FolderFinding(part=part, verdict="note", result=result, fix=fix)

@@ -28,7 +28,6 @@ def require_folder(folder: Path) -> None:
 
     Raises:
         ModelFileError: says how to download the model, if the path may be its id on the Hugging Face Hub.
-
     """
     if not folder.is_dir():
         raise ModelFileError(f"there is no model folder {folder}: {folder_advice(folder)}")

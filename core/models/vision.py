@@ -126,7 +126,6 @@ def picture_inputs(
     Returns:
         Keyword arguments of the forward pass. Positions are three-dimensional (M-RoPE, Qwen2-VL, arXiv 2409.12191,
         section 2.1): text counts on, and the vectors of a picture have their place in it.
-
     """
     device = ids.device
     grids = torch.tensor([picture.grid for picture in pictures], device=device)

@@ -76,11 +76,9 @@ class Turns(Protocol):
 
     def head(self, instruction: str, answers: Sequence[str], pages: Sequence[str | None]) -> list[int]:
         """Encode everything before the page. `pages` are those of the rounds of `answers`; None: the placeholder."""
-        ...
 
     def cut(self, page: str, instruction: str, answers: Sequence[str], pages: Sequence[str | None]) -> str:
         """Cut the page's text to the framing's own limit, which is not one of tokens."""
-        ...
 
 
 class ChatTurns:

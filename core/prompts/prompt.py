@@ -81,7 +81,6 @@ def build_prompt(
 
     Raises:
         SettingsError: what must stay leaves no room for the page.
-
     """
     turns = turns_of(tokenizer, framing, thinking=thinking)
     before, after = turns.around_page

@@ -63,7 +63,6 @@ def build_webrl_verdict_prompt(
     Raises:
         ModelFileError: the tokenizer lacks Llama 3's role marks.
         SettingsError: instruction and answers leave no room for the page.
-
     """
     opening, to_user, closing = _frame(tokenizer)
     history = render_history(instruction, answers if ended_itself else [*answers, ""])

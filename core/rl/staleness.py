@@ -29,7 +29,6 @@ def room(*, eta: int, version: int, batch: int, accepted: int, discarded: int, r
 
     Returns:
         `(eta + version + 1) * batch - (accepted - discarded + running)`; negative if too many are running.
-
     """
     return (eta + version + 1) * batch - (accepted - discarded + running)
 

@@ -136,15 +136,10 @@ def take_release(state: BufferState, fact: BlobReleased) -> None:
         for saved in state.checkpoints
         if saved.blob.sha256 != fact.blob.sha256
     ]
-    state.weights = {
-        version: published
-        for version, published in state.weights.items()
-        if published.weights.sha256 != fact.blob.sha256
-    }
+    state.weights = _without(state.weights, fact.blob)
     for name, beside in state.models.items():
-        kept = {
-            version: published
-            for version, published in beside.weights.items()
-            if published.weights.sha256 != fact.blob.sha256
-        }
-        state.models[name] = replace(beside, weights=kept)
+        state.models[name] = replace(beside, weights=_without(beside.weights, fact.blob))
+
+
+def _without(weights: dict[int, WeightsPublished], released: BlobRef) -> dict[int, WeightsPublished]:
+    return {version: one for version, one in weights.items() if one.weights.sha256 != released.sha256}

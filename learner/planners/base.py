@@ -1,4 +1,4 @@
-"""What a planner is: what the next batch of a model is made of, and of the policy's, which episodes it wants and gives up.
+"""Interface of planners: which episodes make a model's next batch and, for the policy, which are wanted and which swept.
 
 Pure functions of the buffer's state, so that a plan can be computed again from the log alone.
 """
@@ -22,20 +22,18 @@ from hindcast.learner.buffer.state import BufferState
 
 
 class Planner(Protocol):
-    """One way to make batches of what the buffer holds."""
+    """Makes the batches of one model from the buffer."""
 
     name: str
     """`batch.planned.algorithm` of its batches."""
     model: str
-    """Which model they train."""
+    """The model that they train."""
 
     def plan(self, state: BufferState, settings: Settings) -> BatchPlanned | None:
         """The next batch, or None while there is not enough for one."""
-        ...
 
     def use_up(self, state: BufferState, fact: BatchPlanned) -> None:
-        """Let go of what a batch of this planner has used up; part of the buffer's fold."""
-        ...
+        """Drop what a batch of this planner has used up; part of the buffer's fold."""
 
 
 class PolicyPlanner(ABC):
@@ -52,13 +50,13 @@ class PolicyPlanner(ABC):
         """Whether episodes of this origin may be trained on."""
 
     def why_swept(self, state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
-        """Why an ended episode of a group under way will never be trained on; None: it may be."""
+        """Why an ended episode of an unfinished group will never be trained on; None: it may be."""
         return why_unusable(state, episode)
 
     def groups_swept(
         self, state: BufferState, swept: set[str], settings: LearnerSettings
     ) -> dict[str, list[str]]:
-        """Episodes of complete groups that teach nothing, by reason; `swept` are given up already."""
+        """Episodes of complete groups to sweep, by reason; `swept` are swept already."""
         return {}
 
     @abstractmethod
@@ -70,7 +68,7 @@ class PolicyPlanner(ABC):
         """See `Planner`."""
 
     def missing(self, state: BufferState, settings: Settings) -> str:
-        """What no later episode can bring, in words; empty: there may still be a batch."""
+        """What no later episode can provide, in words; empty: there may still be a batch."""
         return ""
 
 
@@ -89,7 +87,7 @@ class BatchEntry(NamedTuple):
 
 
 def in_turn(state: BufferState, episodes: Sequence[Episode], *, count: int, model: str) -> list[Episode]:
-    """So many of them, those used least first, among them in an order drawn from the run's seed; again from the front."""
+    """`count` episodes, least used first, ties in an order drawn from the run's seed; repeated if there are fewer."""
     assert state.started is not None
     seed, batch = state.started.run_seed, state.batches
     ordered = sorted(episodes, key=lambda one: (one.uses, derive_seed(seed, model, batch, one.id)))
@@ -97,12 +95,12 @@ def in_turn(state: BufferState, episodes: Sequence[Episode], *, count: int, mode
 
 
 def clones_before(state: BufferState, settings: LearnerSettings) -> bool:
-    """Whether the run is still in the cloning that it begins with (`learner.cloning_updates`)."""
+    """Whether the run is still in its first cloning updates (`learner.cloning_updates`)."""
     return state.updates < settings.cloning_updates
 
 
 def why_unusable(state: BufferState, episode: Episode) -> str | None:
-    """Why no algorithm could use an ended episode, as far as it is not swept yet."""
+    """Why no algorithm can use an ended episode; None: one may."""
     if episode.outcome == "undecided":
         return "undecided"
     if episode.decided and not episode.samples:
@@ -118,13 +116,13 @@ def too_old(state: BufferState, episode: Episode, settings: LearnerSettings) -> 
 
 
 def trainable(state: BufferState, group: Group) -> list[Episode]:
-    """The members that can be trained on, by index."""
+    """Members of a group that can be trained on, in order."""
     members = (state.episodes[group.members[index]] for index in sorted(group.members))
     return [member for member in members if member.decided and member.samples]
 
 
 def cut(units: Sequence[Sequence[BatchEntry]], count: int) -> list[list[BatchEntry]]:
-    """Mini-batches: whole units (groups, pairs) where there are enough, else whole episodes. None is empty."""
+    """Mini-batches of whole units (groups, pairs) if there are enough, else of whole episodes; none is empty."""
     if len(units) < count:
         units = [[entry] for unit in units for entry in unit]
     parts = [
@@ -144,7 +142,7 @@ def as_fact(
     proximal_version: int | None = None,
     critic_version: int | None = None,
 ) -> BatchPlanned:
-    """The plan of mini-batches, each a sequence of episodes with all of their samples."""
+    """The plan of mini-batches, each of episodes with all of their samples."""
     assert state.started is not None
     entries = [entry for part in parts for entry in part]
     samples = [sample for entry in entries for sample in entry.episode.samples]

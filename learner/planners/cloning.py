@@ -1,7 +1,6 @@
-"""Batches of successful steps to imitate: whole episodes, each in up to `cloning_epochs` batches.
+"""Batches of successful episodes to imitate (cloning), each used in up to `cloning_epochs` batches.
 
-Where nothing but demonstrations is imitated, and all of them are in, a batch smaller than `cloning_batch` is as large as
-it will ever be: then it is what there is.
+If only demonstrations are imitated and all of them have ended, a batch may be smaller than `cloning_batch`.
 """
 
 from hindcast.core.seeds import derive_seed
@@ -28,18 +27,17 @@ class CloningPlanner(PolicyPlanner):
         self._origins = origins
 
     def wants(self, origin: str, settings: LearnerSettings) -> bool:
-        """What there may be to imitate."""
+        """See `PolicyPlanner`."""
         return origin in self._origins
 
     def why_swept(self, state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
-        """`unsuccessful`: there is nothing to imitate. Nothing is too old for that."""
+        """`unsuccessful`: a failure is not imitated. No episode is too old."""
         return "unsuccessful" if episode.outcome == "failure" else why_unusable(state, episode)
 
     def plan(self, state: BufferState, settings: Settings) -> BatchPlanned | None:
-        """Those used least first, among them in an order drawn from the run's seed, until there are `cloning_batch` steps.
+        """Episodes used least first, ties in an order drawn from the run's seed, until there are `cloning_batch` steps.
 
-        Every episode is thus used once before any is used twice; each is used at most `cloning_epochs` times. A smaller
-        batch is planned where no more can come.
+        So every episode is used once before any is used twice. The batch is smaller if no more can come.
         """
         assert state.started is not None
         seed = state.started.run_seed
@@ -62,7 +60,7 @@ class CloningPlanner(PolicyPlanner):
         return as_fact(state, cut(planned, settings.learner.minibatches), planner=self)
 
     def has_all(self, state: BufferState, settings: Settings) -> bool:
-        """Whether everything there will ever be to imitate is in: of demonstrations alone that can be told."""
+        """Whether no further episode to imitate can come, which is known only of demonstrations."""
         return (
             self._origins == {DEMONSTRATION}
             and state.shown >= settings.curriculum.demonstrations
@@ -83,7 +81,7 @@ class CloningPlanner(PolicyPlanner):
         )
 
     def use_up(self, state: BufferState, fact: BatchPlanned) -> None:
-        """An episode takes part in several batches; at the run's beginning in as many as that takes."""
+        """Count the uses; drop an episode after `cloning_epochs`, but not during the first cloning updates."""
         for name in dict.fromkeys(planned.episode for planned in fact.episodes):
             episode = state.episodes[name]
             episode.uses += 1

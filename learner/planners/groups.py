@@ -1,4 +1,4 @@
-"""Batches of groups that tell their members apart (M-GRPO, ARPO): each group is compared once, then used up."""
+"""Batches of groups with unequal rewards (M-GRPO, ARPO): each group is compared once, then used up."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ class GroupPlanner(PolicyPlanner):
     """Compares the members of each group with each other."""
 
     def wants(self, origin: str, settings: LearnerSettings) -> bool:
-        """Only what the policy itself has just played can be compared."""
+        """Only the policy's own episodes are compared."""
         return origin == "online"
 
     def why_swept(self, state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
@@ -34,7 +34,7 @@ class GroupPlanner(PolicyPlanner):
     def groups_swept(
         self, state: BufferState, swept: set[str], settings: LearnerSettings
     ) -> dict[str, list[str]]:
-        """`agreed`: all members got the same reward, with no success to replay into it; `alone`: there is but one."""
+        """`agreed`: all members have the same reward, and there is no success to replay; `alone`: there is one member."""
         reasons: dict[str, list[str]] = {}
         for group_id in state.complete:
             members = [m for m in trainable(state, state.groups[group_id]) if m.id not in swept]
@@ -44,7 +44,7 @@ class GroupPlanner(PolicyPlanner):
         return reasons
 
     def plan(self, state: BufferState, settings: Settings) -> BatchPlanned | None:
-        """The first `group_batch` informative groups in the order of completion, and what is rehearsed beside them."""
+        """The first `group_batch` informative groups in the order of completion, and rehearsed successes."""
         learner = settings.learner
         chosen: list[list[GroupSlot]] = []
         consumed: list[str] = []
@@ -78,7 +78,7 @@ class GroupPlanner(PolicyPlanner):
         )
 
     def use_up(self, state: BufferState, fact: BatchPlanned) -> None:
-        """Groups are compared once; what was rehearsed or replayed stays."""
+        """Drop the compared groups; rehearsed and replayed successes stay."""
         own = dict.fromkeys(
             planned.episode for planned in fact.episodes if not planned.rehearsed and planned.replaces is None
         )
@@ -92,7 +92,7 @@ def _differ(compared: Sequence[GroupSlot]) -> bool:
 
 
 def _entries(compared: Sequence[GroupSlot], settings: LearnerSettings) -> list[BatchEntry]:
-    """A group with the advantages of its members, those that a replay replaced left out."""
+    """Entries of a group with their advantages, without a member that a replay replaced."""
     group = next(one.episode.group for one in compared if one.replaces is None)
     advantages = group_advantages(
         [one.reward for one in compared], deviation=settings.group_deviation, epsilon=settings.group_epsilon
@@ -104,7 +104,7 @@ def _entries(compared: Sequence[GroupSlot], settings: LearnerSettings) -> list[B
 
 
 def _leaves_nothing(episode: Episode) -> bool:
-    """Ended, but undecided or without a step."""
+    """Whether it ended undecided or without a step."""
     return episode.ended and not episode.swept and not (episode.decided and episode.samples)
 
 

@@ -126,19 +126,19 @@ def _in_window(perplexity: float, learner: LearnerSettings) -> bool:
 
 
 class PhasePlanner(PolicyPlanner):
-    """The policy's part of a phase."""
+    """Plans the policy's batch of a phase."""
 
     def __init__(self, name: str, *, reference: bool = False) -> None:
-        """`reference`: whether the loss compares with the policy at the phase's start."""
+        """`reference`: whether the loss has a KL to the policy at the phase's start."""
         super().__init__(name)
         self._reference = reference
 
     def wants(self, origin: str, settings: LearnerSettings) -> bool:
-        """What the policy has played, and demonstrations where phases replay them."""
+        """The policy's own episodes, and demonstrations if phases replay them."""
         return origin == "online" or (origin == DEMONSTRATION and replays_demonstrations(settings))
 
     def why_swept(self, state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
-        """Failures teach, too, and nothing is too old. A demonstration is remembered apart from its verdict on."""
+        """Failures are trained on, too, and no episode is too old. Demonstrations are stored separately at their verdict."""
         if episode.origin == DEMONSTRATION and episode.outcome in ("success", "failure"):
             return "past" if episode.succeeded else "unsuccessful"
         return why_unusable(state, episode)
@@ -157,7 +157,7 @@ class PhasePlanner(PolicyPlanner):
         )
 
     def use_up(self, state: BufferState, fact: BatchPlanned) -> None:
-        """Each phase is trained on once; its successes may be replayed in later ones."""
+        """Drop the phase's episodes; later phases may replay them."""
         names = {planned.episode for planned in fact.episodes if planned.kept is None}
         for episode in sorted((state.episodes[name] for name in names), key=lambda one: one.judged):
             store_earlier(state, episode)
@@ -166,7 +166,7 @@ class PhasePlanner(PolicyPlanner):
 
 
 class CriticPhasePlanner:
-    """The critic's part of a phase, before the policy's."""
+    """Plans the critic's batch of a phase, before the policy's."""
 
     name = CRITIC
     model = CRITIC
@@ -183,17 +183,17 @@ class CriticPhasePlanner:
         return as_fact(state, parts, planner=self)
 
     def use_up(self, state: BufferState, fact: BatchPlanned) -> None:
-        """The policy comes next, on the same episodes."""
+        """Remember the episodes, which the policy is trained on next."""
         state.phase = list(dict.fromkeys(one.episode for one in fact.episodes if one.kept is None))
 
 
 def episodes_per_batch(settings: Settings) -> int:
-    """A phase, and a group more, so that a group can be begun while one episode is missing."""
+    """A phase and one group more, so that a group can start while one episode is missing."""
     return settings.learner.phase_episodes + settings.curriculum.group_size
 
 
 def check_phases(settings: Settings) -> list[str]:
-    """What an algorithm that learns in phases needs of the settings."""
+    """What is wrong in the settings for an algorithm that learns in phases, one sentence each."""
     if settings.learner.phase_episodes:
         return []
     return [
@@ -205,7 +205,7 @@ def check_phases(settings: Settings) -> list[str]:
 def _parts(
     state: BufferState, own: Sequence[Episode], learner: LearnerSettings, *, replay: bool, epochs: int
 ) -> list[list[BatchEntry]]:
-    """Mini-batches of a phase's own episodes and the replayed ones, in an order of its own each time through."""
+    """Mini-batches of a phase's own episodes and the replayed ones, in a new order in each epoch."""
     assert state.started is not None
     seed = state.started.run_seed
     entries = [BatchEntry(one, one.group, 0.0) for one in own]

@@ -187,12 +187,10 @@ def incomparable(
     if type(recorded) is not type(again):
         yield Difference(what="loss", expected=type(recorded).__name__, found=type(again).__name__)
         return
-    if place(recorded) != place(again):
-        yield Difference(what="plan", expected=place(recorded), found=place(again))
+    yield from _text("plan", place(recorded), place(again))
     if not isinstance(recorded, UpdateApplied) or not isinstance(again, UpdateApplied):
         return
-    if recorded.inputs != again.inputs:
-        yield Difference(what="inputs", expected=recorded.inputs, found=again.inputs)
+    yield from _text("inputs", recorded.inputs, again.inputs)
     if recorded.samples.advantages != again.samples.advantages and not valued:
         yield Difference(what="advantages", expected="samples' advantages", found="others")
     if recorded.metrics.keys() != again.metrics.keys():
@@ -201,13 +199,8 @@ def incomparable(
             what="loss", expected="the same metrics", found=f"only one side has {', '.join(names)}"
         )
     for name in REPORTED:
-        lengths = len(getattr(recorded.samples, name)), len(getattr(again.samples, name))
-        if lengths[0] != lengths[1]:
-            yield Difference(
-                what="loss",
-                expected=f"{name} of {lengths[0] // 4} samples",
-                found=f"{name} of {lengths[1] // 4} samples",
-            )
+        sizes = (f"{name} of {len(getattr(one.samples, name)) // 4} samples" for one in (recorded, again))
+        yield from _text("loss", *sizes)
 
 
 def deviation(position: int, recorded: UpdateApplied, again: UpdateApplied) -> Deviation:

@@ -57,7 +57,6 @@ class Recomputer(Protocol):
     @property
     def elsewhere(self) -> bool:
         """Whether it computes in a process of its own."""
-        ...
 
     async def recompute(self, stretch: LogStretch, *, updated: Callable[[], None]) -> StretchReport:
         """Recompute a stretch up to its end or the first divergence; calls `updated` after each update.
@@ -65,11 +64,9 @@ class Recomputer(Protocol):
         Raises:
             HindcastError: it cannot be computed here.
         """
-        ...
 
     async def close(self) -> None:
         """End it, even during a computation."""
-        ...
 
 
 class LogRecomputer:
@@ -108,7 +105,14 @@ class LogRecomputer:
         self._threads = 0
         self._reading: AsyncGenerator[Recorded, None] | None = None
         self._latest: Recorded | None = None
-        self._recomputation: Recomputation | None = None
+        self._recomputation = Recomputation(
+            self._blobs,
+            policy=self._policy,
+            code_rev=self._code_rev,
+            tolerance=self._tolerance,
+            stop=self._stop,
+            make_trainer=self._make_trainer,
+        )
 
     async def recompute(self, stretch: LogStretch, *, updated: Callable[[], None]) -> StretchReport:
         """See `Recomputer.recompute`."""
@@ -118,34 +122,33 @@ class LogRecomputer:
             self._begin_anew()
         if self._reading is None:
             self._reading = read(self._log, after=0, strict=True)
-        divergence = await self._recompute(stretch, updated) if stretch.until > self._state.position else None
         done = self._recomputation
+        done.count_anew()
+        divergence = await self._recompute(stretch, updated) if stretch.until > self._state.position else None
         return StretchReport(
             stretch=stretch,
-            updates=done.updates if done else 0,
-            weights=done.weights if done else 0,
-            checkpoints=done.checkpoints if done else 0,
+            updates=done.updates,
+            weights=done.weights,
+            checkpoints=done.checkpoints,
             cpu_s=time.process_time() - cpu_began,
             divergence=divergence,
-            beyond=done.beyond if done else None,
-            deviations=tuple(done.deviations) if done else (),
+            beyond=done.beyond,
+            deviations=tuple(done.deviations),
         )
 
     async def _recompute(self, stretch: LogStretch, updated: Callable[[], None]) -> Divergence | None:
         assert self._reading is not None
-        if self._recomputation is not None:
-            self._recomputation.count_anew()
         if self._latest is not None and self._latest.position == stretch.begin.position:
             divergence = await self._check(self._latest, stretch)  # the end of the previous stretch
             if divergence is not None:
                 return divergence
         async for recorded in self._reading:
-            before = self._recomputation.updates if self._recomputation is not None else 0
+            before = self._recomputation.updates
             self._state = self._buffer.apply(self._state, recorded)
             self._latest = recorded
             await self._follow_threads()
             divergence = await self._check(recorded, stretch)
-            if self._recomputation is not None and self._recomputation.updates > before:
+            if self._recomputation.updates > before:
                 updated()
             if divergence is not None or recorded.position >= stretch.until:
                 return divergence
@@ -162,17 +165,8 @@ class LogRecomputer:
             await self._compute(partial(configure, machine.threads))
 
     async def _check(self, recorded: Recorded, stretch: LogStretch) -> Divergence | None:
-        if self._recomputation is None:
-            if self._state.started is None:
-                raise ForeignLog("the log does not begin with run.started: the base weights are not named")
-            self._recomputation = Recomputation(
-                self._blobs,
-                policy=self._policy,
-                code_rev=self._code_rev,
-                tolerance=self._tolerance,
-                stop=self._stop,
-                make_trainer=self._make_trainer,
-            )
+        if self._state.started is None:
+            raise ForeignLog("the log does not begin with run.started: the base weights are not named")
         if recorded.position == stretch.begin.position:
             return await self._compute(partial(self._recomputation.enter, recorded, self._state))
         if recorded.position > stretch.begin.position and isinstance(recorded.fact, HEAVY):

@@ -139,7 +139,6 @@ class Verifier:
         Raises:
             CorruptEvent: it does not follow from what stands before it.
             PluginError: an algorithm that the run was recorded with is missing, or has another state version.
-
         """
         fact, divergence = recorded.fact, None
         if isinstance(fact, BatchPlanned):
@@ -191,9 +190,7 @@ class Verifier:
             texts = f"reward {claim!r} of {fact.episode}", f"reward {fact.judgment.reward!r}"
         if same:
             return
-        difference = Difference(what=what, expected=texts[0], found=texts[1])
-        doubt = diagnose(recorded, [difference], stages=(), witness=self._witness())
-        assert doubt is not None
+        doubt = self._diverged(recorded, what, *texts)
         cause = "The stored event was altered after a batch had been planned from it."
         self._doubts.append(msgspec.structs.replace(doubt, cause=cause))
 
@@ -210,12 +207,12 @@ class Verifier:
         wrong = sorted(set(fact.episodes) - due.get(fact.reason, set()))
         if not wrong and fact.version == self._state.version:
             return None
-        difference = Difference(
-            what="plan",
-            expected=f"{fact.reason} at version {fact.version}: {', '.join(fact.episodes)}",
-            found=f"not so at version {self._state.version}: {', '.join(wrong)}",
+        return self._diverged(
+            recorded,
+            "plan",
+            f"{fact.reason} at version {fact.version}: {', '.join(fact.episodes)}",
+            f"not so at version {self._state.version}: {', '.join(wrong)}",
         )
-        return diagnose(recorded, [difference], stages=(), witness=self._witness())
 
     def _check_scored(self, recorded: Recorded, fact: ReplayScored) -> Divergence | None:
         """Check that the scored steps were due; `Recomputation` checks the numbers."""
@@ -223,12 +220,18 @@ class Verifier:
         found = unpack_positions(fact.positions).tolist()
         if found == due and fact.version == self._state.version:
             return None
-        difference = Difference(
-            what="plan",
-            expected=f"{len(found)} steps scored under version {fact.version}",
-            found=f"{len(due)} due under version {self._state.version}, or others",
+        return self._diverged(
+            recorded,
+            "plan",
+            f"{len(found)} steps scored under version {fact.version}",
+            f"{len(due)} due under version {self._state.version}, or others",
         )
-        return diagnose(recorded, [difference], stages=(), witness=self._witness())
+
+    def _diverged(self, recorded: Recorded, what: What, expected: str, found: str) -> Divergence:
+        difference = Difference(what=what, expected=expected, found=found)
+        divergence = diagnose(recorded, [difference], stages=(), witness=self._witness())
+        assert divergence is not None
+        return divergence
 
     def _witness(self) -> ComparedEnvironments:
         return witness_of(self.then, code_rev=self._code_rev, plugins=self._state.plugins)

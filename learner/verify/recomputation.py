@@ -48,7 +48,6 @@ HEAVY = (
     CheckpointSaved,
 )
 """Events that require a computation. The others only have to be folded."""
-WEIGHTS: tuple[What, ...] = ("weights",)
 
 
 class Recomputation:
@@ -105,16 +104,12 @@ class Recomputation:
             checkpoint = load_checkpoint(self._blobs, fact.blob)
             training.restore(checkpoint)
         except CheckpointCorrupt as error:
-            difference = Difference(what="weights", expected="a checkpoint as recorded", found=str(error))
-            return self._diverged(recorded, state, [difference], WEIGHTS)
+            return self._compare(recorded, state, "weights", "a checkpoint as recorded", str(error))
         counters = checkpoint.counters
         self._reached = {} if counters.beside else {POLICY: fact.state}
         expected = _counters(fact.update, fact.batch, fact.version, fact.state)
         found = _counters(counters.update, counters.batch, counters.version, counters.state)
-        if expected != found:
-            difference = Difference(what="weights", expected=expected, found=found)
-            return self._diverged(recorded, state, [difference], WEIGHTS)
-        return None
+        return self._compare(recorded, state, "weights", expected, found)
 
     def take(self, recorded: Recorded, state: BufferState) -> Divergence | None:
         """Compute what this event reports, and compare; `state` is the fold up to and including it.
@@ -165,10 +160,8 @@ class Recomputation:
         apart = float(np.max(np.abs(np.log(again) - np.log(found)), initial=0.0))
         if apart <= (self._tolerance or 0.0):
             return None
-        difference = Difference(
-            what="loss", expected="perplexities as recorded", found=f"others, apart by {apart:.2e} nats"
-        )
-        return self._diverged(recorded, state, [difference], ("loss",), apart=apart)
+        others = f"others, apart by {apart:.2e} nats"
+        return self._compare(recorded, state, "loss", "perplexities as recorded", others, apart=apart)
 
     def _check_update(
         self, recorded: Recorded, fact: UpdateApplied | UpdateSkipped, state: BufferState
@@ -207,13 +200,8 @@ class Recomputation:
         reached = self._reached.get(fact.model, before)
         if before == reached:
             return []
-        return [
-            Difference(
-                what="weights",
-                expected=f"before {before}",
-                found=f"the update before it ended in {reached}",
-            )
-        ]
+        ended = f"the update before it ended in {reached}"
+        return [Difference(what="weights", expected=f"before {before}", found=ended)]
 
     def _check_weights(
         self, recorded: Recorded, fact: WeightsPublished, state: BufferState
@@ -227,13 +215,12 @@ class Recomputation:
         if self._tolerance is not None and content:
             if (published := self._at_hand(fact.weights)) is not None:
                 self._measure(recorded, state, weights_distance(published, content))
-        elif found != fact.weights.sha256:
-            difference = Difference(
-                what="weights", expected=f"sha256 {fact.weights.sha256}", found=f"sha256 {found}"
-            )
-            return self._diverged(recorded, state, [difference], WEIGHTS)
-        self.weights += 1
-        return None
+            found = fact.weights.sha256
+        divergence = self._compare(
+            recorded, state, "weights", f"sha256 {fact.weights.sha256}", f"sha256 {found}"
+        )
+        self.weights += divergence is None
+        return divergence
 
     def _check_checkpoint(
         self, recorded: Recorded, fact: CheckpointSaved, state: BufferState
@@ -254,11 +241,9 @@ class Recomputation:
                 self._measure(
                     recorded, state, weights_distance(recorded_one, held.content, prefix="weights/")
                 )
-        if found != expected:
-            difference = Difference(what="weights", expected=expected, found=found)
-            return self._diverged(recorded, state, [difference], WEIGHTS)
-        self.checkpoints += 1
-        return None
+        divergence = self._compare(recorded, state, "weights", expected, found)
+        self.checkpoints += divergence is None
+        return divergence
 
     def _at_hand(self, ref: BlobRef) -> bytes | None:
         """A blob to compare with, unless it was released or damaged: the audit checks the bits of blobs."""
@@ -292,6 +277,22 @@ class Recomputation:
             found=f"{apart.where} {apart.computed!r}, apart by {apart.largest:.2e}",
         )
         self.beyond = self._diverged(recorded, state, [difference], UPDATE_STAGES, apart=apart.largest)
+
+    def _compare(
+        self,
+        recorded: Recorded,
+        state: BufferState,
+        what: What,
+        expected: str,
+        found: str,
+        *,
+        apart: float | None = None,
+    ) -> Divergence | None:
+        """The divergence at an event of which one thing was compared; None where it is the same."""
+        found_differences = (
+            [] if expected == found else [Difference(what=what, expected=expected, found=found)]
+        )
+        return self._diverged(recorded, state, found_differences, (what,), apart=apart)
 
     def _diverged(
         self,

@@ -93,7 +93,6 @@ async def verify(
 
     Raises:
         ForeignLog, UnknownVersion, BlobMissing, ModelFileError, PluginError: nothing can be said about this log here.
-
     """
     began, cpu_began = time.perf_counter(), time.process_time()
     until = (await log.identity()).last if until is None else until

@@ -15,7 +15,7 @@ from hindcast.core.domain.arrays import pack_floats, unpack_floats
 from hindcast.events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
 from hindcast.events.envelope import Fact
 from hindcast.learner.training import Training
-from hindcast.learner.verify.comparison import POLICY, deviation, incomparable, weights_distance
+from hindcast.learner.verify.comparison import POLICY_DISTANCE, deviation, incomparable, weights_distance
 from hindcast.learner.verify.verify import VerifyReport, verify
 from stories.forging import all_of, forge, with_field
 from stories.training_story import Bench, bench, copy_of, learn, settings_with
@@ -231,7 +231,7 @@ class TestDistances:
     async def test_the_policy_is_named_where_it_is_furthest_off(self, trained: Bench) -> None:
         _, fact = await an_update(trained)
         near = deviation(1, fact, fact).with_policy(0.5)
-        assert (near.where, near.largest, near.policy) == (POLICY, 0.5, 0.5)
+        assert (near.where, near.largest, near.policy) == (POLICY_DISTANCE, 0.5, 0.5)
 
     async def test_kinds_and_lengths_cannot_be_compared(self, trained: Bench) -> None:
         _, fact = await an_update(trained)
