@@ -11,9 +11,8 @@ import torch
 from numpy.typing import NDArray
 
 from hindcast.core.errors import CheckpointCorrupt
-from hindcast.core.models.policy import encode_weights, weights_of
+from hindcast.core.models.policy import encode_weights, optimizer_tensors, state_digest, weights_of
 from hindcast.core.models.sharded_tensors import fill, shared_like, whole
-from hindcast.core.models.state_digest import optimizer_tensors, state_digest
 from hindcast.core.settings.schema import LearnerSettings
 from hindcast.events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
 from hindcast.events.catalogue.training import SampleReport

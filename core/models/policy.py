@@ -4,6 +4,7 @@ A weights file, which the learner publishes and engines adopt, holds only tensor
 embedding.
 """
 
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -168,3 +169,36 @@ def _fill(model: Any, weights: dict[str, torch.Tensor], *, where: Path) -> None:
     with torch.no_grad():
         for name, value in own.items():
             value.copy_(weights[name])
+
+
+def state_digest(model: Any, optimizer: torch.optim.Optimizer | None = None) -> str:
+    """Compute the sha256 over names and bytes of all weights and optimizer tensors, sorted; 64 hexadecimal characters.
+
+    Optimizer state is named by parameter, so that the order of parameter groups does not matter.
+    """
+    state = sha256()
+    for name, value in weights_of(model).items():
+        _add_tensor(state, f"weights/{name}", value)
+    if optimizer is not None:
+        for name, value in optimizer_tensors(model, optimizer).items():
+            _add_tensor(state, f"optimizer/{name}", value)
+    return state.hexdigest()
+
+
+def optimizer_tensors(model: Any, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """Return the optimizer's tensors by `<parameter>/<key>`, sorted, as a checkpoint stores them."""
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    tensors = {
+        f"{names[id(parameter)]}/{key}": value.detach()
+        for parameter, entries in optimizer.state.items()
+        for key, value in entries.items()
+        if isinstance(value, torch.Tensor)
+    }
+    return dict(sorted(tensors.items()))
+
+
+def _add_tensor(state: Any, name: str, value: torch.Tensor) -> None:
+    header = f"{name} {value.dtype} {list(value.shape)}\n".encode()
+    state.update(len(header).to_bytes(4, "little"))
+    state.update(header)
+    state.update(whole(value).contiguous().view(-1).view(torch.uint8).numpy())

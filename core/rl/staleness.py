@@ -6,14 +6,9 @@ folded from the log, so a restart cannot get them wrong.
 """
 
 
-def staleness(*, version: int, sampled: int) -> int:
-    """Count the versions that a token sampled from version `sampled` is behind `version`."""
-    return version - sampled
-
-
 def is_stale(*, version: int, sampled: int, eta: int) -> bool:
-    """Whether an online step is too old to be trained into `version`."""
-    return staleness(version=version, sampled=sampled) > eta
+    """Whether a token sampled from version `sampled` is more than `eta` versions behind `version`: too old to be trained on."""
+    return version - sampled > eta
 
 
 def room(*, eta: int, version: int, batch: int, accepted: int, discarded: int, running: int) -> int:

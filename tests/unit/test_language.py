@@ -22,7 +22,6 @@ NOUNS = frozenset(
         "forgetting",
         "rendering",
         "sampling",
-        "sequence_packing",
         "sizing",
         "tracing",
         "training",

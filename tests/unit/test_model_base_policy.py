@@ -13,8 +13,7 @@ from hindcast.core.domain.action import Action
 from hindcast.core.domain.observation import Page
 from hindcast.core.grammar.answer_parser import format_answer, parse_answer
 from hindcast.core.models.folders import base_policy_folder
-from hindcast.core.models.policy import load_policy
-from hindcast.core.models.state_digest import state_digest
+from hindcast.core.models.policy import load_policy, state_digest
 from hindcast.core.models.tokenizer import load_tokenizer
 from hindcast.core.prompts.rendering import RENDERERS
 from tools.base_policy.batches import STRIDE, collate

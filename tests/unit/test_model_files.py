@@ -13,9 +13,9 @@ from hindcast.core.models.policy import (
     load_policy,
     load_weights,
     save_weights,
+    state_digest,
     weights_of,
 )
-from hindcast.core.models.state_digest import state_digest
 
 pytestmark = pytest.mark.torch
 
