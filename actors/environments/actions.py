@@ -98,34 +98,19 @@ async def _search(window: Window, action: Action) -> None:
     await window.tab.page.keyboard.press("Enter")
 
 
-_KEYS = {
+_EDITING = ("Control", "Meta", "Alt", "Shift", "Enter", "Escape", "Tab", "Backspace", "Delete", "Space")
+_MOVING = ("Home", "End", "ArrowUp", "ArrowDown", "ArrowLeft", "ArrowRight", "PageUp", "PageDown")
+_KEYS = {name.lower(): name for name in (*_EDITING, *_MOVING)} | {
     "ctrl": "Control",
-    "control": "Control",
     "cmd": "Meta",
-    "meta": "Meta",
-    "alt": "Alt",
-    "shift": "Shift",
-    "enter": "Enter",
     "return": "Enter",
     "esc": "Escape",
-    "escape": "Escape",
-    "tab": "Tab",
-    "backspace": "Backspace",
-    "delete": "Delete",
-    "space": "Space",
     "up": "ArrowUp",
     "down": "ArrowDown",
     "left": "ArrowLeft",
     "right": "ArrowRight",
-    "arrowup": "ArrowUp",
-    "arrowdown": "ArrowDown",
-    "arrowleft": "ArrowLeft",
-    "arrowright": "ArrowRight",
-    "pageup": "PageUp",
-    "pagedown": "PageDown",
-    "home": "Home",
-    "end": "End",
 }
+"""Playwright's names of keys, by what policies call them."""
 
 
 async def _press(window: Window, action: Action) -> None:

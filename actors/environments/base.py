@@ -187,8 +187,8 @@ class Site(Protocol):
         ...
 
     async def leave(self, task: Task) -> None:
-        """Release what the site holds for the episode."""
-        ...
+        """Release what the site holds for the episode; most hold nothing."""
+        return None
 
 
 @runtime_checkable

@@ -8,13 +8,19 @@ policy sampled it, so there is no behaviour distribution to correct for.
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Protocol, Unpack
 
 import msgspec
 
-from hindcast.actors.engines.base import PolicyEngine, SeeingEngine, routed_by
+from hindcast.actors.engines.base import PolicyEngine, routed_by
 from hindcast.actors.environments.base import Demonstrate
-from hindcast.actors.episodes.prompt_reader import PromptReader, Situation, shown_in, vision_engine
+from hindcast.actors.episodes.prompt_reader import (
+    PromptParts,
+    PromptReader,
+    Situation,
+    shown_in,
+    vision_engine,
+)
 from hindcast.actors.scaffold.scaffold import Scaffold
 from hindcast.actors.telemetry.spans import policy_call
 from hindcast.core.domain.action import Action
@@ -131,29 +137,12 @@ class PolicyAnswerer:
 
 
 class _ShownAnswerer(ABC):
-    """Answers that a demonstration gives, encoded as the policy would sample them."""
+    """Answers that a demonstration gives, encoded as the policy would sample them. Its scaffold only describes the page."""
 
-    def __init__(
-        self,
-        request: EpisodeRequested,
-        *,
-        tokenizer: Any,
-        settings: ActorSettings,
-        run_seed: int,
-        scaffold: Scaffold | None = None,
-        seeing: SeeingEngine | None = None,
-    ) -> None:
-        """`scaffold`: one that only describes the page. `seeing`: the policy, where its prompts show pictures."""
+    def __init__(self, request: EpisodeRequested, **parts: Unpack[PromptParts]) -> None:
         self._task = request.task
-        self._settings = settings
-        self._reader = PromptReader(
-            request,
-            tokenizer=tokenizer,
-            settings=settings,
-            scaffold=scaffold,
-            run_seed=run_seed,
-            seeing=seeing,
-        )
+        self._settings = parts["settings"]
+        self._reader = PromptReader(request, **parts)
 
     @abstractmethod
     async def _next(self, situation: Situation) -> Action:
@@ -206,24 +195,10 @@ class DemonstratorAnswerer(_ShownAnswerer):
         request: EpisodeRequested,
         *,
         demonstrators: Mapping[tuple[str, str], Demonstrate],
-        tokenizer: Any,
-        settings: ActorSettings,
-        run_seed: int,
-        scaffold: Scaffold | None = None,
-        seeing: SeeingEngine | None = None,
+        **parts: Unpack[PromptParts],
     ) -> None:
-        """`scaffold`: one that only describes the page. `seeing`: the policy, where its prompts show pictures.
-
-        Raises LookupError when the family has no demonstrator.
-        """
-        super().__init__(
-            request,
-            tokenizer=tokenizer,
-            settings=settings,
-            run_seed=run_seed,
-            scaffold=scaffold,
-            seeing=seeing,
-        )
+        """Raises LookupError when the family has no demonstrator."""
+        super().__init__(request, **parts)
         self._demonstrate = demonstrators[request.task.environment, request.task.family]
 
     async def _next(self, situation: Situation) -> Action:
@@ -238,15 +213,10 @@ class PersonAnswerer(_ShownAnswerer):
         request: EpisodeRequested,
         *,
         person: Callable[[Observation], Awaitable[Action]],
-        tokenizer: Any,
-        settings: ActorSettings,
-        run_seed: int,
-        scaffold: Scaffold | None = None,
+        **parts: Unpack[PromptParts],
     ) -> None:
         """`person`: returns the person's next action on an observation."""
-        super().__init__(
-            request, tokenizer=tokenizer, settings=settings, run_seed=run_seed, scaffold=scaffold
-        )
+        super().__init__(request, **parts)
         self._person = person
 
     async def _next(self, situation: Situation) -> Action:
@@ -261,15 +231,10 @@ class RecordedAnswerer(_ShownAnswerer):
         request: EpisodeRequested,
         *,
         taken: Sequence[tuple[Action, str]],
-        tokenizer: Any,
-        settings: ActorSettings,
-        run_seed: int,
-        scaffold: Scaffold | None = None,
+        **parts: Unpack[PromptParts],
     ) -> None:
         """`taken`: action and preceding thought of each step; the thought may be empty."""
-        super().__init__(
-            request, tokenizer=tokenizer, settings=settings, run_seed=run_seed, scaffold=scaffold
-        )
+        super().__init__(request, **parts)
         self._taken = taken
 
     async def _next(self, situation: Situation) -> Action:

@@ -1,7 +1,7 @@
 """Builds the prompt of a step and its sampling parameters: text and pictures, for every kind of answerer."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict, Unpack
 
 import msgspec
 
@@ -89,25 +89,27 @@ def vision_engine(engine: PolicyEngine, settings: ActorSettings) -> SeeingEngine
     return engine
 
 
+class PromptParts(TypedDict):
+    """What prompts are built from, apart from the request: keyword arguments of every answerer."""
+
+    tokenizer: Any
+    settings: ActorSettings
+    run_seed: int
+    scaffold: NotRequired[Scaffold | None]
+    seeing: NotRequired[SeeingEngine | None]
+    """The policy, where its prompts show pictures."""
+
+
 class PromptReader:
     """What all answerers share: building prompts and sampling parameters of one episode."""
 
-    def __init__(
-        self,
-        request: EpisodeRequested,
-        *,
-        tokenizer: Any,
-        settings: ActorSettings,
-        scaffold: Scaffold | None,
-        run_seed: int,
-        seeing: SeeingEngine | None = None,
-    ) -> None:
-        self.tokenizer = tokenizer
-        self._seeing = seeing
-        self._scaffold = scaffold
+    def __init__(self, request: EpisodeRequested, **parts: Unpack[PromptParts]) -> None:
+        self.tokenizer = parts["tokenizer"]
+        self._seeing = parts.get("seeing")
+        self._scaffold = parts.get("scaffold")
         self._request = request
-        self._settings = settings
-        self._run_seed = run_seed
+        self._settings = parts["settings"]
+        self._run_seed = parts["run_seed"]
         self.episode = request.episode
 
     def framed(self, situation: Situation) -> ScaffoldedPage | None:

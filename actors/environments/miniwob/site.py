@@ -11,7 +11,7 @@ from typing import Any
 import miniwob
 from playwright.async_api import Page as BrowserPage
 
-from hindcast.actors.environments.base import SiteTraits
+from hindcast.actors.environments.base import Site, SiteTraits
 from hindcast.actors.environments.miniwob.families import FAMILIES, why_not
 from hindcast.actors.environments.snapshot import plain_address
 from hindcast.core.domain.task import Task
@@ -21,7 +21,7 @@ _FOLDER = Path(miniwob.__file__).parent / "html"
 _SCRIPTS = Path(__file__).parent
 
 
-class MiniwobSite:
+class MiniwobSite(Site):
     """The `Site` of MiniWoB++."""
 
     name = "miniwob"
@@ -63,6 +63,3 @@ class MiniwobSite:
             "done": bool(found.get("done")),
             "reason": str(found.get("reason") or ""),
         }
-
-    async def leave(self, task: Task) -> None:
-        """Do nothing: everything is in the page."""

@@ -16,7 +16,7 @@ import msgspec
 from playwright.async_api import BrowserContext, Page
 from playwright.async_api import Error as PlaywrightError
 
-from hindcast.actors.environments.base import SiteTraits
+from hindcast.actors.environments.base import Site, SiteTraits
 from hindcast.actors.environments.web.definition import Check, WebTask, origin_of, secrets_named
 from hindcast.actors.environments.web.entry import STEP_MS, first_line, log_in, require_signed_in, reset_site
 from hindcast.actors.environments.web.evaluators import ProbeResult, SiteReport
@@ -143,7 +143,7 @@ def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
 
 
-class WebSite:
+class WebSite(Site):
     """Site of every task of the environment `web`. One object serves any number of concurrent episodes."""
 
     name = ENVIRONMENT
@@ -204,9 +204,6 @@ class WebSite:
         report = SiteReport(found=bounded(found), start=self._starts.get(page.context, ""))
         as_stored: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(report))
         return as_stored
-
-    async def leave(self, task: Task) -> None:
-        """Do nothing: everything goes with the context."""
 
     async def _reset(self, task: WebTask, secrets: Secrets) -> None:
         if task.reset == "none":

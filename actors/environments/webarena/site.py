@@ -23,7 +23,7 @@ from playwright.async_api import BrowserContext
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page as BrowserPage
 
-from hindcast.actors.environments.base import SiteTraits
+from hindcast.actors.environments.base import Site, SiteTraits
 from hindcast.actors.environments.web.definition import Reset
 from hindcast.actors.environments.web.entry import reset_site
 from hindcast.actors.environments.web.secrets import Secrets
@@ -202,7 +202,7 @@ MARGIN_S = 5.0
 """The world's time limit exceeds the site's own by this, because the site knows what it waited for."""
 
 
-class WebArenaSite:
+class WebArenaSite(Site):
     """The `Site` of a WebArena task file. One object serves any number of concurrent episodes."""
 
     name = ENVIRONMENT
@@ -305,9 +305,6 @@ class WebArenaSite:
         )
         # long pages take a while to compress
         return await asyncio.to_thread(stored, looks, evaluation)
-
-    async def leave(self, task: Task) -> None:
-        """Do nothing: slots are freed as the context closes, whichever member of a group it belongs to."""
 
     async def _reset(self, site: str) -> None:
         """Reset a site as `sites.webarena_resets` says: each time, or once for all episodes of this process."""

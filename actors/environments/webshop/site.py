@@ -25,7 +25,7 @@ _SCORE_JS = (
 )
 
 
-class WebshopSite:
+class WebshopSite(Site):
     """Our own pages. The shop keeps no sessions, so one object serves any number of episodes."""
 
     name = ENVIRONMENT
@@ -58,11 +58,8 @@ class WebshopSite:
         record: dict[str, Any] = msgspec.to_builtins(record_at(self._shop, place, _goal_of(task)))
         return record
 
-    async def leave(self, task: Task) -> None:
-        """Do nothing: the site holds nothing."""
 
-
-class WebshopServerSite:
+class WebshopServerSite(Site):
     """A running server of the original (`web_agent_site/app.py`). It keeps a session per goal forever."""
 
     name = ENVIRONMENT
@@ -92,9 +89,6 @@ class WebshopServerSite:
             raise EnvironmentFailed(f"{self._base} shows {text[:40]!r} as the score") from error
         found: dict[str, Any] = msgspec.to_builtins(PurchaseRecord(shop="", score=score))
         return found
-
-    async def leave(self, task: Task) -> None:
-        """Do nothing: the site holds nothing."""
 
 
 async def _open(page: BrowserPage, url: str, task: Task) -> str:

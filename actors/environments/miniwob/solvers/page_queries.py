@@ -16,7 +16,7 @@ SOLUTIONS: dict[str, Solve] = {}
 
 
 def solves(*families: str) -> Callable[[Solve], Solve]:
-    """Register a solution of these families."""
+    """Register a solution of the named families."""
 
     def register(solve: Solve) -> Solve:
         SOLUTIONS.update(dict.fromkeys(families, solve))

@@ -195,35 +195,6 @@ def _reached_address(ending: VisitEnd) -> Iterator[ReachedGoal]:
             yield ReachedGoal(_address_goal(was, fact.address), ordinal)
 
 
-ORDER_STATUS = StoreFamily(
-    name="order_status",
-    max_steps=7,
-    draw=_draw_status,
-    say=say_status,
-    check=_check_status,
-    act=_act_status,
-    reached=_reached_status,
-)
-CANCEL_ORDER = StoreFamily(
-    name="cancel_order",
-    max_steps=8,
-    draw=_draw_cancel,
-    say=say_cancel,
-    check=_check_cancel,
-    act=_act_cancel,
-    reached=_reached_cancel,
-)
-CHANGE_ADDRESS = StoreFamily(
-    name="change_address",
-    max_steps=12,
-    draw=_draw_address,
-    say=_say_address,
-    check=_check_address,
-    act=_act_address,
-    reached=_reached_address,
-)
-
-
 MAX_QUOTED = 80
 """Longest review in an instruction."""
 
@@ -317,21 +288,51 @@ def _reached_review(ending: VisitEnd) -> Iterator[ReachedGoal]:
                 yield ReachedGoal({**target.goal(), "stars": review.stars, "text": review.text}, ordinal)
 
 
-WISH_LIST = StoreFamily(
-    name="wish_list",
-    max_steps=9,
-    draw=_draw_wish,
-    say=_say_wish,
-    check=_check_wish,
-    act=_act_wish,
-    reached=_reached_wish,
+FAMILIES = (
+    StoreFamily(
+        name="wish_list",
+        max_steps=9,
+        draw=_draw_wish,
+        say=_say_wish,
+        check=_check_wish,
+        act=_act_wish,
+        reached=_reached_wish,
+    ),
+    StoreFamily(
+        name="write_review",
+        max_steps=13,
+        draw=_draw_review,
+        say=_say_review,
+        check=_check_review,
+        act=_act_review,
+        reached=_reached_review,
+    ),
+    StoreFamily(
+        name="order_status",
+        max_steps=7,
+        draw=_draw_status,
+        say=say_status,
+        check=_check_status,
+        act=_act_status,
+        reached=_reached_status,
+    ),
+    StoreFamily(
+        name="cancel_order",
+        max_steps=8,
+        draw=_draw_cancel,
+        say=say_cancel,
+        check=_check_cancel,
+        act=_act_cancel,
+        reached=_reached_cancel,
+    ),
+    StoreFamily(
+        name="change_address",
+        max_steps=12,
+        draw=_draw_address,
+        say=_say_address,
+        check=_check_address,
+        act=_act_address,
+        reached=_reached_address,
+    ),
 )
-WRITE_REVIEW = StoreFamily(
-    name="write_review",
-    max_steps=13,
-    draw=_draw_review,
-    say=_say_review,
-    check=_check_review,
-    act=_act_review,
-    reached=_reached_review,
-)
+"""Families of this module, in a stable order."""

@@ -210,35 +210,6 @@ def _reached_several(ending: VisitEnd) -> Iterator[ReachedGoal]:
                 )
 
 
-ADD_TO_CART = StoreFamily(
-    name="add_to_cart",
-    max_steps=12,
-    draw=_draw_item,
-    say=say_add,
-    check=_check_add,
-    act=_act_add,
-    reached=_reached_add,
-)
-ADD_SEVERAL = StoreFamily(
-    name="add_several",
-    max_steps=16,
-    draw=_draw_several,
-    say=_say_several,
-    check=_check_several,
-    act=_act_several,
-    reached=_reached_several,
-)
-BUY = StoreFamily(
-    name="buy",
-    max_steps=15,
-    draw=_draw_item,
-    say=say_buy,
-    check=_check_buy,
-    act=_act_buy,
-    reached=_reached_buy,
-)
-
-
 def line_phrases(catalogue: Catalogue, cart: Sequence[CartLine], line: CartLine) -> tuple[str, ...]:
     """Every phrase that is true of this line's product alone in the cart, its title first."""
     product = catalogue[line.product]
@@ -360,21 +331,51 @@ def _reached_quantity(ending: VisitEnd) -> Iterator[ReachedGoal]:
                 )
 
 
-REMOVE_FROM_CART = StoreFamily(
-    name="remove_from_cart",
-    max_steps=6,
-    draw=_draw_remove,
-    say=_say_remove,
-    check=_check_remove,
-    act=_act_remove,
-    reached=_reached_remove,
+FAMILIES = (
+    StoreFamily(
+        name="add_to_cart",
+        max_steps=12,
+        draw=_draw_item,
+        say=say_add,
+        check=_check_add,
+        act=_act_add,
+        reached=_reached_add,
+    ),
+    StoreFamily(
+        name="add_several",
+        max_steps=16,
+        draw=_draw_several,
+        say=_say_several,
+        check=_check_several,
+        act=_act_several,
+        reached=_reached_several,
+    ),
+    StoreFamily(
+        name="buy",
+        max_steps=15,
+        draw=_draw_item,
+        say=say_buy,
+        check=_check_buy,
+        act=_act_buy,
+        reached=_reached_buy,
+    ),
+    StoreFamily(
+        name="remove_from_cart",
+        max_steps=6,
+        draw=_draw_remove,
+        say=_say_remove,
+        check=_check_remove,
+        act=_act_remove,
+        reached=_reached_remove,
+    ),
+    StoreFamily(
+        name="change_quantity",
+        max_steps=8,
+        draw=_draw_quantity,
+        say=_say_quantity,
+        check=_check_quantity,
+        act=_act_quantity,
+        reached=_reached_quantity,
+    ),
 )
-CHANGE_QUANTITY = StoreFamily(
-    name="change_quantity",
-    max_steps=8,
-    draw=_draw_quantity,
-    say=_say_quantity,
-    check=_check_quantity,
-    act=_act_quantity,
-    reached=_reached_quantity,
-)
+"""Families of this module, in a stable order."""

@@ -159,6 +159,9 @@ def _reached(ending: VisitEnd) -> Iterator[ReachedGoal]:
                 yield ReachedGoal({"kind": "too_late", "phrase": phrase, "number": order.number}, end)
 
 
-IMPOSSIBLE = StoreFamily(
-    name="impossible", max_steps=9, draw=_draw, say=_say, check=_check, act=_act, reached=_reached
+FAMILIES = (
+    StoreFamily(
+        name="impossible", max_steps=9, draw=_draw, say=_say, check=_check, act=_act, reached=_reached
+    ),
 )
+"""Families of this module, in a stable order."""

@@ -127,21 +127,6 @@ def _reached_feature(ending: VisitEnd) -> Iterator[ReachedGoal]:
                     )
 
 
-FIND_PRICE = _number_question("find_price", attribute="price", pattern=r"Price (\$[\d.]+)", say=say_price)
-FIND_RATING = _number_question(
-    "find_rating", attribute="rating", pattern=r"Rating ([\d.]+) stars", say=_say_rating
-)
-FIND_FEATURE = StoreFamily(
-    name="find_feature",
-    max_steps=9,
-    draw=_draw_feature,
-    say=_say_feature,
-    check=_check_feature,
-    act=_act_feature,
-    reached=_reached_feature,
-)
-
-
 def pair_goal(one: Product, other: Product, *, query: str, sort: str) -> Goal | None:
     """A goal to choose the cheaper or better rated of two; None when they are equal in that."""
     one, other = sorted((one, other), key=lambda product: product.id)
@@ -290,21 +275,35 @@ def _reached_best(ending: VisitEnd) -> Iterator[ReachedGoal]:
                     yield ReachedGoal(goal, at_the_end(ending))
 
 
-COMPARE = StoreFamily(
-    name="compare",
-    max_steps=8,
-    draw=_draw_compare,
-    say=_say_compare,
-    check=_check_compare,
-    act=_act_compare,
-    reached=_reached_compare,
+FAMILIES = (
+    _number_question("find_price", attribute="price", pattern=r"Price (\$[\d.]+)", say=say_price),
+    _number_question("find_rating", attribute="rating", pattern=r"Rating ([\d.]+) stars", say=_say_rating),
+    StoreFamily(
+        name="find_feature",
+        max_steps=9,
+        draw=_draw_feature,
+        say=_say_feature,
+        check=_check_feature,
+        act=_act_feature,
+        reached=_reached_feature,
+    ),
+    StoreFamily(
+        name="find_product",
+        max_steps=8,
+        draw=_draw_best,
+        say=_say_best,
+        check=_check_best,
+        act=_act_best,
+        reached=_reached_best,
+    ),
+    StoreFamily(
+        name="compare",
+        max_steps=8,
+        draw=_draw_compare,
+        say=_say_compare,
+        check=_check_compare,
+        act=_act_compare,
+        reached=_reached_compare,
+    ),
 )
-FIND_PRODUCT = StoreFamily(
-    name="find_product",
-    max_steps=8,
-    draw=_draw_best,
-    say=_say_best,
-    check=_check_best,
-    act=_act_best,
-    reached=_reached_best,
-)
+"""Families of this module, in a stable order."""

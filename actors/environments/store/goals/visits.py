@@ -9,7 +9,7 @@ visit, and hindsight finds that the visit reached this very goal. The last one f
 that fits another product or several.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -67,7 +67,56 @@ def visit(family: str, goal: Goal, place: StartPage) -> ShortestVisit:
     Raises:
         NotOffered: it names a product, an option, a line or an order that does not exist.
     """
-    return VISITS[family](goal, place)
+    match family:
+        case "find_price" | "find_rating" | "find_feature":
+            product = _product(goal, place).id
+            seen = Viewed(product=product), Viewed(product=product, part="features")
+            return ShortestVisit(seen, goal["answer"])
+        case "find_product":
+            found = product_titled(place.catalogue, goal["answer"]).id
+            return ShortestVisit((Listed(shown=(found,)),), goal["answer"])
+        case "compare":
+            shown = tuple(product_titled(place.catalogue, title).id for title in goal["titles"])
+            return ShortestVisit((Listed(shown=shown),), goal["answer"])
+        case "order_status":
+            return ShortestVisit((OrderViewed(number=_order(goal, place).number),), goal["answer"])
+        case "impossible":
+            return ShortestVisit((_search_in_vain(goal, place),), UNABLE)
+        case _:
+            return ShortestVisit(_changes(family, goal, place), DONE.argument or "")
+
+
+def _changes(family: str, goal: Goal, place: StartPage) -> tuple[AnyFact, ...]:
+    """What a visitor changes for a goal that asks for no answer."""
+    match family:
+        case "add_to_cart":
+            return (Added(line=_line(goal, place)),)
+        case "add_several":
+            return tuple(Added(line=_line(item, place)) for item in goal["items"])
+        case "buy":
+            return _bought(_line(goal, place), place)
+        case "wish_list":
+            return (Wished(product=_product(goal, place).id),)
+        case "write_review":
+            return (Reviewed(review=_review(goal, place)),)
+        case "remove_from_cart":
+            return (Removed(line=_held(goal, place)),)
+        case "change_quantity":
+            line = _held(goal, place)
+            _require_quantity(goal["quantity"])
+            return (Requantified(line=msgspec.structs.replace(line, quantity=goal["quantity"])),)
+        case "cancel_order":
+            order = _order(goal, place)
+            if order.status != "processing":
+                raise NotOffered(f"order {order.number} is {order.status}: too late to cancel")
+            return (Cancelled(number=order.number),)
+        case "change_address":
+            if not goal["street"].strip() or not goal["city"].strip():
+                raise NotOffered("an address has a street and a city")
+            name = place.opening.address.name
+            return (Moved(address=Address(name=name, street=goal["street"], city=goal["city"])),)
+        case _:
+            raise KeyError(family)
 
 
 def product_titled(catalogue: Catalogue, title: str) -> Product:
@@ -86,20 +135,9 @@ def _product(goal: Goal, place: StartPage) -> Product:
     return product
 
 
-def _look(goal: Goal, place: StartPage) -> ShortestVisit:
-    product = _product(goal, place).id
-    return ShortestVisit((Viewed(product=product), Viewed(product=product, part="features")), goal["answer"])
-
-
-def _compare(goal: Goal, place: StartPage) -> ShortestVisit:
-    shown = tuple(product_titled(place.catalogue, title).id for title in goal["titles"])
-    return ShortestVisit((Listed(shown=shown),), goal["answer"])
-
-
-def _find(goal: Goal, place: StartPage) -> ShortestVisit:
-    return ShortestVisit(
-        (Listed(shown=(product_titled(place.catalogue, goal["answer"]).id,)),), goal["answer"]
-    )
+def _require_quantity(quantity: int) -> None:
+    if not 1 <= quantity <= MAX_QUANTITY:
+        raise NotOffered(f"{quantity} pieces cannot be chosen: 1 to {MAX_QUANTITY}")
 
 
 def _line(item: Goal, place: StartPage) -> CartLine:
@@ -107,39 +145,20 @@ def _line(item: Goal, place: StartPage) -> CartLine:
     for name, offered in (("colour", product.colours), ("size", product.sizes)):
         if item[name] not in (offered or ("",)):
             raise NotOffered(f"{product.title} has no {name} {item[name]!r}")
-    if not 1 <= item["quantity"] <= MAX_QUANTITY:
-        raise NotOffered(f"{item['quantity']} pieces cannot be chosen: 1 to {MAX_QUANTITY}")
+    _require_quantity(item["quantity"])
     return CartLine(product=product.id, colour=item["colour"], size=item["size"], quantity=item["quantity"])
 
 
-def _done(*journal: AnyFact) -> ShortestVisit:
-    return ShortestVisit(journal, DONE.argument or "")
-
-
-def _add(goal: Goal, place: StartPage) -> ShortestVisit:
-    return _done(Added(line=_line(goal, place)))
-
-
-def _add_several(goal: Goal, place: StartPage) -> ShortestVisit:
-    return _done(*(Added(line=_line(item, place)) for item in goal["items"]))
-
-
-def _buy(goal: Goal, place: StartPage) -> ShortestVisit:
-    line = _line(goal, place)
+def _bought(line: CartLine, place: StartPage) -> tuple[AnyFact, ...]:
     number = max((order.number for order in place.opening.orders), default=0) + 1
     order = Order(number=number, date="", status="processing", lines=(line,), address=place.opening.address)
-    return _done(Added(line=line), Ordered(order=order))
+    return Added(line=line), Ordered(order=order)
 
 
-def _wish(goal: Goal, place: StartPage) -> ShortestVisit:
-    return _done(Wished(product=_product(goal, place).id))
-
-
-def _review(goal: Goal, place: StartPage) -> ShortestVisit:
+def _review(goal: Goal, place: StartPage) -> WrittenReview:
     if not 1 <= goal["stars"] <= MAX_STARS or not goal["text"].strip():
         raise NotOffered(f"a review has 1 to {MAX_STARS} stars and a text")
-    review = WrittenReview(product=_product(goal, place).id, stars=goal["stars"], text=goal["text"])
-    return _done(Reviewed(review=review))
+    return WrittenReview(product=_product(goal, place).id, stars=goal["stars"], text=goal["text"])
 
 
 def _held(goal: Goal, place: StartPage) -> CartLine:
@@ -150,17 +169,6 @@ def _held(goal: Goal, place: StartPage) -> CartLine:
     raise NotOffered(f"the cart holds no {goal.get('title', goal['product'])}")
 
 
-def _remove(goal: Goal, place: StartPage) -> ShortestVisit:
-    return _done(Removed(line=_held(goal, place)))
-
-
-def _requantify(goal: Goal, place: StartPage) -> ShortestVisit:
-    line = _held(goal, place)
-    if not 1 <= goal["quantity"] <= MAX_QUANTITY:
-        raise NotOffered(f"{goal['quantity']} pieces cannot be chosen: 1 to {MAX_QUANTITY}")
-    return _done(Requantified(line=msgspec.structs.replace(line, quantity=goal["quantity"])))
-
-
 def _order(goal: Goal, place: StartPage) -> Order:
     for order in place.opening.orders:
         if order.number == goal["number"]:
@@ -168,54 +176,15 @@ def _order(goal: Goal, place: StartPage) -> Order:
     raise NotOffered(f"there is no order {goal['number']}")
 
 
-def _status(goal: Goal, place: StartPage) -> ShortestVisit:
-    return ShortestVisit((OrderViewed(number=_order(goal, place).number),), goal["answer"])
-
-
-def _cancel(goal: Goal, place: StartPage) -> ShortestVisit:
-    order = _order(goal, place)
-    if order.status != "processing":
-        raise NotOffered(f"order {order.number} is {order.status}: too late to cancel")
-    return _done(Cancelled(number=order.number))
-
-
-def _move(goal: Goal, place: StartPage) -> ShortestVisit:
-    if not goal["street"].strip() or not goal["city"].strip():
-        raise NotOffered("an address has a street and a city")
-    name = place.opening.address.name
-    return _done(Moved(address=Address(name=name, street=goal["street"], city=goal["city"])))
-
-
-def _give_up(goal: Goal, place: StartPage) -> ShortestVisit:
+def _search_in_vain(goal: Goal, place: StartPage) -> AnyFact:
     """Look at the place of the wanted thing, and find that it is not there."""
     match goal["kind"]:
         case "product":
-            return ShortestVisit((Listed(query=goal["query"], exact=False),), UNABLE)
+            return Listed(query=goal["query"], exact=False)
         case "colour":
-            return ShortestVisit((Viewed(product=_product(goal, place).id),), UNABLE)
+            return Viewed(product=_product(goal, place).id)
         case _:
-            return ShortestVisit((OrderViewed(number=goal["number"]),), UNABLE)
-
-
-VISITS: dict[str, Callable[[Goal, StartPage], ShortestVisit]] = {
-    "find_price": _look,
-    "find_rating": _look,
-    "find_feature": _look,
-    "find_product": _find,
-    "compare": _compare,
-    "add_to_cart": _add,
-    "add_several": _add_several,
-    "buy": _buy,
-    "wish_list": _wish,
-    "write_review": _review,
-    "remove_from_cart": _remove,
-    "change_quantity": _requantify,
-    "order_status": _status,
-    "cancel_order": _cancel,
-    "change_address": _move,
-    "impossible": _give_up,
-}
-"""Visits by family."""
+            return OrderViewed(number=goal["number"])
 
 
 UNNAMED = "order"
