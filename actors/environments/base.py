@@ -126,6 +126,11 @@ def undecided(reason: str) -> Judgment:
     return Judgment(outcome="undecided", reward=0.0, reason=reason)
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of an error, without the call log that Playwright appends."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 class Variant(NamedTuple):
     """A task made from another."""
 

@@ -17,7 +17,14 @@ from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page as BrowserPage
 
 from hindcast.actors.environments.actions import EXECUTORS, LOADING, ActionRefused
-from hindcast.actors.environments.base import ResetResult, Site, StepOutcome, WindowImage, traits_of
+from hindcast.actors.environments.base import (
+    ResetResult,
+    Site,
+    StepOutcome,
+    WindowImage,
+    first_line,
+    traits_of,
+)
 from hindcast.actors.environments.navigation import is_allowed
 from hindcast.actors.environments.snapshot import ENDED_JS, Snapshot, observe, take_snapshot
 from hindcast.actors.environments.window import Tab, Window, take_picture
@@ -95,7 +102,7 @@ class BrowserWorld:
             why = (
                 "took longer than " + f"{patience:g} s"
                 if isinstance(error, TimeoutError | PageHung)
-                else _first_line(error)
+                else first_line(error)
             )
             if window.proxy.trouble:
                 why += f" ({window.proxy.trouble})"
@@ -143,7 +150,7 @@ class BrowserWorld:
             window.spoiled = "a screenshot did not end in time"
             return WindowImage(missing=f"it took longer than {limit:g} s (actors.screenshot_timeout_s)")
         except (PlaywrightError, IndexError) as error:
-            return WindowImage(missing=_first_line(error))
+            return WindowImage(missing=first_line(error))
 
     async def finish(self, answer: str | None) -> Evidence:
         """Return the site's evidence, with the answer and the address. Raises EnvironmentFailed."""
@@ -161,7 +168,7 @@ class BrowserWorld:
             window.spoiled = "the site gave no evidence"
             self._check_alive(window)
             raise EnvironmentFailed(
-                f"{self._site.name} gave no evidence at the end of the episode: {_first_line(error)}"
+                f"{self._site.name} gave no evidence at the end of the episode: {first_line(error)}"
             ) from error
         return Evidence(answer=answer, final_url=final_url, probes=probes)
 
@@ -220,7 +227,7 @@ class BrowserWorld:
                 or "context was destroyed" in str(error)
             ):
                 return "ok", ""
-            return "not_actionable", _first_line(error)
+            return "not_actionable", first_line(error)
         return "ok", ""
 
     # ---- seeing -----------------------------------------------------------------------------------------------------
@@ -246,7 +253,7 @@ class BrowserWorld:
                     await self._bounded(window, window.tab.page.close)
                     result, detail = "page_closed", "the page's process crashed"
                 elif result == "ok":
-                    result, detail = "page_closed", _first_line(error)
+                    result, detail = "page_closed", first_line(error)
                 continue
             if window.blocked:
                 result = "navigation_blocked"
@@ -343,7 +350,7 @@ class BrowserWorld:
         except PlaywrightError as error:
             self._check_alive(window)
             if not _lost_document(error) and "net::" not in str(error):
-                raise EnvironmentFailed(f"{self._site.name}: {_first_line(error)}") from error
+                raise EnvironmentFailed(f"{self._site.name}: {first_line(error)}") from error
 
     def _observation(self, window: Window, page: Page) -> Observation:
         return observe(page, tabs=tuple(tab.title for tab in window.tabs), active_tab=window.active)
@@ -393,7 +400,3 @@ def _foreign(window: Window) -> list[Tab]:
 
 def _outside(url: str, window: Window) -> str:
     return f"{url[:200]} is outside {', '.join(window.origins)}"
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

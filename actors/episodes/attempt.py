@@ -87,16 +87,12 @@ class AttemptContext:
         self.settings = settings
         self.screenshots = ScreenshotBudget(settings.actors)
         self._scopes: dict[asyncio.Timeout, float] = {}
-        self._stopped = False
-
-    @property
-    def stopped(self) -> bool:
+        self.stopped = False
         """Whether the actor has stopped its attempts."""
-        return self._stopped
 
     def stop(self) -> None:
         """End every running attempt within its grace period."""
-        self._stopped = True
+        self.stopped = True
         for scope, grace_s in self._scopes.items():
             _shorten(scope, grace_s)
 
@@ -107,7 +103,7 @@ class AttemptContext:
         try:
             async with scope:
                 self._scopes[scope] = grace_s
-                if self._stopped:
+                if self.stopped:
                     _shorten(scope, grace_s)
                 try:
                     yield

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 from playwright.async_api import Error as PlaywrightError
 
+from hindcast.actors.environments.base import first_line
 from hindcast.actors.environments.browser import BrowserHost
 from hindcast.actors.environments.web.definition import (
     UNCHECKED,
@@ -21,7 +22,7 @@ from hindcast.actors.environments.web.definition import (
     plain,
     task_of,
 )
-from hindcast.actors.environments.web.entry import first_line, log_in, state_path
+from hindcast.actors.environments.web.entry import log_in, state_path
 from hindcast.actors.environments.web.secrets import Secrets
 from hindcast.actors.environments.web.site import WebSite
 from hindcast.actors.environments.web.tasks import as_task

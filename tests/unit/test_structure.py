@@ -2,6 +2,8 @@
 
 import ast
 import gc
+import subprocess
+import sys
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -124,3 +126,12 @@ def test_no_module_imports_itself_through_others() -> None:
         for name, path in modules.items()
     }
     TopologicalSorter(graph).prepare()
+
+
+@pytest.mark.parametrize(
+    "module", ["hindcast.actors.curriculum.role", "hindcast.actors.environments.store.plugin"]
+)
+def test_asking_an_environment_loads_no_browser_library(module: str) -> None:
+    """The curriculum and the check of settings ask environments in processes without a browser."""
+    code = f"import sys, {module}; sys.exit('playwright' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -37,21 +37,17 @@ class StoreSite:
     traits = SiteTraits(reusable=True)
 
     def __init__(self, base_url: str, control_token: str) -> None:
-        self._base = base_url.rstrip("/")
+        self.base_url = base_url.rstrip("/")
+        """Address of the store's server, without a slash at the end."""
         self._control_token = control_token
         self._visits: dict[BrowserContext, StoreVisit] = {}
         self._watched: set[BrowserContext] = set()
         self._over: list[str] = []
         """Tokens of visits that can no longer be read."""
 
-    @property
-    def base_url(self) -> str:
-        """Address of the store's server, without a slash at the end."""
-        return self._base
-
     def origins(self, task: Task) -> tuple[str, ...]:
         """The store's own origin alone."""
-        return (self._base,)
+        return (self.base_url,)
 
     async def enter(self, page: Page, task: Task) -> str:
         """Open a session for the task and load the shop's first page. Returns the instruction.
@@ -66,16 +62,16 @@ class StoreSite:
             self._watched.add(context)
             context.on("close", self._closed)
         self._visits[context] = StoreVisit(task_id=task.id, token=token)
-        response = await page.goto(f"{self._base}/_enter/{token}", timeout=PAGE_TIMEOUT_MS)
+        response = await page.goto(f"{self.base_url}/_enter/{token}", timeout=PAGE_TIMEOUT_MS)
         if response is None or not response.ok:
             status = response.status if response else "nothing"
             raise EnvironmentFailed(
-                f"the store at {self._base} answered {status} to a fresh visit for {task.id}"
+                f"the store at {self.base_url} answered {status} to a fresh visit for {task.id}"
             )
         return task.instruction
 
     async def probe(self, page: Page, task: Task) -> dict[str, Any]:
-        """The visit's record: state on arrival, journal, final state. See `control.VisitRecord`."""
+        """The visit's record: state on arrival, journal, final state. See `session.VisitRecord`."""
         visit = self._visits.get(page.context)
         if visit is None or visit.task_id != task.id:
             raise EnvironmentFailed(f"no visit of {task.id} was opened in this browser context")
@@ -106,7 +102,7 @@ class StoreSite:
 
     async def _control(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
         answer = await call(
-            self._base + path,
+            self.base_url + path,
             method=method,
             headers={HEADER: self._control_token, "content-type": "application/json"},
             body=body,
@@ -114,13 +110,13 @@ class StoreSite:
             max_bytes=RECORD_BYTES,
         )
         if answer.error:
-            raise EnvironmentFailed(f"the store at {self._base} does not answer: {answer.error}")
+            raise EnvironmentFailed(f"the store at {self.base_url} does not answer: {answer.error}")
         if not 200 <= answer.status < 300:
             raise EnvironmentFailed(
-                f"the store at {self._base} refused: {answer.status} {answer.text[:SAID]}"
+                f"the store at {self.base_url} refused: {answer.status} {answer.text[:SAID]}"
             )
         try:
             record: dict[str, Any] = msgspec.json.decode(answer.body, type=dict[str, Any])
             return record
         except msgspec.DecodeError as error:
-            raise EnvironmentFailed(f"the store at {self._base} does not answer: {error}") from error
+            raise EnvironmentFailed(f"the store at {self.base_url} does not answer: {error}") from error

@@ -15,6 +15,7 @@ import msgspec
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page
 
+from hindcast.actors.environments.base import first_line
 from hindcast.actors.environments.web.definition import Login, Reset, Step, WebTask, origin_of
 from hindcast.actors.environments.web.secrets import Secrets
 from hindcast.actors.http_calls import call
@@ -182,8 +183,3 @@ async def apply_state(page: Page, state: SavedLogin) -> None:
         raise EnvironmentFailed(
             f"the saved login could not be put into the browser: {type(error).__name__}"
         ) from None
-
-
-def first_line(error: BaseException) -> str:
-    """The first line of an error, without the call log that Playwright appends."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

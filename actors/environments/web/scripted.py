@@ -8,8 +8,8 @@ import msgspec
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page
 
+from hindcast.actors.environments.base import first_line
 from hindcast.actors.environments.web.definition import Definition, DefinitionError, Step, check_steps
-from hindcast.actors.environments.web.entry import first_line
 from hindcast.actors.environments.web.person import Person
 from hindcast.core.errors import SettingsError
 from hindcast.core.text.plain_values import parse_toml

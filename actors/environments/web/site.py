@@ -16,9 +16,9 @@ import msgspec
 from playwright.async_api import BrowserContext, Page
 from playwright.async_api import Error as PlaywrightError
 
-from hindcast.actors.environments.base import Site, SiteTraits
+from hindcast.actors.environments.base import Site, SiteTraits, first_line
 from hindcast.actors.environments.web.definition import Check, WebTask, origin_of, secrets_named
-from hindcast.actors.environments.web.entry import STEP_MS, first_line, log_in, require_signed_in, reset_site
+from hindcast.actors.environments.web.entry import STEP_MS, log_in, require_signed_in, reset_site
 from hindcast.actors.environments.web.evaluators import ProbeResult, SiteReport
 from hindcast.actors.environments.web.secrets import Secrets
 from hindcast.actors.environments.web.tasks import ENVIRONMENT, definition_of

@@ -53,7 +53,7 @@ class WebshopSite(Site):
         return task.instruction
 
     async def probe(self, page: BrowserPage, task: Task) -> dict[str, Any]:
-        """What was bought, from the address of the last page. See `record.PurchaseRecord`."""
+        """What was bought, from the address of the last page. See `evaluators.PurchaseRecord`."""
         place = place_at(page.url) if page.url.startswith(f"{self._base}/") else None
         record: dict[str, Any] = msgspec.to_builtins(record_at(self._shop, place, _goal_of(task)))
         return record
