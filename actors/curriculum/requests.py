@@ -15,8 +15,7 @@ from collections.abc import Iterator
 
 from hindcast.actors.curriculum.pool import Pool, choose_demonstration, choose_task, drawn_from
 from hindcast.actors.curriculum.projection import DEMONSTRATION, ONLINE
-from hindcast.actors.curriculum.state import CurriculumState
-from hindcast.core.domain.task import Task
+from hindcast.actors.curriculum.state import CurriculumState, Group, Member
 from hindcast.core.rl.algorithm import find_algorithm, traits_of
 from hindcast.core.rl.staleness import capacity, room
 from hindcast.core.seeds import derive_id
@@ -55,21 +54,9 @@ def next_requests(
     drawn, revisits = drawn_from(state, pool=pool, revisit_share=share, run_seed=seed)
     task = choose_task(state, pool=drawn, run_seed=seed)
     group = derive_id("group", seed, ONLINE, state.opened[ONLINE])
-    size = settings.curriculum.group_size
-    return [
-        _request(
-            state,
-            settings,
-            task=task,
-            group=group,
-            member=member,
-            size=size,
-            attempt=0,
-            origin=ONLINE,
-            revisits=revisits,
-        )
-        for member in range(min(size, free))
-    ]
+    members = [Member() for _ in range(settings.curriculum.group_size)]
+    opened = Group(id=group, task=task, origin=ONLINE, members=members, revisits=revisits)
+    return [_request(state, settings, opened, member) for member in range(min(len(members), free))]
 
 
 def reached(state: CurriculumState, until_episodes: int | None) -> bool:
@@ -107,51 +94,31 @@ def _owed(state: CurriculumState, settings: Settings) -> Iterator[EpisodeRequest
     for group in state.groups.values():
         for index, member in enumerate(group.members):
             if member.standing == "owed":
-                yield _request(
-                    state,
-                    settings,
-                    task=group.task,
-                    group=group.id,
-                    member=index,
-                    size=len(group.members),
-                    attempt=member.attempt,
-                    origin=group.origin,
-                    revisits=group.revisits,
-                )
+                yield _request(state, settings, group, index)
 
 
 def _demonstration(state: CurriculumState, settings: Settings, pool: Pool, offset: int) -> EpisodeRequested:
     number = state.opened[DEMONSTRATION] + offset
     task = choose_demonstration(pool=pool, number=number, run_seed=settings.run.seed)
-    group = derive_id("group", settings.run.seed, DEMONSTRATION, number)
-    return _request(
-        state, settings, task=task, group=group, member=0, size=1, attempt=0, origin=DEMONSTRATION
-    )
+    name = derive_id("group", settings.run.seed, DEMONSTRATION, number)
+    group = Group(id=name, task=task, origin=DEMONSTRATION, members=[Member()])
+    return _request(state, settings, group, 0)
 
 
-def _request(
-    state: CurriculumState,
-    settings: Settings,
-    *,
-    task: Task,
-    group: str,
-    member: int,
-    size: int,
-    attempt: int,
-    origin: str,
-    revisits: bool = False,
-) -> EpisodeRequested:
+def _request(state: CurriculumState, settings: Settings, group: Group, member: int) -> EpisodeRequested:
+    """The request for a member's next attempt."""
+    attempt = group.members[member].attempt
     return EpisodeRequested(
-        episode=derive_id("ep", settings.run.seed, group, member, attempt),
-        task=task,
-        group=group,
+        episode=derive_id("ep", settings.run.seed, group.id, member, attempt),
+        task=group.task,
+        group=group.id,
         member=member,
-        group_size=size,
+        group_size=len(group.members),
         attempt=attempt,
-        origin=origin,
+        origin=group.origin,
         temperature=settings.actors.temperature,
         phase=state.phase or 0,
-        revisits=revisits,
+        revisits=group.revisits,
         min_version=max(0, state.version - settings.learner.max_staleness),
         lease_s=settings.curriculum.lease_s,
     )
