@@ -8,7 +8,7 @@ step, exactly as sampled, and injection.seen where a page addresses the agent. I
 import asyncio
 import time
 
-from hindcast.actors.environments.base import EpisodeWorld, ResetResult
+from hindcast.actors.environments.base import EpisodeWorld, ResetResult, StepOutcome
 from hindcast.actors.episodes.answerers import NO_VERSION, Answer, Answerer
 from hindcast.actors.episodes.prompt_reader import Situation
 from hindcast.actors.episodes.recorder import Ended, StepRecord
@@ -16,13 +16,13 @@ from hindcast.actors.episodes.screenshots import EpisodeScreenshots
 from hindcast.actors.telemetry.spans import acted, browser_action
 from hindcast.core.domain.action import Action, Given, ParseFailure, stop_reason
 from hindcast.core.domain.arrays import pack_floats, pack_ids
-from hindcast.core.domain.observation import Box, Observation, Page
+from hindcast.core.domain.observation import Observation, Page
 from hindcast.core.errors import EngineFailed
 from hindcast.core.grammar.answer_parser import parse_form
 from hindcast.core.prompts.prompt_injection import suspicions
 from hindcast.core.settings.schema import ActorSettings
 from hindcast.events.catalogue import EpisodeRequested, StepTaken
-from hindcast.events.catalogue.episode import EndReason, Screenshot, StepResult
+from hindcast.events.catalogue.episode import EndReason, Screenshot
 from hindcast.events.envelope import BlobRef
 
 DEMONSTRATION = "demonstration"
@@ -97,34 +97,20 @@ class Episode:
             answer = await self._answer(index, observation, before, picture)
             generate_ms = (time.monotonic() - began) * 1000
             action = parse_form(answer.text, self._settings.answer_format, observation.page)
+            outcome: StepOutcome | None = None
+            screenshot = before
             if isinstance(action, Action) and action.name == "exit":
                 self._message = action.argument or ""
-                await self._step(
-                    observation,
-                    page,
-                    answer,
-                    action,
-                    "exit",
-                    "",
-                    times=(observe_ms, generate_ms, 0.0),
-                    screenshot=before,
-                )
+            else:
+                with browser_action(index, action, content=self._content) as begun:
+                    outcome = await self._world.step(action)
+                    acted(begun, outcome.result, outcome.detail, content=self._content)
+                after = await self._screenshots.after(outcome.result)
+                screenshot = before or after
+            times = observe_ms, generate_ms
+            await self._step(observation, page, answer, action, outcome, times, screenshot)
+            if outcome is None:
                 return "exit", observation
-            with browser_action(index, action, content=self._content) as begun:
-                outcome = await self._world.step(action)
-                acted(begun, outcome.result, outcome.detail, content=self._content)
-            after = await self._screenshots.after(outcome.result)
-            await self._step(
-                observation,
-                page,
-                answer,
-                action,
-                outcome.result,
-                outcome.detail,
-                times=(observe_ms, generate_ms, outcome.act_ms),
-                touched=outcome.touched,
-                screenshot=before or after,
-            )
             observation, observe_ms = outcome.observation, outcome.observe_ms
             if outcome.done:
                 return "done", observation
@@ -185,13 +171,11 @@ class Episode:
         page: BlobRef,
         answer: Answer,
         action: Action | ParseFailure,
-        result: StepResult,
-        detail: str,
-        *,
-        times: tuple[float, float, float],
+        outcome: StepOutcome | None,
+        times: tuple[float, float],
         screenshot: Screenshot | None,
-        touched: Box | None = None,
     ) -> None:
+        """Record a step. `outcome`: None for an exit. `times`: of observing and of generating, in milliseconds."""
         fact = StepTaken(
             episode=self._request.episode,
             index=len(self._answers),
@@ -208,14 +192,14 @@ class Episode:
             answer=answer.text,
             answer_from=answer.answer_from,
             action=action if isinstance(action, Action) else None,
-            result=result,
-            detail=detail,
+            result="exit" if outcome is None else outcome.result,
+            detail="" if outcome is None else outcome.detail,
             observe_ms=times[0],
             generate_ms=times[1],
-            act_ms=times[2],
+            act_ms=0.0 if outcome is None else outcome.act_ms,
             allowed=answer.allowed,
             scaffold=answer.scaffold,
-            touched=touched,
+            touched=None if outcome is None else outcome.touched,
             screenshot=screenshot,
             pictures=answer.pictures,
         )

@@ -121,21 +121,15 @@ class EpisodeRecord:
 
     async def exceeded(self, *, setting: str, limit_s: float, waited_for: str) -> None:
         """Record that a wait reached its limit."""
-        await self._publisher.publish(
-            WaitExceeded(setting=setting, limit_s=limit_s, waited_for=waited_for),
-            entity=self._request.episode,
-            causation=self._causation,
-            correlation=self._request.episode,
-        )
+        await self._note(WaitExceeded(setting=setting, limit_s=limit_s, waited_for=waited_for))
 
     async def suspected(self, *, index: int, excerpt: str) -> None:
         """Record that the page before step `index` contains a text that addresses the agent."""
-        await self._publisher.publish(
-            InjectionSeen(episode=self._request.episode, index=index, excerpt=excerpt),
-            entity=self._request.episode,
-            causation=self._causation,
-            correlation=self._request.episode,
-        )
+        await self._note(InjectionSeen(episode=self._request.episode, index=index, excerpt=excerpt))
+
+    async def _note(self, fact: WaitExceeded | InjectionSeen) -> None:
+        episode = self._request.episode
+        await self._publisher.publish(fact, entity=episode, causation=self._causation, correlation=episode)
 
     async def finish(self, outcome: Ended | Abandoned) -> bool:
         """Append the terminal event after all queued steps; False when the episode has one already."""
