@@ -64,9 +64,7 @@ async def opened(role: str, name: str) -> AsyncIterator[tuple[RunHandle, RunLog,
     with exporting(telemetry, process=name, role=role, run=handle.name):
         async with (
             handle.connect_log(role=role) as log,
-            Publisher(
-                log, producer=name, code_rev=handle.code_rev, settings=handle.settings.log
-            ) as publisher,
+            handle.publisher(log, name) as publisher,
         ):
             yield handle, log, publisher
 

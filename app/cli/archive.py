@@ -14,12 +14,10 @@ from hindcast.app.cli.options import RunName
 from hindcast.app.cli.output import Block, Fields, Report, Table
 from hindcast.app.cli.suggestions import SuggestingGroup
 from hindcast.app.runs.archive import archive_source
-from hindcast.app.runs.import_archive import ImportedRun, carry_out
-from hindcast.app.runs.import_plan import plan_import
-from hindcast.app.runs.repair import RepairResult, repair_log
+from hindcast.app.runs.import_archive import ImportedRun, carry_out, plan_import
+from hindcast.app.runs.repair import Reloaded, RepairResult, repair_in_place, repair_log
 from hindcast.app.runs.runs import open_run
 from hindcast.app.runs.sources import open_source
-from hindcast.app.runs.stream_repair import Reloaded, repair_in_place
 from hindcast.events.archive.manifest import Manifest, load, segment_path
 from hindcast.events.archive.reader import ArchiveReader
 from hindcast.storage.archive.archiver import ArchiveReport

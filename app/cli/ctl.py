@@ -7,8 +7,7 @@ import typer
 
 from hindcast.app.cli.options import RunName, one_run
 from hindcast.app.cli.output import Report
-from hindcast.app.runs.author import this_user
-from hindcast.app.runs.controls import Command, ask_run
+from hindcast.app.runs.controls import Command, ask_run, this_user
 from hindcast.app.runs.recipe_change import change_recipe
 from hindcast.app.runs.runs import open_run
 

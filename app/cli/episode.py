@@ -22,8 +22,7 @@ from hindcast.app.cli.options import (
 )
 from hindcast.app.cli.output import Block, Fields, Report, Table, shorten
 from hindcast.app.cli.read_model import asking, brought_up, position_at
-from hindcast.app.runs.author import this_user
-from hindcast.app.runs.dispute import dispute
+from hindcast.app.runs.controls import dispute, this_user
 from hindcast.app.runs.runs import open_run
 from hindcast.app.runs.sources import open_source
 from hindcast.app.system.home import home_folder, users_umask

@@ -28,7 +28,7 @@ from hindcast.app.cli.events import (
 )
 from hindcast.app.cli.options import PLACES, Limit, RunName, SourceName
 from hindcast.app.cli.output import Fields, Output, Report, Table, moment, shorten
-from hindcast.app.runs.resize_log import UNITS, parse_size, resize_log
+from hindcast.app.runs.open_log import UNITS, parse_size, resize_log
 from hindcast.app.runs.runs import open_run
 from hindcast.app.runs.sources import open_source
 from hindcast.core.errors import NoSuchPlace, SettingsError

@@ -15,9 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from hindcast.app.page.runs import OpenRuns
-from hindcast.app.runs.author import this_user
-from hindcast.app.runs.controls import Command, ask_run
-from hindcast.app.runs.dispute import dispute
+from hindcast.app.runs.controls import Command, ask_run, dispute, this_user
 from hindcast.core.errors import SettingsError
 
 FIELD = "form"

@@ -137,9 +137,7 @@ class _Current:
 
 
 async def _keep_pages(handle: RunHandle, log: RunLog, archivers: _Current) -> None:
-    async with Publisher(
-        log, producer=f"{PAGES}.1", code_rev=handle.code_rev, settings=handle.settings.log
-    ) as publisher:
+    async with handle.publisher(log, f"{PAGES}.1") as publisher:
         keeper = PageKeeper(
             log,
             handle.blobs,

@@ -14,43 +14,56 @@ import asyncio
 import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
+from hindcast.actors.curriculum.leases import LeaseBook
 from hindcast.actors.episodes.recorder import decide_if_absent
 from hindcast.actors.judges.base import AnyJudge, EpisodeModelJudge, judge_in_time, verdict_key
 from hindcast.actors.judges.role import configured_judges
 from hindcast.actors.queue_worker import OUTAGE_PAUSES_S
 from hindcast.app.plugins import plugins_in_use
 from hindcast.app.runs.archive_source import ArchiveSource
-from hindcast.app.runs.fork_prefix import Prefix, fold_prefix
-from hindcast.app.runs.import_plan import HERE
+from hindcast.app.runs.import_archive import HERE
 from hindcast.app.runs.open_log import PACKAGES, behaviour_of
 from hindcast.app.runs.runs import Fork, RunHandle, plan_run, write_down
 from hindcast.app.settings.configuration import Layer, Resolved, flatten, from_override, merge
 from hindcast.app.system.home import home_folder
 from hindcast.app.system.join import JOINED
 from hindcast.app.system.judges import open_judges, shelf_for
-from hindcast.core.errors import BlobCorrupt, BlobMissing, ExpectationFailed, JudgeUnavailable, SettingsError
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import (
+    BlobCorrupt,
+    BlobMissing,
+    ExpectationFailed,
+    ForeignLog,
+    JudgeUnavailable,
+    SettingsError,
+)
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.models.vision import ImageProcessor
 from hindcast.core.rl.combined_state import CRITIC
 from hindcast.events.catalogue import (
+    BatchPlanned,
     BlobReleased,
     EpisodeAbandoned,
     EpisodeEnded,
     EpisodeJudged,
+    EpisodeRequested,
     RunForked,
     RunStarted,
+    SamplesSwept,
 )
 from hindcast.events.codec import decode
-from hindcast.events.envelope import BlobRef, Fact
+from hindcast.events.envelope import BlobRef, Fact, Recorded
 from hindcast.events.log.port import EventLog, Expectation
 from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.reader import read
 from hindcast.events.log.run_identity import beginning
 from hindcast.events.subjects import family_wildcard
+from hindcast.learner.buffer.replay_buffer import ReplayBuffer
 from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.numerics import fingerprint_of
 from hindcast.learner.restore import recompute_weights
@@ -66,9 +79,67 @@ FIXED = (
 )
 """Settings that a fork cannot change. The prefix's weights belong to the first group; the fork's stream and blobs must be
 where the parent's are; and its checkpoints hold adapters of this form or none."""
+PRODUCER = "fork.1"
 FORKED = "forked"
 """Reason of abandoned open episodes."""
 RELEASED = "the run that it was forked from has let go of it"
+
+
+@dataclass(slots=True)
+class Prefix:
+    """State of a log up to the fork position, as far as the fork must act on it."""
+
+    buffer: BufferState
+    leases: LeaseBook = field(default_factory=LeaseBook)
+    tasks: dict[str, Task] = field(default_factory=dict)
+    unjudged: dict[str, Recorded] = field(default_factory=dict)
+    """Ended episodes that may be trained on, or that lack a verdict of one of the run's judges: episode -> its end."""
+    spoken: dict[str, set[str]] = field(default_factory=dict)
+    """Names of the judges with a verdict, by episode of `unjudged`."""
+
+
+async def fold_prefix(log: EventLog, *, at: int) -> Prefix:
+    """Fold a log up to position `at`.
+
+    Raises:
+        ForeignLog: it does not begin with run.started, or ends before.
+
+    """
+    projection = ReplayBuffer()
+    prefix = Prefix(projection.initial())
+    async with aclosing(read(log, after=0, until=at, strict=True)) as recordeds:
+        async for recorded in recordeds:
+            prefix.buffer = projection.apply(prefix.buffer, recorded)
+            prefix.leases.apply(recorded)
+            _take(prefix, recorded)
+    _forget(prefix)
+    if prefix.buffer.started is None or prefix.buffer.position != at:
+        raise ForeignLog(
+            f"run {log.run} cannot be forked at position {at}: its log goes up to {prefix.buffer.position}. "
+            f"Run: hindcast run show {log.run}"
+        )
+    return prefix
+
+
+def _take(prefix: Prefix, recorded: Recorded) -> None:
+    match recorded.fact:
+        case EpisodeRequested() as fact:
+            prefix.tasks[fact.task.id] = fact.task
+        case EpisodeEnded() as fact:
+            prefix.unjudged[fact.episode] = recorded
+        case EpisodeJudged() as fact if fact.episode in prefix.unjudged:
+            spoken = prefix.spoken.setdefault(fact.episode, set())
+            spoken.add(fact.judge.name)
+        case BatchPlanned() | SamplesSwept():
+            _forget(prefix)
+
+
+def _forget(prefix: Prefix) -> None:
+    """Drop episodes that need no verdict any more: judged, and no longer candidates for training."""
+    judges = set(prefix.buffer.settings.judge.judges)
+    for episode in [name for name in prefix.unjudged if name not in prefix.buffer.episodes]:
+        if prefix.spoken.get(episode, set()) >= judges:
+            del prefix.unjudged[episode], prefix.spoken[episode]
 
 
 class ForkResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,13 +204,13 @@ async def fork_run(
     origin = Fork(parent=owner, at=at, archive=archive)
     fork = plan_run(resolved, name=name, home=home, fork=origin, ancestors=ancestors)
     gone, recomputed = await _keep_blobs(fork, prefix.buffer, said)
-    async with fork.connect_log("admin") as log, _publisher(fork, log) as publisher:
+    async with fork.connect_log("admin") as log, fork.publisher(log, PRODUCER) as publisher:
         await _begin(fork, log, publisher, prefix.buffer)
-    async with fork.connect_log("learner") as log, _publisher(fork, log) as publisher:
+    async with fork.connect_log("learner") as log, fork.publisher(log, PRODUCER) as publisher:
         await _release(gone, log, publisher, at=at)
-    async with fork.connect_log("curriculum") as log, _publisher(fork, log) as publisher:
+    async with fork.connect_log("curriculum") as log, fork.publisher(log, PRODUCER) as publisher:
         abandoned = await _abandon(prefix, publisher)
-    async with fork.connect_log("judge") as log, _publisher(fork, log) as publisher:
+    async with fork.connect_log("judge") as log, fork.publisher(log, PRODUCER) as publisher:
         judged = await _judge(fork, log, prefix, publisher)
     write_down(fork)
     return ForkResult(
@@ -243,10 +314,6 @@ async def _keep_blobs(
     await asyncio.to_thread(blobs.put, weights)
     gone.pop(published.weights.sha256, None)
     return list(gone.values()), recomputed
-
-
-def _publisher(fork: RunHandle, log: EventLog) -> Publisher:
-    return Publisher(log, producer="fork.1", code_rev=fork.code_rev, settings=fork.settings.log)
 
 
 async def _begin(fork: RunHandle, log: EventLog, publisher: Publisher, state: BufferState) -> None:

@@ -1,18 +1,20 @@
 """Open a run before any role works on it: the stream, the base policy's weights, `run.started` or `run.resumed`.
 
 Invariant 1: the settings in force are those of the first event. A settings file that was edited afterwards is refused,
-except settings for where and how fast the run works: raising `log.max_bytes` there frees a full log.
+except settings for where and how fast the run works: raising `log.max_bytes` frees a full log (`resize_log`).
 """
 
 import asyncio
 import importlib.metadata
+import re
 
 import structlog
 
 from hindcast.app.plugins import plugins_in_use
-from hindcast.app.runs.runs import RunHandle
-from hindcast.app.runs.stream_repair import renew_lost_queues
+from hindcast.app.runs.repair import renew_lost_queues
+from hindcast.app.runs.runs import SETTINGS_FILE, RunHandle, write_settings
 from hindcast.app.runs.witnesses import known_witnesses, note, require_witnessed, witness_of
+from hindcast.app.settings.configuration import Layer, merge_recorded, read_file
 from hindcast.app.system.bus import make_queues
 from hindcast.app.system.launch import Launch
 from hindcast.core.errors import ExpectationFailed, SettingsError
@@ -24,9 +26,9 @@ from hindcast.core.rl.algorithm import ALGORITHMS
 from hindcast.core.settings.changes import decode_settings
 from hindcast.core.settings.operation import is_operational
 from hindcast.core.settings.schema import ActorSettings, Settings
+from hindcast.core.text.plain_values import GREATEST_INTEGER
 from hindcast.events.catalogue import RunResumed, RunStarted
 from hindcast.events.log.port import EventLog, Expectation
-from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.run_identity import beginning
 from hindcast.events.subjects import family_wildcard
 from hindcast.learner.numerics import fingerprint_of
@@ -43,6 +45,10 @@ PACKAGES = (
     "miniwob",
 )
 logger = structlog.get_logger(__name__)
+UNITS = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
+LONGEST = 32
+"""Characters of a wrong size that a message shows."""
+SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT]iB)?")
 
 
 async def open_log(handle: RunHandle, launch: Launch | None) -> None:
@@ -63,9 +69,7 @@ async def open_log(handle: RunHandle, launch: Launch | None) -> None:
         logger.info("unfinished blobs of killed processes deleted", files=swept)
     async with (
         handle.connect_log(role="admin") as log,
-        Publisher(
-            log, producer="opening.1", code_rev=handle.code_rev, settings=handle.settings.log
-        ) as publisher,
+        handle.publisher(log, "opening.1") as publisher,
     ):
         witnesses = await asyncio.to_thread(known_witnesses, handle)
         await require_witnessed(log, witnesses, folder=handle.folder)
@@ -141,3 +145,48 @@ async def _check_beginning(log: EventLog, settings: Settings) -> None:
             f"{'; '.join(changed[:5])}. Undo the change, or start another run with these settings: "
             "hindcast start NEW_NAME"
         )
+
+
+def parse_size(text: str) -> int:
+    """Bytes in `16GiB`, `500 MiB` or `1000000`.
+
+    Raises:
+        SettingsError: it is no size.
+
+    """
+    found = SIZE.fullmatch(text.strip())
+    if found is None:
+        raise SettingsError(f"{text!r} is no size. Give bytes, or a number with KiB, MiB, GiB or TiB: 16GiB")
+    # whole bytes are read as an integer: a float has 53 bits
+    number = float(found[1]) if "." in found[1] else int(found[1][:LONGEST])
+    size = int(number * UNITS[found[2] or ""])
+    if not 0 < size <= GREATEST_INTEGER or len(found[1]) > LONGEST:
+        raise SettingsError(
+            f"{text[:LONGEST]!r} is no size that a log can have: 1 byte to {GREATEST_INTEGER}"
+        )
+    return size
+
+
+async def resize_log(handle: RunHandle, max_bytes: int) -> RunHandle:
+    """Set the broker's limit, then write it into the run's settings; a running system continues by itself.
+
+    Raises:
+        SettingsError: the log holds more already.
+        ApiError: the broker rejects the limit; nothing was changed.
+
+    """
+    async with handle.connect_log() as log:
+        fill = await log.fill()
+    if max_bytes <= fill.used_bytes:
+        raise SettingsError(
+            f"the log of run {handle.name} holds {fill.used_bytes} bytes already: log.max_bytes = {max_bytes} would stop "
+            "it. Choose a larger limit."
+        )
+    layer, _ = read_file(handle.folder / SETTINGS_FILE)
+    change = Layer(source="hindcast log resize", values={"log.max_bytes": max_bytes})
+    resolved = merge_recorded([layer, change], recipe=handle.recipe)
+    resized = RunHandle(handle.home, handle.name, resolved, fork=handle.fork)
+    async with resized.connect_log("admin"):  # opening it as its administrator makes the limit hold
+        # only now: a limit that the broker refuses would keep the run from ever starting again
+        write_settings(handle.folder, resolved)
+    return resized

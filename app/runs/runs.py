@@ -42,6 +42,8 @@ from hindcast.events.jetstream.broker_store import StreamNotLoaded, describe_str
 from hindcast.events.jetstream.connection import Connection, connect
 from hindcast.events.jetstream.stream_log import JetStreamLog
 from hindcast.events.log.joined_log import JoinedStream, OwnLog, RunLog
+from hindcast.events.log.port import EventLog
+from hindcast.events.log.publisher import Publisher
 from hindcast.learner.recipes import DEFAULT
 from hindcast.storage.archive.archiver import archive_blobs
 from hindcast.storage.blobs.remote import RemoteBlobStore, open_blobs
@@ -173,6 +175,10 @@ class RunHandle:
                 return
             async with self.parent.connect_log() as older:
                 yield JoinedStream(older, own, at=self.fork.at)
+
+    def publisher(self, log: EventLog, producer: str) -> Publisher:
+        """The writer of a process, under its name `producer`, to the run's log."""
+        return Publisher(log, producer=producer, code_rev=self.code_rev, settings=self.settings.log)
 
     @property
     def first(self) -> int:

@@ -38,7 +38,6 @@ from hindcast.events.catalogue import QueueRepaired
 from hindcast.events.jetstream.accounts import QUEUES
 from hindcast.events.jetstream.stream_log import JetStreamLog
 from hindcast.events.jetstream.stream_queue import NOT_THERE
-from hindcast.events.log.publisher import Publisher
 
 PREPARE_S = 120.0
 """Limit for opening the stream and recording the start; the child loads torch to record its version and CPU features."""
@@ -229,9 +228,7 @@ async def check_queues(handle: RunHandle, stream: JetStreamLog) -> None:
 
 async def _report(handle: RunHandle, stream: JetStreamLog, name: str, wrong: str) -> None:
     _log.warning("a work queue was repaired", queue=name, was=wrong)
-    async with Publisher(
-        stream, producer=PRODUCER, code_rev=handle.code_rev, settings=handle.settings.log
-    ) as publisher:
+    async with handle.publisher(stream, PRODUCER) as publisher:
         await publisher.publish(QueueRepaired(queue=name, wrong=wrong), entity=name)
         await publisher.commit()
 

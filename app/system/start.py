@@ -38,7 +38,6 @@ from hindcast.core.errors import BrokerUnreachable, HindcastError
 from hindcast.core.models.engine import find_engine
 from hindcast.events.catalogue import ControlApplied, ControlRequested, RunFinished
 from hindcast.events.envelope import Fact
-from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.reader import tail
 
 DRAIN_S = 10.0
@@ -147,9 +146,7 @@ async def _finish(handle: RunHandle, progress: Progress, reason: str) -> None:
 async def _record(handle: RunHandle, role: str, fact: Fact) -> int:
     async with (
         handle.connect_log(role=role) as log,
-        Publisher(
-            log, producer=f"start.{role}", code_rev=handle.code_rev, settings=handle.settings.log
-        ) as publisher,
+        handle.publisher(log, f"start.{role}") as publisher,
     ):
         return await publisher.decide(fact, entity=handle.name)
 

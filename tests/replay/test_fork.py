@@ -20,8 +20,7 @@ from hindcast.actors.judges.plugin import JudgeContext, JudgePlugin
 from hindcast.app.cli import app
 from hindcast.app.runs.archive import archive_source
 from hindcast.app.runs.archive_source import ArchiveSource
-from hindcast.app.runs.fork import ForkResult, fork_run, settings_of_fork
-from hindcast.app.runs.fork_prefix import fold_prefix
+from hindcast.app.runs.fork import ForkResult, fold_prefix, fork_run, settings_of_fork
 from hindcast.app.runs.runs import RunHandle, create_run, open_run
 from hindcast.app.settings.configuration import resolve
 from hindcast.core.domain.evidence import Evidence, Judgment

@@ -18,7 +18,7 @@ import msgspec
 
 import hindcast.app.runs.fork as forking
 from fakes.virtual_time import clock_s
-from hindcast.app.runs.fork_prefix import fold_prefix
+from hindcast.app.runs.fork import fold_prefix
 from hindcast.core.rl.combined_state import POLICY
 from hindcast.core.settings.schema import Settings
 from hindcast.events.archive.archive_log import ArchiveLog

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hindcast.app.runs.resize_log import parse_size
+from hindcast.app.runs.open_log import parse_size
 from hindcast.app.runs.runs import SETTINGS_FILE, create_run, list_runs, open_run, write_settings
 from hindcast.app.settings.configuration import Layer, Resolved, merge, resolve
 from hindcast.app.system.launch import parse_until

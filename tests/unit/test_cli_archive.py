@@ -20,7 +20,7 @@ import hindcast.app.runs.import_archive as importing
 from hindcast.app.cli import app
 from hindcast.app.runs.archive import ArchivingHeldUp, keep_archiving
 from hindcast.app.runs.fork import fork_run
-from hindcast.app.runs.import_plan import plan_import
+from hindcast.app.runs.import_archive import plan_import
 from hindcast.app.runs.runs import IMPORTING, RunHandle, open_run
 from hindcast.app.runs.sources import ArchiveSource, open_source
 from hindcast.app.settings.configuration import resolve

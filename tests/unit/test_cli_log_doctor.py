@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import hindcast.app.system.doctor as doctor
 from hindcast.app.cli import app
 from hindcast.app.cli.events import Chains, fields_of, select
-from hindcast.app.runs.resize_log import parse_size, resize_log
+from hindcast.app.runs.open_log import parse_size, resize_log
 from hindcast.app.runs.runs import RunHandle, open_run
 from hindcast.core.errors import SettingsError
 from hindcast.core.settings.schema import Settings

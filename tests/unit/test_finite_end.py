@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from hindcast.app.runs.resize_log import resize_log
+from hindcast.app.runs.open_log import resize_log
 from hindcast.app.system.progress import Progress
 from hindcast.app.system.start import _finish
 from hindcast.events.catalogue import RunFinished
