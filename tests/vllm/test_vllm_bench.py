@@ -1,4 +1,4 @@
-"""`hindcast bench engine --beside vllm` starts a real server, and finds that both engines compute the same policy."""
+"""`hindcast bench engine --against vllm` starts a real server, and finds that both engines compute the same policy."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.vllm, pytest.mark.timeout(3600)]
 def test_rates_of_both_and_how_exact_they_are(tmp_path: Path) -> None:
     home = Home(tmp_path)
     told = home.json(
-        *("bench", "engine", "--beside", "vllm", "--repeats", "2"),
+        *("bench", "engine", "--against", "vllm", "--repeats", "2"),
         *("--episodes", "8", "--contexts", "4", "--steps", "2"),
         timeout_s=3000,
     )
@@ -23,6 +23,6 @@ def test_rates_of_both_and_how_exact_they_are(tmp_path: Path) -> None:
 
 
 def test_a_policy_that_the_build_for_cpus_would_compute_otherwise_is_refused(tmp_path: Path) -> None:
-    refused = Home(tmp_path).run("bench", "engine", "--beside", "vllm", "--policy", "base")
+    refused = Home(tmp_path).run("bench", "engine", "--against", "vllm", "--policy", "base")
     assert refused.returncode != 0
     assert "tie_word_embeddings" in refused.stderr

@@ -25,7 +25,7 @@ app = typer.Typer()
 
 @app.command("engine")
 def engine(
-    beside: Annotated[
+    against: Annotated[
         Literal["generate", "vllm"],
         typer.Option(
             help="Transformers' `generate()`, or a vLLM server that is started for it (`make vllm`)."
@@ -40,7 +40,7 @@ def engine(
         str | None,
         typer.Option(
             help="`base`, `untied` (a Llama of the same size with random weights, which vLLM's build for CPUs computes as "
-            "we do), or the folder of a Hugging Face causal model. Default: base, beside vllm untied."
+            "we do), or the folder of a Hugging Face causal model. Default: base; with --against vllm: untied."
         ),
     ] = None,
     python: Annotated[
@@ -50,7 +50,7 @@ def engine(
         ),
     ] = "",
 ) -> Report:
-    """Output tokens per second of the policy engine, beside one `generate()` after the other or a vLLM server.
+    """Output tokens per second of the policy engine, compared with one `generate()` after the other or a vLLM server.
 
     Beside a server also how far each engine's log-probabilities are from the learner's (mismatch_kl).
 
@@ -58,11 +58,11 @@ def engine(
     """
     from bench.engine import write_endless
 
-    chosen = policy or (UNTIED if beside == "vllm" else "base")
+    chosen = policy or (UNTIED if against == "vllm" else "base")
     with scratch_folder() as root:
         folder = write_endless(measured_policy(chosen, root), root / "endless")
         mixtures = _mixtures(folder, contexts=contexts, episodes=episodes, steps=steps)
-        if beside == "vllm":
+        if against == "vllm":
             return _beside_vllm(
                 folder,
                 root,

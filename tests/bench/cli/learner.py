@@ -21,14 +21,14 @@ app = typer.Typer()
 
 @app.command("learner")
 def learner(
-    beside: Annotated[
+    against: Annotated[
         Literal["bare", "itself"],
         typer.Option(help="A bare PyTorch loop, or the learner without what `--set` says."),
     ] = "bare",
     overrides: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="learner.KEY=VALUE", help="Beside itself: what is changed; repeatable."
+            "--set", metavar="learner.KEY=VALUE", help="With --against itself: what is changed; repeatable."
         ),
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Pairs of measurements.")] = 5,
@@ -38,24 +38,24 @@ def learner(
         str | None,
         typer.Option(
             help="`base`, `untied` (a Llama of the same size with random weights, whose samples may stand in one row), or the "
-            "folder of a Hugging Face causal model. Default: base, beside itself untied."
+            "folder of a Hugging Face causal model. Default: base; with --against itself: untied."
         ),
     ] = None,
     recipe: Annotated[str, typer.Option(help="Whose learner settings.")] = "mgrpo",
 ) -> Report:
-    """Trained tokens per second of the learner's update, beside a bare PyTorch loop with the same passes.
+    """Trained tokens per second of the learner's update, compared with a bare PyTorch loop with the same passes.
 
-    Beside itself: what a setting changes about that, and about the memory it takes.
+    With --against itself: what a setting changes about that, and about the memory it takes.
 
-    Example: hindcast bench learner --beside itself --set learner.gradient_checkpointing=true
+    Example: hindcast bench learner --against itself --set learner.gradient_checkpointing=true
     """
-    if (beside == "itself") != bool(overrides):
+    if (against == "itself") != bool(overrides):
         raise SettingsError(
-            "--beside itself and --set learner.KEY=VALUE go together: the learner with it is measured beside the learner without"
+            "--against itself and --set learner.KEY=VALUE go together: the learner with the settings is compared with the learner without them"
         )
-    chosen = policy or (UNTIED if beside == "itself" else "base")
+    chosen = policy or (UNTIED if against == "itself" else "base")
     with scratch_folder() as scratch:
-        if beside == "itself":
+        if against == "itself":
             measured = _beside_itself(
                 chosen,
                 recipe,
