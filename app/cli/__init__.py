@@ -1,4 +1,4 @@
-"""The command line. Exit codes: 0 done, 1 failed, 2 usage, 3 replay diverged, 4 a judge does not answer.
+"""The command line. Exit codes: 0 done, 1 failed, 2 usage, 3 replay diverged, 4 a judge or a relabeler does not answer.
 
 A command is a function of a module here; each module has its own `app`, and `COMMANDS` lists them all. Every command takes
 `--json`, shows an example in its help, and works without a terminal. A command's module is imported when the command is

@@ -29,7 +29,8 @@ def _below(words: str, command: Any) -> Iterator[tuple[str, Any]]:
 def commands_page() -> str:
     """Every command with its arguments and options."""
     parts = [
-        "# Commands\n\nEvery command takes `--json` and `--help`. Exit codes: 0 done, 1 failed, 2 usage, 3 replay diverged.\n"
+        "# Commands\n\nEvery command takes `--json` and `--help`. Exit codes: 0 done, 1 failed, 2 usage, 3 replay diverged, "
+        "4 a judge or a relabeler does not answer.\n"
     ]
     for words, command in commands():
         if words == "hindcast":

@@ -2,6 +2,7 @@
 
 import re
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from hindcast.app.docs_site.readmodel import readmodel_page
 from hindcast.app.docs_site.settings import settings_page
 from hindcast.app.docs_site.site import ROOT, configuration, sources, write_pages
 from hindcast.app.settings.configuration import fields
+from hindcast.core.errors import HindcastError
 from hindcast.events.registry import BY_NAME
 from hindcast.storage.readmodel.database import VIEWS
 from hindcast.storage.readmodel.tables import metadata
@@ -126,3 +128,14 @@ def test_every_page_is_on_the_site_in_its_navigation_and_every_link_leads_to_one
 def test_links_between_files_of_the_repository_lead_somewhere(page: Path) -> None:
     for target in LINK.findall(page.read_text()):
         assert "://" in target or (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_reference_has_every_exit_code() -> None:
+    def all_of(error: type[HindcastError]) -> Iterator[type[HindcastError]]:
+        yield error
+        for inner in error.__subclasses__():
+            yield from all_of(inner)
+
+    (line,) = [one for one in commands_page().splitlines() if "Exit codes: " in one]
+    named = {int(code) for code in re.findall(r"\b(\d) [a-z]", line)}
+    assert named == {0, *(error.exit_code for error in all_of(HindcastError))}
