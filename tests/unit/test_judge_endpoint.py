@@ -326,6 +326,7 @@ async def test_commands_take_values_of_the_endpoint_alone(
             ("run.seed=3", "only endpoint"),
             ("endpoint.retries=-1", "greater than"),
             ("endpoint.base_url=nowhere", "must be the address"),
+            ("endpoint.base_url=http://[", "must be the address"),
         ):
             result = await asyncio.to_thread(
                 CliRunner().invoke, cli, ["rejudge", "tale", "--judge", "endpoint", "--set", wrong]

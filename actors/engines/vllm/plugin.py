@@ -75,7 +75,10 @@ def _adapter_conflicts(rank: int, vllm: VllmSettings) -> list[str]:
 
 
 def _address_conflicts(address: str, *, shared: bool) -> list[str]:
-    parts = urlsplit(address)
+    try:
+        parts = urlsplit(address)
+    except ValueError:  # an unclosed bracket
+        parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         return [f"vllm.servers names {address!r}: write an address as http://10.0.0.5:8000"]
     if parts.username is not None or parts.password is not None or parts.query or parts.path.strip("/"):

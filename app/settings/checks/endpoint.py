@@ -72,7 +72,10 @@ def _invention_conflicts(settings: Settings) -> list[str]:
 
 
 def _address_conflicts(endpoint: EndpointSettings) -> list[str]:
-    parts = urlsplit(endpoint.base_url)
+    try:
+        parts = urlsplit(endpoint.base_url)
+    except ValueError:  # an unclosed bracket
+        parts = urlsplit("")
     if parts.password is not None or parts.username is not None or parts.query:
         return [
             "endpoint.base_url holds a password, a token or a query, which settings do not: they are recorded. Put the key into "
