@@ -104,13 +104,17 @@ class Plans(Check):
         return sizes
 
     def _traits(self, event: Event, fact: dict[str, Any]) -> AlgorithmTraits:
-        """Of the algorithm that planned. Of one that is not known here, or of the critic's: nothing is used up."""
+        """Traits of the algorithm that planned. Without its plugin, and for the critic: nothing is used up."""
         if fact.get("model", POLICY) == POLICY:
             try:
                 return traits_of(fact["algorithm"])
             except PluginError as error:
                 self.defect(
-                    event, "what its algorithm may plan is not known here", str(error), fact["algorithm"]
+                    event,
+                    "the plan cannot be checked, because the plugin of its algorithm cannot be used here",
+                    f"a plugin {fact['algorithm']!r} of algorithms",
+                    error,
+                    meaning="Install the plugin that the run used, and audit again. The event itself may be right.",
                 )
         return AlgorithmTraits(reuses_episodes=True)
 

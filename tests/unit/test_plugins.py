@@ -102,8 +102,9 @@ async def test_without_the_plugin_verify_and_resume_refuse_in_words(
     with pytest.raises(PluginError, match=missing):
         await learn(made, until=4)
     (defect,) = (await audited(made)).defects
-    assert (defect.event, defect.found) == ("batch.planned", "rloo")
-    assert missing in defect.expected
+    assert (defect.event, defect.expected) == ("batch.planned", "a plugin 'rloo' of algorithms")
+    assert missing in defect.found
+    assert "Install the plugin" in defect.meaning
 
 
 async def test_another_state_version_is_refused_and_another_source_only_named(
