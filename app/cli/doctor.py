@@ -11,13 +11,12 @@ from hindcast.app.cli.bars import progress_bar
 from hindcast.app.cli.output import Block, Output, Report, Table
 from hindcast.app.plugins import PluginFinding, find_plugins
 from hindcast.app.settings.configuration import resolve
-from hindcast.app.system.doctor import DoctorFinding, examine, parts
+from hindcast.app.system.doctor import examine, parts
 from hindcast.app.system.home import home_folder
-from hindcast.core.models.folder_check import FolderFinding
+from hindcast.core.models.folder_check import CheckFinding
 
 app = typer.Typer()
 
-Finding = DoctorFinding | FolderFinding
 MARKS = {"ok": "ok    ", "note": "NOTE  ", "failed": "FAILED"}
 
 
@@ -33,7 +32,7 @@ def doctor(output: Output) -> Report:
     return _findings_report(asyncio.run(_examine(output)), [])
 
 
-async def _examine(output: Output) -> list[DoctorFinding]:
+async def _examine(output: Output) -> list[CheckFinding]:
     """Use every part, and print each finding at once; as JSON they are one document at the end."""
     findings = []
     wanted = parts(home_folder(), resolve().settings)
@@ -49,13 +48,13 @@ async def _examine(output: Output) -> list[DoctorFinding]:
     return findings
 
 
-def _finding_text(finding: Finding) -> Iterator[Block]:
+def _finding_text(finding: CheckFinding) -> Iterator[Block]:
     yield f"{MARKS[finding.verdict]}  {finding.part:<9} {finding.result}"
     if finding.fix:
         yield f"        {'':<9} -> {finding.fix}"
 
 
-def _findings_report(findings: Sequence[Finding], text: Iterable[Block]) -> Report:
+def _findings_report(findings: Sequence[CheckFinding], text: Iterable[Block]) -> Report:
     failed = any(finding.verdict == "failed" for finding in findings)
     return Report(findings, text, exit_code=1 if failed else 0)
 

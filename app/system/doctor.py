@@ -15,15 +15,14 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
-import msgspec
 import psutil
 from packaging.requirements import Requirement
 
 from hindcast.app.runs.runs import NoSuchRun, RunHandle, open_run
 from hindcast.app.system.broker import ensure_broker, running_broker
 from hindcast.core.errors import HindcastError
+from hindcast.core.models.folder_check import CheckFinding
 from hindcast.core.scratch import scratch_folder
 from hindcast.core.settings.schema import LogSettings, Settings
 from hindcast.events.codec import decode_envelope
@@ -49,19 +48,6 @@ CLOCK_S = 5.0
 """How far a clock may be behind the newest event before doctor reports it."""
 PART_S = 90.0
 """Limit for one part; the browser's own limit is lower."""
-
-Verdict = Literal["ok", "note", "failed"]
-
-
-class DoctorFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of checking one part."""
-
-    part: str
-    verdict: Verdict
-    """`note`: a run works, but the result deserves attention."""
-    result: str
-    fix: str = ""
-    """What to do; empty if nothing is wrong."""
 
 
 class Degraded(Exception):
@@ -116,17 +102,17 @@ def parts(home: Path, settings: Settings) -> list[tuple[str, Look, str]]:
     ]
 
 
-async def examine(part: str, look: Look, fix: str) -> DoctorFinding:
+async def examine(part: str, look: Look, fix: str) -> CheckFinding:
     """Check one part."""
     try:
         async with asyncio.timeout(PART_S):
-            return DoctorFinding(part=part, verdict="ok", result=await look())
+            return CheckFinding(part=part, verdict="ok", result=await look())
     except Degraded as finding:
-        return DoctorFinding(part=part, verdict="note", result=str(finding), fix=fix)
+        return CheckFinding(part=part, verdict="note", result=str(finding), fix=fix)
     except TimeoutError:
-        return DoctorFinding(part=part, verdict="failed", result=f"no answer within {PART_S:.0f} s", fix=fix)
+        return CheckFinding(part=part, verdict="failed", result=f"no answer within {PART_S:.0f} s", fix=fix)
     except (Unusable, HindcastError, OSError, ValueError, ImportError) as error:
-        return DoctorFinding(part=part, verdict="failed", result=str(error) or type(error).__name__, fix=fix)
+        return CheckFinding(part=part, verdict="failed", result=str(error) or type(error).__name__, fix=fix)
 
 
 async def _python() -> str:

@@ -6,14 +6,14 @@ import psutil
 
 from hindcast.core.errors import HindcastError, SettingsError
 from hindcast.core.models.engine import find_engine
-from hindcast.core.models.folder_check import MIB, FolderFinding, check_folder, loading_bytes
+from hindcast.core.models.folder_check import MIB, CheckFinding, check_folder, loading_bytes
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.models.samples import EXAMPLE, sample_pictures
 from hindcast.core.prompts.chat_frame import turns_of
 from hindcast.core.settings.schema import Settings
 
 
-def check_model(folder: Path, settings: Settings) -> list[FolderFinding]:
+def check_model(folder: Path, settings: Settings) -> list[CheckFinding]:
     """All findings, in order. The model is only computed with if no earlier check failed."""
     found = check_folder(folder, settings)
     if all(finding.verdict != "failed" for finding in found):
@@ -32,12 +32,12 @@ def require_model(settings: Settings) -> None:
         raise SettingsError("\n".join(failed))
 
 
-def _round_trip(folder: Path, settings: Settings) -> FolderFinding:
+def _round_trip(folder: Path, settings: Settings) -> CheckFinding:
     from hindcast.actors.engines.round_trip import TOLERANCE, RoundTripPrompt, round_trip
     from hindcast.core.models.policy import load_policy
 
     if not find_engine(settings.policy.engine).traits.computes_here:
-        return FolderFinding(
+        return CheckFinding(
             part="use",
             verdict="note",
             result=f"not tried: policy.engine = {settings.policy.engine!r} samples elsewhere",
@@ -45,7 +45,7 @@ def _round_trip(folder: Path, settings: Settings) -> FolderFinding:
         )
     needed, available = loading_bytes(folder), psutil.virtual_memory().available
     if needed > available:
-        return FolderFinding(
+        return CheckFinding(
             part="use",
             verdict="note",
             result=f"not tried: loading takes {needed / MIB:.0f} MiB, and {available / MIB:.0f} MiB of memory are free here",
@@ -65,9 +65,9 @@ def _round_trip(folder: Path, settings: Settings) -> FolderFinding:
         ]
         tried = round_trip(policy, prompts)
     except HindcastError as error:
-        return FolderFinding(part="use", verdict="failed", result=str(error))
+        return CheckFinding(part="use", verdict="failed", result=str(error))
     except Exception as error:  # the architecture's own code may fail in any way
-        return FolderFinding(
+        return CheckFinding(
             part="use",
             verdict="failed",
             result=f"{type(error).__name__} when it was computed with: {error}",
@@ -76,11 +76,11 @@ def _round_trip(folder: Path, settings: Settings) -> FolderFinding:
     to = " to a screenshot" if pictures else ""
     result = f"{tried.answers} answers{to}, {tried.tokens} tokens: sampling and scoring differ by {tried.difference:.1e} at most"
     if not tried.agrees:
-        return FolderFinding(
+        return CheckFinding(
             part="use",
             verdict="failed",
             result=result,
             fix=f"More than {TOLERANCE:g} is no rounding: this architecture changes its logits after the head, or keeps a state "
             "that the engine does not. It cannot be trained here; use another.",
         )
-    return FolderFinding(part="use", verdict="ok", result=result)
+    return CheckFinding(part="use", verdict="ok", result=result)

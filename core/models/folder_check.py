@@ -107,8 +107,8 @@ LONGEST_SAID = 400
 """Most characters of a library's message that are shown."""
 
 
-class FolderFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of checking one part of a model folder."""
+class CheckFinding(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of checking one part of what a run needs, such as a part of a model folder."""
 
     part: str
     verdict: Verdict
@@ -130,12 +130,12 @@ class ModelFolder(msgspec.Struct, kw_only=True):
     """Bytes of all weight files."""
 
 
-def check_folder(path: Path, settings: Settings) -> list[FolderFinding]:
+def check_folder(path: Path, settings: Settings) -> list[CheckFinding]:
     """Check a folder without computing, part by part; a failed part skips all that depend on it."""
     folder = ModelFolder(path=path)
-    found: list[FolderFinding] = []
+    found: list[CheckFinding] = []
     shown = settings.actors.screenshot_observation != "off"
-    looks: list[tuple[str, Callable[[ModelFolder, Settings], FolderFinding]]] = [
+    looks: list[tuple[str, Callable[[ModelFolder, Settings], CheckFinding]]] = [
         ("files", _files),
         ("model", _model),
         ("tokenizer", _tokenizer),
@@ -157,7 +157,7 @@ def check_folder(path: Path, settings: Settings) -> list[FolderFinding]:
             ):
                 found.append(look(folder, settings))
         except HindcastError as error:
-            found.append(FolderFinding(part=part, verdict="failed", result=one_line(str(error))))
+            found.append(CheckFinding(part=part, verdict="failed", result=one_line(str(error))))
             if part in GROUNDS:
                 return found
         except (KeyboardInterrupt, SystemExit):
@@ -171,10 +171,10 @@ def check_folder(path: Path, settings: Settings) -> list[FolderFinding]:
     return found
 
 
-def _fault(path: Path, part: str, error: BaseException) -> FolderFinding:
+def _fault(path: Path, part: str, error: BaseException) -> CheckFinding:
     """Turn a library's exception into a finding, on one line."""
     said = one_line(f"{type(error).__name__}: {error}")
-    return FolderFinding(
+    return CheckFinding(
         part=part,
         verdict="failed",
         result=said if len(said) <= LONGEST_SAID else f"{said[:LONGEST_SAID]}…",
@@ -182,7 +182,7 @@ def _fault(path: Path, part: str, error: BaseException) -> FolderFinding:
     )
 
 
-def _files(folder: ModelFolder, settings: Settings) -> FolderFinding:
+def _files(folder: ModelFolder, settings: Settings) -> CheckFinding:
     require_files(folder.path)
     folder.shapes, folder.bytes = stored(folder.path)
     return _ok("files", f"{len(weight_files(folder.path))} of safetensors, {folder.bytes / MIB:.1f} MiB")
@@ -219,7 +219,7 @@ def loading_bytes(path: Path) -> int:
     return size + _count(shapes) * FLOAT32
 
 
-def _model(folder: ModelFolder, settings: Settings) -> FolderFinding:
+def _model(folder: ModelFolder, settings: Settings) -> CheckFinding:
     content = read_config_file(folder.path)
     kind = content.get("model_type")
     sees = kind in KINDS
@@ -260,7 +260,7 @@ def _model(folder: ModelFolder, settings: Settings) -> FolderFinding:
     return _ok("model", f"{said}; reads pictures, and is shown none" if sees and not shown else said)
 
 
-def _tokenizer(folder: ModelFolder, settings: Settings) -> FolderFinding:
+def _tokenizer(folder: ModelFolder, settings: Settings) -> CheckFinding:
     folder.tokenizer = load_tokenizer(folder.path)
     size, known = int(text_config(folder.config).vocab_size), len(folder.tokenizer)
     if known > size:
@@ -278,7 +278,7 @@ def _tokenizer(folder: ModelFolder, settings: Settings) -> FolderFinding:
     return _ok("tokenizer", f"{known} tokens of {size}, decoded by {decoder}")
 
 
-def _template(folder: ModelFolder, settings: Settings) -> FolderFinding:
+def _template(folder: ModelFolder, settings: Settings) -> CheckFinding:
     """Check that a framed prompt equals what the chat template itself renders."""
     tokenizer, actors = folder.tokenizer, settings.actors
     thinking = actors.answer_format == "thinking"
@@ -325,7 +325,7 @@ def _template(folder: ModelFolder, settings: Settings) -> FolderFinding:
     return _ok("template", result)
 
 
-def _ends(folder: ModelFolder, settings: Settings) -> FolderFinding:
+def _ends(folder: ModelFolder, settings: Settings) -> CheckFinding:
     stops = stop_tokens(folder.path, folder.config, folder.tokenizer)
     shown = _shown(folder.tokenizer, stops)
     if not (folder.path / GENERATION).is_file():
@@ -337,11 +337,11 @@ def _ends(folder: ModelFolder, settings: Settings) -> FolderFinding:
     return _ok("ends", shown)
 
 
-def _pictures(folder: ModelFolder, settings: Settings) -> FolderFinding:
+def _pictures(folder: ModelFolder, settings: Settings) -> CheckFinding:
     return _ok("pictures", check_pictures(folder.path, folder.tokenizer, settings))
 
 
-def _context(folder: ModelFolder, settings: Settings) -> FolderFinding:
+def _context(folder: ModelFolder, settings: Settings) -> CheckFinding:
     longest = context_length(folder.config)
     actors = settings.actors
     wanted = actors.max_prompt_tokens + actors.max_answer_tokens
@@ -361,7 +361,7 @@ def _context(folder: ModelFolder, settings: Settings) -> FolderFinding:
     return _ok("context", f"{longest} positions, of which prompt and answer take up to {wanted}")
 
 
-def _pages(folder: ModelFolder, settings: Settings) -> FolderFinding:
+def _pages(folder: ModelFolder, settings: Settings) -> CheckFinding:
     """Report how many tokens each renderer takes for a sample page."""
     actors = settings.actors
     turns = turns_of(folder.tokenizer, actors.framing)
@@ -379,7 +379,7 @@ def _pages(folder: ModelFolder, settings: Settings) -> FolderFinding:
     )
 
 
-def _answers(folder: ModelFolder, settings: Settings) -> FolderFinding:
+def _answers(folder: ModelFolder, settings: Settings) -> CheckFinding:
     actors = settings.actors
     needed = len(encode_text(folder.tokenizer, EXAMPLE)) + 1
     result = f"a usual one takes {needed} tokens of {actors.max_answer_tokens}"
@@ -388,7 +388,7 @@ def _answers(folder: ModelFolder, settings: Settings) -> FolderFinding:
     return _ok("answers", result)
 
 
-def _memory(folder: ModelFolder, settings: Settings) -> FolderFinding:
+def _memory(folder: ModelFolder, settings: Settings) -> CheckFinding:
     weights = _count(folder.shapes) * FLOAT32
     actor = weights + settings.policy.max_batch * cache_bytes(
         folder.config, settings.actors.max_prompt_tokens + settings.actors.max_answer_tokens
@@ -419,9 +419,9 @@ def _shown(tokenizer: Any, ids: tuple[int, ...] | list[int]) -> str:
     return ", ".join(f"{tokenizer.decode([number])} ({number})" for number in ids)
 
 
-def _ok(part: str, result: str) -> FolderFinding:
-    return FolderFinding(part=part, verdict="ok", result=result)
+def _ok(part: str, result: str) -> CheckFinding:
+    return CheckFinding(part=part, verdict="ok", result=result)
 
 
-def _note(part: str, result: str, *, fix: str) -> FolderFinding:
-    return FolderFinding(part=part, verdict="note", result=result, fix=fix)
+def _note(part: str, result: str, *, fix: str) -> CheckFinding:
+    return CheckFinding(part=part, verdict="note", result=result, fix=fix)

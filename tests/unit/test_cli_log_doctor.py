@@ -20,6 +20,7 @@ from hindcast.app.cli.events import Chains, fields_of, select
 from hindcast.app.runs.open_log import parse_size, resize_log
 from hindcast.app.runs.runs import RunHandle, open_run
 from hindcast.core.errors import SettingsError
+from hindcast.core.models.folder_check import CheckFinding
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import StepTaken
 from hindcast.events.jetstream.api import ApiError
@@ -122,7 +123,7 @@ async def test_every_value_of_an_event_has_a_path() -> None:
 # --- doctor
 
 
-async def found(part: str, home: Path, **sections: Any) -> doctor.DoctorFinding:
+async def found(part: str, home: Path, **sections: Any) -> CheckFinding:
     wanted = {name: (look, fix) for name, look, fix in doctor.parts(home, Settings(**sections))}
     look, fix = wanted[part]
     return await doctor.examine(part, look, fix)
@@ -203,4 +204,4 @@ def test_the_doctor_uses_every_part_and_leaves_nothing_behind(handle: RunHandle)
     browser = next(finding for finding in findings if finding["part"] == "browser")
     assert "started in" in browser["result"]
     assert sorted(path.name for path in handle.home.iterdir()) == before
-    assert msgspec.convert(findings, list[doctor.DoctorFinding])
+    assert msgspec.convert(findings, list[CheckFinding])

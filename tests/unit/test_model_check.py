@@ -19,7 +19,7 @@ from hindcast.app.runs.selection import select_run
 from hindcast.app.settings.configuration import resolve
 from hindcast.app.system.model_check import check_model, require_model
 from hindcast.core.errors import SettingsError
-from hindcast.core.models.folder_check import FolderFinding, cache_bytes
+from hindcast.core.models.folder_check import CheckFinding, cache_bytes
 from hindcast.core.models.policy import load_policy
 from hindcast.core.settings.schema import Settings
 
@@ -198,7 +198,7 @@ def test_the_command_says_all_of_it_and_fails_where_something_failed(
     monkeypatch.chdir(tmp_path)
     shown = CliRunner().invoke(app, ["model", "check", str(model_families["qwen2"]), "--json"])
     assert shown.exit_code == 0, shown.output
-    found = [FolderFinding(**one) for one in json.loads(shown.output)]
+    found = [CheckFinding(**one) for one in json.loads(shown.output)]
     assert found[-1].part == "use"
     refused = CliRunner().invoke(
         app, ["model", "check", str(model_families["qwen2"]), "--set", "actors.max_prompt_tokens=5000"]
