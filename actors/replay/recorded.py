@@ -12,7 +12,6 @@ from typing import TypeVar
 
 import msgspec
 
-from hindcast.core.domain.task import Task
 from hindcast.core.errors import HindcastError
 from hindcast.core.seeds import derive_seed
 from hindcast.events.catalogue import EpisodeRequested, EpisodeStarted
@@ -73,14 +72,9 @@ class EpisodeSelection(msgspec.Struct, frozen=True, kw_only=True):
         task = request.task
         return (
             (not self.episodes or request.episode in self.episodes)
-            and (not self.families or bool(self.families & {task.family, family_of(task)}))
+            and (not self.families or bool(self.families & {task.family, task.full_family}))
             and self.origin in (None, request.origin)
         )
-
-
-def family_of(task: Task) -> str:
-    """Environment and family, such as `store/find_price`."""
-    return f"{task.environment}/{task.family}"
 
 
 async def recorded_episodes(

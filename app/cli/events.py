@@ -114,7 +114,7 @@ async def learn_tasks(log: EventLog, selection: EventSelection, *, until: int) -
 
 
 def _is_called(task: Task, pattern: str) -> bool:
-    kind = f"{task.environment}/{task.family}"
+    kind = task.full_family
     return any(fnmatchcase(name, pattern) for name in (task.id, kind, f"{kind}:{task.seed}"))
 
 

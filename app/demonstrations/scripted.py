@@ -35,7 +35,7 @@ async def demonstrate(world: EpisodeWorld, task: Task) -> tuple[DemonstratedStep
                 answers=tuple(answers),
                 page=observation.page,
                 action=action,
-                source=f"{task.environment}/{task.family}",
+                source=task.full_family,
                 seed=task.seed,
             )
         )

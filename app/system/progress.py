@@ -85,7 +85,7 @@ class Progress(msgspec.Struct):
                 return f"run {recorded.envelope.run} continues after position {after}"
             case EpisodeRequested() as fact:
                 self.running[fact.episode] = fact.origin
-                self.families[fact.episode] = f"{fact.task.environment}/{fact.task.family}"
+                self.families[fact.episode] = fact.task.full_family
             case EpisodeEnded() as fact:
                 origin = self.running.pop(fact.episode, "")
                 self.episodes += origin == "online"

@@ -165,7 +165,7 @@ class WatchFold:
     def _apply_episode(self, recorded: Recorded, at_ns: int) -> None:
         match recorded.fact:
             case EpisodeRequested() as fact:
-                self._requested[fact.episode] = (f"{fact.task.environment}/{fact.task.family}", fact.origin)
+                self._requested[fact.episode] = (fact.task.full_family, fact.origin)
                 if fact.origin == "online":
                     self._online.add(fact.episode)
             case EpisodeStarted() as fact:

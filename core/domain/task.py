@@ -24,6 +24,11 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     """Number of steps after which the episode is truncated."""
 
     @property
+    def full_family(self) -> str:
+        """Environment and family, such as `store/find_price`: the family as settings name it."""
+        return f"{self.environment}/{self.family}"
+
+    @property
     def id(self) -> str:
         """Stable identifier: `task_` and 16 hexadecimal characters of the content digest. Equal tasks have equal ids."""
         body = msgspec.msgpack.encode(self, order="sorted")

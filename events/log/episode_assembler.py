@@ -70,7 +70,7 @@ class AssembledEpisode(msgspec.Struct, kw_only=True):
     @property
     def family(self) -> str:
         """Environment and family of its task, such as `store/find_price`."""
-        return f"{self.task.environment}/{self.task.family}"
+        return self.task.full_family
 
     @property
     def ended(self) -> EpisodeEnded:
