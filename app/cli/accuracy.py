@@ -9,8 +9,7 @@ import typer
 from hindcast.actors.published_versions import PublishedVersions
 from hindcast.actors.replay.recorded import EpisodeSelection
 from hindcast.app.cli.bars import progress_bar
-from hindcast.app.cli.episode_options import Episodes, Families, Origin, Seed, wanted_of
-from hindcast.app.cli.options import EndpointValues, SourceName
+from hindcast.app.cli.options import EndpointValues, Episodes, Families, Origin, Seed, SourceName, wanted_of
 from hindcast.app.cli.output import Block, Report, Table
 from hindcast.app.evaluation.judge_accuracy import AT_ONCE, AccuracyReport, measure_accuracy
 from hindcast.app.evaluation.relabel_accuracy import RelabelReport, measure_relabeler

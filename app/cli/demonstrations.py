@@ -1,8 +1,9 @@
 """`hindcast record / login / demonstrations import`: episodes that people or files bring."""
 
 import asyncio
+import os
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +16,6 @@ from hindcast.actors.environments.web.person import Person
 from hindcast.actors.environments.web.scripted import act_out, read_script
 from hindcast.app.cli.bars import progress_bar
 from hindcast.app.cli.output import Report, say
-from hindcast.app.demonstrations.screen import require_screen, type_done
 from hindcast.app.imports.documents import Format
 from hindcast.app.runs.runs import RunHandle, list_runs, open_run
 from hindcast.app.runs.selection import select_run
@@ -28,16 +28,49 @@ from hindcast.app.settings.web_tasks import (
 )
 from hindcast.app.system.home import home_folder, users_umask
 from hindcast.app.system.system import holding
-from hindcast.core.errors import SettingsError
+from hindcast.core.errors import HindcastError, SettingsError
 from hindcast.core.text.nearest import advice
 
 if TYPE_CHECKING:
     from hindcast.app.demonstrations.recorder import Recording
 
+DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
 RECORDED_STEPS = 30
 """Step limit of a task that is defined by its recording, if no defaults set one."""
 
 app = typer.Typer()
+
+
+class NoScreen(HindcastError):
+    """There is no display to show a browser window on."""
+
+    exit_code = 2
+
+
+def require_screen(environment: Mapping[str, str] | None = None) -> None:
+    """Assert that a window can be shown. Raises NoScreen."""
+    found = os.environ if environment is None else environment
+    if sys.platform.startswith("linux") and not any(found.get(name) for name in DISPLAYS):
+        raise NoScreen(
+            "there is no display to open a browser on: DISPLAY and WAYLAND_DISPLAY are not set. Run this where there is a "
+            "screen, or with --headless and a --script with the steps"
+        )
+
+
+async def type_done() -> str | None:
+    """Wait for `done`, with or without an answer; returns the answer. None at the end of the input: canceled."""
+    loop = asyncio.get_running_loop()
+    lines: asyncio.Queue[str] = asyncio.Queue()
+    loop.add_reader(sys.stdin.fileno(), lambda: lines.put_nowait(sys.stdin.readline()))
+    try:
+        while line := await lines.get():
+            word, _, answer = line.strip().partition(" ")
+            if word == "done":
+                return answer.strip()
+            sys.stderr.write("type `done`, or `done ANSWER`; Ctrl-C cancels\n")
+        return None
+    finally:
+        loop.remove_reader(sys.stdin.fileno())
 
 
 @app.command("record")

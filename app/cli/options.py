@@ -7,14 +7,18 @@ import functools
 import inspect
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.models import OptionInfo
 
 from hindcast.app.cli.output import Output, Report
 from hindcast.core.errors import SettingsError
+from hindcast.core.text.nearest import advice
 from hindcast.core.text.plain_values import find_unkeepable
+
+if TYPE_CHECKING:
+    from hindcast.actors.replay.recorded import EpisodeSelection
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 HiddenRun = Annotated[str | None, typer.Option("--run", hidden=True)]
@@ -62,6 +66,19 @@ PLACES = "a position, `end`, or update=N, batch=N, policy=N, checkpoint=N, where
 AsOf = Annotated[
     str | None, typer.Option("--as-of", metavar="PLACE", help=f"Answer as of a place in the log: {PLACES}.")
 ]
+Episode = Annotated[list[str] | None, typer.Option("--episode", help="This episode; repeatable.")]
+Episodes = Annotated[int | None, typer.Option("--episodes", min=1, help="Size of a seeded sample.")]
+All = Annotated[bool, typer.Option("--all", help="Every episode.")]
+Families = Annotated[
+    list[str] | None,
+    typer.Option("--family", help="Only this family, as find_price or store/find_price; repeatable."),
+]
+Origin = Annotated[
+    str | None, typer.Option("--origin", help="Only online, demonstration or evaluation ones.")
+]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of the sample.")]
+
+ORIGINS = ("online", "demonstration", "evaluation")
 
 
 def with_common_options(command: Callable[..., Report | None]) -> Callable[..., None]:
@@ -158,3 +175,35 @@ def option_values(given: list[str] | None) -> dict[str, str]:
         if not name or not equals:
             raise SettingsError(f"--option {name + value!r} is no NAME=VALUE")
     return {name: value for name, _, value in pairs}
+
+
+def wanted_of(
+    episode: list[str] | None,
+    episodes: int | None,
+    *,
+    every: bool,
+    family: list[str] | None,
+    origin: str | None,
+    seed: int,
+    usual: int | None,
+) -> "EpisodeSelection":
+    """The selection that the options ask for. `usual`: size of the sample if no option sets it; None: all.
+
+    Raises:
+        SettingsError: the options contradict each other.
+
+    """
+    from hindcast.actors.replay.recorded import EpisodeSelection  # loads every event, which few commands need
+
+    if sum(map(bool, (episode, episodes, every))) > 1:
+        raise SettingsError("--episode, --episodes and --all contradict each other: give one")
+    if origin is not None and origin not in ORIGINS:
+        raise SettingsError(f"--origin {origin!r} is unknown; {advice(origin, ORIGINS)}")
+    named = frozenset(episode or ())
+    return EpisodeSelection(
+        episodes=named,
+        families=frozenset(family or ()),
+        origin=origin,
+        sample=None if named or every else episodes or usual,
+        seed=seed,
+    )

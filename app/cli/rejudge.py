@@ -8,8 +8,16 @@ import typer
 
 from hindcast.actors.judges.second_opinion import NO_VERDICT, Agreement, SecondOpinion
 from hindcast.app.cli.bars import progress_bar
-from hindcast.app.cli.episode_options import Episode, Episodes, Families, Origin, Seed, wanted_of
-from hindcast.app.cli.options import EndpointValues, SourceName
+from hindcast.app.cli.options import (
+    EndpointValues,
+    Episode,
+    Episodes,
+    Families,
+    Origin,
+    Seed,
+    SourceName,
+    wanted_of,
+)
 from hindcast.app.cli.output import Block, Report, Table
 from hindcast.app.evaluation.rejudge import AT_ONCE, RejudgeReport, rejudge
 from hindcast.app.runs.runs import RunHandle

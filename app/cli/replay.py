@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hindcast.app.cli.bars import progress_bar
-from hindcast.app.cli.episode_options import All, Episode, Episodes, Families, Origin, Seed, wanted_of
-from hindcast.app.cli.options import SourceName
+from hindcast.app.cli.options import All, Episode, Episodes, Families, Origin, Seed, SourceName, wanted_of
 from hindcast.app.cli.output import Block, Report, Table
 from hindcast.app.replay.steps import EpisodeReplay, StepsReport, replay_steps
 from hindcast.app.runs.sources import open_source

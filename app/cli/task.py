@@ -167,7 +167,7 @@ def solve_all(
 
     Example: hindcast task solve --environment miniwob --episodes 20
     """
-    from hindcast.app.evaluation.solve import Solved, solvable, solve
+    from hindcast.app.demonstrations.scripted import Solved, solvable, solve
 
     settings = resolve(overrides=overrides or []).settings
     families = solvable(environment, family or [], settings)

@@ -9,11 +9,13 @@ from typing import Any
 
 import msgspec
 
-from hindcast.app.docs_site.commands import commands_page
-from hindcast.app.docs_site.events import events_page
-from hindcast.app.docs_site.markdown import relink
-from hindcast.app.docs_site.readmodel import readmodel_page
-from hindcast.app.docs_site.settings import settings_page
+from hindcast.app.docs_site.references import (
+    commands_page,
+    events_page,
+    readmodel_page,
+    relink,
+    settings_page,
+)
 from hindcast.core.text.toml import as_toml
 
 ROOT = Path(__file__).resolve().parents[2]

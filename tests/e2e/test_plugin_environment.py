@@ -13,8 +13,7 @@ from hindcast.actors.environments.plugin import DEMONSTRATORS
 from hindcast.actors.judges.rules import RuleJudge
 from hindcast.actors.judges.strict import StrictJudge
 from hindcast.app.cli import app
-from hindcast.app.demonstrations.scripted import demonstrate
-from hindcast.app.evaluation.solve import solvable, solve
+from hindcast.app.demonstrations.scripted import demonstrate, solvable, solve
 from hindcast.app.plugins import find_plugins, plugins_in_use
 from hindcast.app.settings.configuration import resolve
 from hindcast.app.system.sites import sites_with, task_sources

@@ -7,12 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from hindcast.app.docs_site.attributes import attributes_of
-from hindcast.app.docs_site.commands import commands, commands_page
-from hindcast.app.docs_site.events import events_page
-from hindcast.app.docs_site.markdown import code, relink, table
-from hindcast.app.docs_site.readmodel import readmodel_page
-from hindcast.app.docs_site.settings import settings_page
+from hindcast.app.docs_site.references import (
+    attributes_of,
+    code,
+    commands,
+    commands_page,
+    events_page,
+    readmodel_page,
+    relink,
+    settings_page,
+    table,
+)
 from hindcast.app.docs_site.site import ROOT, configuration, sources, write_pages
 from hindcast.app.settings.configuration import fields
 from hindcast.core.errors import HindcastError

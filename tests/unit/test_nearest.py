@@ -12,7 +12,7 @@ from hindcast.app.cli import COMMANDS, app
 from hindcast.app.cli.evaluate import suites
 from hindcast.app.cli.options import EpisodeState
 from hindcast.app.cli.suggestions import with_nearest
-from hindcast.app.docs_site.commands import commands
+from hindcast.app.docs_site.references import commands
 from hindcast.app.exports import EXPORTERS
 from hindcast.app.settings.configuration import resolve
 from hindcast.app.system.system import ROLES
