@@ -21,7 +21,7 @@ import structlog
 
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.runs.sources import Source
-from hindcast.app.system.broker import ensure_broker
+from hindcast.app.system.broker import ensure_broker, try_lock
 from hindcast.app.system.home import home_folder
 from hindcast.core.errors import BrokerUnreachable, ForeignLog, HindcastError
 from hindcast.events.log.port import EventLog
@@ -128,21 +128,13 @@ async def sole_writer(run: RunHandle, *, unless: Callable[[], bool] = lambda: Fa
     until = asyncio.get_running_loop().time() + LOCK_WAIT_S
     lock = os.open(run.folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        while not (held := not unless() and _try_lock(lock)):
+        while not (held := not unless() and try_lock(lock)):
             if unless() or asyncio.get_running_loop().time() > until:
                 break
             await asyncio.sleep(POLL_S)
         yield held
     finally:
         os.close(lock)
-
-
-def _try_lock(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def folded(source: Source, *, watching: Watching = lambda log: log) -> ReadModel:

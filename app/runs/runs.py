@@ -352,11 +352,6 @@ def open_run(name: str | None = None, *, home: Path | None = None) -> RunHandle:
     return RunHandle(home, chosen, resolved, fork=fork)
 
 
-def current_run(home: Path | None = None) -> RunHandle:
-    """The run that the system of this home works on."""
-    return open_run(home=home)
-
-
 def create_run(resolved: Resolved, *, name: str | None = None, home: Path | None = None) -> RunHandle:
     """Create a run with these settings; name None: the next free name of the form `run-1`.
 

@@ -183,7 +183,7 @@ class _Lease:
                 return
             with _locked(self._home):
                 state = running_broker(self._home)
-                if state is not None and state.passing and _try_lock(self._users, fcntl.LOCK_EX):
+                if state is not None and state.passing and try_lock(self._users):
                     _stop(state)
         finally:
             os.close(self._users)
@@ -257,7 +257,7 @@ def _locked(home: Path) -> Iterator[None]:
     """Hold `broker.lock`: no other process starts or stops this home's broker during the block."""
     deadline = time.monotonic() + LOCK_S
     with _open_lock(home, "broker.lock") as lock:
-        while not _try_lock(lock, fcntl.LOCK_EX):
+        while not try_lock(lock):
             if time.monotonic() > deadline:
                 raise BrokerUnreachable(
                     f"another process has been starting or stopping the broker of {home} for {LOCK_S:g} s. "
@@ -267,7 +267,8 @@ def _locked(home: Path) -> Iterator[None]:
         yield
 
 
-def _try_lock(handle: int, kind: int) -> bool:
+def try_lock(handle: int, kind: int = fcntl.LOCK_EX) -> bool:
+    """Lock an open file without waiting; returns whether it is locked. `kind`: exclusive or shared."""
     try:
         fcntl.flock(handle, kind | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -17,7 +17,6 @@ from hindcast.app.runs.runs import (
     RunHandle,
     UnfinishedImport,
     create_run,
-    current_run,
     list_runs,
     open_run,
     plan_run,
@@ -50,7 +49,7 @@ def test_without_a_name_the_run_started_last_is_meant_else_the_newest(tmp_path: 
     assert list_runs(tmp_path) == ["c", "a", "b"]
     assert open_run(home=tmp_path).name == "b"
     write_launch(tmp_path, Launch(run="a"))
-    assert open_run(home=tmp_path).name == current_run(tmp_path).name == "a"
+    assert open_run(home=tmp_path).name == "a"
     write_launch(tmp_path, Launch(run="removed"))
     assert open_run(home=tmp_path).name == "b"
 
