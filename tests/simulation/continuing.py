@@ -46,8 +46,10 @@ from stories.archive_story import QuickDisk
 
 LONGEST_PAUSE_S = 35.0
 """Longer than anybody stands still here between storing a page and naming it."""
-KEEP_S = 1.0
-"""Much shorter than that: whoever comes late meets what is in the archive."""
+KEEP_S = LONGEST_PAUSE_S
+"""Age up to which events stay in the broker. The end of an episode is created if absent there, so that an actor must find
+the episode's earlier end after its longest pause; `app.runs.archive` keeps events for ten leases.
+"""
 KEEP_EVENTS = 10
 SEGMENT_BYTES = 1000
 FORK_CALM_S = 900.0
