@@ -8,7 +8,6 @@ version.
 """
 
 import asyncio
-import re
 from collections.abc import Coroutine
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -25,8 +24,6 @@ from hindcast.events.catalogue.verdict import JudgeIdentity, Reading
 from hindcast.events.log.port import EventLog
 
 Said = TypeVar("Said")
-
-_NO_TOKEN = re.compile(r"[^A-Za-z0-9_-]")
 
 NO_PAGE = "the page that the episode ended on is not kept any more"
 """Reason of an undecided model judge."""
@@ -92,16 +89,6 @@ AnyJudge = Judge | EvidenceModelJudge | EpisodeModelJudge
 
 class JudgeTimeout(Exception):
     """A judge took longer than `judge.timeout_s`."""
-
-
-def verdict_key(episode: str, judge: JudgeIdentity) -> str:
-    """The entity of a verdict: its subject holds at most one."""
-    return f"{episode}.{_subject_token(judge.name)}.{judge.version}"
-
-
-def _subject_token(name: str) -> str:
-    """A judge's name as one token of a subject; dots, as in `module:object`, and wildcards become `%2E` and the like."""
-    return _NO_TOKEN.sub(lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode()), name)
 
 
 def undecided(reason: str) -> Judgment:

@@ -10,8 +10,9 @@ from contextlib import aclosing
 
 import msgspec
 
-from hindcast.actors.judges.base import AnyJudge, EpisodeModelJudge, judge_in_time, verdict_key
+from hindcast.actors.judges.base import AnyJudge, EpisodeModelJudge, judge_in_time
 from hindcast.actors.judges.episode_transcript import EpisodeTranscript
+from hindcast.actors.queue_worker import author_key
 from hindcast.core.domain.evidence import Judgment
 from hindcast.core.errors import ExpectationFailed
 from hindcast.core.rl.statistics import cohen_kappa
@@ -135,7 +136,7 @@ async def save(
     try:
         await publisher.decide(
             fact,
-            entity=verdict_key(episode.name, judge),
+            entity=author_key(episode.name, judge),
             causation=episode.end_id,
             correlation=episode.name,
         )

@@ -56,11 +56,6 @@ class Relabeler(Protocol):
         ...
 
 
-def relabel_key(episode: str, relabeler: JudgeIdentity) -> str:
-    """The entity of a relabelling: its subject holds at most one."""
-    return f"{episode}.{relabeler.name}.{relabeler.version}"
-
-
 def why_not_goal(goal: AchievedGoal, *, steps: int) -> str | None:
     """What is wrong with a relabeler's goal for an episode of so many steps; None: nothing."""
     if not goal.instruction.strip():

@@ -1,6 +1,6 @@
 """The relabeler process: every ended episode gets the goals that it achieved, from the configured relabeler.
 
-    episode.ended ── work queue ──> workers ── Relabeler ──> episode.relabeled     (created if absent)
+    episode.ended ── work queue ──> QueueWorker ── Relabeler ──> episode.relabeled     (created if absent)
     request, start, steps ── follow ──> EpisodeMemory ──┤
     weights.published ── follow ──> PublishedVersions ──┘
 
@@ -10,25 +10,24 @@ wait.exceeded, and acknowledges an end after its relabels. Only training episode
 abandoned and cancelled episodes get no relabels, nor do demonstrations and evaluations. A relabeler that the run itself
 trains reads demonstrations too, as lessons.
 
-Invariant "Verdicts are facts about a judge": a redelivered end finds its relabels and changes nothing. A relabeler that
-is unreachable is asked again later. After the last attempt, or where the relabeler cannot decide, the event has no
-relabels and says why. The last delivery of an end gives none without relabelling, so that an episode that crashes the
+Invariant "Verdicts are facts about a judge": a redelivered end finds the relabels of any version of the relabeler, and changes
+nothing. A relabeler that is unreachable is asked again later. After the last attempt, or where the relabeler cannot
+decide, the event has no relabels and says why. The last delivery of an end gives none without relabelling, so that an episode that crashes the
 relabeler does not wait forever.
 """
 
 import asyncio
-from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Coroutine, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import msgspec
-import structlog
-from structlog.contextvars import bound_contextvars
+from opentelemetry.trace import Span
 
 from hindcast.actors.episodes.time_limit import limited
 from hindcast.actors.published_versions import PublishedVersions
-from hindcast.actors.queue_worker import LAST_ASKED, append_once, exists, outage_pause_s, run_queue_worker
-from hindcast.actors.relabelers.base import Relabeler, RelabelResult, relabel_key, why_not_goal
+from hindcast.actors.queue_worker import JobResult, QueueHandler, QueueJob, QueueWorker, is_last, report_wait
+from hindcast.actors.relabelers.base import Relabeler, RelabelResult, why_not_goal
 from hindcast.actors.relabelers.episode_memory import EpisodeMemory
 from hindcast.actors.relabelers.rewritten_prompts import PromptWriter
 from hindcast.actors.telemetry.spans import relabeled, relabeling
@@ -42,18 +41,17 @@ from hindcast.core.errors import (
     SettingsError,
 )
 from hindcast.core.settings.schema import Settings
-from hindcast.events.catalogue import EpisodeEnded, EpisodeRelabeled, WaitExceeded
+from hindcast.events.catalogue import EpisodeEnded, EpisodeRelabeled
 from hindcast.events.catalogue.verdict import Relabel
+from hindcast.events.envelope import Fact, Recorded
 from hindcast.events.log.episode_assembler import AssembledEpisode
 from hindcast.events.log.port import EventLog
 from hindcast.events.log.publisher import Publisher
-from hindcast.events.log.work_queue import MAX_TRIES, Delivery, WorkQueue
+from hindcast.events.log.work_queue import Delivery, WorkQueue
 from hindcast.storage.blobs.store import BlobStore
 
 MOST_BYTES = 512 * 1024
 """Largest size of the prompts in one event, which must fit into a message of the broker; further goals are left out."""
-
-logger = structlog.get_logger(__name__)
 
 
 async def run_relabeler(
@@ -76,22 +74,16 @@ async def run_relabeler(
     """
     versions = relabeler if isinstance(relabeler, PublishedVersions) else None
     speaks: Relabeler = await versions.begin(log) if versions else relabeler  # type: ignore[assignment]
-    shown = {"online", "demonstration"} if versions else {"online"}
-    role = _RelabelerRole(log, publisher, blobs, settings, speaks, tokenizer, shown=shown)
-    following = [role.episodes.follow()]
-    if versions is not None:
-        following.append(versions.follow(log, role.replace))
-    await run_queue_worker(queue, role.handle, stop=stop, following=following, name="relabeler", slow=True)
-    await publisher.commit()
-    logger.info("relabeler stopped", **role.counts)
+    handler = _RelabelerHandler(log, publisher, blobs, settings, speaks, tokenizer, versions)
+    await QueueWorker(handler, queue, log=log, publisher=publisher, name="relabeler").run(stop)
 
 
 class _OutOfTime(Exception):
     """The relabeler took longer than `relabeler.timeout_s`."""
 
 
-class _RelabelerRole:
-    """What the workers share."""
+class _RelabelerHandler(QueueHandler):
+    """Gives an end its relabels."""
 
     def __init__(
         self,
@@ -101,90 +93,92 @@ class _RelabelerRole:
         settings: Settings,
         relabeler: Relabeler,
         tokenizer: Any,
-        *,
-        shown: Collection[str],
+        versions: PublishedVersions[Any] | None,
     ) -> None:
-        """`shown`: origins of the episodes that the relabeler reads."""
-        self._shown = shown
-        self._log = log
-        self._publisher = publisher
-        self._blobs = blobs
-        self._settings = settings
-        self._relabeler = relabeler
-        self._tokenizer = tokenizer
+        self.log = log
+        self.publisher = publisher
+        self.blobs = blobs
+        self.settings = settings
+        self.tokenizer = tokenizer
         self.episodes = EpisodeMemory(log)
-        self.counts: Counter[str] = Counter()
-        """Episodes `relabeled`, `failed`, postponed (`later`), and `repeated` ones that had their relabels already."""
+        self.shown = {"online", "demonstration"} if versions else {"online"}
+        """Origins of the episodes that the relabeler reads."""
+        self._relabeler = relabeler
+        self._versions = versions
 
-    def replace(self, relabeler: Relabeler) -> None:
+    def following(self) -> Sequence[Coroutine[Any, Any, None]]:
+        """See `QueueHandler`."""
+        episodes = self.episodes.follow()
+        if self._versions is None:
+            return [episodes]
+        return [episodes, self._versions.follow(self.log, self._replace)]
+
+    def _replace(self, relabeler: Relabeler) -> None:
         """Use another version of the relabeler from the next episode on."""
         self._relabeler = relabeler
 
-    async def handle(self, delivery: Delivery) -> None:
-        """Give an end its relabels."""
-        ended = delivery.recorded.fact
-        if isinstance(ended, EpisodeEnded):
-            relabeler = self._relabeler
-            entity = relabel_key(ended.episode, relabeler.identity)
-            with bound_contextvars(episode=ended.episode, position=delivery.recorded.position):
-                if await exists(self._log, EpisodeRelabeled, entity=entity):
-                    self.counts["repeated"] += 1
-                elif not await self._relabel(delivery, ended, relabeler, entity=entity):
-                    return
-            self.episodes.forget(ended.episode)
-        await delivery.ack()
+    def jobs(self, recorded: Recorded) -> Sequence[QueueJob]:
+        """See `QueueHandler`."""
+        ended = recorded.fact
+        return [_Relabels(self, self._relabeler, ended)] if isinstance(ended, EpisodeEnded) else []
 
-    async def _relabel(
-        self, delivery: Delivery, ended: EpisodeEnded, relabeler: Relabeler, *, entity: str
-    ) -> bool:
-        """Whether the end is done; if not, it was returned to the queue."""
-        with relabeling(ended.episode, relabeler.identity, delivery) as begun:
-            fact = await self._found_out(delivery, ended, relabeler)
-            if not isinstance(fact, EpisodeRelabeled):
-                return fact
-            relabeled(begun, goals=len(fact.relabels), failed=bool(fact.failure))
-            new = await append_once(
-                self._publisher, fact, entity=entity, delivery=delivery, episode=ended.episode
-            )
-        self.counts[("failed" if fact.failure else "relabeled") if new else "repeated"] += 1
-        return True
+    def forget(self, recorded: Recorded) -> None:
+        """See `QueueHandler`."""
+        if isinstance(recorded.fact, EpisodeEnded):
+            self.episodes.forget(recorded.fact.episode)
 
-    async def _found_out(
-        self, delivery: Delivery, ended: EpisodeEnded, relabeler: Relabeler
-    ) -> EpisodeRelabeled | bool:
-        """The event to record; True: none, the episode is not relabelled; False: none yet, the end was returned to the queue."""
+
+class _Relabels(QueueJob):
+    """The relabels of one episode."""
+
+    def __init__(self, role: _RelabelerHandler, relabeler: Relabeler, ended: EpisodeEnded) -> None:
+        super().__init__(EpisodeRelabeled, episode=ended.episode, author=relabeler.identity)
+        self._role = role
+        self._settings = role.settings
+        self._relabeler = relabeler
+        self._ended = ended
+
+    def span(self, delivery: Delivery) -> AbstractContextManager[Span]:
+        """See `QueueJob`."""
+        return relabeling(self.episode, self._relabeler.identity, delivery)
+
+    def describe(self, begun: Span, fact: Fact) -> None:
+        """See `QueueJob`."""
+        assert isinstance(fact, EpisodeRelabeled)
+        relabeled(begun, goals=len(fact.relabels), failed=bool(fact.failure))
+
+    async def run(self, delivery: Delivery) -> JobResult:
+        """See `QueueJob`."""
         relabels: tuple[Relabel, ...] = ()
         finding = RelabelResult(())
+        retry = ""
         try:
-            episode = await self._episode(delivery, ended)
-            if episode.request.origin not in self._shown:
-                return True
-            if delivery.tries >= MAX_TRIES:
-                raise RelabelerFailed(f"{MAX_TRIES - 1} tries to relabel this episode came to nothing")
-            relabels, finding = await self._found(delivery, episode, relabeler)
+            episode = await self._episode(delivery)
+            if episode.request.origin not in self._role.shown:
+                return JobResult(fact=None)
+            if is_last(delivery):
+                raise RelabelerFailed(f"{delivery.tries - 1} tries to relabel this episode came to nothing")
+            relabels, finding = await self._found(delivery, episode, self._relabeler)
             failure = finding.failure
         except (RelabelerUnavailable, _OutOfTime) as error:
-            if delivery.tries < LAST_ASKED:
-                self.counts["later"] += 1
-                logger.warning("put off", reason=str(error), tries=delivery.tries)
-                await delivery.retry(outage_pause_s(delivery.tries))
-                return False
+            retry = str(error)
             failure = f"asked {delivery.tries} times in vain: {error}"
         except (RelabelerFailed, BlobMissing, BlobCorrupt) as error:
             failure = str(error)
-        return EpisodeRelabeled(
-            episode=ended.episode,
-            task_id=ended.task_id,
-            relabeler=relabeler.identity,
+        fact = EpisodeRelabeled(
+            episode=self.episode,
+            task_id=self._ended.task_id,
+            relabeler=self._relabeler.identity,
             relabels=relabels,
             failure=failure,
             consulted=finding.consulted,
             reading=finding.reading,
         )
+        return JobResult(fact=fact, label="failed" if failure else "relabeled", retry=retry)
 
-    async def _episode(self, delivery: Delivery, ended: EpisodeEnded) -> AssembledEpisode:
+    async def _episode(self, delivery: Delivery) -> AssembledEpisode:
         stalled_s, position = self._settings.log.append_timeout_s, delivery.recorded.position
-        episode = await self.episodes.find(ended.episode, position=position, stalled_s=stalled_s)
+        episode = await self._role.episodes.find(self.episode, position=position, stalled_s=stalled_s)
         if episode is None:
             raise RelabelerFailed(
                 "request, start or steps of this episode do not stand in the log before its end"
@@ -199,18 +193,20 @@ class _RelabelerRole:
         name, limit_s = episode.ended.episode, self._settings.relabeler.timeout_s
         try:
             async with limited(limit_s) as scope:
-                pages = await asyncio.to_thread(pages_of, self._blobs, episode)
+                pages = await asyncio.to_thread(pages_of, self._role.blobs, episode)
                 finding = await goals_found(relabeler, episode, pages)
                 return await asyncio.to_thread(self._rewritten, episode, pages, finding), finding
         except TimeoutError:
             if not scope.expired():
                 raise
             waited_for = f"the goals that {relabeler.identity.name} finds in {name}"
-            await self._publisher.publish(
-                WaitExceeded(setting="relabeler.timeout_s", limit_s=limit_s, waited_for=waited_for),
-                entity=name,
-                causation=delivery.recorded.envelope.id,
-                correlation=name,
+            await report_wait(
+                self._role.publisher,
+                delivery,
+                episode=name,
+                setting="relabeler.timeout_s",
+                limit_s=limit_s,
+                waited_for=waited_for,
             )
             raise _OutOfTime(f"no answer within {limit_s:g} s (relabeler.timeout_s)") from None
         except (HindcastError, OSError):
@@ -227,7 +223,7 @@ class _RelabelerRole:
         goals = finding.goals[: self._settings.relabeler.goals]
         if not goals:
             return ()
-        writer = PromptWriter(episode, pages, tokenizer=self._tokenizer, settings=self._settings.actors)
+        writer = PromptWriter(episode, pages, tokenizer=self._role.tokenizer, settings=self._settings.actors)
         relabels: list[Relabel] = []
         size = 0
         for goal in goals:

@@ -21,9 +21,9 @@ import msgspec
 
 from hindcast.actors.curriculum.leases import LeaseBook
 from hindcast.actors.episodes.recorder import decide_if_absent
-from hindcast.actors.judges.base import AnyJudge, EpisodeModelJudge, judge_in_time, verdict_key
+from hindcast.actors.judges.base import AnyJudge, EpisodeModelJudge, judge_in_time
 from hindcast.actors.judges.role import configured_judges
-from hindcast.actors.queue_worker import OUTAGE_PAUSES_S
+from hindcast.actors.queue_worker import OUTAGE_PAUSES_S, author_key
 from hindcast.app.plugins import plugins_in_use
 from hindcast.app.runs.archive_source import ArchiveSource
 from hindcast.app.runs.import_archive import HERE
@@ -436,7 +436,7 @@ async def _judge_all(
         with suppress(ExpectationFailed):  # an interrupted attempt has recorded it
             await publisher.decide(
                 fact,
-                entity=verdict_key(episode, judge.identity),
+                entity=author_key(episode, judge.identity),
                 causation=recorded.envelope.id,
                 correlation=episode,
             )

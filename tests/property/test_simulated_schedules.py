@@ -14,7 +14,7 @@ from random import Random
 import pytest
 
 import hindcast.actors.episodes.actor as actor_role
-import hindcast.actors.queue_worker as working_off
+import hindcast.actors.queue_worker as queue_worker
 from fakes.virtual_time import EverybodyWaits, Lane, VirtualLoop, clock_s, run_virtually
 from hindcast.app.system.supervisor import STOP_AFTER_S
 from hindcast.core.rl.combined_state import CRITIC, POLICY
@@ -169,7 +169,7 @@ def test_of_an_actor_that_never_comes_back_only_the_lease_tells(seed: int, folde
 def test_whatever_a_page_or_a_policy_does_a_process_that_is_told_to_stop_does_so_in_time(
     seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (actor_role, working_off):
+    for module in (actor_role, queue_worker):
         monkeypatch.setattr(module, "FETCH_S", FETCH_S)
     random = Random(seed)
     loop = VirtualLoop(random)

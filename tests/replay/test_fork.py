@@ -15,8 +15,9 @@ from sqlalchemy import select, update
 from typer.testing import CliRunner
 
 from fakes.tiny_policy import write_tiny_policy
-from hindcast.actors.judges.base import AnyJudge, Opinion, verdict_key
+from hindcast.actors.judges.base import AnyJudge, Opinion
 from hindcast.actors.judges.plugin import JudgeContext, JudgePlugin
+from hindcast.actors.queue_worker import author_key
 from hindcast.app.cli import app
 from hindcast.app.runs.archive import archive_source
 from hindcast.app.runs.archive_source import ArchiveSource
@@ -602,7 +603,7 @@ async def test_a_fork_that_names_another_judge_goes_by_its_verdicts_on_all_that_
                 again = msgspec.structs.replace(
                     fact, judge=contrary.identity, judgment=contrary.of(fact.episode)
                 )
-                await publisher.decide(again, entity=verdict_key(fact.episode, contrary.identity))
+                await publisher.decide(again, entity=author_key(fact.episode, contrary.identity))
         plug_in(monkeypatch, CONTRARY, contrary)
         end = (await events_of(parent))[-1].position
         made = await fork(parent, end, "otherwise", f'judge.judges=["{CONTRARY}"]')

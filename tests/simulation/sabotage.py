@@ -16,13 +16,13 @@ import msgspec
 
 import hindcast.actors.curriculum.requests as requests
 import hindcast.actors.curriculum.role as curriculum_role
-import hindcast.actors.judges.role as judge_role
 import hindcast.core.rl.staleness
 import hindcast.learner.batch_plan as planning
 import hindcast.learner.buffer.groups as settling
 import hindcast.learner.loop as loop
 from hindcast.actors.curriculum.leases import LeaseTimer
 from hindcast.actors.episodes.attempt import AttemptContext
+from hindcast.actors.queue_worker import QueueWorker
 from hindcast.core.domain.evidence import Judgment
 from hindcast.core.ids import digest_hex
 from hindcast.core.settings.schema import LearnerSettings
@@ -160,7 +160,7 @@ async def _acknowledge_first(self: Any, delivery: Any) -> None:
     await _judge_handle(self, delivery)
 
 
-_judge_handle = judge_role._JudgeRole.handle
+_judge_handle = QueueWorker._handle
 
 
 def _failure(reason: str) -> Judgment:
@@ -401,7 +401,7 @@ SABOTAGES = (
     ),
     Sabotage(
         "work is acknowledged before its result is durable",
-        lambda: [patch.object(judge_role._JudgeRole, "handle", _acknowledge_first)],
+        lambda: [patch.object(QueueWorker, "_handle", _acknowledge_first)],
         ("Stuck",),
     ),
     Sabotage(
@@ -476,7 +476,7 @@ SABOTAGES = (
         "a snapshot of the learner forgets how many batches there were",
         lambda: [patch.object(SnapshotKind, "decode", _decode_without("batches"))],
         ("Broken: plan before training", "Broken: no effects in replay", "CorruptEvent"),
-        seeds=range(141, 291),
+        seeds=range(50, 200),
     ),
     Sabotage(
         "a snapshot of the curriculum forgets where its last request stands",

@@ -11,6 +11,7 @@ from hindcast.actors.environments.store.evaluators import evaluate as evaluate_s
 from hindcast.actors.judges.base import Judge, reach_judgment
 from hindcast.actors.judges.role import configured_judges, run_judge
 from hindcast.actors.judges.rules import RuleJudge
+from hindcast.actors.queue_worker import author_key
 from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import JudgeUnavailable, SettingsError
@@ -80,7 +81,10 @@ def judge_all(*facts: Fact, judges: dict[str, Judge] | None = None, times: int =
         settings = settings_of(judge={"timeout_s": 5, "judges": tuple(known)})
         async with publisher(log, "story") as story:
             for fact in facts:
-                await story.publish(fact, entity=getattr(fact, "episode", "e"))
+                entity = getattr(fact, "episode", "e")
+                if isinstance(fact, EpisodeJudged):
+                    entity = author_key(entity, fact.judge)
+                await story.publish(fact, entity=entity)
         for number in range(times):
             stop = asyncio.Event()
             async with publisher(log, f"judge.{number}") as mine, asyncio.TaskGroup() as tasks:

@@ -13,9 +13,9 @@ from test_judge_role import ended, publisher, requested
 from typer.testing import CliRunner
 
 import hindcast.core.plugins as plugins
-from hindcast.actors.judges.base import verdict_key
 from hindcast.actors.judges.role import run_judge
 from hindcast.actors.judges.rules import RuleJudge
+from hindcast.actors.queue_worker import author_key
 from hindcast.app.cli import app
 from hindcast.app.plugins import find_plugins, plugins_in_use
 from hindcast.app.runs.runs import create_run, open_run
@@ -239,7 +239,7 @@ async def test_the_example_judges_episodes_under_its_name_in_the_settings(
     said = {fact.episode: fact.judgment.outcome for fact in verdicts}
     assert (len(verdicts), said) == (2, {"ep_short": "success", "ep_long": "failure"})
     assert {(fact.judge.name, fact.judge.version) for fact in verdicts} == {(name, "1-2-3")}
-    keys = {verdict_key(fact.episode, fact.judge) for fact in verdicts}
+    keys = {author_key(fact.episode, fact.judge) for fact in verdicts}
     assert all(key.count(".") == 2 for key in keys)
 
 
