@@ -261,6 +261,7 @@ async def play_judge(name: str, stop: asyncio.Event, ready: Ready) -> None:
                 publisher=publisher,
                 queue=queue,
                 settings=settings,
+                blobs=handle.blobs,
                 stop=stop,
                 judges=judges,
                 shelf=shelf,

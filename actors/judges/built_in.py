@@ -5,9 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from hindcast.actors.judges.base import AnyJudge
+from hindcast.actors.judges.base import Judge, JudgeVersions
 from hindcast.actors.judges.plugin import JudgeContext, JudgePlugin, JudgeTraits
-from hindcast.actors.judges.trained_judges import JudgeVersions
 from hindcast.core.errors import SettingsError
 from hindcast.core.settings.schema import Settings
 from hindcast.storage.blobs.store import BlobStore
@@ -19,39 +18,39 @@ NO_FOLDER = (
 
 
 @asynccontextmanager
-async def _open_rules(context: JudgeContext) -> AsyncIterator[AnyJudge]:
+async def _open_rules(context: JudgeContext) -> AsyncIterator[Judge]:
     from hindcast.actors.judges.rules import RuleJudge
 
     yield RuleJudge()
 
 
 @asynccontextmanager
-async def _open_strict(context: JudgeContext) -> AsyncIterator[AnyJudge]:
+async def _open_strict(context: JudgeContext) -> AsyncIterator[Judge]:
     from hindcast.actors.judges.strict import StrictJudge
 
     yield StrictJudge()
 
 
 @asynccontextmanager
-async def _open_endpoint(context: JudgeContext) -> AsyncIterator[AnyJudge]:
+async def _open_endpoint(context: JudgeContext) -> AsyncIterator[Judge]:
     from hindcast.actors.judges.endpoint import EndpointJudge
 
-    yield EndpointJudge(await context.endpoint(), blobs=context.blobs)
+    yield EndpointJudge(await context.endpoint())
 
 
 @asynccontextmanager
-async def _open_fuzzy(context: JudgeContext) -> AsyncIterator[AnyJudge]:
+async def _open_fuzzy(context: JudgeContext) -> AsyncIterator[Judge]:
     from hindcast.actors.judges.fuzzy import FuzzyJudge
 
     yield FuzzyJudge(await context.endpoint())
 
 
 @asynccontextmanager
-async def _open_webrl_orm(context: JudgeContext) -> AsyncIterator[AnyJudge]:
+async def _open_webrl_orm(context: JudgeContext) -> AsyncIterator[Judge]:
     _require_webrl_orm(context.settings)
     from hindcast.actors.judges.webrl_orm import open_webrl_orm
 
-    async with open_webrl_orm(context.settings, context.blobs) as judge:
+    async with open_webrl_orm(context.settings) as judge:
         yield judge
 
 

@@ -15,17 +15,14 @@ import msgspec
 from hindcast.actors.endpoint.client import Endpoint
 from hindcast.actors.endpoint.completion import Answered
 from hindcast.actors.endpoint.prompts import json_in, prompt_text, schema_of
-from hindcast.actors.judges.base import NO_PAGE, Opinion, undecided
-from hindcast.actors.judges.episode_transcript import EpisodeTranscript, read_story
+from hindcast.actors.judges.base import Verdict, undecided
+from hindcast.actors.judges.judged_episode import JudgedEpisode
 from hindcast.core.domain.evidence import Judgment
 from hindcast.core.domain.observation import Page
 from hindcast.core.ids import digest_hex
 from hindcast.core.prompts.rendering import RENDERERS
 from hindcast.core.settings.endpoint import ENDPOINT
-from hindcast.events.catalogue import EpisodeEnded
 from hindcast.events.catalogue.verdict import JudgeIdentity
-from hindcast.events.log.port import EventLog
-from hindcast.storage.blobs.store import BlobStore
 
 PROMPT = prompt_text("verdict-1")
 RENDERER = "lines/2"
@@ -45,38 +42,35 @@ SCHEMA = schema_of(_Said, name="verdict")
 class EndpointJudge:
     """Judges by asking a model behind an endpoint."""
 
-    def __init__(self, endpoint: Endpoint, *, blobs: BlobStore) -> None:
+    asks_model = True
+
+    def __init__(self, endpoint: Endpoint) -> None:
         self.identity = identity_of(ENDPOINT, PROMPT.version, endpoint.settings.model, PROMPT.digest)
         self._endpoint = endpoint
-        self._blobs = blobs
 
-    async def story_of(self, log: EventLog, ended: EpisodeEnded, *, before: int) -> EpisodeTranscript | None:
-        """See `actors.judges.base.EpisodeModelJudge`."""
-        return await read_story(log, self._blobs, ended, before=before)
-
-    async def read(self, story: EpisodeTranscript) -> Opinion:
+    async def judge(self, episode: JudgedEpisode) -> Verdict:
         """Ask whether the agent reached its goal."""
-        if story.page is None:
-            return Opinion(judgment=undecided(NO_PAGE))
+        story = await episode.transcript()
+        page = story.final_page()
         answers = "\n".join(f"{number}. {answer.strip()}" for number, answer in enumerate(story.answers, 1))
         messages = PROMPT.filled(
             {
                 "task": story.instruction,
                 "answers": answers or "none",
-                "page": page_text(story.page, most=self._endpoint.settings.prompt_characters),
+                "page": page_text(page, most=self._endpoint.settings.prompt_characters),
             }
         )
         said = await self._endpoint.ask(messages, _read, schema=SCHEMA)
         if not isinstance(said, Answered):
             reason = f"{said.trouble}: {said.reason}"
-            return Opinion(judgment=undecided(reason), consulted=said.consulted, may_pass=said.may_pass)
+            return undecided(reason, consulted=said.consulted, may_pass=said.may_pass)
         success = said.value.done == "YES"
         judgment = Judgment(
             outcome="success" if success else "failure",
             reward=float(success),
             reason=f"{said.value.done}: {said.value.reason}",
         )
-        return Opinion(judgment=judgment, consulted=said.consulted)
+        return Verdict(judgment=judgment, consulted=said.consulted)
 
 
 def _read(text: str) -> _Said:

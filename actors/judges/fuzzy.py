@@ -7,7 +7,6 @@ by the rules alone.
 Invariant "Verdicts are facts about a judge": an unreachable model leaves the episode undecided.
 """
 
-import asyncio
 from collections.abc import Sequence
 
 from hindcast.actors.endpoint.client import Endpoint
@@ -15,11 +14,10 @@ from hindcast.actors.endpoint.completion import Unanswered
 from hindcast.actors.endpoint.fuzzy_match import PROMPT, ask_fuzzy_match
 from hindcast.actors.environments.base import Question
 from hindcast.actors.environments.plugin import find_environment
-from hindcast.actors.judges.base import Opinion, undecided
+from hindcast.actors.judges.base import Verdict, undecided
 from hindcast.actors.judges.endpoint import identity_of
+from hindcast.actors.judges.judged_episode import JudgedEpisode
 from hindcast.actors.judges.rules import RULES, RuleJudge
-from hindcast.core.domain.evidence import Evidence
-from hindcast.core.domain.task import Task
 from hindcast.core.ids import digest_hex
 from hindcast.core.settings.endpoint import FUZZY
 from hindcast.events.catalogue.consulted import Consulted
@@ -27,21 +25,24 @@ from hindcast.events.catalogue.consulted import Consulted
 RIGHT = "correct"
 
 
-class FuzzyJudge:
+class FuzzyJudge(RuleJudge):
     """Judges by the rules, and asks a model what they leave open."""
 
-    def __init__(self, endpoint: Endpoint, rules: RuleJudge | None = None) -> None:
+    asks_model = True
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        super().__init__()
         version = f"{RULES.version}-{PROMPT.version}"
         self.identity = identity_of(FUZZY, version, endpoint.settings.model, PROMPT.digest)
         self._endpoint = endpoint
-        self._rules = rules or RuleJudge()
 
-    async def ask(self, task: Task, evidence: Evidence) -> Opinion:
-        """See `actors.judges.base.EvidenceModelJudge`."""
+    async def judge(self, episode: JudgedEpisode) -> Verdict:
+        """See `actors.judges.base.Judge`."""
+        task, evidence = episode.task, episode.evidence
         environment = find_environment(task.environment)
         asked = environment.questions(task, evidence)
         if not asked:
-            return Opinion(judgment=await asyncio.to_thread(self._rules.judge, task, evidence))
+            return await super().judge(episode)
         answers: dict[Question, bool] = {}
         consulted: list[Consulted] = []
         for question in asked:
@@ -54,13 +55,11 @@ class FuzzyJudge:
             consulted.append(said.consulted)
             if isinstance(said, Unanswered):
                 reason = f"{said.trouble}: {said.reason}"
-                return Opinion(
-                    judgment=undecided(reason), consulted=together(consulted), may_pass=said.may_pass
-                )
+                return undecided(reason, consulted=together(consulted), may_pass=said.may_pass)
             answers[question] = said.value == RIGHT
             if not answers[question]:
                 break  # the score is a product
-        return Opinion(judgment=environment.evaluate(task, evidence, answers), consulted=together(consulted))
+        return Verdict(judgment=environment.evaluate(task, evidence, answers), consulted=together(consulted))
 
 
 def together(consulted: Sequence[Consulted]) -> Consulted:

@@ -13,20 +13,18 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from hindcast.actors.judges.base import NO_PAGE, Opinion, undecided
-from hindcast.actors.judges.episode_transcript import EpisodeTranscript, read_story
+from hindcast.actors.judges.base import Verdict, undecided
+from hindcast.actors.judges.judged_episode import EpisodeTranscript, JudgedEpisode
 from hindcast.actors.published_versions import PublishedVersions
 from hindcast.core.domain.arrays import pack_ids
 from hindcast.core.domain.evidence import Judgment
-from hindcast.core.domain.observation import Page
 from hindcast.core.models.auxiliary import OutcomeModel
 from hindcast.core.models.policy import load_policy
 from hindcast.core.prompts.verdict_prompt import PROMPT_DIGEST, build_verdict_prompt
 from hindcast.core.rl.combined_state import ORM
 from hindcast.core.settings.schema import Settings
-from hindcast.events.catalogue import EpisodeEnded, WeightsPublished
+from hindcast.events.catalogue import WeightsPublished
 from hindcast.events.catalogue.verdict import JudgeIdentity, Reading
-from hindcast.events.log.port import EventLog
 from hindcast.storage.blobs.store import BlobStore
 
 FORMAT_VERSION = "2"
@@ -35,6 +33,8 @@ FORMAT_VERSION = "2"
 class OrmJudge:
     """One version of the outcome reward model, or none yet. Reads one episode at a time."""
 
+    asks_model = True
+
     def __init__(
         self,
         tokenizer: Any,
@@ -42,7 +42,6 @@ class OrmJudge:
         *,
         version: int | None,
         settings: Settings,
-        blobs: BlobStore,
         reading: Lock,
     ) -> None:
         """`reading`: lock around the tokenizer and the model, which threads cannot share."""
@@ -54,24 +53,18 @@ class OrmJudge:
         """Published version of the model; None: none was published."""
         self._model = model
         self._settings = settings.judge
-        self._blobs = blobs
         self._reading = reading
 
-    async def story_of(self, log: EventLog, ended: EpisodeEnded, *, before: int) -> EpisodeTranscript | None:
-        """See `actors.judges.base.EpisodeModelJudge`."""
-        return await read_story(log, self._blobs, ended, before=before)
-
-    async def read(self, story: EpisodeTranscript) -> Opinion:
+    async def judge(self, episode: JudgedEpisode) -> Verdict:
         """Compute whether the agent reached its goal.
 
         Raises:
             SettingsError: instruction and answers leave no room for the page.
         """
-        if story.page is None:
-            return Opinion(judgment=undecided(NO_PAGE))
-        return await asyncio.to_thread(self._read, story, story.page)
+        return await asyncio.to_thread(self._read, await episode.transcript())
 
-    def _read(self, story: EpisodeTranscript, page: Page) -> Opinion:
+    def _read(self, story: EpisodeTranscript) -> Verdict:
+        page = story.final_page()
         with self._reading:
             prompt = build_verdict_prompt(
                 self._tokenizer,
@@ -81,7 +74,7 @@ class OrmJudge:
                 max_tokens=self._settings.orm_prompt_tokens,
             )
             probability = None if self._model is None else self._model.probability(prompt.ids)
-        return Opinion(
+        return Verdict(
             judgment=judgment_of(probability, threshold=self._settings.orm_threshold),
             reading=Reading(
                 prompt_ids=pack_ids(prompt.ids),
@@ -95,7 +88,7 @@ class OrmJudge:
 def judgment_of(probability: float | None, *, threshold: float) -> Judgment:
     """The judgment for a P(YES); None: no model is published."""
     if probability is None:
-        return undecided("no outcome reward model is published yet, or none is kept")
+        return undecided("no outcome reward model is published yet, or none is kept").judgment
     success = probability >= threshold
     return Judgment(
         outcome="success" if success else "failure",
@@ -105,7 +98,7 @@ def judgment_of(probability: float | None, *, threshold: float) -> Judgment:
 
 
 class OrmVersions(PublishedVersions[OrmJudge]):
-    """The published versions of the model, each as a judge (`actors.judges.trained_judges.JudgeVersions`).
+    """The published versions of the model, each as a judge (`actors.judges.base.JudgeVersions`).
 
     Raises ModelFileError when the policy's folder cannot be loaded. Its methods raise ModelFileError or BlobCorrupt when a
     version cannot be loaded.
@@ -133,6 +126,5 @@ class OrmVersions(PublishedVersions[OrmJudge]):
             model,
             version=None if published is None else published.version,
             settings=self._settings,
-            blobs=self._blobs,
             reading=self._reading,
         )

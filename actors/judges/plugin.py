@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from hindcast.actors.judges.base import AnyJudge
-from hindcast.actors.judges.trained_judges import JudgeVersions
+from hindcast.actors.judges.base import Judge, JudgeVersions
 from hindcast.core.errors import PluginError
 from hindcast.core.plugins import NoOptions, find_plugin, read_options
 from hindcast.core.settings.schema import Settings
@@ -50,7 +49,7 @@ class JudgeContext(msgspec.Struct, frozen=True, kw_only=True):
 class JudgePlugin(msgspec.Struct, frozen=True, kw_only=True):
     """One way to judge episodes. It has either `open` or `versions`."""
 
-    open: Callable[[JudgeContext], AbstractAsyncContextManager[AnyJudge]] | None = None
+    open: Callable[[JudgeContext], AbstractAsyncContextManager[Judge]] | None = None
     """Opens a judge that stays the same during a run."""
     versions: Callable[[Settings, BlobStore], JudgeVersions] | None = None
     """Opens the published versions of a judge that the run itself trains."""

@@ -20,31 +20,24 @@ from typing import Any
 
 from opentelemetry.trace import Span
 
-from hindcast.actors.judges.base import (
-    AnyJudge,
-    EpisodeModelJudge,
-    EvidenceModelJudge,
-    JudgeTimeout,
-    Opinion,
-    reach_answer,
-    reach_judgment,
-    reach_opinion,
-    too_slow,
-    undecided,
-)
-from hindcast.actors.judges.task_memory import TaskMemory
-from hindcast.actors.judges.trained_judges import JudgeVersions
+from hindcast.actors.family_follower import look_back
+from hindcast.actors.judges.base import Judge, JudgeVersions, reach_verdict, undecided
+from hindcast.actors.judges.judged_episode import JudgedEpisode
+from hindcast.actors.log_follower import LogFollower
 from hindcast.actors.queue_worker import JobResult, QueueHandler, QueueJob, QueueWorker, is_last, report_wait
 from hindcast.actors.telemetry.spans import judged, judging
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import SettingsError
 from hindcast.core.settings.schema import Settings
 from hindcast.core.text.nearest import advice
-from hindcast.events.catalogue import EpisodeEnded, EpisodeJudged
+from hindcast.events.catalogue import EpisodeEnded, EpisodeJudged, EpisodeRequested
 from hindcast.events.envelope import Fact, Recorded
 from hindcast.events.log.port import EventLog
 from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.work_queue import Delivery, WorkQueue
+from hindcast.storage.blobs.store import BlobStore
+
+REQUESTS = frozenset({"request"})
 
 
 async def run_judge(
@@ -53,11 +46,12 @@ async def run_judge(
     publisher: Publisher,
     queue: WorkQueue,
     settings: Settings,
+    blobs: BlobStore,
     stop: asyncio.Event,
-    judges: Mapping[str, AnyJudge],
+    judges: Mapping[str, Judge],
     shelf: JudgeVersions | None = None,
 ) -> None:
-    """Judge until `stop` is set. `queue` delivers the family `episode_end`.
+    """Judge until `stop` is set. `queue` delivers the family `episode_end`; `blobs` holds the episodes' pages.
 
     `shelf`: versions of the judge that the run itself trains; None: the run has none.
 
@@ -68,11 +62,11 @@ async def run_judge(
     known = dict(judges)
     if shelf is not None:
         known[shelf.name] = await shelf.begin(log)
-    handler = _JudgeHandler(log, publisher, settings, configured_judges(settings, known), shelf)
+    handler = _JudgeHandler(log, publisher, blobs, settings, configured_judges(settings, known), shelf)
     await QueueWorker(handler, queue, log=log, publisher=publisher, name="judge").run(stop)
 
 
-def configured_judges(settings: Settings, judges: Mapping[str, AnyJudge]) -> list[AnyJudge]:
+def configured_judges(settings: Settings, judges: Mapping[str, Judge]) -> list[Judge]:
     """The judges of the settings, in their order.
 
     Raises:
@@ -88,6 +82,40 @@ def configured_judges(settings: Settings, judges: Mapping[str, AnyJudge]) -> lis
     return [judges[name] for name in settings.judge.judges]
 
 
+class TaskMemory(LogFollower):
+    """Tasks by id, from all requests in a stretch of the log that grows at both ends.
+
+    It follows the requests from the end of the log at start, and reads backwards only for a task that it misses. An end
+    that waits to be judged has its request shortly before it, so the cost of a start does not depend on the length of
+    the log. Each stretch is read once. Once everything up to the end and before the start has been read, a missing task
+    never arrives. Tasks are identified by content, so the memory grows with distinct tasks, not with episodes.
+    """
+
+    def __init__(self, log: EventLog) -> None:
+        super().__init__(log, REQUESTS)
+        self._tasks: dict[str, Task] = {}
+        self._looking_back = asyncio.Lock()
+
+    def _take(self, recorded: Recorded) -> None:
+        if isinstance(recorded.fact, EpisodeRequested):
+            task = recorded.fact.task
+            self._tasks[task.id] = task
+
+    async def find(self, task_id: str, *, known_before: int, stalled_s: float) -> Task | None:
+        """The task, or None when no request before position `known_before` has it. Raises BrokerUnreachable as `LogFollower`."""
+        await self._known_before(known_before, stalled_s=stalled_s, enough=lambda: task_id in self._tasks)
+        async with self._looking_back:
+            while task_id not in self._tasks and self._after > 0:
+                await self._look_back()
+        return self._tasks.get(task_id)
+
+    async def _look_back(self) -> None:
+        """Read the stretch of the log before the known one."""
+        found, self._after = await look_back(self._log, until=self._after, families=REQUESTS)
+        for recorded in found:
+            self._take(recorded)
+
+
 class _JudgeHandler(QueueHandler):
     """Gives an end one verdict of each judge."""
 
@@ -95,13 +123,15 @@ class _JudgeHandler(QueueHandler):
         self,
         log: EventLog,
         publisher: Publisher,
+        blobs: BlobStore,
         settings: Settings,
-        judges: Sequence[AnyJudge],
+        judges: Sequence[Judge],
         shelf: JudgeVersions | None,
     ) -> None:
         self.log = log
         self.publisher = publisher
         self.settings = settings
+        self._blobs = blobs
         self._judges = list(judges)
         self._shelf = shelf
         self._tasks = TaskMemory(log)
@@ -111,7 +141,7 @@ class _JudgeHandler(QueueHandler):
         tasks = self._tasks.follow()
         return [tasks] if self._shelf is None else [tasks, self._shelf.follow(self.log, self._replace)]
 
-    def _replace(self, judge: AnyJudge) -> None:
+    def _replace(self, judge: Judge) -> None:
         """Replace a judge by another version, from the next episode on."""
         names = [known.identity.name for known in self._judges]
         self._judges[names.index(judge.identity.name)] = judge
@@ -123,16 +153,17 @@ class _JudgeHandler(QueueHandler):
             return []
         return [_Verdict(self, judge, recorded, ended) for judge in self._judges]
 
-    async def task(self, recorded: Recorded, ended: EpisodeEnded) -> Task | None:
-        """The task of an episode; None: nobody requested it."""
-        stalled_s = self.settings.log.append_timeout_s
-        return await self._tasks.find(ended.task_id, known_before=recorded.position, stalled_s=stalled_s)
+    async def episode(self, recorded: Recorded, ended: EpisodeEnded) -> JudgedEpisode:
+        """An ended episode as judges get it."""
+        stalled_s, position = self.settings.log.append_timeout_s, recorded.position
+        task = await self._tasks.find(ended.task_id, known_before=position, stalled_s=stalled_s)
+        return JudgedEpisode.in_log(self.log, self._blobs, task, ended, before=position)
 
 
 class _Verdict(QueueJob):
     """The verdict of one judge on one episode."""
 
-    def __init__(self, role: _JudgeHandler, judge: AnyJudge, recorded: Recorded, ended: EpisodeEnded) -> None:
+    def __init__(self, role: _JudgeHandler, judge: Judge, recorded: Recorded, ended: EpisodeEnded) -> None:
         super().__init__(EpisodeJudged, episode=ended.episode, author=judge.identity)
         self._role = role
         self._judge = judge
@@ -150,35 +181,13 @@ class _Verdict(QueueJob):
 
     async def run(self, delivery: Delivery) -> JobResult:
         """See `QueueJob`."""
+        judge, timeout_s = self._judge, self._role.settings.judge.timeout_s
         if is_last(delivery):
-            reason = f"{delivery.tries - 1} tries to judge this episode came to nothing"
-            opinion = Opinion(judgment=undecided(reason))
+            verdict = undecided(f"{delivery.tries - 1} tries to judge this episode came to nothing")
         else:
-            opinion = await self._opinion(delivery)
-        fact = EpisodeJudged(
-            episode=self.episode,
-            task_id=self._ended.task_id,
-            judge=self._judge.identity,
-            judgment=opinion.judgment,
-            reading=opinion.reading,
-            consulted=opinion.consulted,
-        )
-        retry = opinion.judgment.reason if opinion.may_pass else ""
-        return JobResult(fact=fact, label=opinion.judgment.outcome, retry=retry)
-
-    async def _opinion(self, delivery: Delivery) -> Opinion:
-        judge, recorded, ended = self._judge, self._recorded, self._ended
-        timeout_s = self._role.settings.judge.timeout_s
-        try:
-            if isinstance(judge, EpisodeModelJudge):
-                story = await judge.story_of(self._role.log, ended, before=recorded.position)
-                return await reach_opinion(judge, story, timeout_s=timeout_s)
-            task = await self._role.task(recorded, ended)
-            if isinstance(judge, EvidenceModelJudge):
-                return await reach_answer(judge, task, ended.evidence, timeout_s=timeout_s)
-            judgment = await reach_judgment(judge, task, ended.evidence, timeout_s=timeout_s)
-            return Opinion(judgment=judgment)
-        except JudgeTimeout:
+            episode = await self._role.episode(self._recorded, self._ended)
+            verdict = await reach_verdict(judge, episode, timeout_s=timeout_s)
+        if verdict.timed_out:
             await report_wait(
                 self._role.publisher,
                 delivery,
@@ -187,6 +196,10 @@ class _Verdict(QueueJob):
                 limit_s=timeout_s,
                 waited_for=f"the verdict of {judge.identity.name} on {self.episode}",
             )
-            # a model may be quicker later; rules never are
-            asks = isinstance(judge, EpisodeModelJudge | EvidenceModelJudge)
-            return Opinion(judgment=too_slow(judge, timeout_s), may_pass=asks)
+        # a model may be quicker later; rules never are
+        later = verdict.may_pass or (verdict.timed_out and judge.asks_model)
+        return JobResult(
+            fact=verdict.as_fact(judge.identity, episode=self.episode, task_id=self._ended.task_id),
+            label=verdict.judgment.outcome,
+            retry=verdict.judgment.reason if later else "",
+        )

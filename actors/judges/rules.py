@@ -4,10 +4,13 @@ Evaluators are pure functions of task and evidence, so judging again is a replay
 outcome is `undecided`, never failure.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 
 from hindcast.actors.environments.base import NO_ANSWERS
 from hindcast.actors.environments.plugin import ENVIRONMENTS, Environment
+from hindcast.actors.judges.base import Verdict
+from hindcast.actors.judges.judged_episode import JudgedEpisode
 from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import JudgeUnavailable
@@ -32,11 +35,16 @@ class RuleJudge:
     """Judges by the evaluator of the task's environment."""
 
     identity = RULES
+    asks_model = False
 
     def __init__(self, evaluators: Mapping[str, Evaluate] = EVALUATORS) -> None:
         self._evaluators = evaluators
 
-    def judge(self, task: Task, evidence: Evidence) -> Judgment:
+    async def judge(self, episode: JudgedEpisode) -> Verdict:
+        """See `actors.judges.base.Judge`."""
+        return Verdict(judgment=await asyncio.to_thread(self.evaluate, episode.task, episode.evidence))
+
+    def evaluate(self, task: Task, evidence: Evidence) -> Judgment:
         """Return the evaluator's judgment.
 
         Raises:

@@ -10,11 +10,10 @@ from contextlib import aclosing
 
 import msgspec
 
-from hindcast.actors.judges.base import AnyJudge, EpisodeModelJudge, judge_in_time
-from hindcast.actors.judges.episode_transcript import EpisodeTranscript
-from hindcast.actors.queue_worker import author_key
+from hindcast.actors.judges.base import Judge, Verdict, reach_verdict
+from hindcast.actors.judges.judged_episode import JudgedEpisode
+from hindcast.actors.queue_worker import append_once, author_key
 from hindcast.core.domain.evidence import Judgment
-from hindcast.core.errors import ExpectationFailed
 from hindcast.core.rl.statistics import cohen_kappa
 from hindcast.events.catalogue import EpisodeEnded, EpisodeJudged
 from hindcast.events.catalogue.consulted import Consulted
@@ -23,6 +22,7 @@ from hindcast.events.log.episode_assembler import AssembledEpisode
 from hindcast.events.log.port import EventLog
 from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.reader import read
+from hindcast.storage.blobs.store import BlobStore
 
 NO_VERDICT = "none"
 """Old outcome of an episode without a verdict of the old judge."""
@@ -86,11 +86,12 @@ async def read_verdicts(log: EventLog, *, judges: Collection[str]) -> Verdicts:
 
 
 async def second_opinion(
-    judge: AnyJudge,
+    judge: Judge,
     episode: AssembledEpisode,
     verdicts: Verdicts,
     *,
     log: EventLog,
+    blobs: BlobStore,
     against: str,
     timeout_s: float,
 ) -> SecondOpinion | None:
@@ -98,21 +99,16 @@ async def second_opinion(
     earlier = verdicts.get(episode.name, ())
     if not isinstance(episode.end, EpisodeEnded):
         return None
-    story: EpisodeTranscript | None = None
-    if isinstance(judge, EpisodeModelJudge):
-        story = await judge.story_of(log, episode.end, before=episode.position)
-    opinion = await judge_in_time(
-        judge, episode.request.task, episode.end.evidence, story, timeout_s=timeout_s
-    )
-    new = opinion.judgment
+    judged = JudgedEpisode.in_log(log, blobs, episode.request.task, episode.end, before=episode.position)
+    verdict = await reach_verdict(judge, judged, timeout_s=timeout_s)
     return SecondOpinion(
         episode=episode.name,
         family=episode.family,
         origin=episode.request.origin,
         old=next((said.judgment for said in earlier if said.judge.name == against), None),
-        new=new,
-        reading=opinion.reading,
-        consulted=opinion.consulted,
+        new=verdict.judgment,
+        reading=verdict.reading,
+        consulted=verdict.consulted,
         before=next((said.judgment for said in earlier if _is(said.judge, judge.identity)), None),
     )
 
@@ -125,24 +121,15 @@ async def save(
     publisher: Publisher, judge: JudgeIdentity, episode: AssembledEpisode, opinion: SecondOpinion
 ) -> bool:
     """Append a verdict; False when this judge and version has judged the episode before."""
-    fact = EpisodeJudged(
+    verdict = Verdict(judgment=opinion.new, reading=opinion.reading, consulted=opinion.consulted)
+    fact = verdict.as_fact(judge, episode=episode.name, task_id=episode.request.task.id)
+    return await append_once(
+        publisher,
+        fact,
+        entity=author_key(episode.name, judge),
+        causation=episode.end_id,
         episode=episode.name,
-        task_id=episode.request.task.id,
-        judge=judge,
-        judgment=opinion.new,
-        reading=opinion.reading,
-        consulted=opinion.consulted,
     )
-    try:
-        await publisher.decide(
-            fact,
-            entity=author_key(episode.name, judge),
-            causation=episode.end_id,
-            correlation=episode.name,
-        )
-    except ExpectationFailed:
-        return False
-    return True
 
 
 def agreement_of(opinions: Sequence[SecondOpinion]) -> Agreement:

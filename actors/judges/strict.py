@@ -22,22 +22,19 @@ STRICT = JudgeIdentity(name="strict", version="2")
 """Raise the version whenever it may give another verdict on the same evidence."""
 
 
-class StrictJudge:
+class StrictJudge(RuleJudge):
     """Judges by the rules and the objections of the environment."""
 
     identity = STRICT
 
-    def __init__(self, rules: RuleJudge | None = None) -> None:
-        self._rules = rules or RuleJudge()
-
-    def judge(self, task: Task, evidence: Evidence) -> Judgment:
+    def evaluate(self, task: Task, evidence: Evidence) -> Judgment:
         """Return success with reward 1, failure with the first objection, or undecided where the rules are.
 
         Raises:
             JudgeUnavailable: as the rule judge.
             KeyError: a family of the store without an entry in `store.evaluators.CHANGES`.
         """
-        judgment = self._rules.judge(task, evidence)
+        judgment = super().evaluate(task, evidence)
         if judgment.outcome != "success":
             return judgment
         objection = find_environment(task.environment).objection(task, evidence, judgment)

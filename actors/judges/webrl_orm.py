@@ -19,8 +19,8 @@ from typing import Any, Protocol
 from hindcast.actors.engines.vllm.choice import ServedChoice
 from hindcast.actors.engines.vllm.server import ServerTroubled, VllmServer
 from hindcast.actors.engines.vllm.weights import Unusable
-from hindcast.actors.judges.base import NO_PAGE, Opinion, undecided
-from hindcast.actors.judges.episode_transcript import EpisodeTranscript, read_story
+from hindcast.actors.judges.base import Verdict, undecided
+from hindcast.actors.judges.judged_episode import EpisodeTranscript, JudgedEpisode
 from hindcast.actors.judges.orm import judgment_of
 from hindcast.core.domain.arrays import pack_ids
 from hindcast.core.models.auxiliary import OutcomeModel
@@ -30,10 +30,7 @@ from hindcast.core.prompts.prompt import Prompt
 from hindcast.core.prompts.verdict_prompt import AnswerIds, answer_ids
 from hindcast.core.prompts.webrl_verdict_prompt import PROMPT_DIGEST, WEBRL_ORM, build_webrl_verdict_prompt
 from hindcast.core.settings.schema import Settings
-from hindcast.events.catalogue import EpisodeEnded
 from hindcast.events.catalogue.verdict import JudgeIdentity, Reading
-from hindcast.events.log.port import EventLog
-from hindcast.storage.blobs.store import BlobStore
 
 FORMAT_VERSION = "1"
 UNTRAINED = 0
@@ -81,35 +78,28 @@ class ServedScorer:
 class WebrlOrmJudge:
     """Judges by the published model."""
 
-    def __init__(
-        self, tokenizer: Any, scorer: OutcomeScorer, *, version: str, settings: Settings, blobs: BlobStore
-    ) -> None:
+    asks_model = True
+
+    def __init__(self, tokenizer: Any, scorer: OutcomeScorer, *, version: str, settings: Settings) -> None:
         self.identity = JudgeIdentity(name=WEBRL_ORM, version=version, prompt_digest=PROMPT_DIGEST)
         self._tokenizer = tokenizer
         self._scorer = scorer
         self._settings = settings.judge
-        self._blobs = blobs
         self._encoding = Lock()
 
-    async def story_of(self, log: EventLog, ended: EpisodeEnded, *, before: int) -> EpisodeTranscript | None:
-        """See `actors.judges.base.EpisodeModelJudge`."""
-        return await read_story(log, self._blobs, ended, before=before)
-
-    async def read(self, story: EpisodeTranscript) -> Opinion:
+    async def judge(self, episode: JudgedEpisode) -> Verdict:
         """Compute whether the agent reached its goal.
 
         Raises:
             SettingsError: instruction and answers leave no room for the page.
             EngineFailed: the server rejects the prompt.
         """
-        if story.page is None:
-            return Opinion(judgment=undecided(NO_PAGE))
-        prompt = await asyncio.to_thread(self._prompt, story)
+        prompt = await asyncio.to_thread(self._prompt, await episode.transcript())
         try:
             probability = await self._scorer.probability(prompt.ids)
         except (ServerTroubled, Unusable) as error:
-            return Opinion(judgment=undecided(f"outage: {error}"), may_pass=True)
-        return Opinion(
+            return undecided(f"outage: {error}", may_pass=True)
+        return Verdict(
             judgment=judgment_of(probability, threshold=self._settings.orm_threshold),
             reading=Reading(
                 prompt_ids=pack_ids(prompt.ids),
@@ -120,20 +110,20 @@ class WebrlOrmJudge:
         )
 
     def _prompt(self, story: EpisodeTranscript) -> Prompt:
-        assert story.page is not None
+        page = story.final_page()
         with self._encoding:
             return build_webrl_verdict_prompt(
                 self._tokenizer,
                 instruction=story.instruction,
                 answers=story.answers,
                 ended_itself=story.ended_itself,
-                page=story.page,
+                page=page,
                 max_tokens=self._settings.webrl_orm_tokens,
             )
 
 
 @asynccontextmanager
-async def open_webrl_orm(settings: Settings, blobs: BlobStore) -> AsyncIterator[WebrlOrmJudge]:
+async def open_webrl_orm(settings: Settings) -> AsyncIterator[WebrlOrmJudge]:
     """Open the judge under these settings, with its model loaded or its server's connections open.
 
     Raises ModelFileError when the folder cannot be loaded.
@@ -145,12 +135,12 @@ async def open_webrl_orm(settings: Settings, blobs: BlobStore) -> AsyncIterator[
         async with VllmServer(address) as server:
             choice = ServedChoice(server, timeout_s=settings.judge.timeout_s)
             scorer = ServedScorer(choice, answer_ids(tokenizer))
-            yield WebrlOrmJudge(tokenizer, scorer, version=version, settings=settings, blobs=blobs)
+            yield WebrlOrmJudge(tokenizer, scorer, version=version, settings=settings)
         return
     threads = settings.policy.threads
     model = await asyncio.to_thread(lambda: OutcomeModel(folder, None, threads=threads))
     version = await asyncio.to_thread(model_version, folder, served=False)
-    yield WebrlOrmJudge(model.tokenizer, LocalScorer(model), version=version, settings=settings, blobs=blobs)
+    yield WebrlOrmJudge(model.tokenizer, LocalScorer(model), version=version, settings=settings)
 
 
 def model_version(folder: Path, *, served: bool) -> str:

@@ -14,7 +14,7 @@ from hindcast.actors.endpoint.client import Endpoint
 from hindcast.actors.endpoint.completion import Answered
 from hindcast.actors.endpoint.prompts import json_in, prompt_text, schema_of
 from hindcast.actors.judges.endpoint import identity_of, page_text
-from hindcast.actors.judges.episode_transcript import read_page
+from hindcast.actors.judges.judged_episode import read_page
 from hindcast.actors.relabelers.base import AchievedGoal, RelabelResult, why_not_goal
 from hindcast.core.domain.observation import Page
 from hindcast.core.errors import RelabelerUnavailable

@@ -20,7 +20,7 @@ from hindcast.actors.environments.store.goals.instruction_parser import goal_sai
 from hindcast.actors.environments.store.goals.visits import StartPage
 from hindcast.actors.environments.store.hindsight import meaning
 from hindcast.actors.environments.store.tasks import ENVIRONMENT
-from hindcast.actors.judges.episode_transcript import read_page
+from hindcast.actors.judges.judged_episode import read_page
 from hindcast.actors.published_versions import PublishedVersions
 from hindcast.actors.relabelers.base import AchievedGoal, Relabeler, RelabelResult
 from hindcast.core.domain.arrays import pack_ids

@@ -10,7 +10,8 @@ and no broker.
 """
 
 from hindcast.actors.environments.base import EpisodeWorld, ResetResult, StepOutcome, TaskSource
-from hindcast.actors.judges.base import Judge
+from hindcast.actors.judges.base import Judge, Verdict
+from hindcast.actors.judges.judged_episode import JudgedEpisode
 from hindcast.actors.relabelers.base import Relabeler
 from hindcast.app.attach.target import FoldConsumer, WritingConsumer
 from hindcast.app.exports.exporter import EpisodeFile, Exporter, ExportSources, Writer
@@ -39,6 +40,7 @@ __all__ = [
     "FoldConsumer",
     "HindcastError",
     "Judge",
+    "JudgedEpisode",
     "Judgment",
     "Node",
     "Observation",
@@ -51,6 +53,7 @@ __all__ = [
     "StepOutcome",
     "Task",
     "TaskSource",
+    "Verdict",
     "Writer",
     "WritingConsumer",
     "events",

@@ -224,6 +224,7 @@ async def play(
                     publisher=judge_publisher,
                     queue=await log.open_queue("verdicts", family="episode_end"),
                     settings=settings,
+                    blobs=blobs,
                     stop=stop,
                     judges=judges,
                 )

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from hindcast.actors.judges.base import AnyJudge, EpisodeModelJudge, Opinion, judge_in_time, undecided
-from hindcast.actors.judges.episode_transcript import read_story
+from hindcast.actors.judges.base import Judge, Verdict, reach_verdict, undecided
+from hindcast.actors.judges.judged_episode import JudgedEpisode
 from hindcast.actors.judges.second_opinion import read_verdicts
 from hindcast.actors.replay.recorded import EpisodeSelection, each, recorded_episodes
 from hindcast.app.runs.sources import Source
@@ -71,11 +71,11 @@ class AccuracyReport(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Case(NamedTuple):
     episode: AssembledEpisode
-    opinion: Opinion
+    verdict: Verdict
 
 
 async def measure_accuracy(
-    judge: AnyJudge,
+    judge: Judge,
     on: Source,
     wanted: EpisodeSelection,
     *,
@@ -95,22 +95,22 @@ async def measure_accuracy(
         truths = {name: told[0].judgment.outcome for name, told in verdicts.items()}
 
         async def work(episode: AssembledEpisode) -> _Case:
-            opinion = await _opinion(judge, log, on.blobs, episode, timeout_s=timeout_s)
+            verdict = await _verdict(judge, log, on.blobs, episode, timeout_s=timeout_s)
             said()
-            return _Case(episode, opinion)
+            return _Case(episode, verdict)
 
         cases = await each(_asked(log, wanted, truths, share=held_out), work, at_once=at_once)
     tables: dict[str, Confusion] = {}
     whole = Confusion()
     for case in cases:
-        outcome = case.opinion.judgment.outcome
+        outcome = case.verdict.judgment.outcome
         if outcome == "undecided":
             continue
         success, called = truths[case.episode.name] == "success", outcome == "success"
         whole = whole.with_one(success=success, said=called)
         own = tables.get(case.episode.family, Confusion())
         tables[case.episode.family] = own.with_one(success=success, said=called)
-    asked = [case.opinion.consulted for case in cases if case.opinion.consulted is not None]
+    asked = [case.verdict.consulted for case in cases if case.verdict.consulted is not None]
     return AccuracyReport(
         run=run,
         on=on.name,
@@ -120,7 +120,7 @@ async def measure_accuracy(
         tasks=len({case.episode.request.task.id for case in cases}),
         episodes=whole.total,
         undecided=len(cases) - whole.total,
-        undecided_because=dict(Counter(_why(case.opinion) for case in cases if _why(case.opinion))),
+        undecided_because=dict(Counter(_why(case.verdict) for case in cases if _why(case.verdict))),
         table=whole,
         balanced=balanced_accuracy(whole),
         successes_found=of_successes(whole),
@@ -134,9 +134,9 @@ async def measure_accuracy(
     )
 
 
-def _why(opinion: Opinion) -> str:
-    """Short reason why an opinion is undecided; empty if it is decided."""
-    judgment = opinion.judgment
+def _why(verdict: Verdict) -> str:
+    """Short reason why a verdict is undecided; empty if it is decided."""
+    judgment = verdict.judgment
     return judgment.reason.partition(":")[0] if judgment.outcome == "undecided" else ""
 
 
@@ -151,14 +151,12 @@ async def _asked(
                 yield episode
 
 
-async def _opinion(
-    judge: AnyJudge, log: EventLog, blobs: BlobStore, episode: AssembledEpisode, *, timeout_s: float
-) -> Opinion:
-    """The judge's opinion; `blobs` are those of the episode's run, which hold its page."""
+async def _verdict(
+    judge: Judge, log: EventLog, blobs: BlobStore, episode: AssembledEpisode, *, timeout_s: float
+) -> Verdict:
+    """The judge's verdict; `blobs` are those of the episode's run, which hold its page."""
     end = episode.end
     if not isinstance(end, EpisodeEnded):
-        return Opinion(judgment=undecided("it did not end"))
-    story = None
-    if isinstance(judge, EpisodeModelJudge):
-        story = await read_story(log, blobs, end, before=episode.position)
-    return await judge_in_time(judge, episode.request.task, end.evidence, story, timeout_s=timeout_s)
+        return undecided("it did not end")
+    judged = JudgedEpisode.in_log(log, blobs, episode.request.task, end, before=episode.position)
+    return await reach_verdict(judge, judged, timeout_s=timeout_s)

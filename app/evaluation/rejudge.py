@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 
 import msgspec
 
-from hindcast.actors.judges.base import AnyJudge
+from hindcast.actors.judges.base import Judge
 from hindcast.actors.judges.second_opinion import (
     Agreement,
     SecondOpinion,
@@ -56,7 +56,7 @@ async def rejudge(
     source: Source,
     wanted: EpisodeSelection,
     *,
-    judge: AnyJudge,
+    judge: Judge,
     against: str | None = None,
     save_to: RunHandle | None = None,
     timeout_s: float | None = None,
@@ -95,7 +95,9 @@ async def rejudge(
             )
 
         async def work(episode: AssembledEpisode) -> SecondOpinion | None:
-            opinion = await second_opinion(judge, episode, verdicts, log=log, against=old, timeout_s=bound_s)
+            opinion = await second_opinion(
+                judge, episode, verdicts, log=log, blobs=source.blobs, against=old, timeout_s=bound_s
+            )
             if opinion is not None:
                 if publisher is not None and opinion.new.outcome != "undecided":
                     saved.append(await save(publisher, judge.identity, episode, opinion))

@@ -13,7 +13,8 @@ from hindcast.actors.environments.snapshot import observe
 from hindcast.actors.episodes.answerers import RecordedAnswerer
 from hindcast.actors.episodes.episode import Episode
 from hindcast.actors.episodes.screenshots import EpisodeScreenshots, ScreenshotBudget
-from hindcast.actors.judges.base import reach_judgment
+from hindcast.actors.judges.base import reach_verdict
+from hindcast.actors.judges.judged_episode import JudgedEpisode
 from hindcast.actors.judges.rules import RuleJudge
 from hindcast.actors.scaffold.scaffold import scaffold_of
 from hindcast.app.demonstrations.pending import DemonstratedEpisode, PendingEpisode, request_for
@@ -126,15 +127,21 @@ async def play(
             "reason",
             f"played over it ends after {ended.steps} steps with {ended.reason!r}, not {document.reason!r}",
         )
+    judged = JudgedEpisode(task, ended.evidence, _no_transcript)
+    verdict = await reach_verdict(RuleJudge(), judged, timeout_s=settings.judge.timeout_s)
     return DemonstratedEpisode(
         request=request,
         instruction=document.instruction,
         renderer=actors.renderer,
         steps=tuple(held.steps),
         ended=ended,
-        judgment=await reach_judgment(RuleJudge(), task, ended.evidence, timeout_s=settings.judge.timeout_s),
+        judgment=verdict.judgment,
         blobs=held.kept,
     )
+
+
+async def _no_transcript() -> None:
+    """Rules read none."""
 
 
 def _no_wait(limit_s: float) -> None:

@@ -21,9 +21,10 @@ import msgspec
 
 from hindcast.actors.curriculum.leases import LeaseBook
 from hindcast.actors.episodes.recorder import decide_if_absent
-from hindcast.actors.judges.base import AnyJudge, EpisodeModelJudge, judge_in_time
+from hindcast.actors.judges.base import Judge, reach_verdict
+from hindcast.actors.judges.judged_episode import JudgedEpisode
 from hindcast.actors.judges.role import configured_judges
-from hindcast.actors.queue_worker import OUTAGE_PAUSES_S, author_key
+from hindcast.actors.queue_worker import OUTAGE_PAUSES_S, append_once, author_key
 from hindcast.app.plugins import plugins_in_use
 from hindcast.app.runs.archive_source import ArchiveSource
 from hindcast.app.runs.import_archive import HERE
@@ -50,7 +51,6 @@ from hindcast.events.catalogue import (
     BlobReleased,
     EpisodeAbandoned,
     EpisodeEnded,
-    EpisodeJudged,
     EpisodeRequested,
     RunForked,
     RunStarted,
@@ -402,7 +402,7 @@ async def _judge(fork: RunHandle, log: EventLog, prefix: Prefix, publisher: Publ
 
 
 async def _judge_all(
-    judge: AnyJudge, fork: RunHandle, log: EventLog, prefix: Prefix, publisher: Publisher
+    judge: Judge, fork: RunHandle, log: EventLog, prefix: Prefix, publisher: Publisher
 ) -> int:
     judged = 0
     for episode, recorded in prefix.unjudged.items():
@@ -410,35 +410,25 @@ async def _judge_all(
             continue
         ended = recorded.fact
         assert isinstance(ended, EpisodeEnded)
-        story = None
-        if isinstance(judge, EpisodeModelJudge):
-            story = await judge.story_of(log, ended, before=recorded.position)
         task, timeout_s = prefix.tasks.get(ended.task_id), fork.settings.judge.timeout_s
-        opinion = await judge_in_time(judge, task, ended.evidence, story, timeout_s=timeout_s)
+        judged_episode = JudgedEpisode.in_log(log, fork.blobs, task, ended, before=recorded.position)
+        verdict = await reach_verdict(judge, judged_episode, timeout_s=timeout_s)
         for pause_s in OUTAGE_PAUSES_S:
-            if not opinion.may_pass:
+            if not verdict.may_pass:
                 break
             await asyncio.sleep(pause_s)
-            opinion = await judge_in_time(judge, task, ended.evidence, story, timeout_s=timeout_s)
-        if opinion.may_pass:
+            verdict = await reach_verdict(judge, judged_episode, timeout_s=timeout_s)
+        if verdict.may_pass:
             raise JudgeUnavailable(
-                f"{judge.identity.name} cannot judge {episode} for the fork: {opinion.judgment.reason}. No verdict is recorded; "
+                f"{judge.identity.name} cannot judge {episode} for the fork: {verdict.judgment.reason}. No verdict is recorded; "
                 "repeat the same command when the judge answers again"
             )
-        fact = EpisodeJudged(
+        await append_once(  # an interrupted attempt may have recorded it
+            publisher,
+            verdict.as_fact(judge.identity, episode=episode, task_id=ended.task_id),
+            entity=author_key(episode, judge.identity),
+            causation=recorded.envelope.id,
             episode=episode,
-            task_id=ended.task_id,
-            judge=judge.identity,
-            judgment=opinion.judgment,
-            reading=opinion.reading,
-            consulted=opinion.consulted,
         )
-        with suppress(ExpectationFailed):  # an interrupted attempt has recorded it
-            await publisher.decide(
-                fact,
-                entity=author_key(episode, judge.identity),
-                causation=recorded.envelope.id,
-                correlation=episode,
-            )
         judged += 1
     return judged

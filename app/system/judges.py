@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from hindcast.actors.judges.base import AnyJudge
+from hindcast.actors.judges.base import Judge, JudgeVersions
 from hindcast.actors.judges.plugin import JudgeContext, find_judge, options_of
-from hindcast.actors.judges.trained_judges import JudgeVersions
 from hindcast.actors.published_versions import PublishedVersions
 from hindcast.actors.relabelers.base import Relabeler
 from hindcast.actors.relabelers.rules import RuleRelabeler
@@ -70,7 +69,7 @@ def shelf_for(names: Collection[str], settings: Settings, blobs: BlobStore) -> J
 @asynccontextmanager
 async def open_judges(
     names: Collection[str], settings: Settings, blobs: BlobStore
-) -> AsyncIterator[dict[str, AnyJudge]]:
+) -> AsyncIterator[dict[str, Judge]]:
     """Open the named judges that stay the same during a run; `shelf_for` opens the one that it trains.
 
     Raises:
@@ -79,7 +78,7 @@ async def open_judges(
         ModelFileError: the folder of `judge.webrl_orm` cannot be loaded.
 
     """
-    judges: dict[str, AnyJudge] = {}
+    judges: dict[str, Judge] = {}
     async with AsyncExitStack() as opened:
         endpoint = _SharedEndpoint(settings, opened)
         for name in names:
@@ -108,7 +107,7 @@ def _require_name(name: str, own: str) -> None:
 
 
 @asynccontextmanager
-async def open_judge(name: str, source: Source, settings: Settings) -> AsyncIterator[AnyJudge]:
+async def open_judge(name: str, source: Source, settings: Settings) -> AsyncIterator[Judge]:
     """Open one judge by name under these settings; one that the run trains in the newest version that it has published.
 
     Raises:

@@ -149,6 +149,7 @@ async def play(broker: LiveBroker, connect_as: Connect, run: str, folder: Path, 
                 publisher=mine,
                 queue=await logs["judge"].open_queue("verdicts", family="episode_end", dead_letters=mine),
                 settings=SETTINGS,
+                blobs=blobs,
                 stop=stop,
                 judges={"rules": RuleJudge()},
             )

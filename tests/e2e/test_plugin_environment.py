@@ -78,10 +78,10 @@ async def test_an_episode_is_played_rendered_and_judged_by_the_plugins(installed
         finally:
             await world.close()
     assert (
-        judge.judge(task, evidence).outcome == StrictJudge(judge).judge(task, evidence).outcome == "failure"
+        judge.evaluate(task, evidence).outcome == StrictJudge().evaluate(task, evidence).outcome == "failure"
     )
     assert (
-        judge.judge(
+        judge.evaluate(
             task, msgspec.structs.replace(evidence, probes={"count": str(task.goal["number"])})
         ).reward
         == 1
@@ -128,7 +128,7 @@ def test_a_missing_plugin_is_refused_with_the_nearest_name(installed: Path) -> N
         task_sources(settings_with("quiz"))["quiz"].task("count", 1), environment="gone"
     )
     with pytest.raises(JudgeUnavailable, match="no evaluator for the environment 'gone'"):
-        RuleJudge().judge(task, None)  # type: ignore[arg-type]
+        RuleJudge().evaluate(task, None)  # type: ignore[arg-type]
 
 
 def test_eval_plays_the_environment_as_a_suite(installed: Path) -> None:

@@ -15,7 +15,8 @@ from sqlalchemy import select, update
 from typer.testing import CliRunner
 
 from fakes.tiny_policy import write_tiny_policy
-from hindcast.actors.judges.base import AnyJudge, Opinion
+from hindcast.actors.judges.base import Judge, Verdict, undecided
+from hindcast.actors.judges.judged_episode import JudgedEpisode
 from hindcast.actors.judges.plugin import JudgeContext, JudgePlugin
 from hindcast.actors.queue_worker import author_key
 from hindcast.app.cli import app
@@ -24,8 +25,7 @@ from hindcast.app.runs.archive_source import ArchiveSource
 from hindcast.app.runs.fork import ForkResult, fold_prefix, fork_run, settings_of_fork
 from hindcast.app.runs.runs import RunHandle, create_run, open_run
 from hindcast.app.settings.configuration import resolve
-from hindcast.core.domain.evidence import Evidence, Judgment
-from hindcast.core.domain.task import Task
+from hindcast.core.domain.evidence import Judgment
 from hindcast.core.errors import CorruptEvent, ForeignLog, JudgeUnavailable, SettingsError
 from hindcast.core.plugins import identify_plugin, load_plugin
 from hindcast.core.rl.combined_state import CRITIC
@@ -61,11 +61,11 @@ FAR, CONTRARY = f"{__name__}:PLUGGED_FAR", f"{__name__}:PLUGGED_CONTRARY"
 """Judges of this module, named as module:object; `plug_in` sets them."""
 
 
-def plug_in(monkeypatch: pytest.MonkeyPatch, name: str, judge: AnyJudge) -> None:
+def plug_in(monkeypatch: pytest.MonkeyPatch, name: str, judge: Judge) -> None:
     """Let a name of this module stand for a judge."""
 
     @asynccontextmanager
-    async def opened(context: JudgeContext) -> AsyncIterator[AnyJudge]:
+    async def opened(context: JudgeContext) -> AsyncIterator[Judge]:
         yield judge
 
     monkeypatch.setitem(globals(), name.partition(":")[2], JudgePlugin(open=opened))
@@ -523,17 +523,17 @@ class OutOfReach:
     """A judge that asks somebody who is away until `back`."""
 
     identity = JudgeIdentity(name=FAR, version="1")
+    asks_model = True
 
     def __init__(self) -> None:
         self.back = False
         self.asked = 0
 
-    async def ask(self, task: Task, evidence: Evidence) -> Opinion:
+    async def judge(self, episode: JudgedEpisode) -> Verdict:
         self.asked += 1
         if not self.back:
-            nothing = Judgment(outcome="undecided", reward=0.0, reason="outage: nobody there")
-            return Opinion(judgment=nothing, may_pass=True)
-        return Opinion(judgment=Judgment(outcome="failure", reward=0.0, reason="it says so"))
+            return undecided("outage: nobody there", may_pass=True)
+        return Verdict(judgment=Judgment(outcome="failure", reward=0.0, reason="it says so"))
 
 
 async def test_an_outage_of_the_forks_judge_is_no_verdict_and_the_same_command_goes_on(
@@ -565,15 +565,16 @@ class Contrary:
     """A judge that says the opposite of what the story's judge says; it is asked after `saved` was."""
 
     identity = JudgeIdentity(name=CONTRARY, version="1")
+    asks_model = False
 
     def __init__(self, rewards: dict[str, float]) -> None:
         self._rewards = rewards
         self.asked: list[str] = []
 
-    def judge(self, task: Task, evidence: Evidence) -> Judgment:
-        episode = str(evidence.answer)
-        self.asked.append(episode)
-        return self.of(episode)
+    async def judge(self, episode: JudgedEpisode) -> Verdict:
+        name = str(episode.evidence.answer)
+        self.asked.append(name)
+        return Verdict(judgment=self.of(name))
 
     def of(self, episode: str) -> Judgment:
         reward = 1.0 - self._rewards[episode]

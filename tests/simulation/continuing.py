@@ -244,7 +244,7 @@ class Fork:
         roles = {
             "curriculum.1": processes.curriculum(site, settings),
             "actor.1": processes.actor(site, settings, "actor.1"),
-            "judge.1": processes.judge(settings),
+            "judge.1": processes.judge(site, settings),
             "learner.1": processes.learner(site, before + 1),
         }
         for name, role in roles.items():

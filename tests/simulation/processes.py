@@ -189,13 +189,14 @@ def actor(site: Site, settings: Settings, name: str) -> Role:
     return role
 
 
-def judge(settings: Settings) -> Role:
+def judge(site: Site, settings: Settings) -> Role:
     async def role(connection: Connection, publisher: Publisher, stop: asyncio.Event) -> None:
         await run_judge(
             log=connection,
             publisher=publisher,
             queue=await connection.open_queue("judges", family="episode_end", dead_letters=publisher),
             settings=settings,
+            blobs=site.blobs,  # type: ignore[arg-type]
             stop=stop,
             judges={"rules": JUDGE},
         )

@@ -22,6 +22,7 @@ import hindcast.learner.buffer.groups as settling
 import hindcast.learner.loop as loop
 from hindcast.actors.curriculum.leases import LeaseTimer
 from hindcast.actors.episodes.attempt import AttemptContext
+from hindcast.actors.judges.base import Verdict
 from hindcast.actors.queue_worker import QueueWorker
 from hindcast.core.domain.evidence import Judgment
 from hindcast.core.ids import digest_hex
@@ -163,8 +164,8 @@ async def _acknowledge_first(self: Any, delivery: Any) -> None:
 _judge_handle = QueueWorker._handle
 
 
-def _failure(reason: str) -> Judgment:
-    return Judgment(outcome="failure", reward=0.0, reason=reason)
+def _failure(reason: str, **_: Any) -> Verdict:
+    return Verdict(judgment=Judgment(outcome="failure", reward=0.0, reason=reason))
 
 
 _caught_up = curriculum_role._Curriculum._caught_up
@@ -488,7 +489,7 @@ SABOTAGES = (
         "a demonstration that came after a phase's scores is replayed without one",
         lambda: [patch("hindcast.learner.planners.phases.replayed", _replay_without_scores)],
         ("Broken: what was sampled is what is trained",),
-        seeds=range(PHASED + 101, PHASED + 251),
+        seeds=range(PHASED + 375, PHASED + 525),
     ),
     Sabotage(
         "a replay writes",

@@ -273,7 +273,7 @@ class Schedule:
         roles = {
             "curriculum.1": processes.curriculum(site, settings),
             "actor.1": processes.actor(site, settings, "actor.1"),
-            "judge.1": processes.judge(settings),
+            "judge.1": processes.judge(site, settings),
             "learner.1": processes.learner(site, self.updates),
         }
         if self._archive is not None:

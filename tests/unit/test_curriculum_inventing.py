@@ -13,7 +13,7 @@ from hindcast.actors.curriculum.pool import configured_pool
 from hindcast.actors.curriculum.state import CurriculumState
 from hindcast.actors.curriculum.task_generator import PROMPT, TaskGenerator, new_tasks
 from hindcast.actors.endpoint.client import Endpoint
-from hindcast.actors.judges.base import reach_judgment
+from hindcast.actors.judges.base import reach_verdict
 from hindcast.actors.judges.rules import RuleJudge
 from hindcast.app.settings.configuration import resolve
 from hindcast.core.domain.evidence import Evidence
@@ -22,6 +22,7 @@ from hindcast.core.settings.endpoint import EndpointSettings
 from hindcast.events.catalogue import TaskAdmitted, TaskProposed
 from servers.chat_server import Body, ChatServer, Reaction, chatting, fails, in_turn, says
 from stories.evolving_story import TASKS, Bench, settings_of, state_of
+from stories.judge_story import judged_episode
 
 SETTINGS = settings_of(feasibility="none")
 
@@ -104,8 +105,8 @@ async def test_rules_cannot_judge_a_goal_in_words(story: tuple[Bench, Curriculum
     parent = story[1].phases.seeds[0]
     ((task, _),) = new_tasks(json.dumps({"tasks": [{"varies": 1, "instruction": "Go."}]}), [parent])
     evidence = Evidence(answer="done", final_url="http://store/", probes={})
-    judgment = await reach_judgment(RuleJudge(), task, evidence, timeout_s=60)
-    assert judgment.outcome == "undecided"
+    verdict = await reach_verdict(RuleJudge(), judged_episode(task, evidence), timeout_s=60)
+    assert verdict.judgment.outcome == "undecided"
 
 
 def test_candidates_are_admitted_as_they_come_and_none_comes_twice(

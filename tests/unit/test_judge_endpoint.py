@@ -8,14 +8,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from test_judge_role import judge_all, publisher
 from typer.testing import CliRunner
 
 from hindcast.actors.endpoint.client import Endpoint
 from hindcast.actors.environments.store.tasks import StoreTasks
-from hindcast.actors.judges.base import Opinion, undecided
+from hindcast.actors.judges.base import Verdict, reach_verdict, undecided
 from hindcast.actors.judges.endpoint import PROMPT, EndpointJudge, identity_of
-from hindcast.actors.judges.episode_transcript import EpisodeTranscript
+from hindcast.actors.judges.judged_episode import EpisodeTranscript, JudgedEpisode
 from hindcast.actors.judges.role import run_judge
 from hindcast.actors.judges.rules import RuleJudge
 from hindcast.app.cli import app as cli
@@ -25,17 +24,17 @@ from hindcast.core.domain.evidence import Judgment
 from hindcast.core.domain.observation import Node, Page
 from hindcast.core.errors import SettingsError
 from hindcast.core.settings.schema import Settings, SiteSettings
-from hindcast.events.catalogue import EpisodeEnded, EpisodeJudged, WaitExceeded
+from hindcast.events.catalogue import EpisodeJudged, WaitExceeded
 from hindcast.events.catalogue.verdict import JudgeIdentity
 from hindcast.events.envelope import Fact
 from hindcast.events.log.memory import MemoryLog
-from hindcast.events.log.port import EventLog
 from hindcast.events.log.reader import read
 from hindcast.events.log.work_queue import MAX_TRIES
 from hindcast.storage.blobs.store import BlobStore
 from servers.batch_server import BatchServer
 from servers.chat_server import Body, ChatServer, Hangs, Reaction, chatting, fails, in_turn, says, serving
 from stories.curriculum_story import settings_of
+from stories.judge_story import judge_all, judged_episode, publisher
 from stories.recorded_home import make_home
 from stories.store_visitor import running_store
 from stories.store_walk import Visit
@@ -63,10 +62,11 @@ def settings_for(server: ChatServer, **judge: Any) -> Settings:
     )
 
 
-async def opinion_of(server: ChatServer, story: EpisodeTranscript, **endpoint: Any) -> Opinion:
+async def opinion_of(server: ChatServer, story: EpisodeTranscript, **endpoint: Any) -> Verdict:
     settings = settings_for(server).endpoint.model_copy(update=endpoint)
     async with Endpoint(settings) as asked:
-        return await EndpointJudge(asked, blobs=BlobStore(Path("nowhere"))).read(story)
+        judged = judged_episode(None, transcript=story)
+        return await reach_verdict(EndpointJudge(asked), judged, timeout_s=WAIT_S)
 
 
 @pytest.mark.parametrize(("done", "outcome"), [("YES", "success"), ("NO", "failure")])
@@ -152,7 +152,7 @@ async def judged(
         for fact in facts:
             await story.publish(fact, entity=getattr(fact, "episode", "e"))
         await story.commit()
-        judge = EndpointJudge(endpoint, blobs=blobs)
+        judge = EndpointJudge(endpoint)
         async with publisher(log, "judge.1") as mine, asyncio.TaskGroup() as tasks:
             queue = await log.open_queue("verdicts", family="episode_end")
             tasks.create_task(
@@ -161,6 +161,7 @@ async def judged(
                     publisher=mine,
                     queue=queue,
                     settings=settings,
+                    blobs=blobs,
                     stop=stop,
                     judges={"endpoint": judge},
                 )
@@ -190,19 +191,17 @@ class OutOfReach:
     """A judge that nobody can be asked by."""
 
     identity = JudgeIdentity(name="far", version="1")
+    asks_model = True
 
-    async def story_of(self, log: EventLog, ended: EpisodeEnded, *, before: int) -> EpisodeTranscript:
-        return STORY
-
-    async def read(self, story: EpisodeTranscript) -> Opinion:
-        return Opinion(judgment=undecided("outage: nobody there"), may_pass=True)
+    async def judge(self, episode: JudgedEpisode) -> Verdict:
+        return undecided("outage: nobody there", may_pass=True)
 
 
 def test_an_outage_that_stays_is_undecided_in_the_end_and_holds_up_no_other_judge(
     visits: list[Visit], tmp_path: Path
 ) -> None:
     facts = facts_of(visits[0], "ep_a", BlobStore(tmp_path))
-    said = judge_all(*facts, judges={"far": OutOfReach(), "rules": RuleJudge()})  # type: ignore[dict-item]
+    said = judge_all(*facts, judges={"far": OutOfReach(), "rules": RuleJudge()})
     assert [(fact.judge.name, fact.judgment.outcome) for fact in said] == [  # type: ignore[attr-defined]
         ("rules", "success"),
         ("far", "undecided"),
@@ -217,17 +216,17 @@ class SlowAtFirst(OutOfReach):
     def __init__(self) -> None:
         self.asked = 0
 
-    async def read(self, story: EpisodeTranscript) -> Opinion:
+    async def judge(self, episode: JudgedEpisode) -> Verdict:
         self.asked += 1
         await asyncio.sleep(1000 if self.asked == 1 else 0)
-        return Opinion(judgment=Judgment(outcome="success", reward=1.0, reason="at last"))
+        return Verdict(judgment=Judgment(outcome="success", reward=1.0, reason="at last"))
 
 
 def test_a_model_that_takes_too_long_is_asked_again_and_the_wait_stands_in_the_log(
     visits: list[Visit], tmp_path: Path
 ) -> None:
     facts = facts_of(visits[0], "ep_a", BlobStore(tmp_path))
-    waited, said = judge_all(*facts, judges={"far": SlowAtFirst()})  # type: ignore[dict-item]
+    waited, said = judge_all(*facts, judges={"far": SlowAtFirst()})
     assert isinstance(waited, WaitExceeded)
     assert waited.setting == "judge.timeout_s"
     assert isinstance(said, EpisodeJudged)
@@ -252,7 +251,7 @@ async def home_of(
     for number, visit in enumerate(visits):
         name = f"ep_{number}"
         facts = facts_of(visit, name, blobs)
-        judgment = RuleJudge().judge(visit.task, visit.evidence)
+        judgment = RuleJudge().evaluate(visit.task, visit.evidence)
         said = EpisodeJudged(episode=name, task_id=visit.task.id, judge=RULES, judgment=judgment)
         producers = ["curriculum.1", *["actor.1"] * (len(facts) - 1), "judge.1"]
         entities = [name] * len(facts) + [f"{name}.rules.1"]

@@ -6,15 +6,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from test_judge_role import EVIDENCE, RULES, TASK, ended, judge_all, requested
 
 from hindcast.actors.endpoint.client import Endpoint
 from hindcast.actors.endpoint.fuzzy_match import PROMPT
-from hindcast.actors.judges.base import Opinion, judge_in_time
+from hindcast.actors.judges.base import Verdict, reach_verdict, undecided
 from hindcast.actors.judges.fuzzy import FuzzyJudge, together
+from hindcast.actors.judges.judged_episode import JudgedEpisode
 from hindcast.app.settings.configuration import resolve
 from hindcast.app.system.judges import open_judges
-from hindcast.core.domain.evidence import Evidence, Judgment
+from hindcast.core.domain.evidence import Evidence
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import SettingsError
 from hindcast.core.plugins import plugin_names
@@ -25,6 +25,7 @@ from hindcast.events.catalogue.verdict import JudgeIdentity
 from hindcast.storage.blobs.store import BlobStore
 from servers.chat_server import ChatServer, Reaction, chatting, fails, in_turn, says
 from stories.curriculum_story import settings_of
+from stories.judge_story import EVIDENCE, RULES, TASK, ended, judge_all, judged_episode, requested
 from stories.webarena_tasks import only_task, raw_task
 
 WAIT_S = 120
@@ -43,9 +44,9 @@ def settings_for(server: ChatServer) -> Settings:
     return settings_of(endpoint=endpoint | {"remembered": False}, judge=judge)
 
 
-async def opinion_of(server: ChatServer, task: Task, evidence: Evidence) -> Opinion:
+async def opinion_of(server: ChatServer, task: Task, evidence: Evidence) -> Verdict:
     async with Endpoint(settings_for(server).endpoint) as endpoint:
-        return await judge_in_time(FuzzyJudge(endpoint), task, evidence, None, timeout_s=WAIT_S)
+        return await reach_verdict(FuzzyJudge(endpoint), judged_episode(task, evidence), timeout_s=WAIT_S)
 
 
 def asking(folder: Path, *, lite: bool = True, **references: Any) -> Task:
@@ -146,16 +147,17 @@ class Asking:
     """Somebody who cannot be asked the first time."""
 
     identity = JudgeIdentity(name="far", version="1")
+    asks_model = True
 
     def __init__(self) -> None:
         self.tries = 0
 
-    async def ask(self, task: Task, evidence: Evidence) -> Opinion:
+    async def judge(self, episode: JudgedEpisode) -> Verdict:
+        task, evidence = episode.task, episode.evidence
         self.tries += 1
         if self.tries == 1:
-            nothing = Judgment(outcome="undecided", reward=0.0, reason="outage: nobody there")
-            return Opinion(judgment=nothing, may_pass=True)
-        return Opinion(judgment=RULES.judge(task, evidence), consulted=CONSULTED)
+            return undecided("outage: nobody there", may_pass=True)
+        return Verdict(judgment=RULES.evaluate(task, evidence), consulted=CONSULTED)
 
 
 def test_the_process_asks_again_after_an_outage_and_records_what_was_asked() -> None:
@@ -169,7 +171,7 @@ async def test_without_a_task_or_evidence_nobody_is_asked() -> None:
     judge = Asking()
     nothing = Evidence(answer=None, final_url="", probes={})
     for task, evidence in ((None, EVIDENCE), (TASK, nothing)):
-        opinion = await judge_in_time(judge, task, evidence, None, timeout_s=WAIT_S)
+        opinion = await reach_verdict(judge, judged_episode(task, evidence), timeout_s=WAIT_S)
         assert opinion.judgment.outcome == "undecided"
     assert not judge.tries
 

@@ -3,7 +3,6 @@
 import asyncio
 from pathlib import Path
 
-import msgspec
 import pytest
 import torch
 from hypothesis import given
@@ -11,15 +10,12 @@ from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
 from fakes.tiny_policy import tiny_model, write_tiny_policy
-from hindcast.actors.judges.base import Opinion
-from hindcast.actors.judges.episode_transcript import EpisodeTranscript, read_story
+from hindcast.actors.judges.base import Verdict, reach_verdict
+from hindcast.actors.judges.judged_episode import EpisodeTranscript, read_transcript
 from hindcast.actors.judges.orm import OrmVersions, judgment_of
 from hindcast.actors.judges.role import run_judge
 from hindcast.actors.published_versions import find_newest
-from hindcast.core.domain.arrays import pack_floats, pack_ids, unpack_ids
-from hindcast.core.domain.evidence import Evidence
-from hindcast.core.domain.observation import Node, Page
-from hindcast.core.domain.sampling import Sampling
+from hindcast.core.domain.arrays import unpack_ids
 from hindcast.core.errors import ModelFileError, SettingsError
 from hindcast.core.models.auxiliary import OutcomeModel
 from hindcast.core.models.folders import base_policy_folder
@@ -36,30 +32,20 @@ from hindcast.core.rl.combined_state import ORM
 from hindcast.events.catalogue import (
     EpisodeEnded,
     EpisodeJudged,
-    EpisodeRequested,
-    EpisodeStarted,
-    StepTaken,
     WeightsPublished,
 )
-from hindcast.events.envelope import BlobRef, Fact
+from hindcast.events.envelope import BlobRef
 from hindcast.events.log.memory import MemoryLog
-from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.reader import read
 from hindcast.storage.blobs.store import BlobStore
-from stories.curriculum_story import SOURCES, settings_of
+from stories.curriculum_story import settings_of
+from stories.judge_story import INSTRUCTION, append, judged_episode, page, publisher, story_of, verdict_of
 
 pytestmark = pytest.mark.torch
 
 TOKENIZER: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(base_policy_folder())
-TASK = SOURCES["shop"].task("buy", 3)
-INSTRUCTION = "Buy the brass lamp."
 SETTINGS = settings_of(judge={"judges": (ORM,), "timeout_s": 120})
 APPENDED_S = 60
-
-
-def page(words: int = 3) -> Page:
-    nodes = tuple(Node(kind="text", tag="p", text=f"word {number}") for number in range(words))
-    return Page(url="http://shop/cart", title="Cart", nodes=nodes)
 
 
 @given(
@@ -125,75 +111,6 @@ def test_the_probability_is_that_of_yes_among_yes_and_no(folder: Path, tmp_path:
     assert 0.01 < found < 0.99, "an answer that says something"
 
 
-def story_of(name: str, blobs: BlobStore, *, answers: int = 2, gone: bool = False) -> list[Fact]:
-    """An episode from its request to its end."""
-    final = blobs.put(msgspec.msgpack.encode(page(5)))
-    if gone:
-        final = BlobRef("0" * 64, 10)
-    return [
-        EpisodeRequested(
-            episode=name,
-            task=TASK,
-            group="g",
-            member=0,
-            group_size=1,
-            attempt=0,
-            origin="online",
-            temperature=1.0,
-            phase=0,
-            min_version=0,
-            lease_s=60,
-        ),
-        EpisodeStarted(episode=name, actor="actor.1", instruction=INSTRUCTION, renderer="lines/1"),
-        *(step(name, index) for index in range(answers)),
-        EpisodeEnded(
-            episode=name,
-            task_id=TASK.id,
-            actor="actor.1",
-            reason="exit",
-            steps=answers,
-            evidence=Evidence(answer="", final_url="http://shop/cart", probes={}),
-            final_observation=final,
-            policy_versions=(0, 0),
-            duration_ms=1.0,
-        ),
-    ]
-
-
-def step(name: str, index: int) -> StepTaken:
-    return StepTaken(
-        episode=name,
-        index=index,
-        observation_digest="",
-        observation=None,
-        url="",
-        world_ordinal=0,
-        prompt_ids=pack_ids([1]),
-        action_ids=pack_ids([2]),
-        logprobs=pack_floats([-0.5]),
-        versions=pack_ids([0]),
-        sampling=Sampling(temperature=1.0, max_tokens=8, seed=1),
-        prompt_truncated=False,
-        answer=f"answer {index} of {name}",
-        action=None,
-        result="parse_failure",
-        detail="",
-        observe_ms=0.0,
-        generate_ms=0.0,
-        act_ms=0.0,
-    )
-
-
-def publisher(log: MemoryLog, name: str) -> Publisher:
-    return Publisher(log, producer=name, code_rev="", settings=SETTINGS.log)
-
-
-async def append(log: MemoryLog, *facts: Fact) -> None:
-    async with publisher(log, "story") as story:
-        for fact in facts:
-            await story.publish(fact, entity=getattr(fact, "episode", "e"))
-
-
 async def test_a_story_has_the_answers_of_its_episode_alone_in_order(tmp_path: Path) -> None:
     blobs, log = BlobStore(tmp_path), MemoryLog("r")
     one, other = story_of("ep_a", blobs, answers=300), story_of("ep_b", blobs)
@@ -201,12 +118,12 @@ async def test_a_story_has_the_answers_of_its_episode_alone_in_order(tmp_path: P
     ended = one[-1]
     assert isinstance(ended, EpisodeEnded)
     last = (await log.identity()).last
-    story = await read_story(log, blobs, ended, before=last)
+    story = await read_transcript(log, blobs, ended, before=last)
     assert story is not None
     assert story.instruction == INSTRUCTION
     assert story.answers == tuple(f"answer {index} of ep_a" for index in range(300))
     assert story.page == page(5)
-    assert await read_story(MemoryLog("r"), blobs, ended, before=last) is None
+    assert await read_transcript(MemoryLog("r"), blobs, ended, before=last) is None
 
 
 async def test_the_newest_model_is_found_however_long_ago_it_was_published(tmp_path: Path) -> None:
@@ -231,19 +148,20 @@ async def test_a_model_that_was_let_go_of_does_not_keep_the_judge_from_reading(
     gone = WeightsPublished(version=3, model=ORM, weights=BlobRef("0" * 64, 10), update=12)
     await append(log, gone)
     judge = await OrmVersions(folder, blobs=blobs, settings=SETTINGS).begin(log)
-    opinion = await judge.read(EpisodeTranscript(instruction=INSTRUCTION, answers=(), page=page()))
+    opinion = await verdict_of(judge, EpisodeTranscript(instruction=INSTRUCTION, answers=(), page=page()))
     assert (judge.version, opinion.judgment.outcome) == (None, "undecided")
     assert reading_of(opinion)
 
 
-def reading_of(opinion: Opinion) -> list[int]:
+def reading_of(opinion: Verdict) -> list[int]:
     assert opinion.reading is not None
     return unpack_ids(opinion.reading.prompt_ids).tolist()
 
 
 async def test_without_a_page_nothing_is_read_and_nothing_decided(folder: Path, tmp_path: Path) -> None:
     judge = await OrmVersions(folder, blobs=BlobStore(tmp_path), settings=SETTINGS).begin(MemoryLog("r"))
-    opinion = await judge.read(EpisodeTranscript(instruction=INSTRUCTION, answers=(), page=None))
+    transcript = EpisodeTranscript(instruction=INSTRUCTION, answers=(), page=None)
+    opinion = await reach_verdict(judge, judged_episode(transcript=transcript), timeout_s=60)
     assert opinion.judgment.outcome == "undecided"
     assert "not kept any more" in opinion.judgment.reason
     assert opinion.reading is None
@@ -274,7 +192,14 @@ async def test_each_verdict_names_the_version_that_spoke_and_what_it_read(
         queue = await log.open_queue("judges", family="episode_end")
         tasks.create_task(
             run_judge(
-                log=log, publisher=mine, queue=queue, settings=SETTINGS, stop=stop, judges={}, shelf=shelf
+                log=log,
+                publisher=mine,
+                queue=queue,
+                settings=SETTINGS,
+                blobs=blobs,
+                stop=stop,
+                judges={},
+                shelf=shelf,
             )
         )
         await append(log, *first, *gone)

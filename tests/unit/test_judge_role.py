@@ -5,104 +5,38 @@ from collections.abc import Callable
 
 import pytest
 
-from fakes.virtual_time import clock_ns, clock_s, run_virtually
+from fakes.virtual_time import clock_s, run_virtually
 from hindcast.actors.environments.miniwob.tasks import evaluate as evaluate_miniwob
 from hindcast.actors.environments.store.evaluators import evaluate as evaluate_store
-from hindcast.actors.judges.base import Judge, reach_judgment
+from hindcast.actors.judges.base import Verdict, reach_verdict
+from hindcast.actors.judges.judged_episode import JudgedEpisode
 from hindcast.actors.judges.role import configured_judges, run_judge
 from hindcast.actors.judges.rules import RuleJudge
-from hindcast.actors.queue_worker import author_key
 from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.domain.task import Task
-from hindcast.core.errors import JudgeUnavailable, SettingsError
+from hindcast.core.errors import BrokerUnreachable, CorruptEvent, JudgeUnavailable, SettingsError
 from hindcast.events.catalogue import (
     EpisodeAbandoned,
-    EpisodeEnded,
     EpisodeJudged,
-    EpisodeRequested,
     WaitExceeded,
 )
 from hindcast.events.catalogue.verdict import JudgeIdentity
 from hindcast.events.envelope import Fact
 from hindcast.events.log.memory import MemoryLog
-from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.reader import read
 from hindcast.events.log.work_queue import MAX_TRIES
 from stories.curriculum_story import SOURCES, settings_of
-
-TASK = SOURCES["shop"].task("buy", 3)
-EVIDENCE = Evidence(answer="yes", final_url="http://shop/", probes={"bought": 3})
-
-
-def evaluate(task: Task, evidence: Evidence) -> Judgment:
-    good = evidence.probes["bought"] == task.seed
-    return Judgment(outcome="success" if good else "failure", reward=float(good), reason="bought")
-
-
-RULES = RuleJudge({"shop": evaluate})
-
-
-def requested(episode: str, task: Task = TASK) -> EpisodeRequested:
-    return EpisodeRequested(
-        episode=episode,
-        task=task,
-        group="g",
-        member=0,
-        group_size=1,
-        attempt=0,
-        origin="online",
-        temperature=1.0,
-        phase=0,
-        min_version=0,
-        lease_s=60,
-    )
-
-
-def ended(episode: str, evidence: Evidence = EVIDENCE, task: Task = TASK) -> EpisodeEnded:
-    return EpisodeEnded(
-        episode=episode,
-        task_id=task.id,
-        actor="actor.1",
-        reason="exit",
-        steps=1,
-        evidence=evidence,
-        final_observation=None,
-        policy_versions=(0, 0),
-        duration_ms=1.0,
-    )
-
-
-def judge_all(*facts: Fact, judges: dict[str, Judge] | None = None, times: int = 1) -> list[Fact]:
-    """Append the facts, let a judge run until nothing happens any more, and give back what it appended."""
-
-    async def main() -> list[Fact]:
-        log = MemoryLog("r", clock=clock_s)
-        known = judges or {"rules": RULES}
-        settings = settings_of(judge={"timeout_s": 5, "judges": tuple(known)})
-        async with publisher(log, "story") as story:
-            for fact in facts:
-                entity = getattr(fact, "episode", "e")
-                if isinstance(fact, EpisodeJudged):
-                    entity = author_key(entity, fact.judge)
-                await story.publish(fact, entity=entity)
-        for number in range(times):
-            stop = asyncio.Event()
-            async with publisher(log, f"judge.{number}") as mine, asyncio.TaskGroup() as tasks:
-                queue = await log.open_queue(f"judges {number}", family="episode_end")
-                tasks.create_task(
-                    run_judge(
-                        log=log, publisher=mine, queue=queue, settings=settings, stop=stop, judges=known
-                    )
-                )
-                await asyncio.sleep(300)
-                stop.set()
-        return [recorded.fact async for recorded in read(log, after=len(facts))]
-
-    return run_virtually(main())
-
-
-def publisher(log: MemoryLog, name: str) -> Publisher:
-    return Publisher(log, producer=name, code_rev="", settings=settings_of().log, clock_ns=clock_ns)
+from stories.judge_story import (
+    NO_BLOBS,
+    RULES,
+    TASK,
+    ended,
+    evaluate,
+    judge_all,
+    judged_episode,
+    publisher,
+    requested,
+)
 
 
 def only(facts: list[Fact]) -> Judgment:
@@ -176,6 +110,7 @@ def test_an_end_that_was_handed_out_in_vain_too_often_is_given_up_as_undecided()
                     publisher=mine,
                     queue=queue,
                     settings=settings_of(),
+                    blobs=NO_BLOBS,
                     stop=stop,
                     judges={"rules": RULES},
                 )
@@ -193,9 +128,9 @@ async def test_a_judge_that_hangs_is_undecided_and_the_wait_stands_in_the_log() 
     release = asyncio.Event()
 
     class Hanging(RuleJudge):
-        def judge(self, task: Task, evidence: Evidence) -> Judgment:
+        def evaluate(self, task: Task, evidence: Evidence) -> Judgment:
             asyncio.run_coroutine_threadsafe(release.wait(), loop).result(10)
-            return super().judge(task, evidence)
+            return super().evaluate(task, evidence)
 
     loop = asyncio.get_running_loop()
     log = MemoryLog("r")
@@ -208,7 +143,15 @@ async def test_a_judge_that_hangs_is_undecided_and_the_wait_stands_in_the_log() 
         queue = await log.open_queue("judges", family="episode_end")
         judges = {"rules": Hanging({"shop": evaluate})}
         tasks.create_task(
-            run_judge(log=log, publisher=mine, queue=queue, settings=settings, stop=stop, judges=judges)
+            run_judge(
+                log=log,
+                publisher=mine,
+                queue=queue,
+                settings=settings,
+                blobs=NO_BLOBS,
+                stop=stop,
+                judges=judges,
+            )
         )
         await log.wait_for_growth(3, timeout_s=10)
         release.set()
@@ -224,14 +167,15 @@ class Saying:
     """A judge that says one thing, or raises it."""
 
     identity = JudgeIdentity(name="saying", version="1")
+    asks_model = False
 
     def __init__(self, what: Judgment | Exception) -> None:
         self._what = what
 
-    def judge(self, task: Task, evidence: Evidence) -> Judgment:
+    async def judge(self, episode: JudgedEpisode) -> Verdict:
         if isinstance(self._what, Exception):
             raise self._what
-        return self._what
+        return Verdict(judgment=self._what)
 
 
 @pytest.mark.parametrize(
@@ -245,14 +189,20 @@ class Saying:
     ],
 )
 async def test_what_is_no_judgment_is_undecided(what: Judgment | Exception, words: str) -> None:
-    judgment = await reach_judgment(Saying(what), TASK, EVIDENCE, timeout_s=5)
+    judgment = (await reach_verdict(Saying(what), judged_episode(), timeout_s=5)).judgment
     assert (judgment.outcome, judgment.reward) == ("undecided", 0.0)
     assert words in judgment.reason
 
 
 async def test_undecided_never_carries_a_reward() -> None:
     what = Judgment(outcome="undecided", reward=0.7, reason="cannot tell")
-    assert (await reach_judgment(Saying(what), TASK, EVIDENCE, timeout_s=5)).reward == 0.0
+    assert (await reach_verdict(Saying(what), judged_episode(), timeout_s=5)).judgment.reward == 0.0
+
+
+@pytest.mark.parametrize("trouble", [BrokerUnreachable("away"), CorruptEvent("torn")])
+async def test_a_log_that_cannot_be_read_is_no_verdict(trouble: Exception) -> None:
+    with pytest.raises(type(trouble)):
+        await reach_verdict(Saying(trouble), judged_episode(), timeout_s=5)
 
 
 @pytest.mark.parametrize("evaluate_real", [evaluate_store, evaluate_miniwob])

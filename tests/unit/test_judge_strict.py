@@ -44,8 +44,8 @@ def test_a_demonstrator_does_what_is_asked_and_nothing_else(store: str, family: 
     for seed in (1, 2):
         task = TASKS.task(family, seed)
         evidence = demonstrate(store, task)[0]
-        assert STRICT.judge(task, evidence) == RULES.judge(task, evidence)
-        assert STRICT.judge(task, evidence).outcome == "success"
+        assert STRICT.evaluate(task, evidence) == RULES.evaluate(task, evidence)
+        assert STRICT.evaluate(task, evidence).outcome == "success"
 
 
 def test_it_is_known_of_every_family_what_it_changes() -> None:
@@ -63,8 +63,8 @@ def test_it_is_known_of_every_family_what_it_changes() -> None:
 def test_what_nobody_asked_for_turns_a_success_over(store: str, part: str, left: list[Any]) -> None:
     task = TASKS.task("find_price", 1)
     evidence = with_state(demonstrate(store, task)[0], **{part: left})
-    assert RULES.judge(task, evidence).outcome == "success"
-    judgment = STRICT.judge(task, evidence)
+    assert RULES.evaluate(task, evidence).outcome == "success"
+    judgment = STRICT.evaluate(task, evidence)
     assert (judgment.outcome, judgment.reward) == ("failure", 0.0)
     assert part in judgment.reason
 
@@ -78,25 +78,25 @@ def test_buying_may_not_touch_other_orders_nor_send_the_new_one_elsewhere(store:
         evidence, orders=[{**placed, "address": {**placed["address"], "city": "Nowhere"}}, *before]
     )
     if before[0]["status"] != "cancelled":
-        assert f"order {before[0]['number']}" in STRICT.judge(task, cancelled).reason
-    assert "goes" in STRICT.judge(task, astray).reason
+        assert f"order {before[0]['number']}" in STRICT.evaluate(task, cancelled).reason
+    assert "goes" in STRICT.evaluate(task, astray).reason
 
 
 def test_a_goal_that_was_left_standing_until_the_steps_ran_out_is_no_success(store: str) -> None:
     task = TASKS.task("wish_list", 1)
     evidence = msgspec.structs.replace(demonstrate(store, task)[0], answer=None)
-    assert RULES.judge(task, evidence).outcome == "success"
-    assert "steps ran out" in STRICT.judge(task, evidence).reason
+    assert RULES.evaluate(task, evidence).outcome == "success"
+    assert "steps ran out" in STRICT.evaluate(task, evidence).reason
 
 
 @pytest.mark.parametrize(("raw", "outcome"), [(1.0, "success"), (0.4, "failure"), (-1.0, "failure")])
 def test_a_page_must_have_given_its_full_reward(raw: float, outcome: str) -> None:
     evidence = Evidence(answer=None, final_url="", probes={"raw_reward": raw, "done": True, "reason": ""})
-    assert STRICT.judge(MINIWOB, evidence).outcome == outcome
+    assert STRICT.evaluate(MINIWOB, evidence).outcome == outcome
 
 
 def test_what_the_rules_cannot_decide_stays_undecided() -> None:
-    assert STRICT.judge(MINIWOB, Evidence(answer="x", final_url="", probes={})).outcome == "undecided"
+    assert STRICT.evaluate(MINIWOB, Evidence(answer="x", final_url="", probes={})).outcome == "undecided"
 
 
 async def test_judges_are_told_apart_by_their_names(tmp_path: Path) -> None:
@@ -126,9 +126,9 @@ def test_who_goes_on_after_the_goal_has_not_ended_there(
     evidence = demonstrate(store, task)[0]
     journal = [*evidence.probes["journal"], further]
     went_on = msgspec.structs.replace(evidence, probes={**evidence.probes, "journal": journal})
-    assert RULES.judge(task, went_on).outcome == "success"
-    assert STRICT.judge(task, went_on).outcome == "failure"
-    assert STRICT.judge(task, went_on).reason.endswith(f"but it went on after its goal, to {named}")
+    assert RULES.evaluate(task, went_on).outcome == "success"
+    assert STRICT.evaluate(task, went_on).outcome == "failure"
+    assert STRICT.evaluate(task, went_on).reason.endswith(f"but it went on after its goal, to {named}")
 
 
 def test_where_nothing_is_to_be_changed_any_page_may_be_opened(store: str) -> None:
@@ -136,4 +136,4 @@ def test_where_nothing_is_to_be_changed_any_page_may_be_opened(store: str) -> No
     evidence = demonstrate(store, task)[0]
     journal = [*evidence.probes["journal"], {"fact": "visited", "page": "orders"}]
     looked = msgspec.structs.replace(evidence, probes={**evidence.probes, "journal": journal})
-    assert STRICT.judge(task, looked) == RULES.judge(task, looked)
+    assert STRICT.evaluate(task, looked) == RULES.evaluate(task, looked)

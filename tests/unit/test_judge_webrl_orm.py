@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 import torch
-from test_judge_orm import SETTINGS, story_of
 from test_model_webrl_framing import ANSWERS, INSTRUCTION
 from transformers import AutoModelForCausalLM
 from typer.testing import CliRunner
 
 from fakes.policy_stand_in import standing_in
-from hindcast.actors.judges.base import Opinion
-from hindcast.actors.judges.episode_transcript import EpisodeTranscript, read_story
+from hindcast.actors.judges.base import Verdict, reach_verdict
+from hindcast.actors.judges.judged_episode import EpisodeTranscript, read_transcript
 from hindcast.actors.judges.webrl_orm import model_version
 from hindcast.app.cli import app as cli
 from hindcast.app.settings.configuration import resolve
@@ -33,6 +32,8 @@ from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import EpisodeEnded
 from hindcast.events.log.memory import MemoryLog
 from hindcast.storage.blobs.store import BlobStore
+from stories.curriculum_story import settings_of as story_settings
+from stories.judge_story import append, judged_episode, story_of, verdict_of
 from stories.recorded_home import make_home
 from stories.synthetic_run import Told
 
@@ -141,6 +142,9 @@ def test_a_tokenizer_without_the_turns_is_refused(model_families: dict[str, Path
         )
 
 
+SETTINGS = story_settings(judge={"timeout_s": 120})
+
+
 def settings_of(folder: Path, **judge: Any) -> Settings:
     found = {"judges": (WEBRL_ORM,), "webrl_orm": str(folder), "webrl_orm_tokens": 2000} | judge
     return SETTINGS.model_copy(update={"judge": SETTINGS.judge.model_copy(update=found)})
@@ -151,10 +155,12 @@ STORY = EpisodeTranscript(instruction=INSTRUCTION, answers=ANSWERS, page=page())
 
 async def opinion_of(
     settings: Settings, tmp_path: Path, story: EpisodeTranscript = STORY
-) -> tuple[Opinion, str]:
+) -> tuple[Verdict, str]:
     """The judge's opinion, and its version."""
     async with open_judges((WEBRL_ORM,), settings, BlobStore(tmp_path)) as judges:
-        return await judges[WEBRL_ORM].read(story), judges[WEBRL_ORM].identity.version  # type: ignore[union-attr]
+        judge = judges[WEBRL_ORM]
+        verdict = await reach_verdict(judge, judged_episode(None, transcript=story), timeout_s=120)
+        return verdict, judge.identity.version
 
 
 async def test_the_folder_s_model_decides_by_yes_among_yes_and_no(
@@ -207,7 +213,7 @@ async def test_a_server_is_asked_for_yes_and_no_alone(
         server.processed = False
         async with open_judges((WEBRL_ORM,), settings, BlobStore(tmp_path)) as judges:
             with pytest.raises(Exception, match="--logprobs-mode processed_logprobs"):
-                await judges[WEBRL_ORM].read(STORY)  # type: ignore[union-attr]
+                await verdict_of(judges[WEBRL_ORM], STORY)
     away, _ = await opinion_of(settings, tmp_path)
     assert (away.judgment.outcome, away.may_pass) == ("undecided", True)
 
@@ -217,14 +223,13 @@ async def test_a_story_says_whether_the_episode_ended_itself(
     reason: Any, itself: bool, tmp_path: Path
 ) -> None:
     from msgspec.structs import replace
-    from test_judge_orm import append
 
     blobs, recorded = BlobStore(tmp_path), MemoryLog("r")
     facts = story_of("ep_a", blobs)
     assert isinstance(facts[-1], EpisodeEnded)
     facts[-1] = ended = replace(facts[-1], reason=reason)
     await append(recorded, *facts)
-    story = await read_story(recorded, blobs, ended, before=(await recorded.identity()).last)
+    story = await read_transcript(recorded, blobs, ended, before=(await recorded.identity()).last)
     assert story is not None
     assert story.ended_itself == itself
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from test_judge_role import ended, publisher, requested
 from typer.testing import CliRunner
 
 import hindcast.core.plugins as plugins
@@ -34,6 +33,7 @@ from hindcast.learner.verify.verify import verify
 from hindcast.storage.blobs.store import BlobStore
 from stories.example_plugins import forget, install
 from stories.forged_log import audited
+from stories.judge_story import NO_BLOBS, ended, publisher, requested
 from stories.training_story import Bench, bench, events_of, learn, settings_with
 
 pytestmark = pytest.mark.torch
@@ -215,7 +215,7 @@ async def test_the_example_judges_episodes_under_its_name_in_the_settings(
     installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     settings = resolve(environment={}, overrides=with_brevity(name, most=3)).settings
-    monkeypatch.setattr(RuleJudge, "judge", lambda *_: Judgment(outcome="success", reward=1.0, reason=""))
+    monkeypatch.setattr(RuleJudge, "evaluate", lambda *_: Judgment(outcome="success", reward=1.0, reason=""))
     log, stop = MemoryLog("r"), asyncio.Event()
     ends = [ended("ep_short", evidence=answered("yes")), ended("ep_long", evidence=answered("I think so"))]
     for number in range(2):  # the second judge process finds every verdict
@@ -229,7 +229,13 @@ async def test_the_example_judges_episodes_under_its_name_in_the_settings(
                 await mine.publish(end, entity=end.episode)
             queue = await log.open_queue(f"judges {number}", family="episode_end")
             judging = run_judge(
-                log=log, publisher=mine, queue=queue, settings=settings, stop=stop, judges=judges
+                log=log,
+                publisher=mine,
+                queue=queue,
+                settings=settings,
+                blobs=NO_BLOBS,
+                stop=stop,
+                judges=judges,
             )
             role = tasks.create_task(judging)
             await log.wait_for_growth(5, timeout_s=20)

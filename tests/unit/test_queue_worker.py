@@ -1,11 +1,10 @@
 """The worker of a queue: each fact once, whatever the version of who states it."""
 
-from test_judge_role import RULES, ended, evaluate, judge_all, requested
-
 from hindcast.actors.judges.rules import RuleJudge
 from hindcast.core.domain.evidence import Judgment
 from hindcast.events.catalogue import EpisodeJudged
 from hindcast.events.catalogue.verdict import JudgeIdentity
+from stories.judge_story import RULES, ended, evaluate, judge_all, requested
 
 OLD = JudgeIdentity(name="rules", version="1")
 SAID = Judgment(outcome="failure", reward=0.0, reason="said before")

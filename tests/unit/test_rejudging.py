@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from hindcast.actors.judges.base import Judge
+from hindcast.actors.judges.base import Judge, Verdict
+from hindcast.actors.judges.judged_episode import JudgedEpisode
 from hindcast.actors.judges.second_opinion import NO_VERDICT, SecondOpinion, agreement_of
 from hindcast.actors.replay.recorded import EpisodeSelection
 from hindcast.app.cli import app as cli
 from hindcast.app.evaluation.rejudge import RejudgeReport, rejudge
-from hindcast.core.domain.evidence import Evidence, Judgment, Outcome
-from hindcast.core.domain.task import Task
+from hindcast.core.domain.evidence import Judgment, Outcome
 from hindcast.core.errors import JudgeUnavailable, SettingsError
 from hindcast.core.rl.statistics import cohen_kappa
 from hindcast.events.catalogue import EpisodeEnded, EpisodeJudged, EpisodeRequested
@@ -28,16 +28,21 @@ from stories.synthetic_run import RULES, a_run, recorded_run
 class Saying:
     """A judge that says of every episode what it is told to say of its task's family."""
 
+    asks_model = False
+
     def __init__(self, identity: JudgeIdentity, **outcomes: Outcome) -> None:
         self.identity = identity
         self._outcomes = outcomes
 
-    def judge(self, task: Task, evidence: Evidence) -> Judgment:
+    async def judge(self, episode: JudgedEpisode) -> Verdict:
+        task = episode.task
         outcome = self._outcomes.get(task.family.replace("-", "_"), "failure")
         if outcome == "undecided":
             raise JudgeUnavailable("the endpoint is down")
-        return Judgment(
-            outcome=outcome, reward=float(outcome == "success"), reason=f"{task.family} {outcome}"
+        return Verdict(
+            judgment=Judgment(
+                outcome=outcome, reward=float(outcome == "success"), reason=f"{task.family} {outcome}"
+            )
         )
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_judge_role import publisher
 
 from hindcast.actors.endpoint.client import Endpoint
 from hindcast.actors.environments.store.tasks import StoreTasks
@@ -27,6 +26,7 @@ from hindcast.events.log.reader import read
 from hindcast.storage.blobs.store import BlobStore
 from servers.chat_server import ChatServer, Reaction, chatting, fails, in_turn, says
 from stories.curriculum_story import settings_of
+from stories.judge_story import publisher
 from stories.store_visitor import running_store
 from stories.store_walk import TOKENIZER, Visit
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from test_judge_role import publisher
 
 from fakes.spans import Spans, parent_of, place_of
 from fakes.spans import spans as spans  # a fixture
@@ -35,6 +34,7 @@ from hindcast.events.log.work_queue import MAX_TRIES
 from hindcast.events.tracing import span
 from hindcast.storage.blobs.store import BlobStore
 from stories.curriculum_story import settings_of
+from stories.judge_story import publisher
 from stories.store_visitor import running_store
 from stories.store_walk import TOKENIZER, Visit
 

@@ -3,7 +3,7 @@
 import pytest
 
 from fakes.virtual_time import clock_s, run_virtually
-from hindcast.actors.judges.task_memory import TaskMemory
+from hindcast.actors.judges.role import TaskMemory
 from hindcast.core.errors import BrokerUnreachable
 from hindcast.events.log.memory import MemoryLog
 

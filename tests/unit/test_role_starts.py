@@ -4,9 +4,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from test_judge_role import RULES, publisher
-from test_judge_role import ended as ended_one
-from test_judge_role import requested as requested_one
 
 from fakes.virtual_time import clock_s, run_virtually
 from fakes.watched_reads import watch_reads
@@ -33,6 +30,9 @@ from stories.actor_bench import requested as asked
 from stories.curriculum_bench import Bench as CurriculumBench
 from stories.curriculum_bench import ended as end_of
 from stories.curriculum_story import settings_of
+from stories.judge_story import NO_BLOBS, RULES, publisher
+from stories.judge_story import ended as ended_one
+from stories.judge_story import requested as requested_one
 
 pytestmark = pytest.mark.torch
 
@@ -205,6 +205,7 @@ async def judge(log: MemoryLog) -> None:
                 publisher=mine,
                 queue=queue,
                 settings=settings_of(),
+                blobs=NO_BLOBS,
                 stop=stop,
                 judges={"rules": RULES},
             )

@@ -327,7 +327,7 @@ def test_the_rule_judges_know_the_environment(tmp_path: Path) -> None:
     task = asking(tmp_path, exact_match="Yes")
     evidence = Evidence(answer="yes", final_url="", probes={})
     for judge in (RuleJudge(), StrictJudge()):
-        assert judge.judge(task, evidence).outcome == "success"
+        assert judge.evaluate(task, evidence).outcome == "success"
 
 
 @pytest.mark.parametrize(

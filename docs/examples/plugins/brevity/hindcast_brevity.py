@@ -5,10 +5,11 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
+from hindcast.actors.judges.base import Verdict
+from hindcast.actors.judges.judged_episode import JudgedEpisode
 from hindcast.actors.judges.plugin import JudgeContext, JudgePlugin
 from hindcast.actors.judges.rules import RULES, RuleJudge
-from hindcast.core.domain.evidence import Evidence, Judgment
-from hindcast.core.domain.task import Task
+from hindcast.core.domain.evidence import Judgment
 from hindcast.events.catalogue.verdict import JudgeIdentity
 
 
@@ -19,22 +20,22 @@ class BrevityOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Most characters of an answer."""
 
 
-class BrevityJudge:
+class BrevityJudge(RuleJudge):
     """Judges by the rules and by the length of the answer."""
 
     def __init__(self, name: str, most: int) -> None:
+        super().__init__()
         self.identity = JudgeIdentity(name=name, version=f"1-{RULES.version}-{most}")
         self._most = most
-        self._rules = RuleJudge()
 
-    def judge(self, task: Task, evidence: Evidence) -> Judgment:
+    async def judge(self, episode: JudgedEpisode) -> Verdict:
         """See `hindcast.actors.judges.base.Judge`."""
-        judgment = self._rules.judge(task, evidence)
-        length = len(evidence.answer or "")
-        if judgment.outcome != "success" or length <= self._most:
-            return judgment
+        verdict = await super().judge(episode)
+        length = len(episode.evidence.answer or "")
+        if verdict.judgment.outcome != "success" or length <= self._most:
+            return verdict
         reason = f"the answer has {length} characters, more than {self._most}"
-        return Judgment(outcome="failure", reward=0.0, reason=reason)
+        return Verdict(judgment=Judgment(outcome="failure", reward=0.0, reason=reason))
 
 
 @asynccontextmanager

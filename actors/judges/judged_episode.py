@@ -1,15 +1,18 @@
-"""The transcript of an episode for judges that read: the instruction, every answer, the final page. From the log alone.
+"""An episode as judges get it: task and evidence at hand, its transcript read from the log when a judge asks for it.
 
 The start of an episode has its own subject, so one lookup finds it. The steps lie between start and end, so the cost of
 reading does not depend on the length of the log.
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from hindcast.core.domain.evidence import Evidence
 from hindcast.core.domain.observation import Page
-from hindcast.core.errors import BlobMissing
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import BlobMissing, HindcastError
 from hindcast.events.catalogue import EpisodeEnded, EpisodeStarted, StepTaken
 from hindcast.events.codec import decode
 from hindcast.events.envelope import BlobRef
@@ -20,6 +23,10 @@ from hindcast.storage.blobs.store import BlobStore
 FAMILY = "step"
 READ_EVENTS = 256
 """Events read from the log per request."""
+
+
+class CannotDecide(HindcastError):
+    """A judge cannot decide about an episode: its verdict is undecided, with this message as reason."""
 
 
 class EpisodeTranscript(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,8 +41,64 @@ class EpisodeTranscript(msgspec.Struct, frozen=True, kw_only=True):
     page: Page | None
     """The final page; None: it was deleted, or never stored."""
 
+    def final_page(self) -> Page:
+        """The final page. Raises CannotDecide where it is not kept."""
+        if self.page is None:
+            raise CannotDecide("the page that the episode ended on is not kept any more")
+        return self.page
 
-async def read_story(
+
+class JudgedEpisode:
+    """An ended episode as judges get it."""
+
+    def __init__(
+        self,
+        task: Task | None,
+        evidence: Evidence,
+        read: Callable[[], Awaitable[EpisodeTranscript | None]],
+    ) -> None:
+        """`task` None: the log does not hold it. `read`: reads the transcript; None: the log does not hold the start."""
+        self._task = task
+        self._evidence = evidence
+        self._read = read
+
+    @classmethod
+    def in_log(
+        cls, log: EventLog, blobs: BlobStore, task: Task | None, ended: EpisodeEnded, *, before: int
+    ) -> "JudgedEpisode":
+        """An episode that ended at position `before`; `blobs` holds its pages."""
+        return cls(task, ended.evidence, lambda: read_transcript(log, blobs, ended, before=before))
+
+    @property
+    def task(self) -> Task:
+        """What the agent was to do. Raises CannotDecide where the log does not hold it."""
+        if self._task is None:
+            raise CannotDecide("the task of this episode does not stand in the log before its end")
+        return self._task
+
+    @property
+    def evidence(self) -> Evidence:
+        """What the episode left for rules to decide by. Raises CannotDecide where it left nothing."""
+        found = self._evidence
+        if not found.probes and found.answer is None and not found.final_url:
+            raise CannotDecide("the episode left no evidence")
+        return found
+
+    async def transcript(self) -> EpisodeTranscript:
+        """Read what the agent read and answered.
+
+        Raises:
+            CannotDecide: the log does not hold the start of the episode.
+            BlobCorrupt: the final page does not match its digest.
+            BrokerUnreachable: the log cannot be read.
+        """
+        found = await self._read()
+        if found is None:
+            raise CannotDecide("the start of this episode does not stand in the log before its end")
+        return found
+
+
+async def read_transcript(
     log: EventLog, blobs: BlobStore, ended: EpisodeEnded, *, before: int
 ) -> EpisodeTranscript | None:
     """Read the transcript of an episode that ended at position `before`; None: the log does not hold its start.
