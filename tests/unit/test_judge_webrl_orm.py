@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import torch
-from test_model_webrl_framing import ANSWERS, INSTRUCTION
 from transformers import AutoModelForCausalLM
 from typer.testing import CliRunner
 
@@ -36,6 +35,7 @@ from stories.curriculum_story import settings_of as story_settings
 from stories.judge_story import append, judged_episode, story_of, verdict_of
 from stories.recorded_home import make_home
 from stories.synthetic_run import Told
+from stories.webrl_conversation import ANSWERS, INSTRUCTION
 
 pytestmark = pytest.mark.torch
 

@@ -16,16 +16,10 @@ from hindcast.core.errors import ModelFileError
 from hindcast.core.models.tokenizer import load_tokenizer
 from hindcast.core.prompts.chat_frame import encode_text
 from hindcast.core.prompts.prompt import Prompt, build_prompt, encode_answer
+from stories.webrl_conversation import ANSWERS, INSTRUCTION
 
 pytestmark = pytest.mark.torch
-
-ANSWERS = (
-    '# Element: the \'Sales\' menu item\ndo(action="Click", element="2")',
-    'do(action="Scroll Down")',
-    '# Note: $12.90\nexit(message="$12.90")',
-)
 HTML = '<html> <body> <a id="3"> Lamps </a> <p> In stock </p> </body> </html>'
-INSTRUCTION = "Find the price of the brass lamp."
 
 
 def _reference(answers: Sequence[str], html: str, *, chars: int | None = None) -> str:

@@ -1,28 +1,17 @@
 """A relabeler held against the store's truth: counted by hand over one visit."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_relabeler_learned import SITES, TASKS
 
 from hindcast.actors.relabelers.base import AchievedGoal, RelabelResult
 from hindcast.app.evaluation.relabel_accuracy import compare_goals
 from hindcast.core.rl.statistics import Confusion
 from hindcast.storage.blobs.store import BlobStore
-from stories.store_visitor import running_store
+from stories.relabel_story import visit as visit  # a fixture
 from stories.store_walk import Visit
 
 pytestmark = pytest.mark.torch
-
-
-@pytest.fixture(scope="module")
-def visit() -> Iterator[Visit]:
-    """Seven steps that add two products, and the answer; step 3 puts the first into the cart."""
-    with running_store(SITES) as base_url:
-        visit = Visit(base_url, TASKS.task("add_several", 1))
-        visit.demonstrate()
-        yield visit
 
 
 def goal(instruction: str, until: int) -> AchievedGoal:

@@ -3,16 +3,14 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 import torch
-from test_relabeler_role import relabel_all
 
 from fakes.tiny_policy import tiny_model, write_tiny_policy
-from hindcast.actors.environments.store.tasks import StoreTasks
 from hindcast.actors.relabelers.learned import (
     NO_PAGE,
     NO_VERSION,
@@ -28,27 +26,18 @@ from hindcast.core.models.logprobs import SampleToScore, score_pack
 from hindcast.core.models.policy import encode_weights, load_policy
 from hindcast.core.prompts.achievement_prompt import Achievement, read_achievements
 from hindcast.core.rl.combined_state import RELABELER
-from hindcast.core.settings.schema import RelabelerSettings, Settings, SiteSettings
+from hindcast.core.settings.schema import RelabelerSettings, Settings
 from hindcast.events.catalogue import EpisodeEnded, EpisodeRelabeled, WeightsPublished
 from hindcast.events.catalogue.verdict import BackwardReading
 from hindcast.events.envelope import BlobRef, Fact
 from hindcast.storage.blobs.store import BlobStore
-from stories.store_visitor import running_store
+from stories.relabel_story import TASKS, relabel_all
+from stories.relabel_story import visit as visit  # a fixture
 from stories.store_walk import TOKENIZER, Visit
 
 pytestmark = pytest.mark.torch
 
-SITES = SiteSettings(products=60)
-TASKS = StoreTasks(SITES)
 SETTINGS = Settings(relabeler=RelabelerSettings(kind="learned", prompt_tokens=512, answer_tokens=160))
-
-
-@pytest.fixture(scope="module")
-def visit() -> Iterator[Visit]:
-    with running_store(SITES) as base_url:
-        visit = Visit(base_url, TASKS.task("add_several", 1))
-        visit.demonstrate()
-        yield visit
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """The relabeler's process: what it says of episodes that ended, once each, and what it leaves alone."""
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,19 +11,16 @@ import pytest
 from fakes.spans import Spans, parent_of, place_of
 from fakes.spans import spans as spans  # a fixture
 from fakes.virtual_time import clock_s, run_virtually
-from hindcast.actors.environments.store.tasks import StoreTasks
 from hindcast.actors.episodes.prompt_reader import prompt_of
 from hindcast.actors.queue_worker import OUTAGE_PAUSES_S
-from hindcast.actors.relabelers.base import AchievedGoal, Relabeler, RelabelResult, why_not_goal
+from hindcast.actors.relabelers.base import AchievedGoal, RelabelResult, why_not_goal
 from hindcast.actors.relabelers.episode_memory import ENDED_KEPT, EpisodeMemory
 from hindcast.actors.relabelers.rewritten_prompts import difference
-from hindcast.actors.relabelers.role import run_relabeler
-from hindcast.actors.relabelers.rules import RuleRelabeler
 from hindcast.core import telemetry_names as names
 from hindcast.core.domain.arrays import pack_ids, unpack_ids
 from hindcast.core.domain.observation import Page
 from hindcast.core.errors import RelabelerFailed, RelabelerUnavailable
-from hindcast.core.settings.schema import ActorSettings, SiteSettings
+from hindcast.core.settings.schema import ActorSettings
 from hindcast.events.catalogue import EpisodeEnded, EpisodeRelabeled, StepTaken
 from hindcast.events.catalogue.verdict import JudgeIdentity
 from hindcast.events.envelope import Fact
@@ -33,24 +30,12 @@ from hindcast.events.log.reader import read
 from hindcast.events.log.work_queue import MAX_TRIES
 from hindcast.events.tracing import span
 from hindcast.storage.blobs.store import BlobStore
-from stories.curriculum_story import settings_of
 from stories.judge_story import publisher
-from stories.store_visitor import running_store
+from stories.relabel_story import relabel_all
+from stories.relabel_story import visit as visit  # a fixture
 from stories.store_walk import TOKENIZER, Visit
 
 pytestmark = pytest.mark.torch
-
-SETTINGS = SiteSettings(products=60)
-TASKS = StoreTasks(SETTINGS)
-RULES = RuleRelabeler(most=8)
-
-
-@pytest.fixture(scope="module")
-def visit() -> Iterator[Visit]:
-    with running_store(SETTINGS) as base_url:
-        visit = Visit(base_url, TASKS.task("add_several", 1))
-        visit.demonstrate()
-        yield visit
 
 
 class Scripted:
@@ -66,59 +51,6 @@ class Scripted:
         if isinstance(said, Exception):
             raise said
         return RelabelResult(tuple(said))
-
-
-def relabel_all(
-    facts: Sequence[Fact],
-    blobs: BlobStore,
-    *,
-    relabeler: Relabeler = RULES,
-    starts: int = 1,
-    before: int = 0,
-    killed: int = 0,
-    actors: ActorSettings | None = None,
-) -> list[Fact]:
-    """Tell the facts, the first `before` of them before the relabeler starts, and give back what it said.
-
-    `killed`: so often one that took the episode's end died over it before.
-    """
-
-    async def main() -> list[Fact]:
-        log = MemoryLog("r", clock=clock_s)
-        settings = settings_of(actors=(actors or ActorSettings()).model_dump())
-        async with publisher(log, "story") as story:
-            for fact in facts[:before]:
-                await story.publish(fact, entity=getattr(fact, "episode", "e"))
-            await story.commit()
-            for number in range(starts):
-                stop = asyncio.Event()
-                queue = await log.open_queue(f"relabels {number}", family="episode_end")
-                if killed:
-                    for fact in facts:
-                        await story.publish(fact, entity=getattr(fact, "episode", "e"))
-                    await story.commit()
-                for _ in range(killed):
-                    assert await queue.fetch(1, wait_s=120)
-                async with publisher(log, f"relabeler.{number}") as mine, asyncio.TaskGroup() as tasks:
-                    tasks.create_task(
-                        run_relabeler(
-                            log=log,
-                            publisher=mine,
-                            queue=queue,
-                            blobs=blobs,
-                            settings=settings,
-                            relabeler=relabeler,
-                            tokenizer=TOKENIZER,
-                            stop=stop,
-                        )
-                    )
-                    for fact in facts[before:] if number == 0 and not killed else ():
-                        await story.publish(fact, entity=getattr(fact, "episode", "e"))
-                    await asyncio.sleep(600)
-                    stop.set()
-        return [recorded.fact async for recorded in read(log, after=len(facts))]
-
-    return run_virtually(main())
 
 
 def only(facts: list[Fact]) -> EpisodeRelabeled:
