@@ -9,6 +9,7 @@ import msgspec
 from hindcast.actors.environments.base import NO_ANSWERS
 from hindcast.actors.environments.plugin import ENVIRONMENTS, Environment
 from hindcast.actors.judges.plugin import JUDGES, JudgePlugin, JudgeTraits
+from hindcast.actors.relabelers.plugin import RELABELERS, RelabelerPlugin, RelabelerTraits
 from hindcast.app.exports import EXPORTERS
 from hindcast.app.exports.exporter import Exporter, check_exporter
 from hindcast.core.domain.evidence import Evidence, Judgment
@@ -24,6 +25,7 @@ from hindcast.core.settings.schema import (
     JudgeSettings,
     LearnerSettings,
     PolicySettings,
+    RelabelerSettings,
     Settings,
 )
 
@@ -130,6 +132,13 @@ def _check_judge(name: str, found: JudgePlugin) -> list[str]:
     return problems
 
 
+def _check_relabeler(name: str, found: RelabelerPlugin) -> list[str]:
+    problems = _check_traits(found.traits, RelabelerTraits)
+    if not isinstance(found.check(Settings(relabeler=RelabelerSettings(kind=name))), list):
+        problems.append("its check returns no list of sentences")
+    return problems
+
+
 def _check_engine(name: str, found: Engine) -> list[str]:
     problems = _check_traits(found.traits, EngineTraits)
     if not isinstance(found.check(Settings(policy=PolicySettings(engine=name))), list):
@@ -195,6 +204,11 @@ KINDS = {
     ALGORITHMS: PluginKind(type=Algorithm, check=_check_algorithm, used=_algorithms_used),
     JUDGES: PluginKind(
         type=JudgePlugin, check=_check_judge, used=lambda settings: list(settings.judge.judges)
+    ),
+    RELABELERS: PluginKind(
+        type=RelabelerPlugin,
+        check=_check_relabeler,
+        used=lambda settings: [name for name in (settings.relabeler.kind,) if name],
     ),
     EXPORTERS: PluginKind(type=Exporter, check=lambda name, found: check_exporter(found)),
     ENGINES: PluginKind(type=Engine, check=_check_engine, used=lambda settings: [settings.policy.engine]),

@@ -15,12 +15,11 @@ from hindcast.app.evaluation.judge_accuracy import AT_ONCE, AccuracyReport, meas
 from hindcast.app.evaluation.relabel_accuracy import RelabelReport, measure_relabeler
 from hindcast.app.runs.sources import Source, open_source
 from hindcast.app.settings.endpoint_overrides import asked_at_once, asked_settings
-from hindcast.app.system.judges import LEARNED, open_judge, open_relabeler
+from hindcast.app.system.judges import open_judge, open_relabeler
 from hindcast.core.errors import SettingsError
 from hindcast.core.plugins import plugin_names
 from hindcast.core.rl.combined_state import ORM
 from hindcast.core.rl.statistics import Confusion, Interval, of_failures, of_successes
-from hindcast.core.settings.endpoint import ENDPOINT
 from hindcast.core.settings.schema import Settings
 from hindcast.core.text.nearest import advice
 
@@ -210,14 +209,16 @@ async def _measure_orm(
 
 
 relabel_app = typer.Typer(name="relabel", help="Measure the accuracy of relabelers.", no_args_is_help=True)
-KINDS = ("rules", ENDPOINT, LEARNED)
 
 
 @relabel_app.command("accuracy")
 def relabel_accuracy(
     run: SourceName = None,
     relabeler: Annotated[
-        str | None, typer.Option(help=f"The relabeler: {', '.join(KINDS)}; by default the run's own.")
+        str | None,
+        typer.Option(
+            help=f"The relabeler: {', '.join(plugin_names('relabelers'))}; by default the run's own."
+        ),
     ] = None,
     on: Annotated[
         str | None,
@@ -238,9 +239,13 @@ def relabel_accuracy(
     source = open_source(run)
     settings = asked_settings(source.settings, overrides or [])
     kind = relabeler or settings.relabeler.kind
-    if kind not in KINDS:
-        raise SettingsError(f"there is no relabeler {kind!r}; {advice(kind, KINDS)}. Name one by --relabeler")
-    named = settings.model_copy(update={"relabeler": settings.relabeler.model_copy(update={"kind": kind})})
+    known = plugin_names("relabelers")
+    if ":" not in kind and kind not in known:
+        raise SettingsError(f"there is no relabeler {kind!r}; {advice(kind, known)}. Name one by --relabeler")
+    own = settings.relabeler
+    options = own.options if kind == own.kind else {}
+    chosen = own.model_copy(update={"kind": kind, "options": options})
+    named = settings.model_copy(update={"relabeler": chosen})
     with progress_bar() as bar:
         task = bar.add_task("relabelling", total=None)
         report = asyncio.run(
@@ -278,7 +283,7 @@ async def _measure_relabeler(
             if speaker.version is None:
                 raise SettingsError(
                     f"run {source.name} has published no relabeler yet, or has deleted its weights. Set relabeler.kind = "
-                    f"{LEARNED} and learner.relabeler_every; then: hindcast log stats {source.name}"
+                    f"{chosen.kind} and learner.relabeler_every; then: hindcast log stats {source.name}"
                 )
         return await measure_relabeler(
             speaker,

@@ -35,8 +35,8 @@ def endpoint_of(settings: Settings) -> "Endpoint":
     return Endpoint(settings.endpoint, memory=home_folder() / MEMORY, content=settings.telemetry.content)
 
 
-class _SharedEndpoint:
-    """The endpoint of the settings, opened when the first judge asks for it and shared by all."""
+class SharedEndpoint:
+    """The endpoint of the settings, opened when a judge or relabeler first asks for it and shared by all."""
 
     def __init__(self, settings: Settings, opened: AsyncExitStack) -> None:
         self._settings = settings
@@ -44,6 +44,7 @@ class _SharedEndpoint:
         self._client: Endpoint | None = None
 
     async def __call__(self) -> "Endpoint":
+        """Open the client once. Raises SettingsError where the settings name no endpoint."""
         if self._client is None:
             self._client = await self._opened.enter_async_context(endpoint_of(self._settings))
         return self._client
@@ -80,7 +81,7 @@ async def open_judges(
     """
     judges: dict[str, Judge] = {}
     async with AsyncExitStack() as opened:
-        endpoint = _SharedEndpoint(settings, opened)
+        endpoint = SharedEndpoint(settings, opened)
         for name in names:
             plugin = find_judge(name)
             if plugin.open is None:

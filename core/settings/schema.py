@@ -163,9 +163,12 @@ class JudgeSettings(Section):
 class RelabelerSettings(Section):
     """Hindsight relabeling: the goals that episodes achieved, whatever their instruction."""
 
-    kind: Literal["", "rules", "endpoint", "learned"] = ""
+    kind: str = ""
     """Relabeler: `rules`: by the embedded store's own data; `endpoint`: a prompted model; `learned`: a model that the run
-    itself trains (`learner.relabeler_every`); empty: none."""
+    itself trains (`learner.relabeler_every`); or a plugin of another package, by its name or as `module:object`
+    (docs/plugins.md); empty: none."""
+    options: dict[str, Any] = Field(default={})
+    """Settings of a relabeler that another package brings, by name; it says which there are."""
     goals: Annotated[int, Field(ge=1, le=16)] = 8
     """Most goals of one episode."""
     timeout_s: Seconds = 60.0

@@ -1,8 +1,11 @@
 """Settings of the endpoint that are each allowed but do not go together, in words."""
 
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 from hindcast.actors.judges.plugin import JUDGES, installed_judges
+from hindcast.actors.relabelers.plugin import find_relabeler
+from hindcast.core.errors import PluginError
 from hindcast.core.plugins import plugin_names
 from hindcast.core.settings.endpoint import ENDPOINT, EndpointSettings
 from hindcast.core.settings.schema import Settings
@@ -20,7 +23,7 @@ def endpoint_conflicts(settings: Settings) -> list[str]:
         "judge.judges": any(
             judge.traits.asks_endpoint for judge in installed_judges(settings.judge.judges).values()
         ),
-        "relabeler.kind": settings.relabeler.kind == ENDPOINT,
+        "relabeler.kind": _relabeler_asks(settings),
         "evolution.generator": settings.evolution.generator == ENDPOINT,
         "evolution.feasibility": bool(settings.evolution.generator)
         and settings.evolution.feasibility == ENDPOINT,
@@ -50,6 +53,12 @@ def endpoint_conflicts(settings: Settings) -> list[str]:
                 f"{key} = {limit_s:g} is over before one request is (endpoint.timeout_s = {endpoint.timeout_s:g}): raise it"
             )
     return found
+
+
+def _relabeler_asks(settings: Settings) -> bool:
+    with suppress(PluginError):  # a recorded run may name one that is not installed
+        return bool(settings.relabeler.kind) and find_relabeler(settings.relabeler.kind).traits.asks_endpoint
+    return False
 
 
 def _invention_conflicts(settings: Settings) -> list[str]:

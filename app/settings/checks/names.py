@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from hindcast.actors.environments.plugin import ENVIRONMENTS, environments_of, find_environment, options_of
 from hindcast.actors.judges.plugin import JUDGES, find_judge
+from hindcast.actors.relabelers.plugin import RELABELERS, find_relabeler
 from hindcast.core.errors import PluginError, SettingsError
 from hindcast.core.plugins import plugin_names
 from hindcast.core.settings.schema import Settings
@@ -21,6 +22,7 @@ def name_conflicts(settings: Settings) -> list[str]:
         *_environment_conflicts(settings),
         *task_conflicts(settings),
         *_judge_conflicts(settings),
+        *_relabeler_conflicts(settings),
     ]
 
 
@@ -96,3 +98,14 @@ def _judge_conflicts(settings: Settings) -> Iterator[str]:
                 find_judge(name)
             except PluginError as error:
                 yield f"{key}: {error}"
+
+
+def _relabeler_conflicts(settings: Settings) -> Iterator[str]:
+    name, known = settings.relabeler.kind, plugin_names(RELABELERS)
+    if name and ":" not in name and name not in known:
+        yield f"relabeler.kind names {name!r}, which is no relabeler; {advice(name, known)}"
+    elif name:
+        try:
+            find_relabeler(name)
+        except PluginError as error:
+            yield f"relabeler.kind: {error}"

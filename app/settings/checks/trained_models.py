@@ -3,14 +3,16 @@
 from urllib.parse import urlsplit
 
 from hindcast.actors.judges.plugin import installed_judges, options_of
-from hindcast.core.errors import SettingsError
+from hindcast.actors.relabelers.plugin import find_relabeler
+from hindcast.actors.relabelers.plugin import options_of as relabeler_options
+from hindcast.core.errors import PluginError, SettingsError
 from hindcast.core.rl.combined_state import ORM
 from hindcast.core.settings.schema import Settings
 
 
 def learned_conflicts(settings: Settings) -> list[str]:
     """What is wrong with the outcome reward model's and the learned relabeler's settings, in words."""
-    found = _judge_conflicts(settings)
+    found = [*_judge_conflicts(settings), *_relabeler_conflicts(settings)]
     learner, evolution = settings.learner, settings.evolution
     judges = settings.judge.judges
     missing = [name for name in (ORM, learner.orm_truth) if name not in judges]
@@ -63,6 +65,23 @@ def _judge_conflicts(settings: Settings) -> list[str]:
             continue
         found += plugin.check(settings)
     return found
+
+
+def _relabeler_conflicts(settings: Settings) -> list[str]:
+    """What the relabeler itself finds wrong; one that is not installed here is skipped."""
+    name = settings.relabeler.kind
+    if not name:
+        given = settings.relabeler.options
+        return (
+            ["relabeler.options is set, and relabeler.kind, which would read it, is empty"] if given else []
+        )
+    try:
+        relabeler_options(settings)
+        return find_relabeler(name).check(settings)
+    except PluginError:
+        return []
+    except SettingsError as error:
+        return [str(error)]
 
 
 def _is_address(text: str) -> bool:
