@@ -38,13 +38,14 @@ from hindcast.actors.endpoint.completion import (
     Completion,
     Message,
     QuestionCost,
+    QuestionFailed,
     Read,
     Schema,
+    TransientFailure,
     Unanswered,
     Value,
     request_digest,
 )
-from hindcast.actors.endpoint.failures import QuestionFailed, TransientFailure
 from hindcast.actors.endpoint.rate_limit import LONGEST_HOLD_S, RateLimit
 from hindcast.actors.endpoint.spans import request_span
 from hindcast.actors.episodes.time_limit import uncounted

@@ -8,10 +8,13 @@ Invariant "Verdicts are facts about a judge": an unreachable model leaves the ep
 """
 
 from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
 
 from hindcast.actors.endpoint.client import Endpoint
-from hindcast.actors.endpoint.completion import Unanswered
-from hindcast.actors.endpoint.fuzzy_match import PROMPT, ask_fuzzy_match
+from hindcast.actors.endpoint.completion import Answered, Unanswered
+from hindcast.actors.endpoint.prompts import json_in, prompt_text, schema_of
 from hindcast.actors.environments.base import Question
 from hindcast.actors.environments.plugin import find_environment
 from hindcast.actors.judges.base import Verdict, undecided
@@ -22,7 +25,30 @@ from hindcast.core.ids import digest_hex
 from hindcast.core.settings.endpoint import FUZZY
 from hindcast.events.catalogue.consulted import Consulted
 
+Match = Literal["correct", "incorrect", "partially"]
+
+PROMPT = prompt_text("fuzzy-1")
+
+
+class _Said(msgspec.Struct, forbid_unknown_fields=True):
+    reason: str
+    match: Match
+
+
+SCHEMA = schema_of(_Said, name="match")
 RIGHT = "correct"
+
+
+async def ask_fuzzy_match(
+    endpoint: Endpoint, *, question: str, reference: str, answer: str
+) -> Answered[Match] | Unanswered:
+    """Ask whether `answer` answers `question` as `reference` does (WebArena, arXiv 2307.13854, `fuzzy_match`)."""
+    messages = PROMPT.filled({"question": question, "reference": reference, "answer": answer})
+    return await endpoint.ask(messages, _read, schema=SCHEMA)
+
+
+def _read(text: str) -> Match:
+    return msgspec.json.decode(json_in(text), type=_Said).match
 
 
 class FuzzyJudge(RuleJudge):

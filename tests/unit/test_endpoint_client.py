@@ -15,9 +15,9 @@ import pytest
 from hindcast.actors.endpoint.chat_wire import wait_asked_for
 from hindcast.actors.endpoint.client import Endpoint
 from hindcast.actors.endpoint.completion import Answered, Message, Unanswered
-from hindcast.actors.endpoint.fuzzy_match import ask_fuzzy_match
 from hindcast.actors.endpoint.prompts import FOLDER, json_in, prompt_text
 from hindcast.actors.endpoint.rate_limit import RateLimit
+from hindcast.actors.judges.fuzzy import ask_fuzzy_match
 from hindcast.app.settings.configuration import resolve
 from hindcast.core.errors import SettingsError
 from hindcast.core.settings.endpoint import EndpointSettings

@@ -8,9 +8,8 @@ import msgspec
 import pytest
 
 from hindcast.actors.endpoint.client import Endpoint
-from hindcast.actors.endpoint.fuzzy_match import PROMPT
 from hindcast.actors.judges.base import Verdict, reach_verdict, undecided
-from hindcast.actors.judges.fuzzy import FuzzyJudge, together
+from hindcast.actors.judges.fuzzy import PROMPT, FuzzyJudge, together
 from hindcast.actors.judges.judged_episode import JudgedEpisode
 from hindcast.app.settings.configuration import resolve
 from hindcast.app.system.judges import open_judges
