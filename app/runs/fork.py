@@ -51,6 +51,7 @@ from hindcast.events.catalogue import (
     BlobReleased,
     EpisodeAbandoned,
     EpisodeEnded,
+    EpisodeJudged,
     EpisodeRequested,
     RunForked,
     RunStarted,
