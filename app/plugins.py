@@ -10,6 +10,8 @@ from hindcast.actors.environments.base import NO_ANSWERS
 from hindcast.actors.environments.plugin import ENVIRONMENTS, Environment
 from hindcast.actors.judges.plugin import JUDGES, JudgePlugin, JudgeTraits
 from hindcast.actors.relabelers.plugin import RELABELERS, RelabelerPlugin, RelabelerTraits
+from hindcast.app.alerts import ALERTS
+from hindcast.app.alerts.alert import Alert, check_alert
 from hindcast.app.exports import EXPORTERS
 from hindcast.app.exports.exporter import Exporter, check_exporter
 from hindcast.core.domain.evidence import Evidence, Judgment
@@ -210,6 +212,7 @@ KINDS = {
         check=_check_relabeler,
         used=lambda settings: [name for name in (settings.relabeler.kind,) if name],
     ),
+    ALERTS: PluginKind(type=Alert, check=lambda name, found: check_alert(found)),
     EXPORTERS: PluginKind(type=Exporter, check=lambda name, found: check_exporter(found)),
     ENGINES: PluginKind(type=Engine, check=_check_engine, used=lambda settings: [settings.policy.engine]),
     RENDERERS: PluginKind(

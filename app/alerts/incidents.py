@@ -5,12 +5,12 @@ started again. Both are set afterwards. A process that is killed in between repe
 the receiver recognizes it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 from sqlalchemy import BigInteger, Boolean, Column, MetaData, Table, Text, insert, select, update
 
-from hindcast.app.alerts.rules import Incident
+from hindcast.app.alerts.alert import Incident, Severity
 from hindcast.app.attach.store import ConsumerStore
 
 NOTED = ("id", "kind", "position", "text", "over")
@@ -57,6 +57,7 @@ class AlertMessage(msgspec.Struct, frozen=True, kw_only=True):
     over: bool
     """Whether the message is about the end."""
     text: str
+    severity: Severity = "warning"
 
     @property
     def line(self) -> str:
@@ -67,9 +68,11 @@ class AlertMessage(msgspec.Struct, frozen=True, kw_only=True):
 class Incidents:
     """Incidents of one run. Blocking."""
 
-    def __init__(self, store: ConsumerStore, run: str) -> None:
+    def __init__(self, store: ConsumerStore, run: str, severities: Mapping[str, Severity] = {}) -> None:
+        """`severities`: of incidents by their alert; those of other alerts are warnings."""
         self._store = store
         self._run = run
+        self._severities = severities
 
     def prepare(self) -> None:
         """Create the table if it is missing."""
@@ -124,13 +127,20 @@ class Incidents:
                 .where(incidents.c.run == self._run)
                 .order_by(incidents.c.position, incidents.c.id)
             ).all()
-        found = []
-        for row in rows:
-            if not row.told:
-                found.append(_message(row.run, row.id, row.kind, row.position, row.text, over=False))
-            if row.over and not row.over_told:
-                found.append(_message(row.run, row.id, row.kind, row.position, row.over, over=True))
-        return found
+        return [
+            AlertMessage(
+                run=row.run,
+                id=row.id,
+                kind=row.kind,
+                position=row.position,
+                over=over,
+                text=text,
+                severity=self._severities.get(row.kind, "warning"),
+            )
+            for row in rows
+            for over, text, told in ((False, row.text, row.told), (True, row.over, row.over_told))
+            if text and not told
+        ]
 
     def unshown(self) -> list[AlertMessage]:
         """Undelivered messages that the terminal has not shown; in the same order."""
@@ -150,7 +160,3 @@ class Incidents:
         told = {"over_told": True} if message.over else {"told": True}
         with self._store.asking() as db:
             db.execute(update(incidents).where(*mine).values(**told))
-
-
-def _message(run: str, name: str, kind: str, position: int, text: str, *, over: bool) -> AlertMessage:
-    return AlertMessage(run=run, id=name, kind=kind, position=position, over=over, text=text)

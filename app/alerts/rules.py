@@ -1,104 +1,85 @@
-"""Alert rules: a pure fold of a run's events into incidents, attached to the run like any other consumer.
+"""Folds a run's events into incidents by the alerts in use, attached to the run like any other consumer."""
 
-An incident begins once and may end once. Its id consists of its kind and the position of its beginning, so that every fold
-of the log gives it the same id.
-"""
-
-from math import isfinite
-from statistics import fmean
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from hindcast.actors.curriculum.leases import Pauses
-from hindcast.core.rl.combined_state import POLICY
-from hindcast.core.rl.statistics import difference
-from hindcast.events.catalogue import (
-    ControlRequested,
-    EpisodeAbandoned,
-    EpisodeCancelled,
-    EpisodeJudged,
-    EpisodeRequested,
-    QueueRepaired,
-    RunFinished,
-    RunResumed,
-    UpdateApplied,
+from hindcast.app.alerts.alert import (
+    Alert,
+    AlertContext,
+    AlertIncidents,
+    AlertQuery,
+    EventFold,
+    Incident,
+    alert_options,
+    find_alert,
 )
+from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue import ControlRequested, RunFinished, RunResumed
 from hindcast.events.envelope import Recorded
-from hindcast.events.jetstream.accounts import may_append
-from hindcast.events.registry import BY_CLASS
-
-KEPT = 100
-"""Newest incidents in the state; the store of incidents has all."""
-MISMATCH = "mismatch_kl"
-UPDATES = 10
-"""Updates in the present mean; the mean before is over five times as many."""
-EARLIER = 5 * UPDATES
 
 
-class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
-    """Thresholds from which something is an incident."""
+class FoldState(msgspec.Struct, kw_only=True):
+    """State of one alert's fold."""
 
-    stretch: int = 100
-    """Number of judged online episodes in a success rate."""
-    success_fall: float = 0.1
-    """Drop of success against the best stretch before; the difference's 95 % interval must also be below 0."""
-    mismatch_times: float = 3.0
-    """Mean mismatch of the last updates, as a multiple of the mean before …"""
-    mismatch_least: float = 0.01
-    """… and its least absolute value."""
-    lag_s: float = 60.0
-    """Seconds: a consumer that is further behind, and whose lag grows, is too slow."""
-    still_s: float = 300.0
-    """Seconds without an event after which a system that is up and not paused stands still; also the longest that one event
-    may hold a consumer before its lag counts."""
-
-
-class Incident(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a person should know about a run."""
-
-    id: str
-    kind: str
-    """`success`, `mismatch`, `queue`, `intruder`, `lag`, `still`."""
-    position: int
-    """Position at which it began."""
-    text: str
-    over: str = ""
-    """How it ended; empty: it has not ended."""
-    over_at: int = 0
-    """Position at which it ended, if it comes from the log."""
+    version: int
+    """`state_version` of the alert that made it."""
+    state: Any
 
 
 class AlertState(msgspec.Struct, kw_only=True):
-    """The fold's state."""
+    """State of all alerts' folds."""
 
     run: str = ""
-    online: list[str] = []
-    """Online episodes without a verdict."""
-    recent: list[bool] = []
-    """Outcomes of the newest stretch."""
-    block: list[bool] = []
-    """Older outcomes that do not fill a stretch yet."""
-    best: int | None = None
-    """Successes of the best full stretch before the newest."""
-    mismatches: list[float] = []
-    before: float | None = None
-    """Mean mismatch before the current incident."""
     pauses: dict[str, str] = {}
+    """Author -> reason of each pause in force."""
     finished: bool = False
     incidents: list[Incident] = []
+    """The newest ones of all alerts."""
+    folds: dict[str, FoldState] = {}
 
-    def open(self, kind: str) -> Incident | None:
-        """The incident of a kind that has not ended."""
-        return next((one for one in self.incidents if one.kind == kind and not one.over), None)
+
+class OpenAlert:
+    """An alert in use."""
+
+    def __init__(self, name: str, alert: Alert, context: AlertContext) -> None:
+        self.name = name
+        self.alert = alert
+        self.fold: EventFold | None = alert.fold(context) if alert.fold else None
+        self.query: AlertQuery | None = alert.query(context) if alert.query else None
+
+    def state(self, folds: dict[str, FoldState]) -> Any:
+        """The fold's state, as its own type; a new one if there is none of this version."""
+        assert self.fold is not None
+        held, version = folds.get(self.name), self.alert.state_version
+        if held is None or held.version != version:
+            held = folds[self.name] = FoldState(version=version, state=self.fold.initial())
+        elif not isinstance(held.state, msgspec.Struct):  # decoded from a store
+            held.state = msgspec.convert(held.state, type(self.fold.initial()))
+        return held.state
+
+
+def open_alerts(
+    names: Sequence[str], settings: Settings, options: Mapping[str, Mapping[str, Any]]
+) -> list[OpenAlert]:
+    """Open alerts by their names. Raises PluginError or SettingsError."""
+    return [
+        OpenAlert(
+            name,
+            find_alert(name),
+            AlertContext(name=name, settings=settings, options=alert_options(name, options)),
+        )
+        for name in dict.fromkeys(names)
+    ]
 
 
 class AlertFold:
-    """Detects falling success, rising sampler mismatch, repaired queues, and events that an intruder wrote."""
+    """The folds of all alerts in use as one consumer."""
 
-    def __init__(self, thresholds: Thresholds, *, judge: str) -> None:
-        """`judge`: the judge whose verdicts count."""
-        self._limits = thresholds
-        self._judge = judge
+    def __init__(self, alerts: Sequence[OpenAlert]) -> None:
+        self._alerts = [one for one in alerts if one.fold is not None]
 
     def initial(self) -> AlertState:
         """The empty state."""
@@ -107,30 +88,18 @@ class AlertFold:
     def apply(self, state: AlertState, recorded: Recorded) -> AlertState:
         """The state after one more event; changes and returns the same object."""
         state.run = recorded.envelope.run
-        family, producer = BY_CLASS[type(recorded.fact)].family, recorded.envelope.producer
-        if not may_append(producer, family):
-            text = f"{producer} stands under `{family}`, which its role may not write. Run: hindcast audit {state.run}"
-            _begin(state, "intruder", recorded.position, text)
+        for one in self._alerts:
+            if one.alert.watches and not isinstance(recorded.fact, one.alert.watches):
+                continue
+            assert one.fold is not None
+            incidents = AlertIncidents(one.name, recorded.position, state.incidents)
+            one.fold.apply(one.state(state.folds), recorded, incidents)
+            state.incidents = incidents.known
         match recorded.fact:
-            case EpisodeRequested(origin="online", episode=episode):
-                state.online.append(episode)
-            case EpisodeAbandoned(episode=episode) | EpisodeCancelled(episode=episode):
-                _drop(state.online, episode)
-            case EpisodeJudged() as fact if fact.judge.name == self._judge and fact.episode in state.online:
-                _drop(state.online, fact.episode)
-                if fact.judgment.outcome != "undecided":
-                    self._judged(state, fact.judgment.outcome == "success", recorded.position)
-            case UpdateApplied(model=model) as fact if model == POLICY:
-                value = fact.metrics.get(MISMATCH)
-                if value is not None and isfinite(value):
-                    self._updated(state, value, recorded.position)
             case ControlRequested():
                 pauses = Pauses(dict(state.pauses))
                 pauses.apply(recorded)
                 state.pauses = pauses.reasons
-            case QueueRepaired() as fact:
-                text = f"the work queue {fact.queue} was made anew: {fact.wrong}"
-                _begin(state, "queue", recorded.position, text, over="it hands out its events again")
             case RunFinished():
                 state.finished = True
             case RunResumed():
@@ -138,67 +107,3 @@ class AlertFold:
             case _:
                 pass
         return state
-
-    def _judged(self, state: AlertState, success: bool, position: int) -> None:
-        stretch = self._limits.stretch
-        state.recent.append(success)
-        if len(state.recent) > stretch:
-            state.block.append(state.recent.pop(0))
-        if len(state.block) == stretch:
-            state.best = max(state.best or 0, sum(state.block))
-            state.block = []
-        if state.best is None:
-            return
-        now = sum(state.recent)
-        change = difference(state.best, stretch, now, stretch)
-        fell = change.high < 0 and -change.rate >= self._limits.success_fall
-        told = f"{now / stretch:.0%} of the last {stretch} judged episodes succeed"
-        if fell and state.open("success") is None:
-            best = f"the best {stretch} before them came to {state.best / stretch:.0%}"
-            interval = f"change {change.rate:+.0%} [{change.low:+.0%}, {change.high:+.0%}]"
-            _begin(state, "success", position, f"success falls: {told}, {best}; {interval}")
-        elif not fell:
-            _end(state, "success", position, f"success is back: {told}")
-
-    def _updated(self, state: AlertState, value: float, position: int) -> None:
-        state.mismatches = [*state.mismatches, value][-(UPDATES + EARLIER) :]
-        earlier, newest = state.mismatches[:-UPDATES], state.mismatches[-UPDATES:]
-        if len(earlier) < UPDATES:
-            return
-        before = fmean(earlier) if state.before is None else state.before
-        limit = max(self._limits.mismatch_least, self._limits.mismatch_times * before)
-        mean = fmean(newest)
-        told = f"the sampler's mismatch is {mean:.3g} over the last {UPDATES} updates"
-        if mean > limit and state.before is None:
-            state.before = before
-            _begin(state, "mismatch", position, f"mismatch rises: {told}, {before:.3g} before")
-        elif mean <= limit and state.before is not None:
-            state.before = None
-            _end(state, "mismatch", position, f"mismatch is down again: {told}")
-
-
-def _begin(state: AlertState, kind: str, position: int, text: str, *, over: str = "") -> None:
-    """Record an incident. `over`: how it has ended already."""
-    incident = Incident(
-        id=f"{kind}.{position}",
-        kind=kind,
-        position=position,
-        text=text,
-        over=over,
-        over_at=position if over else 0,
-    )
-    state.incidents = [*state.incidents, incident][-KEPT:]
-
-
-def _end(state: AlertState, kind: str, position: int, text: str) -> None:
-    state.incidents = [
-        msgspec.structs.replace(one, over=text, over_at=position)
-        if one.kind == kind and not one.over
-        else one
-        for one in state.incidents
-    ]
-
-
-def _drop(names: list[str], name: str) -> None:
-    if name in names:
-        names.remove(name)

@@ -10,7 +10,6 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
-from hindcast.app.alerts.rules import Thresholds
 from hindcast.app.alerts.watcher import watch_alerts
 from hindcast.app.attach.attachment import AttachmentSession
 from hindcast.app.runs.runs import RunHandle
@@ -60,7 +59,6 @@ async def _tell(
         try:
             await watch_alerts(
                 handle,
-                Thresholds(),
                 session,
                 lambda message: told(message.line),
                 name=NAME,

@@ -9,20 +9,21 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any
 
 import msgspec
 import structlog
 
+from hindcast.app.alerts.alert import Lags, SystemView
 from hindcast.app.alerts.incidents import AlertMessage, Incidents
-from hindcast.app.alerts.rules import AlertFold, AlertState, Incident, Thresholds
+from hindcast.app.alerts.rules import AlertFold, AlertState, OpenAlert, open_alerts
 from hindcast.app.alerts.webhook import WebhookFailed, post
 from hindcast.app.attach.attachment import Attachment, AttachmentSession, attach, store_url
 from hindcast.app.attach.consumers import ConsumerRow, list_consumers
 from hindcast.app.attach.store import ConsumerPosition, ConsumerStore
 from hindcast.app.attach.target import Attached
 from hindcast.app.runs.runs import RunHandle
-from hindcast.core.errors import BrokerUnreachable
+from hindcast.core.errors import BrokerUnreachable, SettingsError
 from hindcast.events.codec import decode_envelope
 from hindcast.events.log.port import EventLog
 
@@ -36,68 +37,6 @@ LONGEST_RETRY_S = 300.0
 _log = structlog.get_logger(__name__)
 
 Said = Callable[[AlertMessage], None]
-
-
-Lags = Mapping[str, tuple[float | None, int]]
-"""Consumer -> its lag in seconds and its position; lag None: not known now."""
-
-
-class _LagSeen(NamedTuple):
-    """One consumer at the last check."""
-
-    lag_s: float
-    position: int
-    lag_at_move_s: float
-    """Its lag when its position last moved."""
-
-
-class StandstillClock:
-    """Remembers since when the log and each consumer have stood still."""
-
-    def __init__(self, thresholds: Thresholds) -> None:
-        self._limits = thresholds
-        self._last: tuple[int, float] | None = None
-        self._lags: dict[str, _LagSeen] = {}
-
-    def still(self, last: int, now_s: float, *, expected: bool, standing: list[Incident]) -> list[Incident]:
-        """Incidents from the log's last position. `expected`: whether some role should be at work."""
-        if self._last is None or self._last[0] != last or not expected:
-            self._last = (last, now_s)
-        for_s = now_s - self._last[1]
-        if expected and for_s >= self._limits.still_s:
-            text = f"nothing moves: nothing was recorded after position {last} for {for_s:.0f} s, though the system is up"
-            return [Incident(id=f"still.{last}", kind="still", position=last, text=text)]
-        return [
-            msgspec.structs.replace(one, over=f"it moves again, at position {last}")
-            for one in standing
-            if one.position != last
-        ]
-
-    def lag(self, lags: Lags, *, standing: list[Incident]) -> list[Incident]:
-        """Incidents from the lags of all consumers at work.
-
-        A consumer falls behind if its lag grows although it applies events. One long event, such as an update, may hold a position
-        for `still_s` before it counts.
-        """
-        found = []
-        begun = {one.id.split(".")[1]: one for one in standing}
-        for name, one in begun.items():
-            if name not in lags:
-                found.append(msgspec.structs.replace(one, over=f"{name} is not attached any more"))
-        for name, (lag_s, position) in lags.items():
-            if lag_s is None:
-                continue
-            seen = self._lags.get(name, _LagSeen(lag_s, position, lag_s))
-            moved = position != seen.position
-            at_move_s = lag_s if moved else seen.lag_at_move_s
-            grows = (moved and lag_s > seen.lag_s) or lag_s - at_move_s > self._limits.still_s
-            if name in begun and lag_s < self._limits.lag_s / 2:
-                found.append(msgspec.structs.replace(begun[name], over=f"{name} is {lag_s:.0f} s behind"))
-            elif name not in begun and grows and lag_s > self._limits.lag_s:
-                text = f"lag grows: {name} is {lag_s:.0f} s behind, at position {position}"
-                found.append(Incident(id=f"lag.{name}.{position}", kind="lag", position=position, text=text))
-            self._lags[name] = _LagSeen(lag_s, position, at_move_s)
-        return found
 
 
 class AlertSender:
@@ -132,10 +71,11 @@ class AlertSender:
 
 async def watch_alerts(
     handle: RunHandle,
-    thresholds: Thresholds,
     session: AttachmentSession,
     said: Said,
     *,
+    also: Sequence[str] = (),
+    options: Mapping[str, Mapping[str, Any]] = {},
     name: str = NAME,
     begin: str = "live",
     new_since_ns: int | None = None,
@@ -144,22 +84,29 @@ async def watch_alerts(
 ) -> int:
     """Watch until the session is stopped; returns the position reached. `name`: consumer name of the position and the marks.
 
+    `also`: alerts in addition to those of `telemetry.alerts`. `options`: options by alert, laid over `telemetry.alert_options`.
     `new_since_ns`: at the first start under this name, incidents recorded before are folded but not delivered; None: deliver
     all.
 
     Raises:
         AlreadyAttached: another process watches under this name.
         BrokerUnreachable, StoreUnavailable, ForeignLog: the log or the store failed.
+        PluginError, SettingsError: an alert is not installed, or an option is not what it allows.
 
     """
-    fold = AlertFold(thresholds, judge=handle.settings.judge.judges[0])
+    telemetry = handle.settings.telemetry
+    names = (*telemetry.alerts, *also)
+    unused = sorted(set(options) - set(names))
+    if unused:
+        raise SettingsError(f"options are given for alerts that are not in use: {', '.join(unused)}")
+    merged = {one: {**telemetry.alert_options.get(one, {}), **options.get(one, {})} for one in names}
+    alerts = open_alerts(names, handle.settings, merged)
+    fold = AlertFold(alerts)
     store = ConsumerStore(store_url(handle, name))
-    incidents = Incidents(store, handle.name)
+    incidents = Incidents(store, handle.name, {one.name: one.alert.severity for one in alerts})
     await asyncio.to_thread(incidents.prepare)
     teller = AlertSender(incidents, said, webhook=webhook)
-    looking = _Looking(
-        handle, StandstillClock(thresholds), teller, incidents, lambda: _state(store, handle.name, name)
-    )
+    looking = _Looking(handle, alerts, teller, incidents, lambda: _state(store, handle.name, name))
     attachment = Attachment(target=TARGET, name=name, begin=begin)
     over = asyncio.Event()
     try:
@@ -214,14 +161,14 @@ class _Looking:
     def __init__(
         self,
         handle: RunHandle,
-        clock: StandstillClock,
+        alerts: Sequence[OpenAlert],
         teller: AlertSender,
         incidents: Incidents,
         state: Callable[[], AlertState],
     ) -> None:
         """`state` reads the fold's current state. Blocking."""
         self._handle = handle
-        self._clock = clock
+        self._queries = [(one.name, one.query) for one in alerts if one.query is not None]
         self._teller = teller
         self._incidents = incidents
         self._state = state
@@ -237,18 +184,14 @@ class _Looking:
     async def once(self) -> None:
         """Check once: record new incidents and deliver them."""
         state = await asyncio.to_thread(self._state)
-        found: list[Incident] = []
         up = self._handle.is_running()
         last, lags = await self._reached(up=up)
         expected = up and not state.pauses and not state.finished
-        still = await asyncio.to_thread(self._incidents.unfinished, "still")
-        if last:  # 0: the broker was never reached, so a standstill means nothing
-            found += self._clock.still(last, time.monotonic(), expected=expected, standing=still)
-        if lags is not None:
-            slow = await asyncio.to_thread(self._incidents.unfinished, "lag")
-            found += self._clock.lag(lags, standing=slow)
+        view = SystemView(last=last, lags=lags, expected=expected, now_s=time.monotonic())
         await asyncio.to_thread(self._incidents.note, state.incidents, folded=True)
-        await asyncio.to_thread(self._incidents.note, found)
+        for name, query in self._queries:
+            standing = await asyncio.to_thread(self._incidents.unfinished, name)
+            await asyncio.to_thread(self._incidents.note, query(view, standing))
         await asyncio.to_thread(self._teller.tell, time.monotonic())
 
     async def _reached(self, *, up: bool) -> tuple[int, Lags | None]:

@@ -4,6 +4,7 @@
     from hindcast.api import Task, Observation       an environment or a judge: its input
     from hindcast.api import EpisodeWorld, Judge     an environment or a judge: the interface to implement
     from hindcast.api import Exporter, Writer        an exporter: the interface to implement
+    from hindcast.api import Alert, AlertIncidents   an alert: the interface to implement
 
 Names here keep their meaning through a major version; everything else may move. Importing this loads no torch, no browser
 and no broker.
@@ -13,6 +14,7 @@ from hindcast.actors.environments.base import EpisodeWorld, ResetResult, StepOut
 from hindcast.actors.judges.base import Judge, Verdict
 from hindcast.actors.judges.judged_episode import JudgedEpisode
 from hindcast.actors.relabelers.base import Relabeler
+from hindcast.app.alerts.alert import Alert, AlertContext, AlertIncidents, Incident, SystemView
 from hindcast.app.attach.target import FoldConsumer, WritingConsumer
 from hindcast.app.exports.exporter import EpisodeFile, Exporter, ExportSources, Writer
 from hindcast.core.domain.action import Action
@@ -28,6 +30,9 @@ from hindcast.events.log.projection import Projection, fold
 
 __all__ = [
     "Action",
+    "Alert",
+    "AlertContext",
+    "AlertIncidents",
     "AssembledEpisode",
     "BlobRef",
     "Envelope",
@@ -39,6 +44,7 @@ __all__ = [
     "Exporter",
     "FoldConsumer",
     "HindcastError",
+    "Incident",
     "Judge",
     "JudgedEpisode",
     "Judgment",
@@ -51,6 +57,7 @@ __all__ = [
     "ResetResult",
     "SettingsError",
     "StepOutcome",
+    "SystemView",
     "Task",
     "TaskSource",
     "Verdict",

@@ -13,8 +13,7 @@ import msgspec
 import typer
 
 from hindcast.app.alerts.incidents import AlertMessage
-from hindcast.app.alerts.rules import Thresholds
-from hindcast.app.alerts.watcher import Said, watch_alerts
+from hindcast.app.alerts.watcher import watch_alerts
 from hindcast.app.alerts.webhook import require_webhook
 from hindcast.app.attach.attachment import (
     Attachment,
@@ -288,9 +287,6 @@ def _unknown(handle: RunHandle, name: str, store: ConsumerStore) -> NoSuchConsum
     )
 
 
-USUAL = Thresholds()
-
-
 @app.command("alerts")
 def alerts(
     output: Output,
@@ -302,45 +298,66 @@ def alerts(
             "--from", metavar="PLACE", help="Where the first start begins: start, live, a position."
         ),
     ] = "live",
+    also: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ALERT", help="Watch for this alert, too, such as a plugin."),
+    ] = None,
     success_fall: Annotated[
-        float, typer.Option(min=0, max=1, help="Drop of success against the best stretch before.")
-    ] = USUAL.success_fall,
-    stretch: Annotated[int, typer.Option(min=10, help="Judged episodes of a stretch.")] = USUAL.stretch,
+        float | None,
+        typer.Option(
+            min=0, max=1, show_default="0.1", help="Drop of success against the best stretch before."
+        ),
+    ] = None,
+    stretch: Annotated[
+        int | None, typer.Option(min=10, show_default="100", help="Judged episodes of a stretch.")
+    ] = None,
     mismatch_times: Annotated[
-        float, typer.Option(min=1, help="Mismatch of the last 10 updates against the 50 before.")
-    ] = USUAL.mismatch_times,
-    lag: Annotated[float, typer.Option(min=1, help="Seconds that a consumer may be behind.")] = USUAL.lag_s,
+        float | None,
+        typer.Option(
+            min=1, show_default="3.0", help="Mismatch of the last 10 updates against the 50 before."
+        ),
+    ] = None,
+    lag: Annotated[
+        float | None, typer.Option(min=1, show_default="60.0", help="Seconds that a consumer may be behind.")
+    ] = None,
     still: Annotated[
-        float, typer.Option(min=1, help="Seconds without an event while the system is up.")
-    ] = USUAL.still_s,
+        float | None,
+        typer.Option(min=1, show_default="300.0", help="Seconds without an event while the system is up."),
+    ] = None,
 ) -> None:
     """Watch a run and alert once for each drop of success, rise of mismatch, growing lag or standstill; Ctrl-C ends it.
 
-    `hindcast start` shows the same alerts. This command is a consumer with its own store: started again, it continues from
+    The run's `telemetry.alerts` and `telemetry.alert_options` say which alerts, and `hindcast start` shows the same ones. This command is a consumer with its own store: started again, it continues from
     its position and repeats no alert.
 
     Example: hindcast alerts --webhook http://127.0.0.1:9000/alerts
     """
     if webhook:
         require_webhook(webhook)
-    limits = Thresholds(
-        success_fall=success_fall,
-        stretch=stretch,
-        mismatch_times=mismatch_times,
-        lag_s=lag,
-        still_s=still,
+    given = (
+        ("success", "fall", success_fall),
+        ("success", "stretch", stretch),
+        ("mismatch", "times", mismatch_times),
+        ("lag", "lag_s", lag),
+        ("lag", "still_s", still),
+        ("still", "still_s", still),
     )
+    options: dict[str, dict[str, float]] = {}
+    for alert, option, value in given:
+        if value is not None:
+            options.setdefault(alert, {})[option] = value
 
     def said(message: AlertMessage) -> None:
         output.print(Report(message, [message.line]))
 
-    asyncio.run(_watch(run, limits, said, begin=begin, webhook=webhook))
+    async def watch() -> None:
+        session = AttachmentSession()
+        heed_interrupts(session.stop)
+        await watch_alerts(
+            open_run(run), session, said, also=also or (), options=options, begin=begin, webhook=webhook
+        )
 
-
-async def _watch(run: str | None, limits: Thresholds, said: Said, *, begin: str, webhook: str) -> None:
-    session = AttachmentSession()
-    heed_interrupts(session.stop)
-    await watch_alerts(open_run(run), limits, session, said, begin=begin, webhook=webhook)
+    asyncio.run(watch())
 
 
 app.add_typer(consumer_app)

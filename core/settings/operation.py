@@ -1,6 +1,6 @@
 """Operational settings: log, storage and telemetry. They say where and how fast a run works, never what it computes."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -86,6 +86,11 @@ class TelemetrySettings(Section):
     """Format of process messages: `text`: a line each for people; `json`: a JSON object each."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Least level of messages that are written."""
+    alerts: tuple[str, ...] = ("success", "mismatch", "queue", "intruder", "lag", "still")
+    """Alerts that `hindcast start` and `hindcast alerts` watch for. One may be a plugin, by its name or as `module:object`
+    (docs/plugins.md)."""
+    alert_options: dict[str, dict[str, Any]] = Field(default={})
+    """Options of alerts, by the alert's name: `{success={stretch=50}}` (docs/plugins.md)."""
 
 
 def is_operational(key: str) -> bool:

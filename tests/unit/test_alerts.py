@@ -14,10 +14,12 @@ import msgspec
 import pytest
 
 from hindcast.app.alerts import terminal
+from hindcast.app.alerts.alert import AlertContext, Incident, SystemView
+from hindcast.app.alerts.built_in import LagOptions, LagQuery, StandstillOptions, StandstillQuery
 from hindcast.app.alerts.incidents import AlertMessage, Incidents
-from hindcast.app.alerts.rules import AlertFold, AlertState, Incident, Thresholds
+from hindcast.app.alerts.rules import AlertFold, AlertState, open_alerts
 from hindcast.app.alerts.terminal import NAME, telling_alerts
-from hindcast.app.alerts.watcher import TARGET, AlertSender, StandstillClock, lags_of, watch_alerts
+from hindcast.app.alerts.watcher import TARGET, AlertSender, lags_of, watch_alerts
 from hindcast.app.alerts.webhook import WebhookFailed, post, require_webhook
 from hindcast.app.attach.attachment import AttachmentSession, detached
 from hindcast.app.attach.consumers import ConsumerRow
@@ -26,6 +28,7 @@ from hindcast.app.runs.runs import RunHandle
 from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import SettingsError
+from hindcast.core.settings.schema import JudgeSettings, Settings
 from hindcast.events.catalogue import (
     ControlRequested,
     EpisodeEnded,
@@ -42,7 +45,12 @@ from hindcast.events.registry import BY_CLASS
 from stories.recorded_home import make_home, tell
 from stories.synthetic_run import Told
 
-LIMITS = Thresholds(stretch=20, lag_s=10.0, still_s=30.0)
+LIMITS = {
+    "success": {"stretch": 20},
+    "lag": {"lag_s": 10.0, "still_s": 30.0},
+    "still": {"still_s": 30.0},
+}
+USUAL = Settings()
 TASK = Task(environment="store", family="buy", seed=1, instruction="", goal={}, max_steps=4)
 
 
@@ -121,7 +129,7 @@ def episodes(outcomes: str) -> list[Fact]:
 
 
 def watched(facts: list[Fact]) -> AlertState:
-    fold = AlertFold(LIMITS, judge="rules")
+    fold = AlertFold(open_alerts(USUAL.telemetry.alerts, USUAL, LIMITS))
     state = fold.initial()
     for position, fact in enumerate(facts, 1):
         state = fold.apply(state, told(position, fact))
@@ -173,21 +181,37 @@ def test_a_pause_is_known_and_lifted_by_whoever_it_names() -> None:
     assert watched([pause, lift]).pauses == {}
 
 
+class StandstillClock:
+    """Asks both queries about the running system."""
+
+    def __init__(self) -> None:
+        context = AlertContext(name="still", settings=USUAL, options=StandstillOptions(still_s=30.0))
+        self._still = StandstillQuery(context)
+        lag = AlertContext(name="lag", settings=USUAL, options=LagOptions(lag_s=10.0, still_s=30.0))
+        self._lag = LagQuery(lag)
+
+    def still(self, last: int, now_s: float, *, expected: bool, standing: list[Incident]) -> list[Incident]:
+        return self._still(SystemView(last=last, lags=None, expected=expected, now_s=now_s), standing)
+
+    def lag(self, lags: dict[str, Any], *, standing: list[Incident]) -> list[Incident]:
+        return self._lag(SystemView(last=1, lags=lags, expected=True, now_s=0.0), standing)
+
+
 def test_nothing_moving_is_an_incident_only_where_something_should() -> None:
-    clock = StandstillClock(LIMITS)
+    clock = StandstillClock()
     assert clock.still(7, 0.0, expected=True, standing=[]) == []
     assert clock.still(7, 29.0, expected=True, standing=[]) == []
     (one,) = clock.still(7, 31.0, expected=True, standing=[])
     assert one.id == "still.7"
     (over,) = clock.still(8, 32.0, expected=True, standing=[one])
     assert (over.id, bool(over.over)) == ("still.7", True)
-    paused = StandstillClock(LIMITS)
+    paused = StandstillClock()
     assert [paused.still(7, at, expected=False, standing=[]) for at in (0.0, 100.0)] == [[], []]
     assert paused.still(7, 110.0, expected=True, standing=[]) == [], "it counts from when it should go on"
 
 
 def test_lag_is_an_incident_while_it_grows_beyond_the_bound_and_over_below_half_of_it() -> None:
-    clock = StandstillClock(LIMITS)
+    clock = StandstillClock()
     assert clock.lag({"learner": (12.0, 5)}, standing=[]) == [], "a first look shows no growth"
     (one,) = clock.lag({"learner": (14.0, 6)}, standing=[])
     assert one.id == "lag.learner.6"
@@ -198,7 +222,7 @@ def test_lag_is_an_incident_while_it_grows_beyond_the_bound_and_over_below_half_
 
 def test_a_learner_in_one_long_update_is_not_behind_until_it_hangs() -> None:
     """The first updates of a cloning run take longer than the bound, while demonstrations are recorded."""
-    clock = StandstillClock(LIMITS)
+    clock = StandstillClock()
     looks = [(0.0, 5), (6.0, 5), (12.0, 5), (29.0, 5)]
     assert [clock.lag({"learner": look}, standing=[]) for look in looks] == [[]] * len(looks)
     assert clock.lag({"learner": (1.0, 90)}, standing=[]) == []
@@ -207,7 +231,7 @@ def test_a_learner_in_one_long_update_is_not_behind_until_it_hangs() -> None:
 
 
 def test_a_consumer_that_reads_an_old_log_again_is_not_behind() -> None:
-    clock = StandstillClock(LIMITS)
+    clock = StandstillClock()
     looks = [(9000.0, 1), (9005.0, 1), (9010.0, 1), (400.0, 700), (0.0, 900)]
     assert [clock.lag({"learner": look}, standing=[]) for look in looks] == [[]] * len(looks)
 
@@ -221,7 +245,7 @@ def test_requests_wait_their_turn_where_actors_work() -> None:
 
 def test_lag_that_cannot_be_told_stands_and_that_of_a_detached_consumer_is_over() -> None:
     one = Incident(id="lag.sink.6", kind="lag", position=6, text="lag grows")
-    clock = StandstillClock(LIMITS)
+    clock = StandstillClock()
     assert clock.lag({"sink": (None, 0), "learner": (0.0, 9)}, standing=[one]) == []
     (over,) = clock.lag({"learner": (0.0, 9)}, standing=[one])
     assert (over.id, over.over) == ("lag.sink.6", "sink is not attached any more")
@@ -412,7 +436,7 @@ async def test_a_run_is_watched_from_its_log_and_a_second_watcher_repeats_nothin
 
         session.on_progress = on_progress
         return await watch_alerts(
-            handle, LIMITS, session, said.append, begin="start", webhook=receiver.url, look_s=0.2
+            handle, session, said.append, options=LIMITS, begin="start", webhook=receiver.url, look_s=0.2
         )
 
     async with asyncio.timeout(120):
@@ -425,7 +449,9 @@ async def test_a_run_is_watched_from_its_log_and_a_second_watcher_repeats_nothin
     again = AttachmentSession()
     again.on_start = lambda *_: again.stop.set()
     async with asyncio.timeout(120):
-        reached = await watch_alerts(handle, LIMITS, again, said.append, webhook=receiver.url, look_s=0.2)
+        reached = await watch_alerts(
+            handle, again, said.append, options=LIMITS, webhook=receiver.url, look_s=0.2
+        )
     assert reached == last
     assert len(said) == len(receiver.got) == 1
 
@@ -506,9 +532,7 @@ async def test_what_happened_before_the_log_was_first_reached_is_told_if_it_came
         session, said = AttachmentSession(), list[AlertMessage]()
         session.on_progress = lambda position: session.stop.set() if position >= 230 * 4 else None
         async with asyncio.timeout(120):
-            await watch_alerts(
-                handle, Thresholds(), session, said.append, name=name, begin="start", new_since_ns=since_ns
-            )
+            await watch_alerts(handle, session, said.append, name=name, begin="start", new_since_ns=since_ns)
         return [message.text[:13] for message in said]
 
     assert await told("first", started_ns) == ["success falls"]
@@ -546,9 +570,7 @@ async def test_a_start_that_is_cancelled_while_it_waits_for_its_watcher_leaves_n
     handle = await make_home(tmp_path / "home", [])
     begun, asked, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    async def watch(
-        _handle: RunHandle, _limits: Thresholds, session: AttachmentSession, *_: Any, **__: Any
-    ) -> int:
+    async def watch(_handle: RunHandle, session: AttachmentSession, *_: Any, **__: Any) -> int:
         begun.set()
         try:
             await session.stop.wait()
@@ -583,13 +605,16 @@ async def test_a_watcher_that_is_stopped_while_it_tells_sends_it_once(
         time.sleep(2)
 
     async with asyncio.timeout(120):
-        await watch_alerts(handle, LIMITS, session, said, begin="start", webhook=receiver.url, look_s=0.2)
+        await watch_alerts(
+            handle, session, said, options=LIMITS, begin="start", webhook=receiver.url, look_s=0.2
+        )
     await loop.shutdown_default_executor()  # whoever still tells has told
     assert [body["kind"] for _, body in receiver.got] == ["success"]
 
 
 def test_a_repaired_queue_and_an_event_where_its_producer_may_not_write_are_incidents() -> None:
-    fold = AlertFold(LIMITS, judge="strict")
+    settings = Settings(judge=JudgeSettings(judges=("strict",)))
+    fold = AlertFold(open_alerts(settings.telemetry.alerts, settings, LIMITS))
     state = fold.apply(fold.initial(), told(1, QueueRepaired(queue="verdicts", wrong="it was not there")))
     pause = told(2, ControlRequested(command="pause", arguments={}, author="me", reason=""))
     for producer in ("actor.1", "control.1"):

@@ -3,6 +3,7 @@
 from urllib.parse import urlsplit
 
 from hindcast.actors.scaffold.files import check_states
+from hindcast.app.alerts.alert import alert_conflicts
 from hindcast.app.settings.checks.computing import computing_conflicts
 from hindcast.app.settings.checks.endpoint import endpoint_conflicts
 from hindcast.app.settings.checks.prompts import prompt_conflicts
@@ -25,6 +26,7 @@ def find_conflicts(settings: Settings) -> list[str]:
         *learned_conflicts(settings),
         *_database_conflicts(settings.storage.database),
         *_collector_conflicts(settings.telemetry.otlp_endpoint),
+        *alert_conflicts(settings),
         *place_conflicts(settings),
         *endpoint_conflicts(settings),
         *engine_conflicts(settings),
