@@ -20,10 +20,9 @@ from typing import Any
 
 from opentelemetry.trace import Span
 
-from hindcast.actors.family_follower import look_back
 from hindcast.actors.judges.base import Judge, JudgeVersions, reach_verdict, undecided
 from hindcast.actors.judges.judged_episode import JudgedEpisode
-from hindcast.actors.log_follower import LogFollower
+from hindcast.actors.log_follower import LogFollower, look_back
 from hindcast.actors.queue_worker import JobResult, QueueHandler, QueueJob, QueueWorker, is_last, report_wait
 from hindcast.actors.telemetry.spans import judged, judging
 from hindcast.core.domain.task import Task

@@ -10,10 +10,9 @@ from statistics import fmean
 import msgspec
 import structlog
 
-from hindcast.actors.environments.base import DemonstratedStep, EpisodeWorld
+from hindcast.actors.environments.base import DemonstratedStep, EpisodeWorld, Venue
 from hindcast.actors.environments.browser import BrowserHost
 from hindcast.actors.environments.plugin import DEMONSTRATORS
-from hindcast.actors.environments.site import Venue
 from hindcast.actors.judges.rules import EVALUATORS
 from hindcast.app.system.sites import sites_running, task_sources
 from hindcast.core.domain.action import Action

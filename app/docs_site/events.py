@@ -8,8 +8,7 @@ from collections.abc import Iterable
 import msgspec
 
 import hindcast.events.catalogue  # noqa: F401  # fills the registry
-from hindcast.app.docs_site.attributes import attributes_of
-from hindcast.app.docs_site.markdown import code, table
+from hindcast.app.docs_site.references import attributes_of, code, table
 from hindcast.events.envelope import Envelope, Fact
 from hindcast.events.registry import BY_NAME, FactType
 

@@ -2,7 +2,7 @@
 
 from sqlalchemy import Column, Table
 
-from hindcast.app.docs_site.markdown import code, table
+from hindcast.app.docs_site.references import code, table
 from hindcast.storage.readmodel.database import VIEWS, columns_of, comment_of
 from hindcast.storage.readmodel.tables import TABLES, cursor
 

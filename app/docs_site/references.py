@@ -21,8 +21,8 @@ from hindcast.core.settings.schema import Settings
 from hindcast.core.text.toml import as_toml
 from hindcast.events.envelope import Envelope, Fact
 from hindcast.events.registry import BY_NAME, FactType
+from hindcast.storage.readmodel.database import VIEWS, columns_of, comment_of
 from hindcast.storage.readmodel.tables import TABLES, cursor
-from hindcast.storage.readmodel.views import VIEWS, columns_of, comment_of
 
 _CODE = re.compile(r"(`+.*?`+)")
 _LINK = re.compile(r"(!?)\[([^\]]+)\]\(([^)\s]+)\)")

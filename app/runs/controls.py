@@ -35,8 +35,8 @@ from hindcast.events.log.port import EventLog
 from hindcast.events.log.reader import skim
 from hindcast.events.registry import BY_CLASS
 from hindcast.events.subjects import family_wildcard, subject_of
-from hindcast.storage.readmodel.queries import show_episode, training_judge
-from hindcast.storage.readmodel.results import VerdictRow
+from hindcast.storage.readmodel.episode_queries import VerdictRow, show_episode
+from hindcast.storage.readmodel.query_parts import training_judge
 
 ROLE = "control"
 PRODUCER = "control.1"

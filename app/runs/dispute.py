@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from hindcast.app.runs.append_fact import append_fact
+from hindcast.app.runs.controls import append_fact
 from hindcast.app.runs.runs import RunHandle
 from hindcast.core.errors import SettingsError
 from hindcast.events.catalogue import VerdictDisputed
