@@ -188,7 +188,7 @@ def events_page() -> str:
             f"## {module.rpartition('.')[2].capitalize()}\n\n{inspect.getdoc(sys.modules[module])}\n"
         )
         parts += [
-            f"### {one.name}\n\nVersion {one.version}, family `{one.family}`. {_words(one.cls)}\n\n{_fields(one.cls)}"
+            f"### {one.name}\n\n{_declaration(one)} {_words(one.cls)}\n\n{_fields(one.cls)}"
             for one in entries
         ]
     parts.append("## What facts are made of\n")
@@ -205,6 +205,13 @@ def _made_of(modules: Iterable[str]) -> list[type]:
         if isinstance(one, type) and issubclass(one, msgspec.Struct) and not issubclass(one, Fact)
     }
     return sorted(found, key=lambda one: one.__name__)
+
+
+def _declaration(one: FactType) -> str:
+    """Version, family, roles and references of a fact, as sentences."""
+    declared = f"Version {one.version}, family `{one.family}`, appended by {', '.join(one.roles)}."
+    refs = [f"`{path}` ({kind})" for path, kind in one.refs]
+    return f"{declared} It refers to others by {', '.join(refs)}." if refs else declared
 
 
 def _words(cls: type) -> str:

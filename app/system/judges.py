@@ -3,7 +3,6 @@
 Loads only what the settings ask for.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -12,11 +11,12 @@ from hindcast.actors.judges.base import Judge, JudgeVersions
 from hindcast.actors.judges.plugin import JudgeContext, find_judge, options_of
 from hindcast.actors.published_versions import PublishedVersions
 from hindcast.actors.relabelers.base import Relabeler
-from hindcast.actors.relabelers.rules import RuleRelabeler
+from hindcast.actors.relabelers.plugin import RELABELERS, RelabelerContext, find_relabeler
+from hindcast.actors.relabelers.plugin import options_of as relabeler_options
 from hindcast.app.runs.sources import Source
 from hindcast.app.system.home import home_folder
 from hindcast.core.errors import PluginError, SettingsError
-from hindcast.core.settings.endpoint import ENDPOINT
+from hindcast.core.plugins import plugin_names
 from hindcast.core.settings.schema import Settings
 from hindcast.storage.blobs.store import BlobStore
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 MEMORY = "endpoint"
 """Folder in the home that stores answers of endpoints, so that an equal question of any run is asked once."""
-LEARNED = "learned"
 
 
 def endpoint_of(settings: Settings) -> "Endpoint":
@@ -134,28 +133,29 @@ async def open_relabeler(
     `blobs` holds its weights; `pages` holds the pages of episodes, by default `blobs`, too.
 
     Raises:
-        SettingsError: the settings name no relabeler.
+        SettingsError: the settings name no relabeler, or give it options that it does not have.
+        PluginError: the relabeler is not installed, or has another name than the settings give it.
         ModelFileError: the policy's folder cannot be loaded.
 
     """
-    kind, most = settings.relabeler.kind, settings.relabeler.goals
-    if kind == "rules":
-        yield RuleRelabeler(most=most)
-    elif kind == ENDPOINT:
-        from hindcast.actors.relabelers.endpoint import EndpointRelabeler
-
-        async with endpoint_of(settings) as endpoint:
-            yield EndpointRelabeler(endpoint, blobs=pages or blobs, most=most)
-    elif kind == LEARNED:
-        from hindcast.actors.relabelers.learned import LearnedVersions
-        from hindcast.core.models.folders import policy_folder
-
-        teacher = RuleRelabeler(most=most) if settings.relabeler.teacher else None
-        folder = policy_folder(settings.policy.base)
-        yield await asyncio.to_thread(
-            LearnedVersions, folder, blobs=blobs, pages=pages or blobs, settings=settings, teacher=teacher
-        )
-    else:
+    name = settings.relabeler.kind
+    if not name:
         raise SettingsError(
-            "relabeler.kind is empty: nothing is relabelled. Set it to rules, endpoint or learned."
+            f"relabeler.kind is empty: nothing is relabelled. Set it to one of {', '.join(plugin_names(RELABELERS))}."
         )
+    async with AsyncExitStack() as opened:
+        context = RelabelerContext(
+            name=name,
+            settings=settings,
+            options=relabeler_options(settings),
+            blobs=blobs,
+            pages=pages or blobs,
+            endpoint=SharedEndpoint(settings, opened),
+        )
+        relabeler = await opened.enter_async_context(find_relabeler(name).open(context))
+        if not isinstance(relabeler, PublishedVersions) and relabeler.identity.name != name:
+            raise PluginError(
+                f"the relabeler {name!r} signs its relabels as {relabeler.identity.name!r}: its identity must have the name that "
+                "it is opened with (RelabelerContext.name)"
+            )
+        yield relabeler

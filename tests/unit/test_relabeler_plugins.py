@@ -9,7 +9,7 @@ import pytest
 from hindcast.actors.relabelers.base import Relabeler
 from hindcast.app.plugins import find_plugins, plugins_in_use
 from hindcast.app.settings.configuration import resolve
-from hindcast.app.system.relabelers import open_relabeler
+from hindcast.app.system.judges import open_relabeler
 from hindcast.core.errors import PluginError, SettingsError
 from hindcast.core.plugins import plugin_names
 from hindcast.events.catalogue import EpisodeRelabeled
