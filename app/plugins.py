@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -13,7 +14,6 @@ from hindcast.actors.relabelers.plugin import RELABELERS, RelabelerPlugin, Relab
 from hindcast.app.alerts import ALERTS
 from hindcast.app.alerts.alert import Alert, check_alert
 from hindcast.app.exports import EXPORTERS
-from hindcast.app.exports.exporter import Exporter, check_exporter
 from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.domain.observation import Node, Page
 from hindcast.core.errors import PluginError
@@ -58,7 +58,7 @@ def plugins_in_use(settings: Settings) -> tuple[PluginIdentity, ...]:
     """The plugins that a run with these settings uses. Raises PluginError where one is missing."""
     return tuple(
         identify_plugin(kind, name)
-        for kind, one in KINDS.items()
+        for kind, one in plugin_kinds().items()
         for name in dict.fromkeys(one.used(settings))
     )
 
@@ -70,9 +70,10 @@ def find_plugins(kind: str | None = None, name: str | None = None) -> list[Plugi
         PluginError: there is no such kind, or no plugin of this name.
 
     """
-    if kind is not None and kind not in KINDS:
-        raise PluginError(f"there is no kind of plugin {kind!r}; there are: {', '.join(KINDS)}")
-    kinds = list(KINDS) if kind is None else [kind]
+    known = plugin_kinds()
+    if kind is not None and kind not in known:
+        raise PluginError(f"there is no kind of plugin {kind!r}; there are: {', '.join(known)}")
+    kinds = list(known) if kind is None else [kind]
     if name is not None and ":" in name:
         return [_check(one, name) for one in [each for each in kinds if _fits(each, name)] or kinds]
     pairs = [(one, each) for one in kinds for each in plugin_names(one) if name in (None, each)]
@@ -83,7 +84,7 @@ def find_plugins(kind: str | None = None, name: str | None = None) -> list[Plugi
 
 def _fits(kind: str, name: str) -> bool:
     try:
-        return isinstance(load_plugin(kind, name), KINDS[kind].type)
+        return isinstance(load_plugin(kind, name), plugin_kinds()[kind].type)
     except PluginError:
         return False
 
@@ -94,9 +95,9 @@ def _check(kind: str, name: str) -> PluginFinding:
         found = load_plugin(kind, name)
     except PluginError as error:
         return PluginFinding(kind=kind, name=name, identity=None, problems=(str(error),))
-    wanted = KINDS[kind].type
+    wanted = plugin_kinds()[kind].type
     if isinstance(found, wanted):
-        problems = KINDS[kind].check(name, found)
+        problems = plugin_kinds()[kind].check(name, found)
     else:
         problems = [f"it is a {type(found).__name__}, no {wanted.__module__}.{wanted.__name__}"]
     if "torch" in sys.modules and not had_torch:
@@ -202,25 +203,30 @@ def _algorithms_used(settings: Settings) -> list[str]:
     return [*before, settings.learner.algorithm]
 
 
-KINDS = {
-    ALGORITHMS: PluginKind(type=Algorithm, check=_check_algorithm, used=_algorithms_used),
-    JUDGES: PluginKind(
-        type=JudgePlugin, check=_check_judge, used=lambda settings: list(settings.judge.judges)
-    ),
-    RELABELERS: PluginKind(
-        type=RelabelerPlugin,
-        check=_check_relabeler,
-        used=lambda settings: [name for name in (settings.relabeler.kind,) if name],
-    ),
-    ALERTS: PluginKind(type=Alert, check=lambda name, found: check_alert(found)),
-    EXPORTERS: PluginKind(type=Exporter, check=lambda name, found: check_exporter(found)),
-    ENGINES: PluginKind(type=Engine, check=_check_engine, used=lambda settings: [settings.policy.engine]),
-    RENDERERS: PluginKind(
-        type=Renderer, check=_check_renderer, used=lambda settings: [settings.actors.renderer]
-    ),
-    ENVIRONMENTS: PluginKind(
-        type=Environment,
-        check=_check_environment,
-        used=lambda settings: list(settings.curriculum.environments),
-    ),
-}
+@cache
+def plugin_kinds() -> dict[str, PluginKind]:
+    """Every kind, by name. A function, because exporters load SQLAlchemy, which a command that starts a run need not."""
+    from hindcast.app.exports.exporter import Exporter, check_exporter
+
+    return {
+        ALGORITHMS: PluginKind(type=Algorithm, check=_check_algorithm, used=_algorithms_used),
+        JUDGES: PluginKind(
+            type=JudgePlugin, check=_check_judge, used=lambda settings: list(settings.judge.judges)
+        ),
+        RELABELERS: PluginKind(
+            type=RelabelerPlugin,
+            check=_check_relabeler,
+            used=lambda settings: [name for name in (settings.relabeler.kind,) if name],
+        ),
+        ALERTS: PluginKind(type=Alert, check=lambda name, found: check_alert(found)),
+        EXPORTERS: PluginKind(type=Exporter, check=lambda name, found: check_exporter(found)),
+        ENGINES: PluginKind(type=Engine, check=_check_engine, used=lambda settings: [settings.policy.engine]),
+        RENDERERS: PluginKind(
+            type=Renderer, check=_check_renderer, used=lambda settings: [settings.actors.renderer]
+        ),
+        ENVIRONMENTS: PluginKind(
+            type=Environment,
+            check=_check_environment,
+            used=lambda settings: list(settings.curriculum.environments),
+        ),
+    }

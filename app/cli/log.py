@@ -28,7 +28,6 @@ from hindcast.app.cli.events import (
 )
 from hindcast.app.cli.options import PLACES, Limit, RunName, SourceName
 from hindcast.app.cli.output import Fields, Output, Report, Table, moment, shorten
-from hindcast.app.runs.open_log import UNITS, parse_size, resize_log
 from hindcast.app.runs.runs import open_run
 from hindcast.app.runs.sources import open_source
 from hindcast.core.errors import NoSuchPlace, SettingsError
@@ -391,6 +390,8 @@ def resize(
 
     Example: hindcast log resize 16GiB
     """
+    from hindcast.app.runs.open_log import UNITS, parse_size, resize_log  # it loads torch
+
     handle = asyncio.run(resize_log(open_run(run), parse_size(size)))
     limit = handle.settings.log.max_bytes
     text = f"the log of run {handle.name} has a limit of {limit / UNITS['MiB']:,.0f} MiB from now on"

@@ -7,14 +7,16 @@ characters are removed before it reaches a terminal.
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import typer
 
 from hindcast.core.rl.statistics import Interval
 from hindcast.core.text.printable import printable
-from hindcast.storage.readmodel.query_parts import Success
+
+if TYPE_CHECKING:
+    from hindcast.storage.readmodel.query_parts import Success
 
 GAP = "  "
 NOTHING = "-"
@@ -114,14 +116,14 @@ def shorten(text: str | None, width: int) -> str:
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
-def rate(success: Success) -> str:
+def rate(success: "Success") -> str:
     """A rate with its interval and n; a rate is never shown alone."""
     if success.judged == 0:
         return "no verdict"
     return f"{success.rate:.0%} [{success.low:.0%}, {success.high:.0%}] n={success.judged}"
 
 
-def weighted_rate(weighted: Interval | None, success: Success | None) -> str | None:
+def weighted_rate(weighted: Interval | None, success: "Success | None") -> str | None:
     """A rate over families in fixed shares, with its interval and n; None without episodes."""
     if success is None:
         return None
