@@ -7,6 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hindcast.core.domain.arrays import pack_floats, unpack_floats
+from hindcast.core.rl.algorithm import options_as
+from hindcast.core.rl.algorithm_options import GroupOptions
 from hindcast.core.rl.importance_weights import CorrectionKind, correct
 from hindcast.core.rl.loss_normalization import EpisodeTokens
 from hindcast.core.settings.schema import LearnerSettings
@@ -65,6 +67,7 @@ def sample_terms(
         )
         placed += [(sample, planned, advantage) for sample, advantage in zip(own, given, strict=True)]
     shares, cloning_shares = loss.shares(episodes)
+    options = options_as(settings, GroupOptions)
     proximals, references = iter(proximal or ()), iter(reference or ())
     terms = []
     for (sample, planned, advantage), share, cloning_share in zip(
@@ -74,7 +77,7 @@ def sample_terms(
         behaviour = _behaviour(sample)[first:]
         corrected = proximal is not None and not planned.rehearsed
         prox = next(proximals)[first:] if corrected else behaviour
-        anew = planned.replaces is not None and settings.replay_correction == "recomputed"
+        anew = planned.replaces is not None and options.replay_correction == "recomputed"
         kind: CorrectionKind = settings.correction if corrected and not anew else "none"
         terms.append(
             SampleTerms(

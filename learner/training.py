@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from hindcast.core.errors import CheckpointCorrupt
 from hindcast.core.models.arithmetic import arithmetic
 from hindcast.core.models.sharded_tensors import is_split, own_rows, whole
+from hindcast.core.rl.algorithm import options_as
+from hindcast.core.rl.algorithm_options import GroupOptions
 from hindcast.core.rl.combined_state import CRITIC, POLICY, combined
 from hindcast.core.rl.values import perplexity
 from hindcast.core.seeds import derive_seed
@@ -176,7 +178,8 @@ class Training:
         if plan.model != POLICY:
             self._model(plan.model).begin(plan, batch)
             return
-        self._replays = None if batch.settings.success_replay == "off" else batch.replays
+        replays = options_as(batch.settings, GroupOptions).success_replay
+        self._replays = None if replays == "off" else batch.replays
         self._loss = loss_for(batch.settings, plan.algorithm)
         self._parts = minibatches_of(plan)
         self._terms = []

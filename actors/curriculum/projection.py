@@ -5,7 +5,8 @@ from typing import Self
 from hindcast.actors.curriculum.leases import FAMILIES as LEASE_FAMILIES
 from hindcast.actors.curriculum.state import RECENT, CurriculumState, FamilyTally, Group, Member, Tally
 from hindcast.core.rl.advantages import SUCCESS_RESULT, failed_altogether, is_informative
-from hindcast.core.rl.algorithm import traits_of
+from hindcast.core.rl.algorithm import options_as, traits_of
+from hindcast.core.rl.algorithm_options import GroupOptions
 from hindcast.core.rl.combined_state import CRITIC, ORM, POLICY
 from hindcast.core.rl.staleness import is_stale
 from hindcast.core.settings.schema import CurriculumSettings, LearnerSettings, Settings
@@ -56,8 +57,9 @@ class CurriculumProjection:
         self._ages = traits.limits_staleness
         self._useless = traits.useless_outcome
         """Outcome of which nothing is learned."""
-        self._replays = self._compares and learner.success_replay != "off"
-        self._shapes = self._compares and learner.format_penalty > 0
+        options = options_as(learner, GroupOptions)
+        self._replays = options.success_replay != "off"
+        self._shapes = options.format_penalty > 0
         self._judge = judge
         self._phase_episodes = learner.phase_episodes
 

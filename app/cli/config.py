@@ -1,15 +1,17 @@
 """`hindcast config show / check / schema` and `hindcast size`."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from hindcast.app.cli.output import Fields, Report, Table, shorten
 from hindcast.app.runs.runs import open_run
-from hindcast.app.settings.configuration import Resolved, fields, read_file, resolve
+from hindcast.app.settings.allowed_values import settings_schema
+from hindcast.app.settings.configuration import fields, read_file, resolve
+from hindcast.app.settings.migration import migrate_toml
 from hindcast.app.settings.sizing import GPUS, MODELS, Load, size_of
-from hindcast.core.settings.schema import Settings
+from hindcast.core.settings.changes import dotted
 from hindcast.core.text.toml import as_toml
 from hindcast.learner.recipes import DEFAULT
 
@@ -48,7 +50,10 @@ def show_settings(
     else:
         resolved = resolve(recipe=recipe, file=config, overrides=overrides or ())
     content = {"recipe": resolved.recipe, "settings": resolved.settings.model_dump(mode="json")}
-    rows = [(key, shorten(as_toml(value), WIDTH), resolved.sources[key]) for key, value in _flat(resolved)]
+    rows = [
+        (key, shorten(as_toml(value), WIDTH), resolved.sources[key])
+        for key, value in dotted(resolved.settings).items()
+    ]
     columns = 3 if sources else 2
     return Report(
         content | ({"sources": resolved.sources} if sources else {}),
@@ -57,11 +62,6 @@ def show_settings(
             Table(("setting", "value", "source")[:columns], [row[:columns] for row in rows]),
         ],
     )
-
-
-def _flat(resolved: Resolved) -> list[tuple[str, Any]]:
-    content = resolved.settings.model_dump()
-    return [(key, content[key.split(".")[0]][key.split(".")[1]]) for key in fields()]
 
 
 @config_app.command("check")
@@ -82,6 +82,23 @@ def check_file(
     )
 
 
+@config_app.command("migrate")
+def migrate_file(
+    file: Annotated[Path, typer.Argument(help="A settings file of an earlier version.")],
+    write: Annotated[bool, typer.Option("--write", help="Rewrite the file.")] = False,
+) -> Report:
+    """Show a settings file under today's names of settings, or rewrite it.
+
+    Example: hindcast config migrate hindcast.toml --write
+    """
+    text, moved = migrate_toml(file)
+    if write:
+        file.write_text(text, encoding="utf-8")
+    said = f"{file}: {len(moved)} settings have other names now{'' if write or not moved else '; --write rewrites it'}"
+    content = {"file": str(file), "moved": moved, "written": write, "content": text}
+    return Report(content, [said, *([] if write else [text])])
+
+
 @config_app.command("schema")
 def show_schema() -> Report:
     """Show every setting with its default and meaning; with --json as JSON Schema.
@@ -89,7 +106,7 @@ def show_schema() -> Report:
     Example: hindcast config schema
     """
     rows = [(key, as_toml(field.default), field.description) for key, field in fields().items()]
-    return Report(Settings.model_json_schema(), [Table(("setting", "default", "meaning"), rows)])
+    return Report(settings_schema(), [Table(("setting", "default", "meaning"), rows)])
 
 
 app = typer.Typer()

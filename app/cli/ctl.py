@@ -84,7 +84,7 @@ def set_settings(
 
     Only settings that one role alone reads can change; a fork can change the others. Either all are recorded or none.
 
-    Example: hindcast ctl set learner.kl_coefficient=0.1 --reason "it drifts"
+    Example: hindcast ctl set learner.options.kl_coefficient=0.1 --reason "it drifts"
     """
     named = overrides.pop() if len(overrides) > 1 and "=" not in overrides[-1] else None
     run = one_run(named, run_option)

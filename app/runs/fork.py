@@ -30,7 +30,7 @@ from hindcast.app.runs.archive_source import ArchiveSource
 from hindcast.app.runs.import_archive import HERE
 from hindcast.app.runs.open_log import PACKAGES, behaviour_of
 from hindcast.app.runs.runs import Fork, RunHandle, plan_run, write_down
-from hindcast.app.settings.configuration import Layer, Resolved, flatten, from_override, merge
+from hindcast.app.settings.configuration import Layer, Resolved, flatten_recorded, from_override, merge
 from hindcast.app.system.home import home_folder
 from hindcast.app.system.join import JOINED
 from hindcast.app.system.judges import open_judges, shelf_for
@@ -46,6 +46,7 @@ from hindcast.core.errors import (
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.models.vision import ImageProcessor
 from hindcast.core.rl.combined_state import CRITIC
+from hindcast.core.settings.changes import dotted
 from hindcast.events.catalogue import (
     BatchPlanned,
     BlobReleased,
@@ -239,7 +240,7 @@ def settings_of_fork(
         ModelFileError: the settings show screenshots to a policy that cannot read them.
 
     """
-    parents = Layer(source="the parent", values=flatten(state.resolved, "the parent"))
+    parents = Layer(source="the parent", values=flatten_recorded(state.resolved, "the parent"))
     chosen = [from_override(text) for text in overrides]
     for layer in chosen:
         for key in layer.values:
@@ -270,9 +271,8 @@ def _is_file(database: Any) -> bool:
 
 def changes(state: BufferState, resolved: Resolved) -> dict[str, tuple[Any, Any]]:
     """Settings in which the fork differs from its parent: name -> (parent's value, fork's value)."""
-    then = flatten(state.settings.model_dump(mode="json"), "the parent")
-    now = flatten(resolved.settings.model_dump(mode="json"), "the fork")
-    return {key: (then[key], value) for key, value in now.items() if then[key] != value}
+    then, now = dotted(state.settings), dotted(resolved.settings)
+    return {key: (then.get(key), value) for key, value in now.items() if then.get(key) != value}
 
 
 async def _keep_blobs(

@@ -28,7 +28,7 @@ from hindcast.app.runs.runs import (
     unfinished,
     write_down,
 )
-from hindcast.app.settings.configuration import Layer, flatten, merge_recorded
+from hindcast.app.settings.configuration import Layer, flatten_recorded, merge_recorded
 from hindcast.app.system.home import home_folder
 from hindcast.app.system.processes import write_json
 from hindcast.core.errors import BlobCorrupt, BlobMissing, CorruptEvent, ForeignLog, SettingsError
@@ -176,7 +176,7 @@ def _handle(
     fact = decode(start)
     forked = fact.fact if fact is not None and isinstance(fact.fact, RunForked) else None
     fork = None if forked is None else Fork(parent=forked.parent, at=forked.at_position)
-    values = flatten(started.settings, f"the archive of run {run}")
+    values = flatten_recorded(started.settings, f"the archive of run {run}")
     there = merge_recorded([Layer(source="the archive", values=values)], recipe=started.recipe).settings
     changed: dict[str, Any] = {
         key: value for key, value in HERE.items() if key in values and values[key] != value

@@ -23,7 +23,7 @@ from hindcast.core.models.folders import policy_folder
 from hindcast.core.plugins import require_plugins
 from hindcast.core.prompts.chat_frame import chat_frame
 from hindcast.core.rl.algorithm import ALGORITHMS
-from hindcast.core.settings.changes import decode_settings
+from hindcast.core.settings.changes import decode_settings, dotted
 from hindcast.core.settings.operation import is_operational
 from hindcast.core.settings.schema import ActorSettings, Settings
 from hindcast.core.text.plain_values import GREATEST_INTEGER
@@ -131,13 +131,11 @@ def behaviour_of(settings: ActorSettings) -> dict[str, str]:
 async def _check_beginning(log: EventLog, settings: Settings) -> None:
     started = await beginning(log)
     require_plugins(started.plugins, ALGORITHMS)
-    then = decode_settings(started.settings).model_dump(mode="json")
-    now = settings.model_dump(mode="json")
+    then, now = dotted(decode_settings(started.settings)), dotted(settings)
     changed = [
-        f"{section}.{key} was {then[section][key]!r}, is {value!r}"
-        for section, values in now.items()
-        for key, value in values.items()
-        if then[section][key] != value and not is_operational(f"{section}.{key}")
+        f"{key} was {then.get(key)!r}, is {value!r}"
+        for key, value in now.items()
+        if then.get(key) != value and not is_operational(key)
     ]
     if changed:
         raise SettingsError(
@@ -182,7 +180,7 @@ async def resize_log(handle: RunHandle, max_bytes: int) -> RunHandle:
             f"the log of run {handle.name} holds {fill.used_bytes} bytes already: log.max_bytes = {max_bytes} would stop "
             "it. Choose a larger limit."
         )
-    layer, _ = read_file(handle.folder / SETTINGS_FILE)
+    layer, _ = read_file(handle.folder / SETTINGS_FILE, recorded=True)
     change = Layer(source="hindcast log resize", values={"log.max_bytes": max_bytes})
     resolved = merge_recorded([layer, change], recipe=handle.recipe)
     resized = RunHandle(handle.home, handle.name, resolved, fork=handle.fork)

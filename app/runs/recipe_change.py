@@ -17,11 +17,12 @@ from hindcast.actors.curriculum.task_pools import pools, require_demonstrations
 from hindcast.actors.environments.plugin import DEMONSTRATORS
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.settings.checks.names import task_conflicts
-from hindcast.app.settings.configuration import Layer, Resolved, flatten, from_override, merge_recorded
+from hindcast.app.settings.configuration import Layer, flatten_recorded, from_override, merge_recorded
 from hindcast.app.system.sites import task_sources
 from hindcast.core.errors import ExpectationFailed, ForeignLog, SettingsError
-from hindcast.core.rl.algorithm import traits_of
-from hindcast.core.settings.changes import decode_settings
+from hindcast.core.rl.algorithm import find_algorithm, traits_of
+from hindcast.core.settings.changes import TABLE, decode_settings, dotted, merge, nest, upcast
+from hindcast.core.settings.old_names import translate
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import EpisodeRequested, RecipeChanged, RunForked, RunStarted
 from hindcast.events.codec import decode
@@ -51,20 +52,8 @@ CHANGEABLE = OF_CURRICULUM | frozenset(
         "correction",
         "ratio_cap",
         "mask_difference",
-        "clip_low",
-        "clip_high",
-        "dual_clip",
-        "kl_coefficient",
-        "cloning_coefficient",
-        "rehearsal_episodes",
-        "rehearsal_coefficient",
         "minibatches",
         "epochs",
-        "beta",
-        "dpo_beta",
-        "discount",
-        "advantage_blend",
-        "episode_share",
         "critic_epochs",
         "critic_learning_rate",
         "learning_rate",
@@ -134,16 +123,16 @@ async def change_recipe(
             "nothing is to be changed: give --set section.key=value, for instance --set learner.learning_rate=1e-5"
         )
     for key in wanted:
-        _require_changeable(key)
+        _require_changeable(key, run.settings)
     async with run.connect_log("admin") as log:
         now = await recorded_settings(log)
         changes = resolve_change(now.values, layers, recipe=now.recipe)
         if TASKS & changes.keys():
-            after = decode_settings(_nested(now.values | {key: value for key, (_, value) in changes.items()}))
+            after = decode_settings(nest(now.values | {key: value for key, (_, value) in changes.items()}))
             begun = await _demonstrations_begun(log, most=after.curriculum.demonstrations)
             _require_tasks(after, begun=begun, run=run.name)
         fact = RecipeChanged(
-            author=author, reason=reason, changes=_nested({key: after for key, (_, after) in changes.items()})
+            author=author, reason=reason, changes=nest({key: after for key, (_, after) in changes.items()})
         )
         async with Publisher(
             log, producer=PRODUCER, code_rev=run.code_rev, settings=run.settings.log
@@ -188,7 +177,7 @@ def _require_tasks(settings: Settings, *, begun: int, run: str) -> None:
 
 async def settings_now(log: EventLog) -> Settings:
     """The settings that hold at the end of a log. Raises as `recorded_settings`."""
-    return decode_settings(_nested((await recorded_settings(log)).values))
+    return decode_settings(nest((await recorded_settings(log)).values))
 
 
 def resolve_change(
@@ -201,8 +190,8 @@ def resolve_change(
 
     """
     before = Layer(source="the run", values=dict(values))
-    held = _plain(merge_recorded([before], recipe=recipe))
-    holding = _plain(merge_recorded([before, *layers], recipe=recipe))
+    held = dotted(merge_recorded([before], recipe=recipe).settings)
+    holding = dotted(merge_recorded([before, *layers], recipe=recipe).settings)
     changes = {key: (held[key], holding[key]) for key in holding if held[key] != holding[key]}
     if not changes:
         same = ", ".join(sorted(key for layer in layers for key in layer.values))
@@ -224,32 +213,21 @@ async def recorded_settings(log: EventLog) -> _Recorded:
         if isinstance(fact, RecipeChanged):
             changes.append(fact)
         elif isinstance(started, RunStarted):
-            values = flatten(started.settings, "the run")
+            settings = upcast(started.settings)
             for change in reversed(changes):
-                values |= flatten(change.changes, "a change of the run")
-            return _Recorded(values=values, recipe=started.recipe, last=last)
+                settings = merge(settings, translate(change.changes))
+            return _Recorded(values=flatten_recorded(settings, "the run"), recipe=started.recipe, last=last)
         until = recorded.position - 1
     raise ForeignLog(
         f"the log of run {log.run} does not say what the run began with. Run: hindcast audit {log.run}"
     )
 
 
-def _require_changeable(key: str) -> None:
-    if key not in CHANGEABLE:
+def _require_changeable(key: str, settings: Settings) -> None:
+    options = find_algorithm(settings.learner.algorithm).changeable
+    changeable = CHANGEABLE | {f"{TABLE}.{name}" for name in options}
+    if key not in changeable:
         raise SettingsError(
-            f"{key} cannot change in a running run: only what the learner alone or the curriculum alone reads can ({', '.join(sorted(CHANGEABLE))}). "
+            f"{key} cannot change in a running run: only what the learner alone or the curriculum alone reads can ({', '.join(sorted(changeable))}). "
             f"To go on under another value from a position on: hindcast fork --set {key}=…"
         )
-
-
-def _plain(resolved: Resolved) -> dict[str, Any]:
-    return flatten(resolved.settings.model_dump(mode="json"), "the run")
-
-
-def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Sections of dotted keys, as `run.started` has them."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        section, _, name = key.partition(".")
-        found.setdefault(section, {})[name] = value
-    return found

@@ -337,7 +337,7 @@ def open_run(name: str | None = None, *, home: Path | None = None) -> RunHandle:
         raise NoSuchRun(f"there is no run {chosen!r} in {home}; {advice(chosen, names)}")
     folder = run_folder(home, chosen)
     try:
-        layer, recipe = read_file(folder / SETTINGS_FILE)
+        layer, recipe = read_file(folder / SETTINGS_FILE, recorded=True)
         forked = read_json(folder / FORK_FILE)
         fork = None if forked is None else msgspec.convert(forked, Fork)
         try:

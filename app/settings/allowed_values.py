@@ -1,8 +1,19 @@
-"""Allowed values of a setting in words, for the reference of settings and for messages about wrong values."""
+"""What settings may hold, the options of algorithms included: in words, for messages and the reference, and as JSON Schema."""
 
+import ast
+import inspect
 from functools import cache
-from typing import Any
+from itertools import pairwise
+from textwrap import dedent
+from typing import Any, get_type_hints
 
+import msgspec
+from pydantic.fields import FieldInfo
+
+from hindcast.core.errors import PluginError
+from hindcast.core.plugins import plugin_names
+from hindcast.core.rl.algorithm import ALGORITHMS, find_algorithm
+from hindcast.core.settings.changes import TABLE
 from hindcast.core.settings.schema import Settings
 from hindcast.core.text.toml import as_toml
 
@@ -14,13 +25,86 @@ _BOUNDS = (
 )
 
 
+class AlgorithmOption(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of `learner.options`."""
+
+    name: str
+    field: FieldInfo
+    """Its type, default and meaning; the type and default are those of the first algorithm that has it."""
+    shape: dict[str, Any]
+    """JSON Schema of its values."""
+
+
+@cache
+def algorithm_options() -> dict[str, AlgorithmOption]:
+    """The options of all installed algorithms, by name."""
+    found: dict[str, AlgorithmOption] = {}
+    algorithms: dict[tuple[str, str], list[str]] = {}
+    for algorithm, schema in _option_schemas().items():
+        declared = find_algorithm(algorithm).options
+        kinds, meanings = get_type_hints(declared), _attribute_docstrings(declared)
+        for one in msgspec.structs.fields(declared):
+            algorithms.setdefault((one.name, meanings.get(one.name, "")), []).append(f"`{algorithm}`")
+            field = FieldInfo(annotation=kinds[one.name], default=one.default)
+            shape = schema["properties"][one.name] | {"$defs": schema["$defs"]}
+            found.setdefault(one.name, AlgorithmOption(name=one.name, field=field, shape=shape))
+    for (name, meaning), having in algorithms.items():
+        field = found[name].field
+        field.description = " ".join(
+            filter(None, [field.description, meaning, f"Option of {', '.join(having)}."])
+        )
+    return found
+
+
+@cache
+def settings_schema() -> dict[str, Any]:
+    """All settings as JSON Schema; `learner.options` depends on the algorithm."""
+    schema = Settings.model_json_schema()
+    options = schema["$defs"]["LearnerSettings"]["properties"]["options"]
+    options["anyOf"] = [one | {"title": algorithm} for algorithm, one in _option_schemas().items()]
+    return schema
+
+
+def _option_schemas() -> dict[str, dict[str, Any]]:
+    """By algorithm, the JSON Schema of its options; algorithms that cannot be loaded are left out."""
+    found = {}
+    for algorithm in plugin_names(ALGORITHMS):
+        try:
+            declared = find_algorithm(algorithm).options
+        except PluginError:
+            continue
+        schema = msgspec.json.schema(declared)
+        found[algorithm] = schema["$defs"].pop(declared.__name__) | {"$defs": schema["$defs"]}
+    return found
+
+
+def _attribute_docstrings(declared: type[msgspec.Struct]) -> dict[str, str]:
+    """The docstrings below a struct's fields, those of its base classes included."""
+    found: dict[str, str] = {}
+    for one in declared.__mro__[-3::-1]:  # without object and msgspec's own
+        try:
+            body = ast.parse(dedent(inspect.getsource(one))).body[0]
+        except (OSError, TypeError):
+            continue
+        assert isinstance(body, ast.ClassDef)
+        for field, below in pairwise(body.body):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                match below:
+                    case ast.Expr(value=ast.Constant(value=str(words))):
+                        found[field.target.id] = " ".join(words.split())
+    return found
+
+
 @cache
 def allowed_values(key: str) -> str:
     """Kind and bounds of a setting, or its values; empty where no setting has this dotted key.
 
-    >>> allowed_values("learner.clip_low")
+    >>> allowed_values("learner.options.clip_low")
     'number > 0, < 1'
     """
+    if key.startswith(f"{TABLE}."):
+        option = algorithm_options().get(key.removeprefix(f"{TABLE}."))
+        return describe_shape(option.shape, option.shape["$defs"]) if option else ""
     schema = Settings.model_json_schema()
     section, _, name = key.partition(".")
     if section not in schema["properties"]:
@@ -42,7 +126,7 @@ def describe_shape(shape: dict[str, Any], definitions: dict[str, Any]) -> str:
     kind = {"array": "list", "object": "table", "null": "nothing"}.get(
         shape.get("type", ""), shape.get("type", "")
     )
-    if kind == "list" and (inner := describe_shape(shape.get("items", {}), definitions)):
+    if kind == "list" and (inner := describe_shape(shape.get("items") or {}, definitions)):
         kind = f"list of {inner}"
     bounds = [words.format(_number(shape[name])) for name, words in _BOUNDS if name in shape]
     return " ".join([kind, ", ".join(bounds)]).strip()

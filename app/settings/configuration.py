@@ -7,6 +7,7 @@ Whatever is wrong shows here, before anything starts: an unknown key, a bad valu
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_origin
@@ -16,15 +17,17 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from hindcast.app.settings import web_tasks
-from hindcast.app.settings.allowed_values import allowed_values
+from hindcast.app.settings.allowed_values import algorithm_options, allowed_values
 from hindcast.app.settings.checks.cross_checks import find_conflicts
 from hindcast.app.settings.checks.names import name_conflicts
 from hindcast.app.settings.checks.storage_places import size_conflicts
 from hindcast.core.errors import PluginError, SettingsError
-from hindcast.core.rl.algorithm import options_of
-from hindcast.core.settings.schema import Settings
+from hindcast.core.rl.algorithm import fill_options, find_algorithm
+from hindcast.core.settings.changes import TABLE, dotted, nest, upcast
+from hindcast.core.settings.old_names import renamed
+from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.core.settings.section import RECORDED
-from hindcast.core.text.nearest import nearest
+from hindcast.core.text.nearest import advice, nearest
 from hindcast.core.text.plain_values import find_unkeepable, parse_toml
 from hindcast.core.text.printable import one_line
 from hindcast.core.text.toml import as_toml
@@ -35,6 +38,7 @@ PREFIX = "HINDCAST__"
 DEFAULT_SOURCE = "default"
 FAMILIES = "curriculum.families"
 ALGORITHM = "learner.algorithm"
+GRPO = LearnerSettings().algorithm
 ENVIRONMENTS = "curriculum.environments"
 LONGEST_SHOWN = 200
 """Characters of a wrong value that a message repeats."""
@@ -62,13 +66,15 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def fields() -> dict[str, FieldInfo]:
-    """Every setting there is, by dotted key, in the order of the schema."""
+    """Every setting there is, by dotted key, in the order of the schema; options of all installed algorithms among them."""
     found: dict[str, FieldInfo] = {}
 
     def walk(section: type[BaseModel], prefix: str) -> None:
         for name, field in section.model_fields.items():
             if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
                 walk(field.annotation, f"{prefix}{name}.")
+            elif prefix + name == TABLE:
+                found.update({f"{TABLE}.{one.name}": one.field for one in algorithm_options().values()})
             else:
                 found[prefix + name] = field
 
@@ -136,6 +142,8 @@ def _merge(
     sources = dict.fromkeys(fields(), DEFAULT_SOURCE)
     mistakes: list[str] = []
     wrong = set[str]()
+    algorithm: Any = next((one.values[ALGORITHM] for one in layers if ALGORITHM in one.values), GRPO)
+    others: list[Any] = []
     for layer in layers:
         mistakes += layer.mistakes
         try:
@@ -144,6 +152,9 @@ def _merge(
             mistakes.append(str(error))
             wrong |= {web_tasks.FILE, web_tasks.TASKS}
             given = layer.values
+        if layer.values.get(ALGORITHM, algorithm) != algorithm:
+            others.append(algorithm)
+            algorithm = layer.values[ALGORITHM]
         for key, value in given.items():
             values[key] = value
             sources[key] = layer.source
@@ -152,11 +163,15 @@ def _merge(
             wrong.add(key)
             mistakes.append(f"{sources[key]}: {key} {why}{_meaning(key)}")
     _leave_out(values, wrong)
+    mistaken = _wrong_options(values, sources, algorithm, others)
+    mistakes += mistaken.values()
+    wrong |= mistaken.keys()
+    _leave_out(values, wrong)
     _narrow_families(values, sources)
     web_tasks.narrow_contexts(values, sources)
     settings: Settings | None = None
     try:
-        settings = Settings.model_validate(_nest(values), context=context)
+        settings = Settings.model_validate(nest(values), context=context)
     except ValidationError as error:
         mistakes += [_say(one, sources) for one in error.errors()]
         wrong |= {_key_of(one) for one in error.errors()}
@@ -165,7 +180,7 @@ def _merge(
         settings = _remaining(values, context)
     if settings is not None and check is not None:
         try:
-            options_of(settings.learner)
+            settings = fill_options(settings)
         except PluginError as error:
             said = f"{sources[ALGORITHM]}: {ALGORITHM}: {error}"
             if not mistakes:
@@ -176,7 +191,55 @@ def _merge(
             mistakes += [one for one in check(settings) if not any(key in one for key in wrong)]
     if mistakes or settings is None:
         raise SettingsError("\n".join(dict.fromkeys(mistakes)))
-    return Resolved(settings=settings, recipe=recipe, sources=sources)
+    if check is None:
+        with suppress(PluginError):
+            settings = fill_options(settings)
+    own = {key: sources.get(key, DEFAULT_SOURCE) for key in dotted(settings)}
+    return Resolved(settings=settings, recipe=recipe, sources=own)
+
+
+def _wrong_options(
+    values: dict[str, Any], sources: Mapping[str, str], algorithm: Any, others: Iterable[Any]
+) -> dict[str, str]:
+    """What is wrong with the options of the algorithm, by their keys.
+
+    Options that only the algorithms of earlier sources have are left out: the recipe `mgrpo` gives those of `grpo`, and
+    `--set learner.algorithm=dpo` has no use for them.
+    """
+    declared, mistakes = _declared(algorithm), dict[str, str]()
+    if declared is None:
+        return {}
+    before = {name for one in others if (kind := _declared(one)) for name in kind.__struct_fields__}
+    for key in [one for one in values if one.startswith(f"{TABLE}.")]:
+        name = key.removeprefix(f"{TABLE}.")
+        if name not in declared.__struct_fields__:
+            if name in before:
+                del values[key]
+                continue
+            known = declared.__struct_fields__
+            mistakes[key] = (
+                f"{sources[key]}: {ALGORITHM} = {algorithm!r} has no option {_shown(name)}; {advice(name, known)}"
+            )
+            continue
+        try:
+            given = msgspec.convert({name: values[key]}, declared, strict=False)
+            values[key] = msgspec.json.decode(msgspec.json.encode(getattr(given, name)))
+        except msgspec.ValidationError as error:
+            choice = _nearest_choice(key, values[key])
+            allowed = allowed_values(key) or str(error)
+            mistakes[key] = (
+                f"{sources[key]}: {key} = {_shorten(as_toml(values[key]))} is not allowed{choice}{_meaning(key)}; "
+                f"allowed: {allowed}"
+            )
+    return mistakes
+
+
+def _declared(algorithm: Any) -> type[msgspec.Struct] | None:
+    """The options that an algorithm declares; None where there is no such algorithm."""
+    try:
+        return find_algorithm(str(algorithm)).options
+    except PluginError:
+        return None
 
 
 def _leave_out(values: dict[str, Any], keys: Iterable[str]) -> None:
@@ -187,7 +250,7 @@ def _leave_out(values: dict[str, Any], keys: Iterable[str]) -> None:
 def _remaining(values: Mapping[str, Any], context: Mapping[str, bool] | None) -> Settings | None:
     """The settings without their wrong values, to compare the others; None if the rest is invalid, too."""
     try:
-        return Settings.model_validate(_nest(values), context=context)
+        return Settings.model_validate(nest(values), context=context)
     except ValidationError:
         return None
 
@@ -205,8 +268,13 @@ def _narrow_families(values: dict[str, Any], sources: Mapping[str, str]) -> None
         values[FAMILIES] = [family for family in families if str(family).split("/")[0] in environments]
 
 
-def read_file(path: Path) -> tuple[Layer, str | None]:
-    """A settings file, and the recipe it names. Raises SettingsError where it is no TOML file at all."""
+def read_file(path: Path, *, recorded: bool = False) -> tuple[Layer, str | None]:
+    """A settings file, and the recipe it names. `recorded`: of an existing run, which may have names of earlier versions.
+
+    Raises:
+        SettingsError: it is no TOML file at all.
+
+    """
     try:
         content = parse_toml(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -216,7 +284,7 @@ def read_file(path: Path) -> tuple[Layer, str | None]:
     recipe = content.pop(RECIPE_KEY, None)
     if recipe is not None and not isinstance(recipe, str):
         raise SettingsError(f"{path}: recipe = {as_toml(recipe)} must be the name of a recipe in quotes")
-    return _layer(content, str(path)), recipe
+    return _layer(upcast(content) if recorded else content, str(path)), recipe
 
 
 def from_environment(environment: Mapping[str, str]) -> Layer:
@@ -228,7 +296,7 @@ def from_environment(environment: Mapping[str, str]) -> Layer:
             if mistake := _unknown(key, f"environment variable {name}"):
                 mistakes.append(mistake)
             else:
-                values[key] = _from_text(key, environment[name])
+                values |= _given(key, environment[name])
     return Layer(source="environment", values=values, mistakes=tuple(mistakes))
 
 
@@ -243,7 +311,7 @@ def read_override(text: str) -> Layer:
     )
     if mistake:
         return Layer(source="--set", values={}, mistakes=(mistake,))
-    return Layer(source="--set", values={key: _from_text(key, value.strip())})
+    return Layer(source="--set", values=_given(key, value.strip()))
 
 
 def from_override(text: str) -> Layer:
@@ -260,6 +328,11 @@ def flatten(content: Mapping[str, Any], source: str) -> dict[str, Any]:
     if layer.mistakes:
         raise SettingsError("\n".join(layer.mistakes))
     return layer.values
+
+
+def flatten_recorded(content: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """The same for the settings of an existing run, which may have names of earlier versions."""
+    return flatten(upcast(content), source)
 
 
 def _layer(content: Mapping[str, Any], source: str) -> Layer:
@@ -286,16 +359,39 @@ def to_toml(resolved: Resolved) -> str:
     lines = [f"{RECIPE_KEY} = {as_toml(resolved.recipe)}"]
     for section, content in values.items():
         lines += ["", f"[{section}]"]
-        for name, value in content.items():
-            source = resolved.sources.get(f"{section}.{name}", DEFAULT_SOURCE)
-            comment = "" if source == DEFAULT_SOURCE else f"  # {one_line(source)}"
-            lines.append(f"{name} = {as_toml(value)}{comment}")
+        table = content.pop("options") if section == "learner" else {}
+        lines += [
+            _line(name, value, resolved.sources.get(f"{section}.{name}", DEFAULT_SOURCE))
+            for name, value in content.items()
+        ]
+        if table:
+            lines += ["", f"[{TABLE}]"]
+            lines += [
+                _line(name, value, resolved.sources.get(f"{TABLE}.{name}", DEFAULT_SOURCE))
+                for name, value in table.items()
+            ]
     return "\n".join(lines) + "\n"
+
+
+def _line(name: str, value: Any, source: str) -> str:
+    comment = "" if source == DEFAULT_SOURCE else f"  # {one_line(source)}"
+    return f"{name} = {as_toml(value)}{comment}"
+
+
+def _given(key: str, text: str) -> dict[str, Any]:
+    """A setting given as text, by its key; of a whole table, each of its entries."""
+    value = _from_text(key, text)
+    return (
+        {f"{key}.{name}": one for name, one in value.items()}
+        if key == TABLE and isinstance(value, dict)
+        else {key: value}
+    )
 
 
 def _from_text(key: str, text: str) -> Any:
     """A value given as text: as it would stand in TOML; words need no quotes, lists may be separated by commas."""
-    annotation = fields()[key].annotation
+    field = fields().get(key)
+    annotation = field.annotation if field is not None else None
     if annotation is str and not text.startswith(('"', "'")):
         return text
     try:
@@ -309,22 +405,13 @@ def _from_text(key: str, text: str) -> Any:
     return text
 
 
-def _nest(values: Mapping[str, Any]) -> dict[str, Any]:
-    nested: dict[str, Any] = {}
-    for key, value in values.items():
-        *sections, name = key.split(".")
-        inner = nested
-        for section in sections:
-            inner = inner.setdefault(section, {})
-        inner[name] = value
-    return nested
-
-
 def _unknown(key: str, source: str) -> str:
     """A message that there is no such setting, with the nearest one; empty if it exists."""
     known = fields()
-    if key in known:
+    if key in known or key == TABLE or (key.startswith(f"{TABLE}.") and key.count(".") == 2):
         return ""
+    if (now := renamed(key)) != key:
+        return f"{source}: {key} is {now} now. To rewrite a settings file: hindcast config migrate FILE"
     by_last = {name.rpartition(".")[2]: name for name in known}
     near = nearest(key, known) or [by_last[name] for name in nearest(key.rpartition(".")[2], by_last)]
     advice = f"the nearest is {near[0]}" if near else "`hindcast config schema` lists all"
@@ -346,13 +433,13 @@ def _say(error: Any, sources: Mapping[str, str]) -> str:
     # of a choice, the schema's own words name the values already
     kinds = "" if error["type"] == "literal_error" else allowed_values(key)
     allowed = f"; allowed: {kinds}" if kinds else ""
-    return f"{source}: {key} = {_shorten(as_toml(error['input']))} {message}{_nearest_choice(key, error)}{_meaning(key)}{allowed}"
+    return f"{source}: {key} = {_shorten(as_toml(error['input']))} {message}{_nearest_choice(key, error['input']) if error['type'] == 'literal_error' else ''}{_meaning(key)}{allowed}"
 
 
-def _nearest_choice(key: str, error: Any) -> str:
+def _nearest_choice(key: str, value: Any) -> str:
     """The choice of a setting that a wrong one is most like, as the end of a sentence."""
-    field, value = fields().get(key), error["input"]
-    if error["type"] != "literal_error" or field is None or not isinstance(value, str):
+    field = fields().get(key)
+    if field is None or not isinstance(value, str):
         return ""
     near = nearest(value, [choice for choice in get_args(field.annotation) if isinstance(choice, str)])
     return f"; the nearest is {near[0]!r}" if near else ""

@@ -152,7 +152,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of a stored page snapshot."""
     lora_rank: int = 0
     reference: bool = True
-    """Whether a reference policy is loaded (`learner.kl_coefficient` above 0, no adapter)."""
+    """Whether a reference policy is loaded (`learner.options.kl_coefficient` above 0, no adapter)."""
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):

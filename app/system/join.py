@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from hindcast.app.runs.runs import RunHandle, list_runs, run_folder, write_down
-from hindcast.app.settings.configuration import Layer, flatten, from_override, merge_recorded
+from hindcast.app.settings.configuration import Layer, flatten_recorded, from_override, merge_recorded
 from hindcast.app.system.processes import read_json, write_json
 from hindcast.app.system.supervisor import instance_name
 from hindcast.app.system.system import ROLES
@@ -129,7 +129,9 @@ async def plan_join(home: Path, asked: JoinRequest) -> RunHandle:
         await _require_own_name(stream, asked, _joined_as(looking, asked))
     async with looking.connect_log() as log:
         started = await beginning(log)
-        recorded = Layer(source="run.started", values=flatten(started.settings, f"the log of run {run}"))
+        recorded = Layer(
+            source="run.started", values=flatten_recorded(started.settings, f"the log of run {run}")
+        )
         handle = RunHandle(home, run, merge_recorded([recorded, here], recipe=started.recipe))
         await _require_same_code(log, handle.code_rev, other_code=asked.other_code)
     _require_reachable(handle, asked.counts)

@@ -5,7 +5,8 @@ traits, never its name. Its module imports torch inside the loss alone, so that 
 """
 
 from collections.abc import Callable
-from typing import Any, Literal
+from functools import lru_cache
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -18,6 +19,7 @@ CLONING_BEFORE = "sft"
 """The algorithm that a run with `learner.cloning_updates` begins with."""
 Comparison = Literal["none", "groups", "pairs"]
 Outcome = Literal["", "success", "failure"]
+OptionsT = TypeVar("OptionsT", bound=msgspec.Struct)
 
 
 class AlgorithmTraits(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +59,8 @@ class Algorithm(msgspec.Struct, frozen=True, kw_only=True):
     """From settings to its `learner.algorithms.base.Loss`."""
     options: type[msgspec.Struct] = NoOptions
     """What `learner.options` may hold."""
+    changeable: frozenset[str] = frozenset()
+    """Options that may change in a running run (`hindcast ctl set`): the learner alone reads them."""
     state_version: int = 1
     """To be raised when plans, updates or what batches use up come out otherwise, so that recorded runs cannot be recomputed."""
     check: Callable[[Settings], list[str]] = lambda settings: []
@@ -70,8 +74,26 @@ def find_algorithm(name: str) -> Algorithm:
 
 def options_of(settings: LearnerSettings) -> Any:
     """`learner.options` as the algorithm's own struct. Raises SettingsError where they are not what it allows."""
-    of = f"learner.options of learner.algorithm = {settings.algorithm!r}"
-    return read_options(find_algorithm(settings.algorithm).options, settings.options, of=of)
+    return _read_options(settings.algorithm, msgspec.json.encode(settings.options))
+
+
+def options_as(settings: LearnerSettings, family: type[OptionsT]) -> OptionsT:
+    """The algorithm's options as those of a family; the family's defaults if the algorithm is not one of it."""
+    own = options_of(settings)
+    return own if isinstance(own, family) else family()
+
+
+def fill_options(settings: Settings) -> Settings:
+    """The settings with every option of their algorithm, defaults included. Raises as `options_of`."""
+    options = msgspec.json.decode(msgspec.json.encode(options_of(settings.learner)))
+    learner = settings.learner.model_copy(update={"options": options})
+    return settings.model_copy(update={"learner": learner})
+
+
+@lru_cache(maxsize=256)
+def _read_options(algorithm: str, given: bytes) -> Any:
+    of = f"learner.options of learner.algorithm = {algorithm!r}"
+    return read_options(find_algorithm(algorithm).options, msgspec.json.decode(given), of=of)
 
 
 def traits_of(name: str) -> AlgorithmTraits:

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from hindcast.core.rl.advantages import EPSILON, Deviation
 from hindcast.core.rl.loss_normalization import LossMean
 from hindcast.core.settings.actors import ActorSettings as ActorSettings
 from hindcast.core.settings.browsergym import BrowsergymSettings
@@ -192,7 +191,7 @@ class LearnerSettings(ComputingSettings):
     (WebRL without its KL), `awr`, `digirl`; `hsl`: hindsight supervised learning, on what a relabeler says that episodes
     achieved; or a plugin of another package, by its name or as `module:object` (docs/plugins.md)."""
     options: dict[str, Any] = Field(default={})
-    """Settings of an algorithm that another package brings, by name; it says which there are."""
+    """The algorithm's own settings, as `learner.options.clip_low`: each algorithm declares which there are."""
     cloning_updates: Annotated[int, Field(ge=0)] = 0
     """Least number of initial `sft` updates on demonstrations before the algorithm takes over. The resulting policy is the KL
     reference."""
@@ -201,46 +200,12 @@ class LearnerSettings(ComputingSettings):
     loss_mean: LossMean = "nested"
     """Mean of the loss: `nested`: M-GRPO's three nested means (WebAgent-R1's paper); `token`: over all tokens (its released
     code); `episode`: over each episode's tokens, then over episodes (ARPO's released code)."""
-    group_deviation: Deviation = "population"
-    """Standard deviation of a group's rewards in `grpo`: `population`: over N; `sample`: over N - 1 (torch.std, in the
-    released code of WebAgent-R1 and ARPO). WebAgent-R1's paper does not say which."""
-    group_epsilon: Annotated[float, Field(gt=0)] = EPSILON
-    """Added to that deviation: 1e-4 in WebAgent-R1, 1e-6 in ARPO's released code."""
     correction: Literal["none", "truncated", "decoupled", "masked"] = "decoupled"
     """Off-policy correction (importance weights) of online episodes: `core.rl.importance_weights`."""
     ratio_cap: Annotated[float, Field(gt=1)] = 2.0
     """Upper bound of the ratio of proximal to behaviour policy (`truncated`, `decoupled`)."""
     mask_difference: Annotated[float, Field(gt=0, le=1)] = 0.3
     """Change of a token's probability above which it is left out (`masked`)."""
-    clip_low: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """Lower clip of the ratio."""
-    clip_high: Annotated[float, Field(gt=0)] = 0.28
-    """Upper clip of the ratio. If above `clip_low`, unlikely tokens may rise faster than likely ones fall (ARPO)."""
-    dual_clip: Annotated[float, Field(ge=0)] = 0.0
-    """Bound of the ratio for tokens with a negative advantage (dual clip); above 1 (ARPO's option: 3); 0: no bound."""
-    format_penalty: Annotated[float, Field(ge=0)] = 0.0
-    """Subtracted once from the reward of an episode with an unparsable action, in `grpo` (ARPO: 1 in the paper, .5 as
-    released); 0: none."""
-    success_replay: Literal["off", "random", "first"] = "off"
-    """If a whole group failed, a stored success of its task replaces one member, in `grpo`: `random`: a random one (ARPO's
-    paper); `first`: the first (as released)."""
-    replay_memory: Count = 8
-    """Latest successes stored per task for `success_replay`."""
-    replay_correction: Literal["behaviour", "recomputed"] = "behaviour"
-    """Old log-probabilities of a replayed success: `behaviour`: its recorded ones, under `correction`; `recomputed`: fresh
-    ones, so that its ratio starts at 1 (as ARPO was released)."""
-    kl_coefficient: Annotated[float, Field(ge=0)] = 0.01
-    """Weight of the k3 estimate of KL to the reference policy."""
-    cloning_coefficient: Annotated[float, Field(ge=0)] = 0.0
-    """Weight of a cloning term on the batch's successful steps."""
-    rehearsal_episodes: Annotated[int, Field(ge=0)] = 0
-    """Stored successes in each mini-batch of `grpo`, imitated against forgetting; 0: none."""
-    rehearsal_coefficient: Annotated[float, Field(gt=0)] = 0.5
-    """Weight of the cloning term on these successes."""
-    rehearsal_memory: Count = 16
-    """Latest successes stored per task family for rehearsal."""
-    group_batch: Count = 4
-    """Informative groups in one batch."""
     minibatches: Count = 2
     """Updates from one batch in each epoch."""
     epochs: Count = 1
@@ -248,20 +213,6 @@ class LearnerSettings(ComputingSettings):
     phase_episodes: Annotated[int, Field(ge=0)] = 0
     """Decided online episodes in one phase. A phase of the curriculum ends with the weights of the next batch; `webrl`,
     `reinforce`, `awr` and `digirl` train once per phase. 0: the run is one phase, and those four cannot train."""
-    loss: Literal["paper", "released"] = "paper"
-    """WebRL's actor loss: `paper`: squared error; `released`: smooth L1 on good steps only."""
-    beta: Annotated[float, Field(gt=0)] = 0.3
-    """In the paper's loss of `webrl`: the log(pi/pi_ref) that corresponds to an advantage of 1. In `awr`: divides the
-    advantage before the exponential."""
-    advantage: Literal["paper", "released"] = "paper"
-    """Advantages of `webrl`, `reinforce` and `awr` from values: `paper`: a blend of one step and the whole return (WebRL's
-    paper); `released`: +1 or -.6 (WebRL's released code). `digirl` has its own."""
-    advantage_blend: Annotated[float, Field(ge=0, le=1)] = 0.5
-    """lambda: weight of the one-step part of the paper's advantage."""
-    discount: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """gamma of advantages (WebRL's experiments: .9, which lowers the advantages of early steps in long successes)."""
-    episode_share: Annotated[float, Field(gt=0, le=1)] = 0.1
-    """Share of a batch's episodes that `digirl` keeps: those with the highest return minus value of the first state."""
     critic_heads: Literal["scalar", "double"] = "scalar"
     """Heads of the critic: `scalar`: one logit; `double`: two heads of two classes, of which the lower value counts, trained
     on next states, too (as WebRL and DigiRL were released). Fixed at the critic's first batch."""
@@ -271,56 +222,11 @@ class LearnerSettings(ComputingSettings):
     """Constant learning rate of the critic's AdamW."""
     critic_replay: bool = True
     """Whether the critic also trains on replayed episodes (WebRL's ablation: only on the phase's own)."""
-    phase_replay: Literal["off", "successes", "all"] = "off"
-    """Replay of earlier phases: `successes`: the first success of each task; `all`: also its first failure."""
-    phase_demonstrations: bool = False
-    """Whether successful demonstrations count as successes of earlier phases, so that the first phase replays, too (as WebRL
-    was released)."""
-    phase_memory: Count = 512
-    """Latest episodes of earlier phases stored for replay."""
-    phase_replay_ratio: Annotated[float, Field(gt=0)] = 2.0
-    """Most replayed steps per step of the phase's own."""
-    phase_window: tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(gt=0, le=1)]] = (
-        0.5,
-        0.95,
-    )
-    """Bounds of 1/perplexity: a step is replayed if its action lies within them under the policy at the phase's start."""
-    phase_window_open: bool = False
-    """Whether the window excludes its lower bound, as released."""
     loss_on: Literal["all", "answer"] = "all"
     """Tokens of an answer with a loss: all, or those after its thought (`actors.answer_format = "thinking"`). The loss is
     normalized by all tokens in either case."""
-    filter_episodes: Count = 64
-    """Episodes of the run from which `filtered_bc` takes the best, for one batch."""
-    filter_percentile: Annotated[float, Field(ge=0, le=100)] = 70.0
-    """Percentile of the returns from which `filtered_bc` imitates successes."""
-    filter_discount: Annotated[float, Field(gt=0, le=1)] = 0.9
-    """gamma of the returns in `filtered_bc`: shorter successes have higher ones."""
-    pair_batch: Count = 16
-    """Pairs in one batch of `dpo`."""
-    dpo_beta: Annotated[float, Field(gt=0)] = 0.1
-    """Strength of the KL constraint of `dpo` to the policy after cloning; larger values stay closer."""
     max_staleness: Annotated[int, Field(ge=0)] = 2
     """eta: versions that an online episode may be behind the policy that trains on it."""
-    hsl_episodes: Count = 18
-    """Episodes collected for each update of `hsl`, all judged and relabeled."""
-    hsl_memory: Count = 100
-    """Latest relabeled demonstrations stored."""
-    hsl_batch: Count = 16
-    """Demonstrations drawn for an update of `hsl`, of each kind: relabeled and original."""
-    hsl_weighting: Literal["sampling", "factor", "uniform"] = "sampling"
-    """Use of a relabeled demonstration's weight (n/T)^alpha n, with n relevant of T actions: `sampling`: for the draw;
-    `factor`: as a factor of its loss; `uniform`: none (the paper's ablation)."""
-    hsl_alpha: Annotated[float, Field(ge=0)] = 0.8
-    """Exponent of that weight."""
-    hsl_mixture: Annotated[float, Field(gt=0, le=1)] = 0.3
-    """lambda: share of relabeled demonstrations in the loss of `hsl`; the rest is that of original ones."""
-    hsl_tokens: Literal["mean", "sum"] = "mean"
-    """Log-probability of an action in `hsl`: mean or sum over its tokens."""
-    hsl_mask: bool = True
-    """Whether actions irrelevant to the goal are masked out; false: the paper's ablation."""
-    hsl_failures_only: bool = False
-    """Whether `hsl` learns only from relabeled episodes that failed at their instruction (the paper's ablation)."""
     learning_rate: Annotated[float, Field(gt=0)] = 2e-5
     """Learning rate of AdamW, constant after the warm-up."""
     warmup_updates: Annotated[int, Field(ge=0)] = 5

@@ -2,11 +2,19 @@
 
 from collections.abc import Sequence
 
-from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits
+from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits, options_as
+from hindcast.core.rl.algorithm_options import PhaseOptions, Share
 from hindcast.core.rl.values import progress_weights, surprising
 from hindcast.events.catalogue.training import PlannedEpisode
 from hindcast.learner.algorithms.reinforce import Reinforce
-from hindcast.learner.planners.phases import PhasePlanner, check_phases, episodes_per_batch
+from hindcast.learner.planners.phases import CHANGEABLE, PhasePlanner, check_phases, episodes_per_batch
+
+
+class DigiRlOptions(PhaseOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of DigiRL."""
+
+    episode_share: Share = 0.1
+    """Share of a batch's episodes that are kept: those with the highest return minus value of the first state."""
 
 
 class DigiRl(Reinforce):
@@ -18,11 +26,11 @@ class DigiRl(Reinforce):
         """See `Valuing`: 1 for the steps that made progress, in the top share of the batch's episodes by what they brought
         beyond the value of their first state; else 0.
         """
-        settings = self._settings
+        options = options_as(self._settings, DigiRlOptions)
         gains = {one.episode: one.reward - own[0] for one, own in zip(planned, values, strict=True)}
-        chosen = dict(zip(gains, surprising(list(gains.values()), share=settings.episode_share), strict=True))
+        chosen = dict(zip(gains, surprising(list(gains.values()), share=options.episode_share), strict=True))
         return [
-            progress_weights(own, one.reward, discount=settings.discount)
+            progress_weights(own, one.reward, discount=options.discount)
             if chosen[one.episode]
             else [0.0] * len(own)
             for one, own in zip(planned, values, strict=True)
@@ -34,5 +42,7 @@ ALGORITHM = Algorithm(
     episodes_per_batch=episodes_per_batch,
     planner=PhasePlanner,
     loss=DigiRl,
+    options=DigiRlOptions,
+    changeable=CHANGEABLE | {"episode_share"},
     check=check_phases,
 )

@@ -18,7 +18,10 @@ from itertools import groupby, pairwise
 from math import exp, fsum, log1p
 from typing import TYPE_CHECKING
 
-from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits
+import msgspec
+
+from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits, options_as
+from hindcast.core.rl.algorithm_options import Number, Positive
 from hindcast.core.seeds import derive_seed
 from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.events.catalogue import BatchPlanned
@@ -41,11 +44,20 @@ PREFERRED, OTHER = 1.0, -1.0
 """Planned advantages of a pair's two episodes."""
 
 
+class DpoOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of DPO."""
+
+    pair_batch: Number = 16
+    """Pairs in one batch."""
+    dpo_beta: Positive = 0.1
+    """Strength of the KL constraint to the policy after cloning; larger values stay closer."""
+
+
 class Dpo:
     """The loss of DPO. A mini-batch is pairs: the preferred episode, then the other (`PairPlanner`)."""
 
     def __init__(self, settings: LearnerSettings) -> None:
-        self._beta = settings.dpo_beta
+        self._beta = options_as(settings, DpoOptions).dpo_beta
 
     def shares(self, episodes: Sequence[EpisodePart]) -> tuple[list[float], list[float]]:
         """See `Loss.shares`: log-probabilities are summed, pairs averaged."""
@@ -159,7 +171,7 @@ class PairPlanner(PolicyPlanner):
                 continue
             best = min(shown, key=lambda one: derive_seed(seed, "pair", failure.id, one.id))
             pairs.append([BatchEntry(best, best.group, PREFERRED), BatchEntry(failure, failure.group, OTHER)])
-            if len(pairs) == learner.pair_batch:
+            if len(pairs) == options_as(learner, DpoOptions).pair_batch:
                 parts = cut(pairs, min(learner.minibatches, len(pairs))) * learner.epochs
                 return as_fact(state, parts, planner=self, reference_version=state.cloned_version)
         return None
@@ -205,8 +217,12 @@ def _demonstrations(state: BufferState, task: str) -> list[Episode]:
 
 ALGORITHM = Algorithm(
     traits=AlgorithmTraits(compares="pairs", useless_outcome="success", limits_staleness=True),
-    episodes_per_batch=lambda settings: settings.learner.pair_batch + settings.curriculum.group_size,
+    episodes_per_batch=lambda settings: (
+        options_as(settings.learner, DpoOptions).pair_batch + settings.curriculum.group_size
+    ),
     planner=PairPlanner,
     loss=Dpo,
+    options=DpoOptions,
+    changeable=frozenset({"dpo_beta"}),
     check=check_demonstrations,
 )

@@ -4,7 +4,13 @@ As in WebRL's baseline (arXiv 2411.02337, section 4.1): kept are episodes whose 
 binary outcomes: successes, those with the best discounted return, so the shortest, first.
 """
 
-from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits, options_as
+from hindcast.core.rl.algorithm_options import Number, Share
 from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.events.catalogue import BatchPlanned
 from hindcast.learner.algorithms.cloning import Cloning
@@ -12,6 +18,17 @@ from hindcast.learner.buffer.groups import drop
 from hindcast.learner.buffer.records import Episode
 from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.planners.base import BatchEntry, PolicyPlanner, as_fact, cut
+
+
+class FilteredCloningOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of filtered behaviour cloning."""
+
+    filter_episodes: Number = 64
+    """Episodes of the run from which the best are taken, for one batch."""
+    filter_percentile: Annotated[float, Meta(ge=0, le=100)] = 70.0
+    """Percentile of the returns from which successes are imitated."""
+    filter_discount: Share = 0.9
+    """gamma of the returns: shorter successes have higher ones."""
 
 
 class FilteredCloningPlanner(PolicyPlanner):
@@ -26,7 +43,7 @@ class FilteredCloningPlanner(PolicyPlanner):
     ) -> dict[str, list[str]]:
         """`unsuccessful`: a whole window without a success."""
         window = [one for one in _window(state, settings) if one.id not in swept]
-        if len(window) < settings.filter_episodes or any(one.succeeded for one in window):
+        if len(window) < _options(settings).filter_episodes or any(one.succeeded for one in window):
             return {}
         return {"unsuccessful": [one.id for one in window]}
 
@@ -34,7 +51,7 @@ class FilteredCloningPlanner(PolicyPlanner):
         """The best of the first `filter_episodes` decided episodes, by the time of their verdict; the others are given up."""
         learner = settings.learner
         window = _window(state, learner)
-        if len(window) < learner.filter_episodes:
+        if len(window) < _options(learner).filter_episodes:
             return None
         kept = best_of(window, learner)
         if not kept:
@@ -61,7 +78,7 @@ def best_of(window: list[Episode], settings: LearnerSettings) -> list[Episode]:
     """
     returns = {episode.id: _discounted(episode, settings) for episode in window}
     ranked = sorted(returns.values())
-    place = -(-len(ranked) * settings.filter_percentile // 100)
+    place = -(-len(ranked) * _options(settings).filter_percentile // 100)
     bound = ranked[max(0, int(place) - 1)]
     kept = [episode for episode in window if episode.succeeded and returns[episode.id] >= bound]
     return sorted(kept, key=lambda episode: (-returns[episode.id], episode.judged))
@@ -71,7 +88,7 @@ def _discounted(episode: Episode, settings: LearnerSettings) -> float:
     """0 where the judge called it a failure, whatever it got for it."""
     if not episode.succeeded:
         return 0.0
-    return settings.filter_discount ** max(0, episode.steps - 1) * episode.reward
+    return _options(settings).filter_discount ** max(0, episode.steps - 1) * episode.reward
 
 
 def _window(state: BufferState, settings: LearnerSettings) -> list[Episode]:
@@ -79,12 +96,19 @@ def _window(state: BufferState, settings: LearnerSettings) -> list[Episode]:
     decided = [
         one for one in state.episodes.values() if one.origin == "online" and one.decided and one.samples
     ]
-    return sorted(decided, key=lambda one: one.judged)[: settings.filter_episodes]
+    return sorted(decided, key=lambda one: one.judged)[: _options(settings).filter_episodes]
+
+
+def _options(settings: LearnerSettings) -> FilteredCloningOptions:
+    return options_as(settings, FilteredCloningOptions)
 
 
 ALGORITHM = Algorithm(
     traits=AlgorithmTraits(useless_outcome="failure"),
-    episodes_per_batch=lambda settings: settings.learner.filter_episodes + settings.curriculum.group_size,
+    episodes_per_batch=lambda settings: (
+        _options(settings.learner).filter_episodes + settings.curriculum.group_size
+    ),
     planner=FilteredCloningPlanner,
     loss=Cloning,
+    options=FilteredCloningOptions,
 )

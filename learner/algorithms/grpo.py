@@ -14,32 +14,51 @@ what its groups no longer teach, since all their members succeed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits
+from msgspec import Meta
+
+from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits, options_as
+from hindcast.core.rl.algorithm_options import GroupOptions, NotNegative, Positive
 from hindcast.core.rl.loss_normalization import loss_shares
 from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.learner.algorithms.base import EpisodePart, SampleLoss, SampleTerms
-from hindcast.learner.planners.groups import GroupPlanner
+from hindcast.learner.planners.groups import CHANGEABLE, GroupPlanner, episodes_per_batch
 
 if TYPE_CHECKING:
     import torch
+
+
+class GrpoOptions(GroupOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of M-GRPO."""
+
+    clip_low: Annotated[float, Meta(gt=0, lt=1)] = 0.2
+    """Lower clip of the ratio."""
+    clip_high: Positive = 0.28
+    """Upper clip of the ratio. If above `clip_low`, unlikely tokens may rise faster than likely ones fall (ARPO)."""
+    dual_clip: NotNegative = 0.0
+    """Bound of the ratio for tokens with a negative advantage (dual clip); above 1 (ARPO's option: 3); 0: no bound."""
+    cloning_coefficient: NotNegative = 0.0
+    """Weight of a cloning term on the batch's successful steps."""
+    rehearsal_coefficient: Positive = 0.5
+    """Weight of the cloning term on rehearsed successes (`rehearsal_episodes`)."""
 
 
 class Grpo:
     """The loss of M-GRPO."""
 
     def __init__(self, settings: LearnerSettings) -> None:
-        self._settings = settings
+        self._loss_mean = settings.loss_mean
+        self._options = options_as(settings, GrpoOptions)
 
     def shares(self, episodes: Sequence[EpisodePart]) -> tuple[list[float], list[float]]:
         """See `Loss.shares`: the cloning term is a mean of its own, over the successful episodes."""
-        settings = self._settings
+        options = self._options
         compared = [not episode.rehearsed for episode in episodes]
         imitated = [episode.succeeded and not episode.rehearsed for episode in episodes]
-        cloning = self._shares_of(episodes, imitated, settings.cloning_coefficient)
+        cloning = self._shares_of(episodes, imitated, options.cloning_coefficient)
         rehearsed = self._shares_of(
-            episodes, [episode.rehearsed for episode in episodes], settings.rehearsal_coefficient
+            episodes, [episode.rehearsed for episode in episodes], options.rehearsal_coefficient
         )
         return (
             self._shares_of(episodes, compared, 1.0),
@@ -51,7 +70,7 @@ class Grpo:
     ) -> list[float]:
         """The mean over those episodes that count, times a coefficient; 0 for the samples of the others."""
         chosen = [episode.tokens for episode, count in zip(episodes, counts, strict=True) if count]
-        shares = iter(loss_shares(self._settings.loss_mean, chosen))
+        shares = iter(loss_shares(self._loss_mean, chosen))
         return [
             coefficient * next(shares) if count else 0.0
             for episode, count in zip(episodes, counts, strict=True)
@@ -62,15 +81,15 @@ class Grpo:
         """See `Loss.sample_loss`."""
         import torch
 
-        settings = self._settings
-        low, high = 1 - settings.clip_low, 1 + settings.clip_high
+        options = self._options
+        low, high = 1 - options.clip_low, 1 + options.clip_high
         ratio = torch.exp(log_probs - torch.from_numpy(terms.proximal))
         plain = ratio * terms.advantage
         clipped = torch.clamp(ratio, low, high) * terms.advantage
         surrogate = torch.minimum(plain, clipped)
         is_clipped = (clipped < plain).detach()
-        if settings.dual_clip > 0 and terms.advantage < 0:
-            bound = settings.dual_clip * terms.advantage
+        if options.dual_clip > 0 and terms.advantage < 0:
+            bound = options.dual_clip * terms.advantage
             is_clipped |= plain.detach() < bound
             surrogate = torch.clamp(surrogate, min=bound)
         policy = -torch.from_numpy(terms.correction.weights) * surrogate
@@ -79,7 +98,7 @@ class Grpo:
         if terms.reference is not None:
             difference = torch.from_numpy(terms.reference) - log_probs
             kl = torch.exp(difference) - difference - 1
-            total = policy + settings.kl_coefficient * kl
+            total = policy + options.kl_coefficient * kl
         loss = terms.share * total.sum()
         if terms.cloning_share > 0:
             loss = loss - terms.cloning_share * log_probs.sum()
@@ -99,18 +118,26 @@ class Grpo:
 
 
 def check(settings: Settings) -> list[str]:
-    """A group of one is compared with nobody."""
-    if settings.curriculum.group_size >= 2:
-        return []
-    return [
-        "curriculum.group_size = 1 leaves learner.algorithm = 'grpo' nothing to compare: it needs at least 2"
-    ]
+    """A group of one is compared with nobody, and a low dual clip leaves failures without a gradient."""
+    found, dual_clip = [], options_as(settings.learner, GrpoOptions).dual_clip
+    if settings.curriculum.group_size < 2:
+        found.append(
+            "curriculum.group_size = 1 leaves learner.algorithm = 'grpo' nothing to compare: it needs at least 2"
+        )
+    if 0 < dual_clip <= 1:
+        found.append(
+            f"learner.options.dual_clip = {dual_clip:g} must be above 1, or 0 for none: below, every failure would be cut"
+        )
+    return found
 
 
 ALGORITHM = Algorithm(
     traits=AlgorithmTraits(compares="groups", group_advantages=True, limits_staleness=True),
-    episodes_per_batch=lambda settings: settings.learner.group_batch * settings.curriculum.group_size,
+    episodes_per_batch=episodes_per_batch,
     planner=GroupPlanner,
     loss=Grpo,
+    options=GrpoOptions,
+    changeable=CHANGEABLE
+    | {"clip_low", "clip_high", "dual_clip", "cloning_coefficient", "rehearsal_coefficient"},
     check=check,
 )

@@ -4,7 +4,7 @@
     1/T sum_t -z_t log pi(a_t | history, I')
 
 z_t is an action's relevance to the goal I', 1 throughout in a given demonstration; T counts all actions of one, relevant or
-not. log pi(a_t) is the mean over the action's tokens, or their sum (`learner.hsl_tokens`). With `hsl_weighting = "factor"`
+not. log pi(a_t) is the mean over the action's tokens, or their sum (the option `hsl_tokens`). With `hsl_weighting = "factor"`
 a relabelled demonstration also counts by its weight over the mean weight of those beside it. No off-policy correction.
 
 A batch is due whenever `hsl_episodes` episodes were collected; they are used up by it. Its relabelled demonstrations are
@@ -13,9 +13,13 @@ drawn from the memory of the latest, by weight or uniformly, its given ones unif
 
 from collections.abc import Sequence
 from random import Random
+from typing import Literal
+
+import msgspec
 
 from hindcast.core.rl.advantages import demonstration_weight, drawn
-from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits
+from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits, options_as
+from hindcast.core.rl.algorithm_options import NotNegative, Number, Share
 from hindcast.core.seeds import derive_seed
 from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.events.catalogue import BatchPlanned
@@ -28,6 +32,30 @@ from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.planners.base import BatchEntry, PolicyPlanner, as_fact, why_unusable
 
 
+class HslOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of hindsight supervised learning."""
+
+    hsl_episodes: Number = 18
+    """Episodes collected for each update, all judged and relabeled."""
+    hsl_memory: Number = 100
+    """Latest relabeled demonstrations stored."""
+    hsl_batch: Number = 16
+    """Demonstrations drawn for an update, of each kind: relabeled and original."""
+    hsl_weighting: Literal["sampling", "factor", "uniform"] = "sampling"
+    """Use of a relabeled demonstration's weight (n/T)^alpha n, with n relevant of T actions: `sampling`: for the draw;
+    `factor`: as a factor of its loss; `uniform`: none (the paper's ablation)."""
+    hsl_alpha: NotNegative = 0.8
+    """Exponent of that weight."""
+    hsl_mixture: Share = 0.3
+    """lambda: share of relabeled demonstrations in the loss; the rest is that of original ones."""
+    hsl_tokens: Literal["mean", "sum"] = "mean"
+    """Log-probability of an action: mean or sum over its tokens."""
+    hsl_mask: bool = True
+    """Whether actions irrelevant to the goal are masked out; false: the paper's ablation."""
+    hsl_failures_only: bool = False
+    """Whether only relabeled episodes that failed at their instruction are learned from (the paper's ablation)."""
+
+
 class Hsl(Cloning):
     """The loss of hindsight supervised learning: cloning's, with shares of its own."""
 
@@ -35,14 +63,15 @@ class Hsl(Cloning):
         """See `Loss.shares`."""
         relabelled = sum(episode.step_weights is not None for episode in episodes)
         given = len(episodes) - relabelled
-        mixture = self._settings.hsl_mixture
+        options = _options(self._settings)
+        mixture = options.hsl_mixture
         shares: list[float] = []
         for episode in episodes:
             tokens = episode.tokens.tokens
             weights = episode.step_weights
             part = (1.0 - mixture) / given if weights is None else mixture / relabelled
             for count, weight in zip(tokens, weights or (1.0,) * len(tokens), strict=True):
-                over = len(tokens) * (count if self._settings.hsl_tokens == "mean" else 1)
+                over = len(tokens) * (count if options.hsl_tokens == "mean" else 1)
                 shares.append(part * weight / over)
         return shares, [0.0] * len(shares)
 
@@ -89,24 +118,25 @@ class HindsightPlanner(PolicyPlanner):
         for name in fact.consumed:
             if name in state.episodes:
                 drop(state, state.episodes[name])
-        del state.hindsight[: -state.settings.learner.hsl_memory]
+        del state.hindsight[: -_options(state.settings.learner).hsl_memory]
 
 
 def _due(state: BufferState, learner: LearnerSettings) -> list[Episode]:
     """The episodes that the next batch uses up; none while there are too few."""
-    found = collected(state)
-    return found[: learner.hsl_episodes] if len(found) >= learner.hsl_episodes else []
+    found, wanted = collected(state), _options(learner).hsl_episodes
+    return found[:wanted] if len(found) >= wanted else []
 
 
 def _memory(state: BufferState, learner: LearnerSettings) -> list[RelabelledDemonstration]:
     """What may be drawn: with `hsl_failures_only` nothing of an episode that did what it was asked."""
-    latest = state.hindsight[-learner.hsl_memory :]
-    return [one for one in latest if not (learner.hsl_failures_only and one.episode.succeeded)]
+    options = _options(learner)
+    latest = state.hindsight[-options.hsl_memory :]
+    return [one for one in latest if not (options.hsl_failures_only and one.episode.succeeded)]
 
 
 def _given(state: BufferState, learner: LearnerSettings) -> list[Episode]:
     """Demonstrations that may be drawn: none where the relabelled ones have all of the loss."""
-    if learner.hsl_mixture == 1.0:
+    if _options(learner).hsl_mixture == 1.0:
         return []
     return [
         one
@@ -118,15 +148,16 @@ def _given(state: BufferState, learner: LearnerSettings) -> list[Episode]:
 def _relabelled(
     memory: Sequence[RelabelledDemonstration], learner: LearnerSettings, random: Random
 ) -> list[BatchEntry]:
-    weights = [demonstration_weight(one.relevance, alpha=learner.hsl_alpha) for one in memory]
-    by_weight = learner.hsl_weighting == "sampling"
-    chosen = drawn(weights if by_weight else [1.0] * len(memory), learner.hsl_batch, random)
+    options = _options(learner)
+    weights = [demonstration_weight(one.relevance, alpha=options.hsl_alpha) for one in memory]
+    by_weight = options.hsl_weighting == "sampling"
+    chosen = drawn(weights if by_weight else [1.0] * len(memory), options.hsl_batch, random)
     total = sum(weights[index] for index in chosen)
     entries = []
     for index in chosen:
         one = memory[index]
-        labels = one.relevance if learner.hsl_mask else (1.0,) * len(one.relevance)
-        factor = weights[index] * len(chosen) / total if learner.hsl_weighting == "factor" else 1.0
+        labels = one.relevance if options.hsl_mask else (1.0,) * len(one.relevance)
+        factor = weights[index] * len(chosen) / total if options.hsl_weighting == "factor" else 1.0
         # rounded, so that a library's last bit cannot make another plan of it
         steps = tuple(round(factor * label, 6) for label in labels)
         entries.append(
@@ -138,8 +169,12 @@ def _relabelled(
 def _demonstrated(given: Sequence[Episode], learner: LearnerSettings, random: Random) -> list[BatchEntry]:
     return [
         BatchEntry(given[index], given[index].group, 1.0)
-        for index in drawn([1.0] * len(given), learner.hsl_batch, random)
+        for index in drawn([1.0] * len(given), _options(learner).hsl_batch, random)
     ]
+
+
+def _options(settings: LearnerSettings) -> HslOptions:
+    return options_as(settings, HslOptions)
 
 
 def check(settings: Settings) -> list[str]:
@@ -159,8 +194,11 @@ def check(settings: Settings) -> list[str]:
 
 ALGORITHM = Algorithm(
     traits=AlgorithmTraits(learns_from_relabels=True, reuses_episodes=True, sets_reference=True),
-    episodes_per_batch=lambda settings: settings.learner.hsl_episodes + settings.curriculum.group_size,
+    episodes_per_batch=lambda settings: (
+        _options(settings.learner).hsl_episodes + settings.curriculum.group_size
+    ),
     planner=HindsightPlanner,
     loss=Hsl,
+    options=HslOptions,
     check=check,
 )

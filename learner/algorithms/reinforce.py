@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits
 from hindcast.learner.algorithms.base import SampleLoss, SampleTerms
-from hindcast.learner.algorithms.steps import StepLoss, step_loss, step_share
-from hindcast.learner.planners.phases import PhasePlanner, check_phases, episodes_per_batch
+from hindcast.learner.algorithms.steps import StepLoss, StepOptions, step_loss, step_share
+from hindcast.learner.planners.phases import CHANGEABLE, PhasePlanner, check_phases, episodes_per_batch
 
 if TYPE_CHECKING:
     import torch
@@ -31,5 +31,7 @@ ALGORITHM = Algorithm(
     episodes_per_batch=episodes_per_batch,
     planner=PhasePlanner,
     loss=Reinforce,
+    options=StepOptions,
+    changeable=CHANGEABLE | {"advantage_blend"},
     check=check_phases,
 )

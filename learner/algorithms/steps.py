@@ -4,8 +4,12 @@ of an action sums over its tokens."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
+from msgspec import Meta
+
+from hindcast.core.rl.algorithm import options_as
+from hindcast.core.rl.algorithm_options import PhaseOptions
 from hindcast.core.rl.loss_normalization import EpisodeTokens, nested_shares
 from hindcast.core.rl.values import blended_advantages, released_advantages
 from hindcast.core.settings.schema import LearnerSettings
@@ -14,6 +18,16 @@ from hindcast.learner.algorithms.base import EpisodePart, SampleLoss, SampleTerm
 
 if TYPE_CHECKING:
     import torch
+
+
+class StepOptions(PhaseOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of algorithms that turn the critic's values into advantages."""
+
+    advantage: Literal["paper", "released"] = "paper"
+    """Advantages from values: `paper`: a blend of one step and the whole return (WebRL's paper); `released`: +1 or -.6
+    (WebRL's released code)."""
+    advantage_blend: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    """lambda: weight of the one-step part of the paper's advantage."""
 
 
 class StepLoss:
@@ -37,14 +51,12 @@ class StepLoss:
     def step_advantages(
         self, planned: Sequence[PlannedEpisode], values: Sequence[Sequence[float]]
     ) -> list[list[float]]:
-        """See `Valuing`: as `learner.advantage` says."""
-        settings = self._settings
+        """See `Valuing`: as the option `advantage` says."""
+        options = options_as(self._settings, StepOptions)
         return [
-            released_advantages(own, one.reward, discount=settings.discount)
-            if settings.advantage == "released"
-            else blended_advantages(
-                own, one.reward, blend=settings.advantage_blend, discount=settings.discount
-            )
+            released_advantages(own, one.reward, discount=options.discount)
+            if options.advantage == "released"
+            else blended_advantages(own, one.reward, blend=options.advantage_blend, discount=options.discount)
             for one, own in zip(planned, values, strict=True)
         ]
 

@@ -12,12 +12,14 @@ A < 0 is chosen, too, which nothing can show, since such steps are left out.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits
+from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits, options_as
+from hindcast.core.rl.algorithm_options import Positive
+from hindcast.core.settings.schema import LearnerSettings
 from hindcast.learner.algorithms.base import SampleLoss, SampleTerms
-from hindcast.learner.algorithms.steps import StepLoss, step_loss, step_share
-from hindcast.learner.planners.phases import PhasePlanner, check_phases, episodes_per_batch
+from hindcast.learner.algorithms.steps import StepLoss, StepOptions, step_loss, step_share
+from hindcast.learner.planners.phases import CHANGEABLE, PhasePlanner, check_phases, episodes_per_batch
 
 if TYPE_CHECKING:
     import torch
@@ -27,8 +29,21 @@ CONFIDENT = 0.8
 PLAIN_BETA, CONFIDENT_BETA = 1.0, 5.0
 
 
+class WebRlOptions(StepOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of WebRL."""
+
+    loss: Literal["paper", "released"] = "paper"
+    """Actor loss: `paper`: squared error; `released`: smooth L1 on good steps only."""
+    beta: Positive = 0.3
+    """In the paper's loss: the log(pi/pi_ref) that corresponds to an advantage of 1."""
+
+
 class WebRl(StepLoss):
     """The actor loss of WebRL."""
+
+    def __init__(self, settings: LearnerSettings) -> None:
+        super().__init__(settings)
+        self._options = options_as(settings, WebRlOptions)
 
     def sample_loss(self, log_probs: torch.Tensor, terms: SampleTerms) -> SampleLoss:
         """See `Loss.sample_loss`."""
@@ -36,8 +51,8 @@ class WebRl(StepLoss):
 
         assert terms.reference is not None, "a phase's plan names the policy at its start"
         ratio = (log_probs - torch.from_numpy(terms.reference)).sum()
-        if self._settings.loss == "paper":
-            error = self._settings.beta * ratio - terms.advantage
+        if self._options.loss == "paper":
+            error = self._options.beta * ratio - terms.advantage
             return step_loss(step_share(terms) * error * error, log_probs, terms, contributes=True)
         ratio = ratio / len(log_probs)
         sureness = float(torch.from_numpy(terms.reference).mean().exp())
@@ -58,5 +73,7 @@ ALGORITHM = Algorithm(
     episodes_per_batch=episodes_per_batch,
     planner=partial(PhasePlanner, reference=True),
     loss=WebRl,
+    options=WebRlOptions,
+    changeable=CHANGEABLE | {"beta", "advantage_blend"},
     check=check_phases,
 )

@@ -10,8 +10,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from hindcast.core.rl.advantages import SUCCESS_RESULT, failed_altogether
+from hindcast.core.rl.algorithm import options_as
+from hindcast.core.rl.algorithm_options import GroupOptions
 from hindcast.core.seeds import derive_seed
-from hindcast.core.settings.schema import LearnerSettings
 from hindcast.events.catalogue.training import PlannedEpisode
 from hindcast.learner.buffer.records import Episode, ReplayUse
 from hindcast.learner.buffer.state import BufferState
@@ -85,14 +86,14 @@ def drop(state: BufferState, episode: Episode) -> None:
 def remember(state: BufferState, episode: Episode) -> None:
     """Keep a used-up episode for success replay, and a success for rehearsal: first in, first out, per family."""
     store_success(state, episode)
-    settings = state.settings.learner
-    if settings.rehearsal_episodes == 0 or episode.origin != "online":
+    options = options_as(state.settings.learner, GroupOptions)
+    if options.rehearsal_episodes == 0 or episode.origin != "online":
         return
     if not (episode.decided and episode.succeeded and episode.samples):
         return
     latest = state.successes.setdefault(episode.family, [])
     latest.append(replace(episode))
-    del latest[: -settings.rehearsal_memory]
+    del latest[: -options.rehearsal_memory]
 
 
 class GroupSlot(NamedTuple):
@@ -111,23 +112,23 @@ class GroupSlot(NamedTuple):
 
 def store_success(state: BufferState, episode: Episode) -> None:
     """Store a success for its task: first in, first out."""
-    settings = state.settings.learner
-    if settings.success_replay == "off" or episode.origin != "online":
+    options = options_as(state.settings.learner, GroupOptions)
+    if options.success_replay == "off" or episode.origin != "online":
         return
     if not (episode.decided and episode.samples and episode.reward > SUCCESS_RESULT):
         return
     latest = state.stored.setdefault(episode.task, [])
     latest.append(replace(episode, uses=0))
-    del latest[: -settings.replay_memory]
+    del latest[: -options.replay_memory]
 
 
-def compared_as(state: BufferState, members: Sequence[Episode], settings: LearnerSettings) -> list[GroupSlot]:
+def compared_as(state: BufferState, members: Sequence[Episode], options: GroupOptions) -> list[GroupSlot]:
     """A group's members with their format terms; if all failed, a stored success replaces one of them.
 
     The run's seed and the group's name decide which success replaces which member.
     """
-    compared = [GroupSlot(member, _format_term(member, settings)) for member in members]
-    if settings.success_replay == "off" or not failed_altogether([member.reward for member in members]):
+    compared = [GroupSlot(member, _format_term(member, options)) for member in members]
+    if options.success_replay == "off" or not failed_altogether([member.reward for member in members]):
         return compared
     group = members[0].group
     # episodes of this group that were swept while others still ran are in the store, too
@@ -138,15 +139,15 @@ def compared_as(state: BufferState, members: Sequence[Episode], settings: Learne
     seed = state.started.run_seed
     success = min(store, key=lambda one: derive_seed(seed, "replay", group, "success", one.id))
     index = 0
-    if settings.success_replay == "random":
+    if options.success_replay == "random":
         index = derive_seed(seed, "replay", group, "member") % len(members)
-    compared[index] = GroupSlot(success, _format_term(success, settings), replaces=members[index].id)
+    compared[index] = GroupSlot(success, _format_term(success, options), replaces=members[index].id)
     return compared
 
 
-def _format_term(episode: Episode, settings: LearnerSettings) -> float:
+def _format_term(episode: Episode, options: GroupOptions) -> float:
     """Once per episode, however many of its actions cannot be parsed."""
-    return -settings.format_penalty if episode.unparsable and settings.format_penalty > 0 else 0.0
+    return -options.format_penalty if episode.unparsable and options.format_penalty > 0 else 0.0
 
 
 def count_replays(state: BufferState, planned: Sequence[PlannedEpisode]) -> dict[str, ReplayUse]:

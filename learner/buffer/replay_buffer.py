@@ -16,6 +16,8 @@ from pydantic import ValidationError
 
 from hindcast.core.domain.arrays import unpack_floats, unpack_ids, unpack_positions
 from hindcast.core.errors import CorruptEvent, SettingsError
+from hindcast.core.rl.algorithm import options_as
+from hindcast.core.rl.algorithm_options import GroupOptions, PhaseOptions
 from hindcast.core.settings.changes import decode_settings, merge
 from hindcast.events.catalogue import (
     BatchPlanned,
@@ -145,9 +147,9 @@ def _configure(state: BufferState, recorded: Recorded, resolved: dict[str, Any])
             f"{recorded.envelope.code_rev}: continue with that revision, or start a new run."
         ) from error
     state.resolved = resolved
-    if state.settings.learner.success_replay == "off":
+    if options_as(state.settings.learner, GroupOptions).success_replay == "off":
         state.stored.clear()
-    if state.settings.learner.phase_replay == "off":
+    if options_as(state.settings.learner, PhaseOptions).phase_replay == "off":
         state.earlier.clear()
     for episode in _change_judge(state, before=before, now=state.settings.judge.judges[0]):
         collect(state, episode, position=recorded.position)

@@ -67,7 +67,7 @@ class BufferState:
     stored: dict[str, list[Episode]] = field(default_factory=dict)
     """Successes for replay by task, oldest first; they enter when used up, so never before their own batch."""
     hindsight: list[RelabelledDemonstration] = field(default_factory=list)
-    """Relabeled demonstrations, oldest first, `learner.hsl_memory` at most."""
+    """Relabeled demonstrations, oldest first, `hsl_memory` at most."""
     pending: dict[str, list[RelabelledDemonstration]] = field(default_factory=dict)
     """Relabeled demonstrations of episodes without a verdict, or recorded while another algorithm trains; dropped with the episode."""
 

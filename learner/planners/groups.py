@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 from hindcast.core.rl.advantages import group_advantages, is_informative
+from hindcast.core.rl.algorithm import options_as
+from hindcast.core.rl.algorithm_options import GroupOptions
 from hindcast.core.seeds import derive_seed
 from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.events.catalogue import BatchPlanned
@@ -18,6 +20,9 @@ from hindcast.learner.planners.base import (
     trainable,
     why_unusable,
 )
+
+CHANGEABLE = frozenset({"kl_coefficient", "rehearsal_episodes"})
+"""Options of this planner that the learner alone reads."""
 
 
 class GroupPlanner(PolicyPlanner):
@@ -38,20 +43,20 @@ class GroupPlanner(PolicyPlanner):
         reasons: dict[str, list[str]] = {}
         for group_id in state.complete:
             members = [m for m in trainable(state, state.groups[group_id]) if m.id not in swept]
-            if members and not _differ(compared_as(state, members, settings)):
+            if members and not _differ(compared_as(state, members, options_as(settings, GroupOptions))):
                 reason = "agreed" if len(members) > 1 else "alone"
                 reasons.setdefault(reason, []).extend(member.id for member in members)
         return reasons
 
     def plan(self, state: BufferState, settings: Settings) -> BatchPlanned | None:
         """The first `group_batch` informative groups in the order of completion, and rehearsed successes."""
-        learner = settings.learner
+        learner, options = settings.learner, options_as(settings.learner, GroupOptions)
         chosen: list[list[GroupSlot]] = []
         consumed: list[str] = []
         for group_id in state.complete:
             group = state.groups[group_id]
             members = trainable(state, group)
-            compared = compared_as(state, members, learner)
+            compared = compared_as(state, members, options)
             if _differ(compared):
                 chosen.append(compared)
                 consumed += [one.replaces for one in compared if one.replaces is not None]
@@ -60,20 +65,20 @@ class GroupPlanner(PolicyPlanner):
             consumed += [
                 name for _, name in sorted(group.members.items()) if _leaves_nothing(state.episodes[name])
             ]
-            if len(chosen) == learner.group_batch:
+            if len(chosen) == options.group_batch:
                 break
         else:
             return None
         parts = (
-            cut([_entries(compared, learner) for compared in chosen], learner.minibatches) * learner.epochs
+            cut([_entries(compared, options) for compared in chosen], learner.minibatches) * learner.epochs
         )
-        rehearsed = rehearsal(state, learner.rehearsal_episodes * len(parts))
+        rehearsed = rehearsal(state, options.rehearsal_episodes * len(parts))
         return as_fact(
             state,
             [[*part, *rehearsed[index :: len(parts)]] for index, part in enumerate(parts)],
             planner=self,
             consumed=consumed,
-            reference_version=state.cloned_version if learner.kl_coefficient > 0 else None,
+            reference_version=state.cloned_version if options.kl_coefficient > 0 else None,
             proximal_version=state.version,
         )
 
@@ -87,15 +92,20 @@ class GroupPlanner(PolicyPlanner):
                 settle(state, state.episodes[name].group)
 
 
+def episodes_per_batch(settings: Settings) -> int:
+    """Those of the groups in one batch."""
+    return options_as(settings.learner, GroupOptions).group_batch * settings.curriculum.group_size
+
+
 def _differ(compared: Sequence[GroupSlot]) -> bool:
     return is_informative([one.reward for one in compared])
 
 
-def _entries(compared: Sequence[GroupSlot], settings: LearnerSettings) -> list[BatchEntry]:
+def _entries(compared: Sequence[GroupSlot], options: GroupOptions) -> list[BatchEntry]:
     """Entries of a group with their advantages, without a member that a replay replaced."""
     group = next(one.episode.group for one in compared if one.replaces is None)
     advantages = group_advantages(
-        [one.reward for one in compared], deviation=settings.group_deviation, epsilon=settings.group_epsilon
+        [one.reward for one in compared], deviation=options.group_deviation, epsilon=options.group_epsilon
     )
     return [
         BatchEntry(one.episode, group, advantage, format_term=one.format_term, replaces=one.replaces)

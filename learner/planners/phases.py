@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from hindcast.core.rl.algorithm import traits_of
+from hindcast.core.rl.algorithm import options_as, traits_of
+from hindcast.core.rl.algorithm_options import PhaseOptions
 from hindcast.core.rl.combined_state import CRITIC
 from hindcast.core.rl.values import in_window
 from hindcast.core.seeds import derive_seed
@@ -22,6 +23,9 @@ from hindcast.learner.buffer.groups import drop
 from hindcast.learner.buffer.records import DEMONSTRATION, Episode, Sample
 from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.planners.base import BatchEntry, PolicyPlanner, as_fact, cut, why_unusable
+
+CHANGEABLE = frozenset({"discount"})
+"""Options of every algorithm that learns in phases that the learner alone reads."""
 
 
 class ReplayedEpisode(NamedTuple):
@@ -57,11 +61,8 @@ def _is_usable(episode: Episode) -> bool:
 
 def replays_demonstrations(learner: LearnerSettings) -> bool:
     """Whether demonstrations are of use to phases."""
-    return (
-        traits_of(learner.algorithm).learns_in_phases
-        and learner.phase_replay != "off"
-        and learner.phase_demonstrations
-    )
+    options = options_as(learner, PhaseOptions)
+    return options.phase_replay != "off" and options.phase_demonstrations
 
 
 def store_demonstration(state: BufferState, episode: Episode) -> None:
@@ -73,11 +74,11 @@ def store_demonstration(state: BufferState, episode: Episode) -> None:
 
 def store_earlier(state: BufferState, episode: Episode) -> None:
     """Keep an episode for replay in later phases: each task's first success and, if `phase_replay` is "all", first failure."""
-    learner = state.settings.learner
-    if learner.phase_replay == "off" or not (episode.succeeded or learner.phase_replay == "all"):
+    options = options_as(state.settings.learner, PhaseOptions)
+    if options.phase_replay == "off" or not (episode.succeeded or options.phase_replay == "all"):
         return
     state.earlier.setdefault(f"{episode.task} {episode.outcome}", replace(episode))
-    while len(state.earlier) > learner.phase_memory:
+    while len(state.earlier) > options.phase_memory:
         del state.earlier[next(iter(state.earlier))]
 
 
@@ -101,7 +102,8 @@ def replayed(state: BufferState, learner: LearnerSettings, *, steps: int) -> lis
     scores were computed has none, and waits for the next phase.
     """
     assert state.started is not None
-    seed, left = state.started.run_seed, int(learner.phase_replay_ratio * steps)
+    options = options_as(learner, PhaseOptions)
+    seed, left = state.started.run_seed, int(options.phase_replay_ratio * steps)
     scored = [
         episode
         for episode in state.earlier.values()
@@ -112,7 +114,7 @@ def replayed(state: BufferState, learner: LearnerSettings, *, steps: int) -> lis
     for episode in order:
         kept = bytearray()
         for sample in episode.samples:
-            taken = left > 0 and _in_window(state.perplexities[sample.position], learner)
+            taken = left > 0 and _in_window(state.perplexities[sample.position], options)
             left -= taken
             kept.append(taken)
         if any(kept):
@@ -120,9 +122,9 @@ def replayed(state: BufferState, learner: LearnerSettings, *, steps: int) -> lis
     return found
 
 
-def _in_window(perplexity: float, learner: LearnerSettings) -> bool:
-    lowest, highest = learner.phase_window
-    return in_window(perplexity, lowest=lowest, highest=highest, lowest_is_in=not learner.phase_window_open)
+def _in_window(perplexity: float, options: PhaseOptions) -> bool:
+    lowest, highest = options.phase_window
+    return in_window(perplexity, lowest=lowest, highest=highest, lowest_is_in=not options.phase_window_open)
 
 
 class PhasePlanner(PolicyPlanner):
@@ -194,12 +196,24 @@ def episodes_per_batch(settings: Settings) -> int:
 
 def check_phases(settings: Settings) -> list[str]:
     """What is wrong in the settings for an algorithm that learns in phases, one sentence each."""
-    if settings.learner.phase_episodes:
-        return []
-    return [
-        f"learner.phase_episodes = 0 leaves learner.algorithm = {settings.learner.algorithm!r} without a phase to train on: say "
-        "how many episodes fill one"
-    ]
+    learner, options, found = settings.learner, options_as(settings.learner, PhaseOptions), []
+    if not learner.phase_episodes:
+        found.append(
+            f"learner.phase_episodes = 0 leaves learner.algorithm = {learner.algorithm!r} without a phase to train on: say "
+            "how many episodes fill one"
+        )
+    if options.phase_window[0] > options.phase_window[1]:
+        found.append(
+            f"learner.options.phase_window = {list(options.phase_window)} holds nothing: its lower bound comes first"
+        )
+    demonstrations = settings.curriculum.demonstrations
+    if options.phase_demonstrations and (options.phase_replay == "off" or not demonstrations):
+        found.append(
+            "learner.options.phase_demonstrations replays demonstrations together with a phase's episodes: it needs "
+            f"learner.options.phase_replay = 'successes' or 'all' (it is {options.phase_replay!r}) and curriculum.demonstrations "
+            f"(they are {demonstrations})"
+        )
+    return found
 
 
 def _parts(

@@ -12,6 +12,7 @@ from hindcast.core.errors import PluginError
 from hindcast.core.rl.advantages import EPSILON, Deviation, group_advantages
 from hindcast.core.rl.algorithm import AlgorithmTraits, traits_of
 from hindcast.core.rl.combined_state import ORM, POLICY, RELABELER
+from hindcast.core.settings.old_names import translate
 from hindcast.storage.audit.check import Check
 from hindcast.storage.audit.decoder import Event
 from hindcast.storage.audit.defects import ALTERED, Findings
@@ -59,9 +60,9 @@ class Plans(Check):
     def configure(self, settings: dict[str, Any]) -> None:
         """Take in recorded settings of the advantages; runs from before those settings have none."""
         self._configured = True
-        learner = settings.get("learner", {})
-        self._deviation = learner.get("group_deviation", self._deviation)
-        self._epsilon = learner.get("group_epsilon", self._epsilon)
+        options = translate(settings).get("learner", {}).get("options", {})
+        self._deviation = options.get("group_deviation", self._deviation)
+        self._epsilon = options.get("group_epsilon", self._epsilon)
 
     def planned(self, event: Event, *, rests_on: int) -> list[int]:
         """Check a `batch.planned`; returns the sizes of its mini-batches. `rests_on`: position of the learner's last event before it."""

@@ -13,8 +13,9 @@ import msgspec
 from pydantic import ValidationError
 from sqlalchemy import Connection, func, select
 
+from hindcast.core.errors import SettingsError
 from hindcast.core.rl.statistics import Interval, gap, standardized
-from hindcast.core.settings.changes import decode_settings
+from hindcast.core.settings.changes import decode_settings, dotted
 from hindcast.storage.readmodel.outcome_counts import Families, added, curve, families_by_version, tallies
 from hindcast.storage.readmodel.query_parts import (
     OUTCOMES,
@@ -166,12 +167,11 @@ def _flat(connection: Connection) -> dict[str, Any]:
     text = connection.scalar(of_this_run(select(runs.c.settings), position_of(connection, None)))
     recorded = json.loads(text) if text else {}
     try:  # settings that older code lacked have their default
-        sections: dict[str, dict[str, Any]] = decode_settings(recorded).model_dump(mode="json")
-    except ValidationError:
-        sections = recorded
-    return {
-        f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()
-    }
+        return dotted(decode_settings(recorded))
+    except (ValidationError, SettingsError):
+        return {
+            f"{section}.{name}": one for section, values in recorded.items() for name, one in values.items()
+        }
 
 
 class _Played(NamedTuple):

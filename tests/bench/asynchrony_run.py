@@ -14,7 +14,7 @@ RUN_S = 1800.0
 STOP_S = 60.0
 BATCHES = {
     "curriculum.environments": '["store"]',
-    "learner.group_batch": "2",
+    "learner.options.group_batch": "2",
     "learner.minibatches": "1",
     "learner.epochs": "1",
 }

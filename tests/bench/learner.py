@@ -21,10 +21,12 @@ import torch
 from bench.engine_calls import Episode
 from hindcast.core.domain.arrays import pack_floats, pack_ids, pack_positions
 from hindcast.core.models.policy import WEIGHTS, load_policy
+from hindcast.core.rl.algorithm import options_as
 from hindcast.core.rl.loss_normalization import EpisodeTokens, loss_shares
 from hindcast.core.settings.schema import LearnerSettings
 from hindcast.events.catalogue import BatchPlanned, UpdateApplied
 from hindcast.events.catalogue.training import PlannedEpisode
+from hindcast.learner.algorithms.grpo import GrpoOptions
 from hindcast.learner.batch_plan import minibatches_of
 from hindcast.learner.buffer.records import Batch, Sample
 from hindcast.learner.forward_passes import forward_passes
@@ -177,6 +179,7 @@ class Bare:
         """Trained tokens per second of processor time, over one batch."""
         began = time.process_time()
         settings = self._settings
+        options = options_as(settings, GrpoOptions)
         with torch.no_grad():
             anchors = [
                 [(_score(self.model, pack), _score(self._reference, pack)) for pack in packs]
@@ -188,11 +191,11 @@ class Bare:
                 weights = torch.exp(proximal - pack.behaviour)
                 weights = weights * (weights <= settings.ratio_cap)
                 ratio = torch.exp(log_probs - proximal)
-                clipped = ratio.clamp(1 - settings.clip_low, 1 + settings.clip_high)
+                clipped = ratio.clamp(1 - options.clip_low, 1 + options.clip_high)
                 policy = -weights * torch.minimum(ratio * pack.advantages, clipped * pack.advantages)
                 difference = reference - log_probs
                 kl = torch.exp(difference) - difference - 1
-                (pack.shares * (policy + settings.kl_coefficient * kl)).sum().backward()  # type: ignore[no-untyped-call]
+                (pack.shares * (policy + options.kl_coefficient * kl)).sum().backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), settings.max_gradient_norm, foreach=False)
             self._optimizer.step()
             self._optimizer.zero_grad(set_to_none=True)

@@ -34,7 +34,7 @@ LIGHT = {
     "curriculum.max_running": "8",
     "actors.contexts": "2",
     "actors.temperature": "1.4",
-    "learner.group_batch": "2",
+    "learner.options.group_batch": "2",
 }
 
 

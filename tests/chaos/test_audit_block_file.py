@@ -22,6 +22,7 @@ from hindcast.app.runs.runs import RunHandle, create_run, open_run
 from hindcast.app.settings.configuration import resolve
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import CorruptEvent, ForeignLog
+from hindcast.core.settings.old_names import renamed
 from hindcast.events.catalogue import PhaseStarted, TaskProposed
 from hindcast.events.log.publisher import Publisher
 from hindcast.learner.loop import run_learner
@@ -44,7 +45,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> RunHandle:
     """A home with a trained run in several blocks, its read model, and no broker running."""
     home = tmp_path_factory.mktemp("whole") / "home"
     policy = write_tiny_policy(home / "policy")
-    chosen = [f"learner.{key}={value}" for key, value in LEARNER.items()]
+    chosen = [f"{renamed(f'learner.{key}')}={value}" for key, value in LEARNER.items()]
     overrides = [*chosen, f"policy.base={policy}", "curriculum.group_size=4", f"log.max_bytes={MAX_BYTES}"]
     run = create_run(resolve(environment={}, folder=home, overrides=overrides), home=home, name=RUN)
 

@@ -17,7 +17,7 @@ def test_a_seed_is_measured_trained_and_measured_again(tmp_path: Path) -> None:
     families = json.dumps(["miniwob/click-tab-2", "miniwob/click-collapsible-2"])
     said = home.json(
         *("bench", "loop", "--seed", "5", "--updates", "4", "--episodes", "10", "--points", "1"),
-        *("--set", f"curriculum.families={families}", "--set", "learner.group_batch=1"),
+        *("--set", f"curriculum.families={families}", "--set", "learner.options.group_batch=1"),
         *("--folder", str(tmp_path / "loop")),
         timeout_s=600,
     )

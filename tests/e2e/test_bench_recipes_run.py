@@ -27,7 +27,7 @@ updates = 0
 name = "trained"
 recipe = "mgrpo"
 updates = 2
-set = ["learner.group_batch=1", "learner.epochs=1"]
+set = ["learner.options.group_batch=1", "learner.epochs=1"]
 
 [[rows]]
 name = "never"

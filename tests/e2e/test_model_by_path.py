@@ -49,10 +49,10 @@ SETTINGS = {
     "actors.screenshot_observation": "newest",
     "actors.screenshot_width": "160",
     "scaffold.stages": "1",
-    "learner.group_batch": "1",
+    "learner.options.group_batch": "1",
     "learner.minibatches": "1",
     "learner.epochs": "1",
-    "learner.rehearsal_episodes": "0",
+    "learner.options.rehearsal_episodes": "0",
 }
 
 

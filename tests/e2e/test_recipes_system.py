@@ -30,15 +30,15 @@ HINDSIGHT = CLONED | {
     # the base policy can do one of them and not the other, so that there are successes and failures to tell apart
     "curriculum.families": '["store/order_status", "store/find_rating"]',
     "curriculum.group_size": "1",
-    "learner.hsl_episodes": "4",
-    "learner.hsl_batch": "4",
+    "learner.options.hsl_episodes": "4",
+    "learner.options.hsl_batch": "4",
     "judge.judges": '["rules", "orm"]',
     "learner.orm_every": "4",
     "learner.orm_batch": "4",
     "learner.orm_epochs": "1",
     "learner.orm_held_out": "0",
 }
-GROUPS = CLONED | {"learner.group_batch": "1", "learner.epochs": "1"}
+GROUPS = CLONED | {"learner.options.group_batch": "1", "learner.epochs": "1"}
 
 
 def facts_of(home: Home, run: str) -> list[Fact]:
@@ -100,7 +100,7 @@ def test_hindsight_learning_goes_on_after_an_interruption_beside_a_judge_and_int
     learned = applied(home, "h")
     pairs = (
         "learner.algorithm=dpo",
-        "learner.pair_batch=1",
+        "learner.options.pair_batch=1",
         "learner.orm_every=0",
         'judge.judges=["rules"]',
         "relabeler.kind=",

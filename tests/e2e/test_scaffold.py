@@ -26,10 +26,10 @@ SMALL = {
     "curriculum.task_pool": "6",
     "curriculum.group_size": "4",
     "curriculum.max_running": "16",
-    "learner.group_batch": "1",
+    "learner.options.group_batch": "1",
     "learner.minibatches": "1",
     "learner.epochs": "1",
-    "learner.rehearsal_episodes": "1",
+    "learner.options.rehearsal_episodes": "1",
 }
 """Groups that differ soon, one of them to a batch."""
 

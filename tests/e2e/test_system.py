@@ -236,7 +236,7 @@ def test_settings_edited_behind_the_logs_back_are_refused(home: Home) -> None:
     finally:
         file.write_text(before)
     assert done.returncode == 1
-    assert "learner.group_batch was 2, is 3" in done.stderr
+    assert "learner.options.group_batch was 2, is 3" in done.stderr
 
 
 def test_the_broker_is_named_when_its_port_is_taken(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ SMALL = {
     "curriculum.lease_s": "60",
     "actors.episode_timeout_s": "40",
     "actors.temperature": "1.4",
-    "learner.group_batch": "2",
+    "learner.options.group_batch": "2",
     "learner.minibatches": "2",
     "learner.epochs": "1",
 }

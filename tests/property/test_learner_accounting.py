@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fakes.bare_step import bare_step
 from hindcast.core.domain.evidence import Evidence, Judgment, Outcome
 from hindcast.core.domain.task import Task
+from hindcast.core.settings.changes import decode_settings
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import (
     BatchPlanned,
@@ -192,7 +193,7 @@ def test_every_episode_that_ended_is_trained_on_or_given_up_exactly_once(
     groups: list[list[list[Fate]]], order: Any, algorithm: str, replay: str, staleness: int
 ) -> None:
     world = World(
-        Settings.model_validate(
+        decode_settings(
             {
                 "curriculum": {"group_size": SIZE, "max_attempts": 2},
                 "learner": {

@@ -29,6 +29,7 @@ from hindcast.core.domain.evidence import Judgment
 from hindcast.core.errors import CorruptEvent, ForeignLog, JudgeUnavailable, SettingsError
 from hindcast.core.plugins import identify_plugin, load_plugin
 from hindcast.core.rl.combined_state import CRITIC
+from hindcast.core.settings.old_names import renamed
 from hindcast.events.catalogue import (
     BatchPlanned,
     BlobReleased,
@@ -118,10 +119,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     policy = write_tiny_policy(home / "policy")
 
     async def train() -> None:
-        chosen = [f"{key}={value}" for key, value in LEARNER.items()]
-        overrides = [f"learner.{text}" for text in chosen] + [
+        chosen = [f"{renamed(f'learner.{key}')}={value}" for key, value in LEARNER.items()]
+        overrides = [*chosen,
             f"policy.base={policy}", "curriculum.group_size=4", "learner.checkpoint_every=1",
-            "learner.epochs=1", "learner.rehearsal_episodes=0", "learner.keep_weights=1", "learner.keep_checkpoints=1",
+            "learner.epochs=1", "learner.options.rehearsal_episodes=0", "learner.keep_weights=1", "learner.keep_checkpoints=1",
             "learner.keep_weights_every=1000",
         ]  # fmt: skip
         resolved = resolve(environment={}, folder=home, overrides=overrides)
@@ -147,10 +148,12 @@ async def test_a_fork_goes_on_from_an_update_under_another_setting_and_verifies(
     async with parent.connect_log():
         before = await events_of(parent)
         at = position_of(before, UpdateApplied, 2)
-        made = await fork(parent, at, "colder", "learner.kl_coefficient=0.5")
+        made = await fork(parent, at, "colder", "learner.options.kl_coefficient=0.5")
         child = open_run("colder", home=parent.home)
         assert made.update == 3
-        assert made.changed == {"learner.kl_coefficient": (parent.settings.learner.kl_coefficient, 0.5)}
+        assert made.changed == {
+            "learner.options.kl_coefficient": (parent.settings.learner.options["kl_coefficient"], 0.5)
+        }
         assert (await learn(child, until=4)).updates == 4
         story = Story(Path(child.settings.policy.base), seed=9)
         story.groups = 100
@@ -340,7 +343,7 @@ async def test_an_archive_can_be_forked_where_its_run_is_not(parent: RunHandle, 
 async def test_a_forks_tables_are_those_of_its_whole_log(parent: RunHandle) -> None:
     async with parent.connect_log():
         at = position_of(await events_of(parent), UpdateApplied, 3)
-        await fork(parent, at, "tables", "learner.kl_coefficient=0.5")
+        await fork(parent, at, "tables", "learner.options.kl_coefficient=0.5")
         child = open_run("tables", home=parent.home)
         async with child.connect_log() as log:
             assert (await rebuild(log, child.database_url)).identical
@@ -357,7 +360,7 @@ async def test_a_forks_tables_are_those_of_its_whole_log(parent: RunHandle) -> N
 async def test_a_fork_is_compared_with_its_parent(parent: RunHandle) -> None:
     async with parent.connect_log():
         at = position_of(await events_of(parent), UpdateApplied, 3)
-        await fork(parent, at, "other", "learner.kl_coefficient=0.5")
+        await fork(parent, at, "other", "learner.options.kl_coefficient=0.5")
         child = open_run("other", home=parent.home)
         story = Story(Path(child.settings.policy.base), seed=9)
         story.groups = 100
@@ -382,7 +385,7 @@ async def test_a_fork_is_compared_with_its_parent(parent: RunHandle) -> None:
         for model in models:
             model.close()
     assert (found.left, found.right, found.parted_at) == (PARENT, "other", at)
-    assert [s.key for s in found.settings] == ["learner.kl_coefficient"], (
+    assert [s.key for s in found.settings] == ["learner.options.kl_coefficient"], (
         "not what the parent's code did not know"
     )
     assert [(s.update, s.same) for s in found.updates] == [(5, False), (6, False)]
@@ -398,7 +401,16 @@ async def test_a_fork_is_compared_with_its_parent(parent: RunHandle) -> None:
 
 def by_command(parent: RunHandle, name: str, *words: str) -> tuple[dict[str, Any], str]:
     """What `hindcast fork` makes at update 3, and what it explains."""
-    chosen = ["--at", "update=3", "--name", name, "--set", "learner.kl_coefficient=0.5", "--json", *words]
+    chosen = [
+        "--at",
+        "update=3",
+        "--name",
+        name,
+        "--set",
+        "learner.options.kl_coefficient=0.5",
+        "--json",
+        *words,
+    ]
     done = CliRunner().invoke(app, ["fork", PARENT, *chosen])
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout.splitlines()[-1]), done.stderr
@@ -516,7 +528,7 @@ async def test_an_interrupted_fork_is_finished_by_the_same_command(parent: RunHa
         with pytest.raises(ForeignLog, match="Choose another"):
             await fork(parent, 13, "again")
         with pytest.raises(SettingsError, match="Choose another"):
-            await fork(parent, 12, "again", "learner.kl_coefficient=0.5")
+            await fork(parent, 12, "again", "learner.options.kl_coefficient=0.5")
 
 
 class OutOfReach:

@@ -9,6 +9,7 @@ import pytest
 from factories import relabelled
 
 from hindcast.core.rl.algorithm import traits_of
+from hindcast.core.settings.changes import decode_settings
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import UpdateApplied, WaitExceeded
 from hindcast.events.registry import BY_CLASS
@@ -113,7 +114,7 @@ def drawn_settings(random: Random, algorithm: str) -> Settings:
             "hsl_mixture": of(0.3, 1.0),
             "hsl_tokens": of("mean", "sum"),
         }
-    return Settings.model_validate(
+    return decode_settings(
         {
             "run": {"seed": random.randrange(100)},
             "curriculum": {"group_size": 4, "max_attempts": of(1, 2), "demonstrations": of(0, 3)},

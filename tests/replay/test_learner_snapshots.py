@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from fakes.watched_reads import watch_reads
-from hindcast.core.settings.schema import Settings
+from hindcast.core.settings.changes import decode_settings
 from hindcast.events.catalogue import BlobReleased, CheckpointSaved, SnapshotSaved, UpdateApplied
 from hindcast.learner.buffer.snapshots import LEARNER as KIND
 from hindcast.learner.buffer.snapshots import FoldedLog
@@ -30,7 +30,7 @@ from stories.training_story import (
 
 pytestmark = pytest.mark.torch
 
-SETTINGS = Settings.model_validate(
+SETTINGS = decode_settings(
     {
         "run": {"seed": 3},
         "curriculum": {"group_size": 4, "max_attempts": 1},

@@ -208,7 +208,7 @@ async def test_replay_keeps_to_its_window_and_its_share(tmp_path: Path) -> None:
     sureness = dict(zip(positions, 1 / unpack_floats(scored.perplexities).astype(float), strict=True))
     ordered = sorted(sureness.values())
     # so that some of the steps lie below, some within and some above it
-    window = (ordered[1] * 0.999, ordered[-2] * 1.001)
+    window = (float(ordered[1] * 0.999), float(ordered[-2] * 1.001))
     inside = {position for position, one in sureness.items() if window[0] <= one <= window[1]}
     assert 0 < len(inside) < len(positions)
     narrow = await phases(tmp_path / "narrow", phased("webrl", phase_window=window))

@@ -16,7 +16,7 @@ import pytest
 
 from hindcast.app.replay.recomputers import Assignment, RecomputingFailed, recomputing_processes
 from hindcast.core.errors import BlobMissing
-from hindcast.core.settings.schema import Settings
+from hindcast.core.settings.changes import decode_settings
 from hindcast.events.archive.archive_log import ArchiveLog
 from hindcast.learner.verify.survey import BASE, LogStretch
 from hindcast.storage.archive.archiver import Archiver
@@ -37,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         chosen = settings_with(checkpoint_every=1, keep_checkpoints=50, keep_weights=50)
         plain = chosen.model_dump(mode="json")
         plain["policy"]["base"] = str(place / "policy")
-        made = await bench(place, settings=Settings.model_validate(plain))
+        made = await bench(place, settings=decode_settings(plain))
         await learn(made, until=6)
         writer = open_writer(place / "archive", run=made.log.run)
         await Archiver(made.log, made.blobs, writer, pages=True).run(follow=False)

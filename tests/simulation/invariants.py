@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from hindcast.core.domain.arrays import unpack_floats, unpack_ids, unpack_positions
+from hindcast.core.rl.algorithm import options_as
+from hindcast.core.rl.algorithm_options import GroupOptions, PhaseOptions
 from hindcast.core.rl.combined_state import CRITIC, POLICY
 from hindcast.events.catalogue import (
     BatchPlanned,
@@ -135,7 +137,9 @@ def what_was_sampled_is_what_is_trained(outcome: Outcome) -> None:
         elif isinstance(fact, BatchPlanned):
             used = {episode for model, episode in uses if model == POLICY}
             again = {planned.episode for planned in fact.episodes if _is_used_up(planned)}
-            shown = _shown(outcome, rewards) if learner.phase_demonstrations else set()
+            shown = (
+                _shown(outcome, rewards) if options_as(learner, PhaseOptions).phase_demonstrations else set()
+            )
             require(again <= used | swept.keys() | shown, name, "rehearsed or replayed before it was used up")
             swept.update(fact.consumed)
             own = Counter(planned.episode for planned in fact.episodes if not _is_used_up(planned))
@@ -178,7 +182,7 @@ def _shown(outcome: Outcome, rewards: Mapping[str, float]) -> set[str]:
 def replayed_is_what_was_scored(outcome: Outcome) -> None:
     """A step that is trained on again was scored under the policy of now, and lies in the window."""
     name = "what was sampled is what is trained"
-    lowest, highest = outcome.settings.learner.phase_window
+    lowest, highest = options_as(outcome.settings.learner, PhaseOptions).phase_window
     scores: dict[int, float] = {}
     for recorded in outcome.history:
         fact = recorded.fact
@@ -248,7 +252,7 @@ def counters_are_projections(outcome: Outcome) -> None:
     name = "counters are projections"
     learner, limits = outcome.settings.learner, outcome.settings.curriculum
     compares, eta = learner.algorithm == "grpo", learner.max_staleness
-    most = (eta + 1) * learner.group_batch * limits.group_size
+    most = (eta + 1) * options_as(learner, GroupOptions).group_batch * limits.group_size
     admission = Admission(eta=eta)
     for recorded in outcome.history:
         fact = recorded.fact

@@ -17,6 +17,7 @@ from hindcast.core.domain.evidence import Evidence, Judgment, Outcome
 from hindcast.core.domain.task import Task
 from hindcast.core.rl.algorithm import find_algorithm
 from hindcast.core.rl.combined_state import POLICY
+from hindcast.core.settings.changes import decode_settings
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import (
     BatchPlanned,
@@ -77,7 +78,7 @@ SOURCES = {"shop": CountingTasks("shop", "buy", "find", "compare"), "forms": Cou
 def settings_of(**sections: dict[str, object]) -> Settings:
     curriculum = {"environments": tuple(SOURCES), "task_pool": 4, "group_size": 4, "max_running": 8}
     learner = {"group_batch": 2, "max_staleness": 1, "minibatches": 2}
-    return Settings.model_validate(
+    return decode_settings(
         {
             **sections,
             "curriculum": {**curriculum, **sections.get("curriculum", {})},

@@ -17,6 +17,7 @@ from hindcast.actors.curriculum.task_generator import TaskGenerator
 from hindcast.actors.environments.store.tasks import StoreTasks
 from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.domain.observation import Page
+from hindcast.core.settings.changes import decode_settings
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import (
     BatchPlanned,
@@ -39,7 +40,7 @@ TASKS = 6
 
 
 def settings_of(**evolution: Any) -> Settings:
-    return Settings.model_validate(
+    return decode_settings(
         {
             "sites": {"products": 60},
             "curriculum": {

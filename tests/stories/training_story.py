@@ -23,6 +23,7 @@ from hindcast.core.domain.sampling import Sampling
 from hindcast.core.domain.task import Task
 from hindcast.core.models.logprobs import SampleToScore, score
 from hindcast.core.models.policy import WEIGHTS, load_policy
+from hindcast.core.settings.changes import decode_settings
 from hindcast.core.settings.schema import LogSettings, Settings
 from hindcast.events.catalogue import (
     BatchPlanned,
@@ -92,7 +93,7 @@ class Told(NamedTuple):
 
 def settings_with(**learner: Any) -> Settings:
     """Small settings, the learner's as given."""
-    return Settings.model_validate(
+    return decode_settings(
         {
             "run": {"seed": 3},
             "curriculum": {"group_size": 4, "max_attempts": 1},
@@ -255,7 +256,7 @@ async def bench(folder: Path, *, batches: int = 3, settings: Settings | None = N
     story, log = Story(policy), MemoryLog(RUN)
     chosen = settings or settings_with()
     told = [story.start(blobs, chosen)]
-    for index in range(batches * chosen.learner.group_batch):
+    for index in range(batches * chosen.learner.options.get("group_batch", 2)):
         told += story.group(*informative(steps=1 + index % 3))
         if index % 2:
             told += story.group(*(Member(1.0, 1) for _ in range(4)))

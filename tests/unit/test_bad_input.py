@@ -34,9 +34,11 @@ def refused(folder: Path, *arguments: str, home: str = "home") -> str:
 
 
 @pytest.mark.parametrize("value", ["inf", "-inf", "nan", "1e400"])
-@pytest.mark.parametrize("key", ["learner.learning_rate", "endpoint.price_prompt", "learner.phase_window"])
+@pytest.mark.parametrize(
+    "key", ["learner.learning_rate", "endpoint.price_prompt", "learner.options.phase_window"]
+)
 def test_no_setting_takes_a_number_that_is_not_finite(tmp_path: Path, key: str, value: str) -> None:
-    written = f"[{value}, 0.9]" if key == "learner.phase_window" else value
+    written = f"[{value}, 0.9]" if key == "learner.options.phase_window" else value
     err = refused(tmp_path, "start", "--actors", "0", "--set", f"{key}={written}")
     assert f"{key} holds {'nan' if value == 'nan' else '-inf' if value[0] == '-' else 'inf'}" in err
     assert not (tmp_path / "home" / "runs").exists()
@@ -140,7 +142,7 @@ def test_a_value_that_nothing_has_is_refused_with_what_there_is(
 
 def test_every_mistake_of_a_file_is_named_at_once(tmp_path: Path) -> None:
     (tmp_path / "f.toml").write_text(
-        "[learner]\nlearning_rat = 1\nclip_low = 5\nweight_decay = inf\n[curriculum]\ngroup_size = 1\n"
+        "[learner]\nlearning_rat = 1\nweight_decay = inf\n[learner.options]\nclip_low = 5\n[curriculum]\ngroup_size = 1\n"
         'environments = ["stroe"]\n[nosuch]\na = 1\n[judge]\njudges = ["ruels"]\n'
     )
     lines = refused(tmp_path, "config", "check", "f.toml").splitlines()
@@ -166,7 +168,9 @@ def test_a_wrong_value_of_any_kind_can_be_shown(tmp_path: Path) -> None:
 
 
 def test_a_line_end_in_an_override_adds_no_setting(tmp_path: Path) -> None:
-    assert "learner.clip_low" in refused(tmp_path, "config", "show", "--set", "learner.clip_low=0.1\nb = 2")
+    assert "learner.options.clip_low" in refused(
+        tmp_path, "config", "show", "--set", "learner.options.clip_low=0.1\nb = 2"
+    )
 
 
 @pytest.mark.parametrize("text", ["a = " + "[" * DEEP, "a = " + "9" * DEEP, "[" + "a." * DEEP + "b]\n"])

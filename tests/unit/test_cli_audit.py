@@ -20,6 +20,7 @@ from hindcast.app.runs.runs import RunHandle, create_run, open_run
 from hindcast.app.runs.witnesses import FILE, WitnessUnreadable, known_witnesses
 from hindcast.app.settings.configuration import resolve
 from hindcast.core.errors import ForeignLog
+from hindcast.core.settings.old_names import renamed
 from hindcast.events.log.publisher import Publisher
 from hindcast.learner.loop import run_learner
 from stories.forged_log import values
@@ -55,8 +56,8 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A home with a run of two batches and its archive; no broker is running."""
     home = tmp_path_factory.mktemp("audited") / "home"
     policy = write_tiny_policy(home / "policy")
-    chosen = [f"learner.{key}={value}" for key, value in LEARNER.items()]
-    chosen += ["learner.epochs=1", "learner.rehearsal_episodes=0", "learner.keep_weights=1"]
+    chosen = [f"{renamed(f'learner.{key}')}={value}" for key, value in LEARNER.items()]
+    chosen += ["learner.epochs=1", "learner.options.rehearsal_episodes=0", "learner.keep_weights=1"]
     chosen += ["learner.keep_weights_every=1000", "curriculum.group_size=4", f"policy.base={policy}"]
     run = create_run(resolve(environment={}, folder=home, overrides=chosen), home=home, name=RUN)
 
@@ -143,7 +144,11 @@ def test_a_fork_is_audited_from_its_parents_first_event_also_when_the_parent_has
             stored = await log.read(after=0, limit=10_000)
             at = next(one.position for one in stored if values(one)["type"] == "update.applied")
             await fork_run(
-                parent, at=at, name="child", overrides=["learner.kl_coefficient=0.5"], said=lambda _: None
+                parent,
+                at=at,
+                name="child",
+                overrides=["learner.options.kl_coefficient=0.5"],
+                said=lambda _: None,
             )
             await learn(open_run("child", home=home), until=4)
 

@@ -430,7 +430,7 @@ def test_the_schema_lists_every_setting(handle: RunHandle) -> None:
     schema = document(handle, "config", "schema")
     assert "LearnerSettings" in schema["$defs"]
     text = call(handle.home, "config", "schema").stdout
-    assert "learner.clip_low" in text
+    assert "learner.options.clip_low" in text
     assert "Lower clip of the ratio." in text
 
 
@@ -545,6 +545,8 @@ def test_a_run_is_the_last_argument_and_run_as_an_option_means_the_same(
 def test_settings_are_followed_by_the_run_they_are_for(tmp_path: Path) -> None:
     create_run(resolve(environment={}, folder=tmp_path), home=tmp_path, name="there")
     found = CliRunner().invoke(
-        app, ["ctl", "set", "learner.kl_coefficient=0.1", "absent"], env={"HINDCAST_HOME": str(tmp_path)}
+        app,
+        ["ctl", "set", "learner.options.kl_coefficient=0.1", "absent"],
+        env={"HINDCAST_HOME": str(tmp_path)},
     )
     assert "'absent'" in str(found.exception)

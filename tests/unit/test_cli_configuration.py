@@ -98,7 +98,7 @@ def test_text_becomes_a_value_of_the_right_kind(tmp_path: Path, text: str, value
             {"overrides": ("learner.learning_rat=1",)},
             r"--set: .*'learner\.learning_rat'; the nearest is learner\.learning_rate",
         ),
-        ({"overrides": ("lerner.clip_low=1",)}, r"the nearest is learner\.clip_low"),
+        ({"overrides": ("lerner.clip_low=1",)}, r"the nearest is learner\.options\.clip_low"),
         ({"overrides": ("max_staleness=1",)}, r"the nearest is learner\.max_staleness"),
         ({"overrides": ("learner=1",)}, "it is a section"),
         ({"overrides": ("xyzzy.qwerty=1",)}, "`hindcast config schema` lists all"),
@@ -134,10 +134,13 @@ def test_an_unknown_setting_names_its_source_and_the_nearest_one(
     ("text", "words"),
     [
         (
-            "learner.clip_low=2",
-            r"--set: learner\.clip_low = 2 must be less than 1 \(Lower clip of the ratio\)",
+            "learner.options.clip_low=2",
+            r"--set: learner\.options\.clip_low = 2 is not allowed \(Lower clip of the ratio",
         ),
-        ("learner.group_batch=many", r'learner\.group_batch = "many" must be a valid integer'),
+        (
+            "learner.options.group_batch=many",
+            r'learner\.options\.group_batch = "many" is not allowed .*allowed: integer ≥ 1',
+        ),
         (
             "learner.algorithm=ppo",
             r"--set: learner\.algorithm: no installed package has a plugin 'ppo' of algorithms; the nearest is grpo; there are: awr, ",
@@ -162,7 +165,7 @@ def test_a_bad_value_names_key_value_and_what_is_allowed(tmp_path: Path, text: s
 
 def test_every_mistake_of_a_kind_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(SettingsError) as raised:
-        settle(tmp_path, "learner.clip_low=2", "log.replicas=2")
+        settle(tmp_path, "learner.options.clip_low=2", "log.replicas=2")
     assert len(str(raised.value).splitlines()) == 2
 
 

@@ -10,7 +10,8 @@ import typer
 
 import hindcast.events.catalogue  # noqa: F401  # fills the registry
 from hindcast.app.cli import app
-from hindcast.app.settings.configuration import fields
+from hindcast.app.settings.configuration import fields, read_override
+from hindcast.core.settings.changes import TABLE
 from hindcast.core.settings.schema import Settings
 from hindcast.events.registry import BY_NAME
 
@@ -47,10 +48,10 @@ def test_what_a_page_says_can_be_typed_and_set(page: Path) -> None:
     for line in typed(page):
         given = given_by(shlex.split(line, comments=True))
         for setting in given.get("overrides") or ():  # type: ignore[attr-defined]
-            assert setting.partition("=")[0] in fields(), f"hindcast {line}: there is no setting {setting}"
+            assert not read_override(setting).mistakes, f"hindcast {line}: there is no setting {setting}"
     for section, name in NAMED.findall(page.read_text()):
         named = f"{section}.{name}"
-        known = named in fields() or named in BY_NAME
+        known = named in fields() or named == TABLE or named in BY_NAME
         assert known, f"{page.name} speaks of {named}, which is neither a setting nor an event"
 
 

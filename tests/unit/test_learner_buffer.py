@@ -200,7 +200,7 @@ async def test_steps_out_of_order_are_a_worded_error(desk: Desk) -> None:
 async def test_changed_settings_hold_from_their_event_on(desk: Desk) -> None:
     state = await desk.after(desk.story.group(*informative()))
     assert plan(state, state.settings) is None
-    change = RecipeChanged(author="me", reason="", changes={"learner": {"group_batch": 1}})
+    change = RecipeChanged(author="me", reason="", changes={"learner": {"options": {"group_batch": 1}}})
     state = await desk.after([Told("app", RUN, change)])
     assert plan(state, state.settings) is not None
     assert state.settings.learner.learning_rate == 3e-3

@@ -10,8 +10,7 @@ import torch
 
 from hindcast.core.errors import SettingsError
 from hindcast.core.rl.algorithm import find_algorithm
-from hindcast.core.settings.changes import merge
-from hindcast.core.settings.schema import Settings
+from hindcast.core.settings.changes import decode_settings, merge
 from hindcast.learner.numerics import configure, differences, fingerprint, processor
 from hindcast.learner.recipes import DEFAULT, load_recipe, recipe_names
 
@@ -20,35 +19,47 @@ pytestmark = pytest.mark.torch
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_a_recipe_holds_only_settings_there_are(name: str) -> None:
-    settings = Settings.model_validate(load_recipe(name))
+    settings = decode_settings(load_recipe(name))
     assert find_algorithm(settings.learner.algorithm).check(settings) == []
 
 
 def test_the_default_recipe_waits_for_groups_that_differ_and_anchors_the_policy() -> None:
-    learner = Settings.model_validate(load_recipe(DEFAULT)).learner
+    learner = decode_settings(load_recipe(DEFAULT)).learner
     assert (learner.algorithm, learner.loss_mean) == ("grpo", "nested")
-    assert learner.group_batch >= 4
-    assert learner.kl_coefficient > 0
+    assert learner.options["group_batch"] >= 4
+    assert learner.options["kl_coefficient"] > 0
 
 
 def test_arpo_is_grpo_without_kl_with_an_asymmetric_clip_a_format_term_and_replay() -> None:
-    settings = Settings.model_validate(load_recipe("arpo"))
+    settings = decode_settings(load_recipe("arpo"))
     learner = settings.learner
-    assert (learner.algorithm, learner.kl_coefficient, settings.curriculum.group_size) == ("grpo", 0.0, 8)
-    assert (learner.clip_low, learner.clip_high, learner.dual_clip) == (0.2, 0.3, 0.0)
-    assert (learner.format_penalty, learner.success_replay, learner.replay_memory) == (1.0, "random", 8)
-    assert learner.replay_correction == "behaviour"
-    default = Settings.model_validate(load_recipe(DEFAULT)).learner
-    assert (default.success_replay, default.format_penalty) == ("off", 0.0)
+    assert (learner.algorithm, learner.options["kl_coefficient"], settings.curriculum.group_size) == (
+        "grpo",
+        0.0,
+        8,
+    )
+    assert (learner.options["clip_low"], learner.options["clip_high"], learner.options["dual_clip"]) == (
+        0.2,
+        0.3,
+        0.0,
+    )
+    assert (
+        learner.options["format_penalty"],
+        learner.options["success_replay"],
+        learner.options["replay_memory"],
+    ) == (1.0, "random", 8)
+    assert learner.options["replay_correction"] == "behaviour"
+    default = decode_settings(load_recipe(DEFAULT)).learner
+    assert (default.options["success_replay"], default.options["format_penalty"]) == ("off", 0.0)
 
 
 def test_webagent_r1_clones_first_and_then_compares_with_equal_clips() -> None:
-    settings = Settings.model_validate(load_recipe("webagent_r1"))
+    settings = decode_settings(load_recipe("webagent_r1"))
     learner = settings.learner
     assert (learner.algorithm, learner.loss_mean) == ("grpo", "nested")
-    assert learner.clip_low == learner.clip_high
+    assert learner.options["clip_low"] == learner.options["clip_high"]
     assert learner.cloning_updates > 0 < settings.curriculum.demonstrations
-    assert learner.kl_coefficient > 0
+    assert learner.options["kl_coefficient"] > 0
     assert learner.minibatches * learner.epochs > 1, "else the ratio is 1 and the clip inert"
     assert settings.actors.history == "compressed/1"
 

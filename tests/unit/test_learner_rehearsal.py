@@ -142,7 +142,9 @@ async def test_an_update_with_rehearsal_is_applied_reported_and_planned_beforeha
     advantages = unpack_floats(first.samples.advantages)
     weights = unpack_floats(first.samples.weights)
     assert np.all(advantages[-rehearsed:] == 0)
-    assert float(weights[-rehearsed:].sum()) == pytest.approx(settings.learner.rehearsal_coefficient)
+    assert float(weights[-rehearsed:].sum()) == pytest.approx(
+        settings.learner.options["rehearsal_coefficient"]
+    )
 
 
 async def test_epochs_and_rehearsal_are_recomputed_bit_for_bit(tmp_path: Path, policy: Path) -> None:

@@ -351,7 +351,9 @@ async def test_switching_it_off_in_a_running_run_empties_the_store(tmp_path: Pat
     await told.group(*WON)
     await told.sweep()
     assert (await folded(told.log)).stored
-    changed = RecipeChanged(author="test", changes={"learner": {"success_replay": "off"}}, reason="")
+    changed = RecipeChanged(
+        author="test", changes={"learner": {"options": {"success_replay": "off"}}}, reason=""
+    )
     await tell(told.log, [Told("app", RUN, changed)])
     assert (await folded(told.log)).stored == {}
 

@@ -35,17 +35,17 @@ def layers(*texts: str) -> list[Layer]:
 
 def test_a_change_says_what_held_before_and_what_holds_now() -> None:
     found = resolve_change(
-        VALUES, layers("learner.kl_coefficient=0.1", "learner.clip_low=0.2"), recipe="mgrpo"
+        VALUES, layers("learner.options.kl_coefficient=0.1", "learner.options.clip_low=0.2"), recipe="mgrpo"
     )
-    assert found == {"learner.kl_coefficient": (0.01, 0.1)}, "what keeps its value is no change"
+    assert found == {"learner.options.kl_coefficient": (0.01, 0.1)}, "what keeps its value is no change"
 
 
 @pytest.mark.parametrize(
     ("texts", "words"),
     [
-        (("learner.kl_coefficient=-1",), "learner.kl_coefficient = -1"),
-        (("learner.kl_coefficient=0.01",), "nothing would change: learner.kl_coefficient"),
-        (("learner.dual_clip=0.5",), "learner.dual_clip = 0.5 must be above 1"),
+        (("learner.options.kl_coefficient=-1",), "learner.options.kl_coefficient = -1"),
+        (("learner.options.kl_coefficient=0.01",), "nothing would change: learner.options.kl_coefficient"),
+        (("learner.options.dual_clip=0.5",), "learner.options.dual_clip = 0.5 must be above 1"),
         (("learner.orm_every=8",), "judge.judges lacks orm"),
     ],
 )
@@ -58,10 +58,10 @@ def test_everything_that_can_change_is_a_setting_that_one_process_reads() -> Non
     assert set(fields()) >= CHANGEABLE
     fixed = {
         "learner.algorithm",
-        "learner.group_batch",
+        "learner.options.group_batch",
         "learner.max_staleness",
         "learner.threads",
-        "learner.format_penalty",
+        "learner.options.format_penalty",
         "learner.orm_held_out",
         "learner.orm_truth",
         "learner.critic_heads",
@@ -79,9 +79,9 @@ async def test_what_holds_is_looked_up_from_the_last_fact_back() -> None:
     log = MemoryLog("r_test")
     story = await bench_facts(log)
     now = await recorded_settings(log)
-    assert now.values["learner.clip_low"] == 0.3
-    assert now.values["learner.clip_high"] == 0.5
-    assert now.values["learner.group_batch"] == 2
+    assert now.values["learner.options.clip_low"] == 0.3
+    assert now.values["learner.options.clip_high"] == 0.5
+    assert now.values["learner.options.group_batch"] == 2
     assert now.last == story
 
 
@@ -117,28 +117,32 @@ async def test_a_change_is_recorded_shown_and_refused_where_it_must_be(
 ) -> None:
     handle = await make_home(tmp_path / "home", a_run(groups=1))
     with pytest.raises(
-        SettingsError, match=r"learner.group_batch cannot change in a running run.*hindcast fork"
+        SettingsError, match=r"learner.options.group_batch cannot change in a running run.*hindcast fork"
     ):
-        await change_recipe(handle, ["learner.group_batch=3"], author="me", reason="")
+        await change_recipe(handle, ["learner.options.group_batch=3"], author="me", reason="")
     with pytest.raises(SettingsError, match="nothing is to be changed"):
         await change_recipe(handle, [], author="me", reason="")
     with pytest.raises(
         SettingsError, match=r"curriculum\.families names 'store/fly': store has no such family"
     ):
         await change_recipe(handle, ['curriculum.families=["store/fly"]'], author="me", reason="")
-    changed = await change_recipe(handle, ["learner.kl_coefficient=0.25"], author="me", reason="it drifts")
-    assert changed.changes["learner.kl_coefficient"][1] == 0.25
+    changed = await change_recipe(
+        handle, ["learner.options.kl_coefficient=0.25"], author="me", reason="it drifts"
+    )
+    assert changed.changes["learner.options.kl_coefficient"][1] == 0.25
     async with handle.connect_log() as log:
         assert (await log.identity()).last == changed.position
-        assert (await recorded_settings(log)).values["learner.kl_coefficient"] == 0.25
+        assert (await recorded_settings(log)).values["learner.options.kl_coefficient"] == 0.25
     monkeypatch.setenv("HINDCAST_HOME", str(tmp_path / "home"))
-    again = await asyncio.to_thread(CliRunner().invoke, cli, ["ctl", "set", "learner.kl_coefficient=0.25"])
+    again = await asyncio.to_thread(
+        CliRunner().invoke, cli, ["ctl", "set", "learner.options.kl_coefficient=0.25"]
+    )
     assert isinstance(again.exception, SettingsError), again.output
     rebuilt = await asyncio.to_thread(CliRunner().invoke, cli, ["rebuild"])
     assert rebuilt.exit_code == 0, rebuilt.output
     shown = await asyncio.to_thread(CliRunner().invoke, cli, ["run", "show"])
     assert (
-        f"changed at position {changed.position}: me set learner.kl_coefficient = 0.25: it drifts"
+        f"changed at position {changed.position}: me set learner.options.kl_coefficient = 0.25: it drifts"
         in shown.output
     )
 

@@ -6,7 +6,9 @@ from pydantic import ValidationError
 from hindcast.app.settings.configuration import Layer, merge, merge_recorded
 from hindcast.core.errors import SettingsError
 from hindcast.core.settings.changes import changed, decode_settings
+from hindcast.core.settings.changes import merge as merge_changes
 from hindcast.core.settings.schema import Settings
+from hindcast.learner.planners.base import config_digest
 
 LONG_S = 1e12
 RECORDED = {"curriculum": {"lease_s": LONG_S}}
@@ -32,3 +34,26 @@ def test_new_settings_are_held_to_every_bound() -> None:
 def test_recorded_settings_are_held_to_all_else(learner: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         decode_settings({"learner": learner})
+
+
+FLAT = {"learner": {"algorithm": "dpo", "dpo_beta": 0.5, "clip_low": 0.1, "epochs": 3}}
+"""As earlier versions recorded settings: the options of all algorithms beside each other."""
+
+
+def test_options_recorded_under_old_names_are_those_of_the_algorithm() -> None:
+    learner = decode_settings(FLAT).learner
+    assert learner.options == {"pair_batch": 16, "dpo_beta": 0.5}
+    assert learner.epochs == 3
+
+
+@pytest.mark.parametrize("change", [{"dpo_beta": 0.7}, {"options": {"dpo_beta": 0.7}}])
+def test_a_change_holds_under_its_old_name_and_its_new_one(change: dict[str, object]) -> None:
+    settings = decode_settings(FLAT)
+    assert changed(settings, {"learner": change}).learner.options["dpo_beta"] == 0.7
+    assert decode_settings(merge_changes(FLAT, {"learner": change})).learner.options["dpo_beta"] == 0.7
+
+
+def test_decoding_leaves_the_recorded_settings_and_their_digest_as_they_are() -> None:
+    before = config_digest(FLAT)
+    decode_settings(FLAT)
+    assert config_digest(FLAT) == before

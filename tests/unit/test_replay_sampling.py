@@ -19,7 +19,7 @@ from hindcast.core.domain.task import Task
 from hindcast.core.grammar.answer_constraints import Form, FreeText
 from hindcast.core.models.policy import encode_weights
 from hindcast.core.seeds import derive_seed
-from hindcast.core.settings.schema import Settings
+from hindcast.core.settings.changes import decode_settings
 from hindcast.events.catalogue import (
     BlobReleased,
     EpisodeRequested,
@@ -48,7 +48,7 @@ class Recorded:
     def __init__(self, folder: Path) -> None:
         self.blobs = BlobStore(folder / "blobs")
         policy = write_tiny_policy(folder / "policy")
-        self.settings = Settings.model_validate(
+        self.settings = decode_settings(
             settings_with().model_dump() | {"policy": {"base": str(policy), "threads": 1}}
         )
         self.policy = policy

@@ -51,10 +51,10 @@ SETTINGS = {
     "learner.lora_alpha": "16",
     "learner.learning_rate": "0.02",
     "learner.warmup_updates": "0",
-    "learner.group_batch": "1",
+    "learner.options.group_batch": "1",
     "learner.minibatches": "1",
     "learner.epochs": "1",
-    "learner.rehearsal_episodes": "0",
+    "learner.options.rehearsal_episodes": "0",
     "vllm.start_timeout_s": "2400",
     "actors.generate_timeout_s": "1200",
 }

@@ -55,10 +55,10 @@ SETTINGS = {
     "actors.max_answer_tokens": "120",
     "actors.contexts": "4",
     "scaffold.stages": "1",
-    "learner.group_batch": "1",
+    "learner.options.group_batch": "1",
     "learner.minibatches": "1",
     "learner.epochs": "1",
-    "learner.rehearsal_episodes": "0",
+    "learner.options.rehearsal_episodes": "0",
     # a server takes its time to start again, and nothing gives up meanwhile
     "actors.generate_timeout_s": "900",
     "actors.episode_timeout_s": "1000",

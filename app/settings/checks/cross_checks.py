@@ -61,29 +61,6 @@ def _algorithm_conflicts(settings: Settings) -> list[str]:
         found.append(
             "learner.loss_on = 'answer' needs actors.answer_format = 'thinking': a plain answer has no thought to leave out"
         )
-    if learner.phase_window[0] > learner.phase_window[1]:
-        found.append(
-            f"learner.phase_window = {list(learner.phase_window)} holds nothing: its lower bound comes first"
-        )
-    if learner.phase_demonstrations and (
-        not algorithm.traits.learns_in_phases
-        or learner.phase_replay == "off"
-        or not curriculum.demonstrations
-    ):
-        found.append(
-            f"learner.phase_demonstrations replays demonstrations beside a phase's episodes: it needs an algorithm that learns in "
-            f"phases (learner.algorithm = {learner.algorithm!r}), learner.phase_replay = 'successes' or 'all' (it is "
-            f"{learner.phase_replay!r}) and curriculum.demonstrations (they are {curriculum.demonstrations})"
-        )
-    if 0 < learner.dual_clip <= 1:
-        found.append(
-            f"learner.dual_clip = {learner.dual_clip:g} must be above 1, or 0 for none: below, every failure would be cut"
-        )
-    if algorithm.traits.compares != "groups" and (learner.success_replay != "off" or learner.format_penalty):
-        found.append(
-            f"learner.success_replay and learner.format_penalty shape what groups are compared by, and learner.algorithm = "
-            f"{learner.algorithm!r} compares none: leave them off"
-        )
     return found
 
 

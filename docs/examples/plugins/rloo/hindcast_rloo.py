@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits, options_of
+from hindcast.core.rl.algorithm_options import GroupOptions
 from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.events.catalogue import BatchPlanned
 from hindcast.learner.algorithms.base import EpisodePart, SampleLoss, SampleTerms
 from hindcast.learner.algorithms.steps import step_loss
 from hindcast.learner.buffer.state import BufferState
-from hindcast.learner.planners.groups import GroupPlanner
+from hindcast.learner.planners.groups import CHANGEABLE, GroupPlanner, episodes_per_batch
 
 if TYPE_CHECKING:
     import torch
 
 
-class RlooOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`learner.options` of this algorithm."""
+class RlooOptions(GroupOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`learner.options` of this algorithm: those of its planner, and its own."""
 
     scale: float = 1.0
     """What advantages are multiplied by."""
@@ -71,8 +72,9 @@ class Rloo:
 
 ALGORITHM = Algorithm(
     traits=AlgorithmTraits(compares="groups", limits_staleness=True),
-    episodes_per_batch=lambda settings: settings.learner.group_batch * settings.curriculum.group_size,
+    episodes_per_batch=episodes_per_batch,
     planner=RlooPlanner,
     loss=Rloo,
     options=RlooOptions,
+    changeable=CHANGEABLE | {"scale"},
 )

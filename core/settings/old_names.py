@@ -1,0 +1,70 @@
+"""Settings that had another name in earlier versions: fields of `learner` that are now options of algorithms.
+
+Recorded settings are translated when they are decoded; files and overrides with an old name are refused.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+OPTIONS = frozenset(
+    {
+        "group_deviation",
+        "group_epsilon",
+        "clip_low",
+        "clip_high",
+        "dual_clip",
+        "format_penalty",
+        "success_replay",
+        "replay_memory",
+        "replay_correction",
+        "kl_coefficient",
+        "cloning_coefficient",
+        "rehearsal_episodes",
+        "rehearsal_coefficient",
+        "rehearsal_memory",
+        "group_batch",
+        "loss",
+        "beta",
+        "advantage",
+        "advantage_blend",
+        "discount",
+        "episode_share",
+        "phase_replay",
+        "phase_demonstrations",
+        "phase_memory",
+        "phase_replay_ratio",
+        "phase_window",
+        "phase_window_open",
+        "filter_episodes",
+        "filter_percentile",
+        "filter_discount",
+        "pair_batch",
+        "dpo_beta",
+        "hsl_episodes",
+        "hsl_memory",
+        "hsl_batch",
+        "hsl_weighting",
+        "hsl_alpha",
+        "hsl_mixture",
+        "hsl_tokens",
+        "hsl_mask",
+        "hsl_failures_only",
+    }
+)
+"""`learner.NAME` until the option `learner.options.NAME` replaced it."""
+
+
+def renamed(key: str) -> str:
+    """Today's name of a setting; the same name if it has not changed."""
+    section, _, name = key.partition(".")
+    return f"learner.options.{name}" if section == "learner" and name in OPTIONS else key
+
+
+def translate(sections: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings under today's names, from sections as a log or a file has them. An option under its new name wins."""
+    learner = sections.get("learner")
+    if not isinstance(learner, Mapping) or not OPTIONS & learner.keys():
+        return dict(sections)
+    kept = {name: value for name, value in learner.items() if name not in OPTIONS}
+    moved = {name: value for name, value in learner.items() if name in OPTIONS}
+    return {**sections, "learner": {**kept, "options": {**moved, **kept.get("options", {})}}}
