@@ -21,7 +21,7 @@ from hindcast.core.models.folders import policy_folder
 from hindcast.core.settings.schema import LearnerSettings
 from hindcast.events.log.port import EventLog
 from hindcast.events.log.publisher import Publisher
-from hindcast.learner.distributed.leader import EndOrder, MakeLeading, follow
+from hindcast.learner.distributed.leader import MakeLeading, follow
 from hindcast.learner.distributed.rendezvous import Place, found_store, joined, open_store
 from hindcast.learner.loop import run_learner
 from hindcast.learner.numerics import configure
@@ -120,7 +120,7 @@ def companions(
         require_place(place, settings)
         with joined(place, found_store(place), settings.device) as (orders, ranks):
             yield MakeLeading(orders, ranks), RankProcesses([])
-            orders.give(EndOrder())  # only an order ends them, and torchrun waits for all
+            orders.end()  # only an order ends them, and torchrun waits for all
         return
     store = open_store(settings.processes)
     started = [

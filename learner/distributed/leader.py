@@ -34,7 +34,11 @@ from hindcast.storage.blobs.store import BlobStore
 from hindcast.storage.checkpoints import BlobSink, Checkpoint, Saved, load_checkpoint
 
 WAIT_S = 600.0
-"""Seconds after which a follower without an order checks again that its leader lives."""
+"""Seconds after which a follower without an order checks again that its leader lives, and a leader at its end asks no longer."""
+END = 0
+"""In place of an order's size. No collective carries the end: gloo's threads still hold a collective's tensor for a moment
+after it is done, and a process that ends in that moment is aborted (FSDP keeps the threads alive past
+`destroy_process_group`)."""
 
 _log = structlog.get_logger()
 
@@ -82,11 +86,7 @@ class RestoreOrder(msgspec.Struct, frozen=True, tag=True):
     checkpoint: BlobRef
 
 
-class EndOrder(msgspec.Struct, frozen=True, tag=True):
-    """Stop: the run's goal is reached."""
-
-
-Order = MakeOrder | BeginOrder | StepOrder | ScoreOrder | WeightsOrder | SaveShard | RestoreOrder | EndOrder
+Order = MakeOrder | BeginOrder | StepOrder | ScoreOrder | WeightsOrder | SaveShard | RestoreOrder
 
 
 class Orders:
@@ -104,12 +104,21 @@ class Orders:
         self._number += 1
         dist.broadcast(torch.frombuffer(bytearray(content), dtype=torch.uint8), src=0)
 
-    def take(self) -> Order:
-        """Wait for the next order. Raises RuntimeError if the leader is gone."""
+    def end(self) -> None:
+        """Tell all followers that the run's goal is reached; returns when all know, since the store ends with its leader."""
+        self._store.set(f"order/{self._number}", str(END))
+        followers = range(1, dist.get_world_size())
+        self._store.wait([f"ended/{rank}" for rank in followers], timedelta(seconds=WAIT_S))
+
+    def take(self) -> Order | None:
+        """Wait for the next order; None: there is none any more. Raises RuntimeError if the leader is gone."""
         key = f"order/{self._number}"
         while not self._arrived(key):
             pass
-        content = torch.empty(int(self._store.get(key)), dtype=torch.uint8)
+        if (size := int(self._store.get(key))) == END:
+            self._store.set(f"ended/{dist.get_rank()}", "")
+            return None
+        content = torch.empty(size, dtype=torch.uint8)
         self._number += 1
         dist.broadcast(content, src=0)
         order: Order = msgspec.msgpack.decode(content.numpy().tobytes(), type=Order, dec_hook=_from_plain)
@@ -126,7 +135,7 @@ class Orders:
 def follow(orders: Orders, folder: Path, *, blobs: BlobStore, ranks: DistributedRank) -> None:
     """Execute the leader's orders until the last one. `folder`: the policy that the run begins with."""
     training: Training | None = None
-    while not isinstance(order := orders.take(), EndOrder):
+    while (order := orders.take()) is not None:
         if isinstance(order, MakeOrder):
             training = Training(folder, order.base, blobs=blobs, settings=order.settings, ranks=ranks)
             continue

@@ -13,7 +13,7 @@ from safetensors.numpy import load
 
 from hindcast.events.catalogue import BlobReleased, CheckpointSaved, UpdateApplied, WeightsPublished
 from hindcast.events.log.publisher import Publisher
-from hindcast.learner.distributed.leader import EndOrder, MakeLeading
+from hindcast.learner.distributed.leader import MakeLeading
 from hindcast.learner.distributed.rendezvous import Place, joined, open_store
 from hindcast.learner.loop import LearnerReport, run_learner
 from hindcast.learner.numerics import configure
@@ -41,7 +41,7 @@ def leading(made: Bench) -> Iterator[MakeLeading]:
     try:
         with joined(Place(0, 0, 2), store, "cpu") as (orders, ranks):
             yield MakeLeading(orders, ranks)
-            orders.give(EndOrder())
+            orders.end()
             assert follower.wait(120) == 0
     finally:
         follower.kill()

@@ -13,7 +13,6 @@ from hindcast.core.settings.schema import LearnerSettings
 from hindcast.events.envelope import BlobRef
 from hindcast.learner.distributed import leader as leader_module
 from hindcast.learner.distributed.leader import (
-    EndOrder,
     LeaderTraining,
     MakeOrder,
     Orders,
@@ -78,7 +77,7 @@ def test_a_follower_goes_on_after_a_checkpoint_that_does_not_fit(
     blobs = BlobStore(tmp_path)
     saved = save_checkpoint(blobs, {}, Counters(update=1, batch=0, version=1, state="0" * 64))
     make = MakeOrder(BlobRef(sha256="0" * 64, size=1), LearnerSettings())
-    orders = iter([make, RestoreOrder(saved), make, StepOrder(0), EndOrder()])
+    orders = iter([make, RestoreOrder(saved), make, StepOrder(0), None])
     heard: Any = SimpleNamespace(take=lambda: next(orders))
     follow(heard, tmp_path, blobs=blobs, ranks=one_of(2, rank=1))
     assert done == ["made", "made", "step 0"]
@@ -98,7 +97,7 @@ def test_a_checkpoint_that_one_process_cannot_read_is_taken_over_by_none(
 
     monkeypatch.setattr(leader_module, "Training", Untouched)
     gone = BlobRef(sha256="1" * 64, size=9)
-    orders = iter([MakeOrder(gone, LearnerSettings()), RestoreOrder(gone), EndOrder()])
+    orders = iter([MakeOrder(gone, LearnerSettings()), RestoreOrder(gone), None])
     heard: Any = SimpleNamespace(take=lambda: next(orders))
     follow(heard, tmp_path, blobs=BlobStore(tmp_path), ranks=one_of(2, rank=1))
     ranks = one_of(2, rank=0, others=np.array([0.0, 1.0]))
