@@ -82,9 +82,10 @@ def load_plugin(kind: str, name: str) -> Any:
     entry = _entry(kind, name)
     try:
         return entry.load()
-    except (ImportError, AttributeError, SyntaxError) as error:
+    except Exception as error:  # other people's code, which may raise anything when it is imported
         raise PluginError(
-            f"the plugin {name!r} of {kind} cannot be loaded from {entry.value}: {error}. Run: hindcast plugin check {name}"
+            f"the plugin {name!r} of {kind} cannot be loaded from {entry.value}: {type(error).__name__}: {error}. "
+            f"Run: hindcast plugin check {name}"
         ) from error
 
 

@@ -4,6 +4,7 @@ Curriculum, actors, judges, settings and commands ask the plugin and never compa
 browser and data libraries inside methods alone, so that processes without a browser may ask.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ class SitePlaces(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the tasks are the user's own, so that their secrets and resets may be used."""
 
 
-class Environment:
+class Environment(ABC):
     """One environment. A subclass has `tasks`, `open_site` and `evaluate`, and what else applies to it.
 
     `name` is the name that the settings use: an entry point's, or `module:object`. Tasks carry it as their environment.
@@ -54,17 +55,17 @@ class Environment:
     is_played_once: bool = False
     """Whether `hindcast eval` plays each of its tasks once, as its papers do; else it draws seeds."""
 
+    @abstractmethod
     def tasks(self, name: str, settings: Settings) -> TaskSource | None:
         """The tasks; None where the settings do not say where they are. Raises SettingsError."""
-        raise NotImplementedError
 
+    @abstractmethod
     def open_site(self, name: str, settings: Settings, places: SitePlaces) -> Venue | None:
         """Where episodes take place: a `Site` for our browser, or a `Browserless`; None as for `tasks`."""
-        raise NotImplementedError
 
+    @abstractmethod
     def evaluate(self, task: Task, evidence: Evidence, answers: Answers) -> Judgment:
         """The verdict of the rules: a pure function. `answers` are those of a model to `questions`, usually none."""
-        raise NotImplementedError
 
     def questions(self, task: Task, evidence: Evidence) -> Sequence[Question]:
         """What only a model can decide (judge `fuzzy`); pure."""
