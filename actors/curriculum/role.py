@@ -36,7 +36,7 @@ from hindcast.actors.environments.plugin import DEMONSTRATORS
 from hindcast.actors.log_follower import follow
 from hindcast.actors.telemetry.spans import requesting
 from hindcast.core.errors import BrokerUnreachable, ExpectationFailed
-from hindcast.core.settings.changes import changed
+from hindcast.core.settings.changes import apply_change
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import (
     ControlApplied,
@@ -160,7 +160,7 @@ class _Curriculum:
                 for recorded in followed.recorded:
                     self._state = self._projection.apply(self._state, recorded)
                     if isinstance(recorded.fact, RecipeChanged):
-                        self._settings = changed(self._settings, recorded.fact.changes)
+                        self._settings = apply_change(self._settings, recorded.fact.changes)
                 self._state.position = followed.position
                 async with self._changed:
                     self._changes += 1

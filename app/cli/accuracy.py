@@ -14,7 +14,7 @@ from hindcast.app.cli.output import Block, Report, Table
 from hindcast.app.evaluation.judge_accuracy import AT_ONCE, AccuracyReport, measure_accuracy
 from hindcast.app.evaluation.relabel_accuracy import RelabelReport, measure_relabeler
 from hindcast.app.runs.sources import Source, open_source
-from hindcast.app.settings.endpoint_overrides import asked_at_once, asked_settings
+from hindcast.app.settings.endpoint_overrides import concurrent_episodes, override_endpoint
 from hindcast.app.system.judges import open_judge, open_relabeler
 from hindcast.core.errors import SettingsError
 from hindcast.core.plugins import plugin_names
@@ -102,7 +102,7 @@ def judge_accuracy(
         )
     wanted = wanted_of(None, episodes, every=False, family=family, origin=origin, seed=seed, usual=None)
     source = open_source(run)
-    settings = asked_settings(source.settings, overrides or [])
+    settings = override_endpoint(source.settings, overrides or [])
     with progress_bar() as bar:
         task = bar.add_task("judging", total=wanted.sample)
         report = asyncio.run(
@@ -129,7 +129,7 @@ async def _measure(
             run=source.name,
             held_out=None,
             timeout_s=settings.judge.timeout_s,
-            at_once=asked_at_once(settings, usual=AT_ONCE),
+            at_once=concurrent_episodes(settings, usual=AT_ONCE),
             said=said,
         )
 
@@ -237,7 +237,7 @@ def relabel_accuracy(
     """
     wanted = wanted_of(None, None, every=True, family=family, origin=origin, seed=1, usual=None)
     source = open_source(run)
-    settings = asked_settings(source.settings, overrides or [])
+    settings = override_endpoint(source.settings, overrides or [])
     kind = relabeler or settings.relabeler.kind
     known = plugin_names("relabelers")
     if ":" not in kind and kind not in known:

@@ -11,7 +11,7 @@ from hindcast.app.settings.allowed_values import settings_schema
 from hindcast.app.settings.configuration import fields, read_file, resolve
 from hindcast.app.settings.migration import migrate_toml
 from hindcast.app.settings.sizing import GPUS, MODELS, Load, size_of
-from hindcast.core.settings.changes import dotted
+from hindcast.core.settings.changes import flatten_settings
 from hindcast.core.text.toml import as_toml
 from hindcast.learner.recipes import DEFAULT
 
@@ -52,7 +52,7 @@ def show_settings(
     content = {"recipe": resolved.recipe, "settings": resolved.settings.model_dump(mode="json")}
     rows = [
         (key, shorten(as_toml(value), WIDTH), resolved.sources[key])
-        for key, value in dotted(resolved.settings).items()
+        for key, value in flatten_settings(resolved.settings).items()
     ]
     columns = 3 if sources else 2
     return Report(

@@ -21,10 +21,10 @@ from hindcast.app.runs.runs import RunHandle, list_runs, open_run
 from hindcast.app.runs.selection import select_run
 from hindcast.app.settings.configuration import resolve
 from hindcast.app.settings.web_tasks import (
+    add_task,
     overrides_for,
     require_sound_groups,
     require_task_secrets,
-    with_task,
 )
 from hindcast.app.system.home import home_folder, users_umask
 from hindcast.app.system.system import holding
@@ -157,7 +157,7 @@ def record(
         if known is not None and task is None and definition.name in {one.name for one in entries}:
             raise SettingsError(f"{known} has a task {definition.name!r} already: choose another --name")
         if handle is None:
-            require_sound_groups(with_task(settings, definition))
+            require_sound_groups(add_task(settings, definition))
         siblings = [one.name for one in entries if one.family == definition.family]
         number = siblings.index(definition.name) if definition.name in siblings else len(siblings)
         recorded = asyncio.run(

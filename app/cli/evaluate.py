@@ -16,9 +16,9 @@ from hindcast.app.cli.bars import progress_bar
 from hindcast.app.cli.options import PLACES, SourceName
 from hindcast.app.cli.output import Block, Report, Table
 from hindcast.app.runs.sources import Source, open_source
-from hindcast.app.settings.checks.webarena import require_accounts
+from hindcast.app.settings.checks.sites import require_accounts
 from hindcast.app.settings.configuration import resolve
-from hindcast.app.settings.endpoint_overrides import policy_asked
+from hindcast.app.settings.endpoint_overrides import endpoint_policy
 from hindcast.app.settings.web_tasks import overrides_for, require_task_secrets
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import SettingsError
@@ -99,7 +99,7 @@ def evaluate_policy(
     require_accounts(settings)
     sources = task_sources(settings)
     source = _source(sources, suite.removesuffix(EVERY) if own is None else ENVIRONMENT)
-    asked = policy_asked(policy, settings)
+    asked = endpoint_policy(policy, settings)
     settings = asked or settings
     folder, weights, name = (
         (None, None, policy) if asked is not None else _find_policy(policy, settings, run, as_of)

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from hindcast.app.cli.output import Output, Report
-from hindcast.app.settings.checks.webarena import require_accounts, require_one_resetter
+from hindcast.app.settings.checks.sites import require_accounts, require_one_resetter
 from hindcast.app.settings.web_tasks import require_actors, require_task_secrets
 from hindcast.app.system.home import home_folder
 from hindcast.app.system.join import JoinRequest, parse_machine, parse_roles, plan_join

@@ -22,7 +22,7 @@ from hindcast.app.cli.output import Block, Report, Table
 from hindcast.app.evaluation.rejudge import AT_ONCE, RejudgeReport, rejudge
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.runs.sources import Source, open_source
-from hindcast.app.settings.endpoint_overrides import asked_at_once, asked_settings
+from hindcast.app.settings.endpoint_overrides import concurrent_episodes, override_endpoint
 from hindcast.app.system.judges import open_judge
 from hindcast.core.errors import ReplayDiverged, SettingsError
 from hindcast.core.plugins import plugin_names
@@ -67,7 +67,7 @@ def rejudge_run(
     """
     wanted = wanted_of(episode, episodes, every=False, family=family, origin=origin, seed=seed, usual=None)
     source = open_source(run)
-    settings = asked_settings(source.settings, overrides or [])
+    settings = override_endpoint(source.settings, overrides or [])
     with progress_bar() as bar:
         task = bar.add_task("judging", total=wanted.sample)
 
@@ -84,7 +84,7 @@ def rejudge_run(
                     against=against,
                     save_to=_writable(source) if save else None,
                     timeout_s=settings.judge.timeout_s,
-                    at_once=asked_at_once(settings, usual=AT_ONCE),
+                    at_once=concurrent_episodes(settings, usual=AT_ONCE),
                     said=said,
                 )
 

@@ -11,7 +11,7 @@ from hindcast.app.cli.output import Output, Report
 from hindcast.app.plugins import plugins_in_use
 from hindcast.app.runs.runs import open_run
 from hindcast.app.runs.selection import select_run
-from hindcast.app.settings.checks.webarena import require_accounts, require_one_resetter
+from hindcast.app.settings.checks.sites import require_accounts, require_one_resetter
 from hindcast.app.settings.web_tasks import overrides_for, require_actors, require_task_secrets
 from hindcast.app.system.home import home_folder
 from hindcast.app.system.launch import Launch, elsewhere, parse_until, require_reachable, write_launch

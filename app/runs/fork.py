@@ -46,7 +46,7 @@ from hindcast.core.errors import (
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.models.vision import ImageProcessor
 from hindcast.core.rl.combined_state import CRITIC
-from hindcast.core.settings.changes import dotted
+from hindcast.core.settings.changes import flatten_settings
 from hindcast.events.catalogue import (
     BatchPlanned,
     BlobReleased,
@@ -271,7 +271,7 @@ def _is_file(database: Any) -> bool:
 
 def changes(state: BufferState, resolved: Resolved) -> dict[str, tuple[Any, Any]]:
     """Settings in which the fork differs from its parent: name -> (parent's value, fork's value)."""
-    then, now = dotted(state.settings), dotted(resolved.settings)
+    then, now = flatten_settings(state.settings), flatten_settings(resolved.settings)
     return {key: (then.get(key), value) for key, value in now.items() if then.get(key) != value}
 
 

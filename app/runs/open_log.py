@@ -23,7 +23,7 @@ from hindcast.core.models.folders import policy_folder
 from hindcast.core.plugins import require_plugins
 from hindcast.core.prompts.chat_frame import chat_frame
 from hindcast.core.rl.algorithm import ALGORITHMS
-from hindcast.core.settings.changes import decode_settings, dotted
+from hindcast.core.settings.changes import decode_settings, flatten_settings
 from hindcast.core.settings.operation import is_operational
 from hindcast.core.settings.schema import ActorSettings, Settings
 from hindcast.core.text.plain_values import GREATEST_INTEGER
@@ -131,7 +131,7 @@ def behaviour_of(settings: ActorSettings) -> dict[str, str]:
 async def _check_beginning(log: EventLog, settings: Settings) -> None:
     started = await beginning(log)
     require_plugins(started.plugins, ALGORITHMS)
-    then, now = dotted(decode_settings(started.settings)), dotted(settings)
+    then, now = flatten_settings(decode_settings(started.settings)), flatten_settings(settings)
     changed = [
         f"{key} was {then.get(key)!r}, is {value!r}"
         for key, value in now.items()

@@ -21,7 +21,7 @@ from hindcast.app.settings.configuration import Layer, flatten_recorded, from_ov
 from hindcast.app.system.sites import task_sources
 from hindcast.core.errors import ExpectationFailed, ForeignLog, SettingsError
 from hindcast.core.rl.algorithm import find_algorithm, traits_of
-from hindcast.core.settings.changes import TABLE, decode_settings, dotted, merge, nest, upcast
+from hindcast.core.settings.changes import TABLE, decode_settings, flatten_settings, merge, nest, upcast
 from hindcast.core.settings.old_names import translate
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import EpisodeRequested, RecipeChanged, RunForked, RunStarted
@@ -190,8 +190,8 @@ def resolve_change(
 
     """
     before = Layer(source="the run", values=dict(values))
-    held = dotted(merge_recorded([before], recipe=recipe).settings)
-    holding = dotted(merge_recorded([before, *layers], recipe=recipe).settings)
+    held = flatten_settings(merge_recorded([before], recipe=recipe).settings)
+    holding = flatten_settings(merge_recorded([before, *layers], recipe=recipe).settings)
     changes = {key: (held[key], holding[key]) for key in holding if held[key] != holding[key]}
     if not changes:
         same = ", ".join(sorted(key for layer in layers for key in layer.values))

@@ -17,14 +17,13 @@ import msgspec
 
 from hindcast.app.revision import code_revision
 from hindcast.app.runs.archive_source import ArchiveSource
+from hindcast.app.settings.checks.sites import require_sound_shared_groups, require_webshop_data
 from hindcast.app.settings.checks.storage_places import require_places
-from hindcast.app.settings.checks.webarena import require_sound_shared_groups
-from hindcast.app.settings.checks.webshop import require_webshop_data
 from hindcast.app.settings.configuration import (
     Layer,
     Resolved,
-    lay_over,
     merge_recorded,
+    merge_unchecked,
     read_file,
     to_toml,
 )
@@ -343,7 +342,7 @@ def open_run(name: str | None = None, *, home: Path | None = None) -> RunHandle:
         try:
             resolved = merge_recorded([layer], recipe=recipe or DEFAULT)
         except PluginError:  # what plays, trains or verifies refuses to; all else can still be read
-            resolved = lay_over([layer], recipe=recipe or DEFAULT)
+            resolved = merge_unchecked([layer], recipe=recipe or DEFAULT)
     except (SettingsError, msgspec.ValidationError) as error:
         raise SettingsError(
             f"run {chosen} cannot be opened: {error}\nIts log is unchanged. Correct the file in {folder}, or move that folder "

@@ -1,1 +1,1 @@
-"""Settings of a run: merged from their sources, and checked against each other."""
+"""Merges the settings of a run from their sources and checks them against each other."""

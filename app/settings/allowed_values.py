@@ -1,4 +1,4 @@
-"""What settings may hold, the options of algorithms included: in words, for messages and the reference, and as JSON Schema."""
+"""Allowed values of settings and of algorithm options: as text for messages and the reference, and as JSON Schema."""
 
 import ast
 import inspect
@@ -30,14 +30,14 @@ class AlgorithmOption(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     field: FieldInfo
-    """Its type, default and meaning; the type and default are those of the first algorithm that has it."""
+    """Type, default and description; type and default are those of the first algorithm that declares the option."""
     shape: dict[str, Any]
-    """JSON Schema of its values."""
+    """JSON Schema of the option's values."""
 
 
 @cache
 def algorithm_options() -> dict[str, AlgorithmOption]:
-    """The options of all installed algorithms, by name."""
+    """Collect the options of all installed algorithms, by name."""
     found: dict[str, AlgorithmOption] = {}
     algorithms: dict[tuple[str, str], list[str]] = {}
     for algorithm, schema in _option_schemas().items():
@@ -58,7 +58,7 @@ def algorithm_options() -> dict[str, AlgorithmOption]:
 
 @cache
 def settings_schema() -> dict[str, Any]:
-    """All settings as JSON Schema; `learner.options` depends on the algorithm."""
+    """Build the JSON Schema of all settings, with one schema of `learner.options` for each algorithm."""
     schema = Settings.model_json_schema()
     options = schema["$defs"]["LearnerSettings"]["properties"]["options"]
     options["anyOf"] = [one | {"title": algorithm} for algorithm, one in _option_schemas().items()]
@@ -66,7 +66,7 @@ def settings_schema() -> dict[str, Any]:
 
 
 def _option_schemas() -> dict[str, dict[str, Any]]:
-    """By algorithm, the JSON Schema of its options; algorithms that cannot be loaded are left out."""
+    """Build the JSON Schema of each algorithm's options, by algorithm; skips algorithms that cannot be loaded."""
     found = {}
     for algorithm in plugin_names(ALGORITHMS):
         try:
@@ -79,7 +79,7 @@ def _option_schemas() -> dict[str, dict[str, Any]]:
 
 
 def _attribute_docstrings(declared: type[msgspec.Struct]) -> dict[str, str]:
-    """The docstrings below a struct's fields, those of its base classes included."""
+    """Read the docstrings below the fields of a struct and of its base classes, by field."""
     found: dict[str, str] = {}
     for one in declared.__mro__[-3::-1]:  # without object and msgspec's own
         try:
@@ -97,7 +97,7 @@ def _attribute_docstrings(declared: type[msgspec.Struct]) -> dict[str, str]:
 
 @cache
 def allowed_values(key: str) -> str:
-    """Kind and bounds of a setting, or its values; empty where no setting has this dotted key.
+    """Describe the type and bounds of a setting, or its choices; empty if no setting has this dotted key.
 
     >>> allowed_values("learner.options.clip_low")
     'number > 0, < 1'
@@ -114,7 +114,7 @@ def allowed_values(key: str) -> str:
 
 
 def describe_shape(shape: dict[str, Any], definitions: dict[str, Any]) -> str:
-    """A part of a JSON Schema in words and signs."""
+    """Describe a part of a JSON Schema in one line of text."""
     if "$ref" in shape:
         return describe_shape(definitions[shape["$ref"].rpartition("/")[2]], definitions)
     if "enum" in shape:
@@ -128,10 +128,10 @@ def describe_shape(shape: dict[str, Any], definitions: dict[str, Any]) -> str:
     )
     if kind == "list" and (inner := describe_shape(shape.get("items") or {}, definitions)):
         kind = f"list of {inner}"
-    bounds = [words.format(_number(shape[name])) for name, words in _BOUNDS if name in shape]
+    bounds = [words.format(_format_bound(shape[name])) for name, words in _BOUNDS if name in shape]
     return " ".join([kind, ", ".join(bounds)]).strip()
 
 
-def _number(value: float) -> str:
-    """A bound as one would write it: integers whole."""
+def _format_bound(value: float) -> str:
+    """Format a bound; an integer has no decimal point."""
     return str(value) if isinstance(value, int) else f"{value:g}"

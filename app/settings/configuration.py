@@ -1,8 +1,8 @@
-"""The settings of a run: merged from their sources, checked, with the source of each value.
+"""Merges the settings of a run from their sources, checks them, and records the source of each value.
 
     defaults < recipe < hindcast.toml (or --config) < environment HINDCAST__SECTION__KEY < --set section.key=value
 
-Whatever is wrong shows here, before anything starts: an unknown key, a bad value, two values that do not go together.
+Every mistake is reported here, before anything starts: unknown keys, invalid values, values that contradict each other.
 """
 
 import os
@@ -23,7 +23,7 @@ from hindcast.app.settings.checks.names import name_conflicts
 from hindcast.app.settings.checks.storage_places import size_conflicts
 from hindcast.core.errors import PluginError, SettingsError
 from hindcast.core.rl.algorithm import fill_options, find_algorithm
-from hindcast.core.settings.changes import TABLE, dotted, nest, upcast
+from hindcast.core.settings.changes import TABLE, flatten_settings, nest, upcast
 from hindcast.core.settings.old_names import renamed
 from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.core.settings.section import RECORDED
@@ -41,18 +41,18 @@ ALGORITHM = "learner.algorithm"
 GRPO = LearnerSettings().algorithm
 ENVIRONMENTS = "curriculum.environments"
 LONGEST_SHOWN = 200
-"""Characters of a wrong value that a message repeats."""
+"""Maximum number of characters of a wrong value in a message."""
 RECIPE_KEY = "recipe"
-"""At the top of a settings file: the recipe that it is laid over."""
+"""Key at the top of a settings file: name of the recipe whose values the file overrides."""
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings in force, with their sources."""
+    """Merged settings with their sources."""
 
     settings: Settings
     recipe: str
     sources: dict[str, str]
-    """Dotted key -> source of its value, in words."""
+    """Dotted key -> source of its value, as text for people."""
 
 
 class Layer(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,12 +61,12 @@ class Layer(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     values: dict[str, Any]
     mistakes: tuple[str, ...] = ()
-    """One sentence for each entry of the source that is no setting."""
+    """One sentence for each unknown key of the source."""
 
 
 @cache
 def fields() -> dict[str, FieldInfo]:
-    """Every setting there is, by dotted key, in the order of the schema; options of all installed algorithms among them."""
+    """All settings by dotted key in the order of the schema, including the options of all installed algorithms."""
     found: dict[str, FieldInfo] = {}
 
     def walk(section: type[BaseModel], prefix: str) -> None:
@@ -90,10 +90,10 @@ def resolve(
     overrides: Sequence[str] = (),
     folder: Path | None = None,
 ) -> Resolved:
-    """Merge all sources. `file`: instead of `hindcast.toml` in `folder`, which is the current one by default.
+    """Merge all sources. `file` replaces `hindcast.toml` of `folder`, which is by default the current folder.
 
     Raises:
-        SettingsError: names the source, the key, and what is allowed.
+        SettingsError: names the source, the key, and the allowed values.
 
     """
     found = environment if environment is not None else os.environ
@@ -122,12 +122,12 @@ def _new_conflicts(settings: Settings) -> list[str]:
 
 
 def merge_recorded(layers: Sequence[Layer], *, recipe: str) -> Resolved:
-    """The same for a run that exists already: it may name a task family or a judge that there is no more."""
+    """Merge the layers of an existing run, which may name a task family or a judge that no longer exists."""
     return _merge(layers, recipe, find_conflicts, context=RECORDED)
 
 
-def lay_over(layers: Sequence[Layer], *, recipe: str) -> Resolved:
-    """Lay each source over those before it. Each value is checked by itself, and no plugin is asked."""
+def merge_unchecked(layers: Sequence[Layer], *, recipe: str) -> Resolved:
+    """Merge the layers in order. Each value is checked alone, without cross-checks and without plugins."""
     return _merge(layers, recipe, None, context=RECORDED)
 
 
@@ -147,7 +147,7 @@ def _merge(
     for layer in layers:
         mistakes += layer.mistakes
         try:
-            given = web_tasks.with_tasks(layer.values)
+            given = web_tasks.load_tasks(layer.values)
         except SettingsError as error:
             mistakes.append(str(error))
             wrong |= {web_tasks.FILE, web_tasks.TASKS}
@@ -173,7 +173,7 @@ def _merge(
     try:
         settings = Settings.model_validate(nest(values), context=context)
     except ValidationError as error:
-        mistakes += [_say(one, sources) for one in error.errors()]
+        mistakes += [_describe(one, sources) for one in error.errors()]
         wrong |= {_key_of(one) for one in error.errors()}
         _leave_out(values, wrong)
     if mistakes and settings is None:
@@ -187,24 +187,24 @@ def _merge(
                 raise PluginError(said) from error
             mistakes.append(said)
         else:
-            # what a wrong value contradicts may be right once the value is
+            # a contradiction with an invalid value may disappear once that value is corrected
             mistakes += [one for one in check(settings) if not any(key in one for key in wrong)]
     if mistakes or settings is None:
         raise SettingsError("\n".join(dict.fromkeys(mistakes)))
     if check is None:
         with suppress(PluginError):
             settings = fill_options(settings)
-    own = {key: sources.get(key, DEFAULT_SOURCE) for key in dotted(settings)}
+    own = {key: sources.get(key, DEFAULT_SOURCE) for key in flatten_settings(settings)}
     return Resolved(settings=settings, recipe=recipe, sources=own)
 
 
 def _wrong_options(
     values: dict[str, Any], sources: Mapping[str, str], algorithm: Any, others: Iterable[Any]
 ) -> dict[str, str]:
-    """What is wrong with the options of the algorithm, by their keys.
+    """Describe the mistakes in the algorithm's options, by dotted key.
 
-    Options that only the algorithms of earlier sources have are left out: the recipe `mgrpo` gives those of `grpo`, and
-    `--set learner.algorithm=dpo` has no use for them.
+    Removes options that only the algorithms of earlier sources declare: the recipe `mgrpo` sets options of `grpo`, which
+    `--set learner.algorithm=dpo` does not use.
     """
     declared, mistakes = _declared(algorithm), dict[str, str]()
     if declared is None:
@@ -235,7 +235,7 @@ def _wrong_options(
 
 
 def _declared(algorithm: Any) -> type[msgspec.Struct] | None:
-    """The options that an algorithm declares; None where there is no such algorithm."""
+    """Options that an algorithm declares; None if it is not installed."""
     try:
         return find_algorithm(str(algorithm)).options
     except PluginError:
@@ -248,7 +248,7 @@ def _leave_out(values: dict[str, Any], keys: Iterable[str]) -> None:
 
 
 def _remaining(values: Mapping[str, Any], context: Mapping[str, bool] | None) -> Settings | None:
-    """The settings without their wrong values, to compare the others; None if the rest is invalid, too."""
+    """Settings without the invalid values, to check the others; None if the rest is invalid, too."""
     try:
         return Settings.model_validate(nest(values), context=context)
     except ValidationError:
@@ -269,10 +269,12 @@ def _narrow_families(values: dict[str, Any], sources: Mapping[str, str]) -> None
 
 
 def read_file(path: Path, *, recorded: bool = False) -> tuple[Layer, str | None]:
-    """A settings file, and the recipe it names. `recorded`: of an existing run, which may have names of earlier versions.
+    """Read a settings file. Returns its values and the recipe that it names.
+
+    `recorded`: the file belongs to an existing run and may have names of earlier versions.
 
     Raises:
-        SettingsError: it is no TOML file at all.
+        SettingsError: the file cannot be read, is not TOML, or names a recipe that is no text.
 
     """
     try:
@@ -288,7 +290,7 @@ def read_file(path: Path, *, recorded: bool = False) -> tuple[Layer, str | None]
 
 
 def from_environment(environment: Mapping[str, str]) -> Layer:
-    """`HINDCAST__LEARNER__LEARNING_RATE=1e-5` and the like."""
+    """Read settings from environment variables such as `HINDCAST__LEARNER__LEARNING_RATE=1e-5`."""
     values, mistakes = dict[str, Any](), list[str]()
     for name in sorted(environment):
         if name.startswith(PREFIX) and name != f"{PREFIX}RECIPE":
@@ -301,7 +303,7 @@ def from_environment(environment: Mapping[str, str]) -> Layer:
 
 
 def read_override(text: str) -> Layer:
-    """Parse one `--set section.key=value`, whether or not the setting exists."""
+    """Parse one `--set section.key=value`. A malformed text or an unknown setting becomes a mistake of the layer."""
     key, equals, value = text.partition("=")
     key = key.strip()
     mistake = (
@@ -315,7 +317,7 @@ def read_override(text: str) -> Layer:
 
 
 def from_override(text: str) -> Layer:
-    """Parse one `--set section.key=value`. Raises SettingsError if it is malformed or no setting."""
+    """Parse one `--set section.key=value`. Raises SettingsError if it is malformed or the setting is unknown."""
     layer = read_override(text)
     if layer.mistakes:
         raise SettingsError("\n".join(layer.mistakes))
@@ -323,7 +325,7 @@ def from_override(text: str) -> Layer:
 
 
 def flatten(content: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Nested sections as dotted keys. Raises SettingsError naming every key that is unknown."""
+    """Flatten nested sections to dotted keys. Raises SettingsError naming every unknown key."""
     layer = _layer(content, source)
     if layer.mistakes:
         raise SettingsError("\n".join(layer.mistakes))
@@ -331,12 +333,12 @@ def flatten(content: Mapping[str, Any], source: str) -> dict[str, Any]:
 
 
 def flatten_recorded(content: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """The same for the settings of an existing run, which may have names of earlier versions."""
+    """Flatten the settings of an existing run, which may have names of earlier versions."""
     return flatten(upcast(content), source)
 
 
 def _layer(content: Mapping[str, Any], source: str) -> Layer:
-    """Nested sections as dotted keys, and which of them are none."""
+    """Flatten nested sections to dotted keys, with a mistake for each unknown key."""
     values, mistakes = dict[str, Any](), list[str]()
 
     def walk(inner: Mapping[str, Any], prefix: str) -> None:
@@ -354,7 +356,7 @@ def _layer(content: Mapping[str, Any], source: str) -> Layer:
 
 
 def to_toml(resolved: Resolved) -> str:
-    """The settings as a file that `read_file` reads back to the same values; sources as comments."""
+    """Write settings as TOML that `read_file` reads back to the same values, with sources as comments."""
     values = resolved.settings.model_dump(mode="json")
     lines = [f"{RECIPE_KEY} = {as_toml(resolved.recipe)}"]
     for section, content in values.items():
@@ -379,7 +381,7 @@ def _line(name: str, value: Any, source: str) -> str:
 
 
 def _given(key: str, text: str) -> dict[str, Any]:
-    """A setting given as text, by its key; of a whole table, each of its entries."""
+    """Parse a setting given as text. Returns its value by key; a whole table becomes one value for each entry."""
     value = _from_text(key, text)
     return (
         {f"{key}.{name}": one for name, one in value.items()}
@@ -389,7 +391,7 @@ def _given(key: str, text: str) -> dict[str, Any]:
 
 
 def _from_text(key: str, text: str) -> Any:
-    """A value given as text: as it would stand in TOML; words need no quotes, lists may be separated by commas."""
+    """Parse a value written as in TOML; text needs no quotes, and a list may be written with commas."""
     field = fields().get(key)
     annotation = field.annotation if field is not None else None
     if annotation is str and not text.startswith(('"', "'")):
@@ -398,7 +400,7 @@ def _from_text(key: str, text: str) -> Any:
         content = parse_toml(f"value = {text}")
     except ValueError:
         content = {}
-    if content.keys() == {"value"}:  # more than one key: the text holds a line end
+    if content.keys() == {"value"}:  # other keys: the text contained a line end
         return content["value"]
     if get_origin(annotation) is tuple:
         return [part.strip() for part in text.split(",") if part.strip()]
@@ -406,38 +408,38 @@ def _from_text(key: str, text: str) -> Any:
 
 
 def _unknown(key: str, source: str) -> str:
-    """A message that there is no such setting, with the nearest one; empty if it exists."""
+    """Describe an unknown setting, with the nearest one; empty if the setting exists."""
     known = fields()
     if key in known or key == TABLE or (key.startswith(f"{TABLE}.") and key.count(".") == 2):
         return ""
     if (now := renamed(key)) != key:
-        return f"{source}: {key} is {now} now. To rewrite a settings file: hindcast config migrate FILE"
+        return f"{source}: {key} is now {now}. To rewrite a settings file: hindcast config migrate FILE"
     by_last = {name.rpartition(".")[2]: name for name in known}
     near = nearest(key, known) or [by_last[name] for name in nearest(key.rpartition(".")[2], by_last)]
     advice = f"the nearest is {near[0]}" if near else "`hindcast config schema` lists all"
     if any(name.startswith(f"{key}.") for name in known):
-        advice = f"it is a section; its settings are written [{key}] and then one line each"
+        advice = f"it is a section: write [{key}] and below it one line for each setting"
     return f"{source}: there is no setting {_shown(key)}; {advice}"
 
 
 def _key_of(error: Any) -> str:
-    """The setting that a finding of the schema is about."""
+    """Dotted key of the setting that a validation error is about."""
     return ".".join(str(part) for part in error["loc"][:2])
 
 
-def _say(error: Any, sources: Mapping[str, str]) -> str:
-    """One finding of the schema: which setting, from where, its value, what is allowed."""
+def _describe(error: Any, sources: Mapping[str, str]) -> str:
+    """Describe a validation error: source, setting, value, and what is allowed."""
     key = _key_of(error)
     source = sources.get(key, "the settings")
     message = str(error["msg"]).removeprefix("Input ").replace("should be", "must be")
-    # of a choice, the schema's own words name the values already
+    # the message of a literal error already lists the choices
     kinds = "" if error["type"] == "literal_error" else allowed_values(key)
     allowed = f"; allowed: {kinds}" if kinds else ""
     return f"{source}: {key} = {_shorten(as_toml(error['input']))} {message}{_nearest_choice(key, error['input']) if error['type'] == 'literal_error' else ''}{_meaning(key)}{allowed}"
 
 
 def _nearest_choice(key: str, value: Any) -> str:
-    """The choice of a setting that a wrong one is most like, as the end of a sentence."""
+    """Name the choice of a setting that is nearest to a wrong value, as the end of a sentence; empty if none is near."""
     field = fields().get(key)
     if field is None or not isinstance(value, str):
         return ""
@@ -446,14 +448,14 @@ def _nearest_choice(key: str, value: Any) -> str:
 
 
 def _meaning(key: str) -> str:
-    """What a setting is, in brackets after a message about it."""
+    """Description of a setting in brackets, to follow a message about it."""
     field = fields().get(key)
     words = " ".join((field.description or "").split()) if field is not None else ""
     return f" ({words.rstrip('.')})" if words else ""
 
 
 def _shown(text: str) -> str:
-    """Text of a user's within a message."""
+    """Quote a user's text in a message."""
     return _shorten(repr(text))
 
 

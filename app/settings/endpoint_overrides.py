@@ -1,5 +1,4 @@
-"""Settings with another endpoint or judge's model: what judges a run later, or acts instead of its policy, need not be what
-the run names."""
+"""Replaces the endpoint or a judge's model in a run's settings, to judge the run again or to evaluate another model."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,24 +12,24 @@ from hindcast.core.settings.endpoint import ENDPOINT
 from hindcast.core.settings.schema import Settings
 
 SECTION = "endpoint"
-JUDGE = ("judge.timeout_s", "judge.webrl_orm", "judge.webrl_orm_server", "judge.webrl_orm_tokens")
-"""Settings of a judge that reads with a model: where it is, and how long it may take."""
+JUDGE_KEYS = ("judge.timeout_s", "judge.webrl_orm", "judge.webrl_orm_server", "judge.webrl_orm_tokens")
+"""Settings of judges that may be replaced: the model and its time limit."""
 
 
-def asked_settings(settings: Settings, overrides: Sequence[str]) -> Settings:
-    """The run's settings with values of its `endpoint`, and of `JUDGE`, replaced.
+def override_endpoint(settings: Settings, overrides: Sequence[str]) -> Settings:
+    """Replace values of the section `endpoint` and of `JUDGE_KEYS` in a run's settings. `overrides`: texts `KEY=VALUE`.
 
     Raises:
-        SettingsError: it is another setting, or no value that it may have.
+        SettingsError: an override names another setting, or has a value that the setting does not allow.
 
     """
     values: dict[str, Any] = settings.model_dump()
     for text in overrides:
         ((key, value),) = from_override(text).values.items()
         section, _, name = key.partition(".")
-        if section != SECTION and key not in JUDGE:
+        if section != SECTION and key not in JUDGE_KEYS:
             raise SettingsError(
-                f"--set {key}: a recorded run keeps its settings; only {SECTION}.* and {', '.join(JUDGE)} can be given"
+                f"--set {key}: a recorded run keeps its settings; only {SECTION}.* and {', '.join(JUDGE_KEYS)} can be replaced"
             )
         values[section][name] = value
     try:
@@ -45,16 +44,16 @@ def asked_settings(settings: Settings, overrides: Sequence[str]) -> Settings:
     return changed
 
 
-def asked_at_once(settings: Settings, *, usual: int) -> int:
-    """How many episodes to ask about at the same time: as many as fit a batch where the endpoint is asked in batches."""
+def concurrent_episodes(settings: Settings, *, usual: int) -> int:
+    """Number of episodes to judge at the same time: as many as fit a batch if the endpoint uses its Batch API."""
     return settings.endpoint.batch_questions if settings.endpoint.batch else usual
 
 
-def policy_asked(policy: str, settings: Settings) -> Settings | None:
-    """The settings under which `endpoint` or `endpoint:MODEL` acts; None: the policy is another.
+def endpoint_policy(policy: str, settings: Settings) -> Settings | None:
+    """Settings for an evaluation of the policy `endpoint` or `endpoint:MODEL`; None for any other policy.
 
     Raises:
-        SettingsError: they name no server or no model, or a scaffold that would constrain it.
+        SettingsError: the server or the model is missing, or a scaffold would constrain the answers.
 
     """
     name, _, model = policy.partition(":")

@@ -1,4 +1,4 @@
-"""Rewrites settings files of earlier versions: settings of `[learner]` that are options of the algorithm now."""
+"""Rewrites settings files of earlier versions: moves settings of `[learner]` that are now options of the algorithm."""
 
 import re
 from pathlib import Path
@@ -12,12 +12,12 @@ _KEY = re.compile(r"\s*(?:learner\s*\.\s*)?(\w+)\s*=")
 
 
 def migrate_toml(path: Path) -> tuple[str, dict[str, str]]:
-    """The content of a settings file under today's names, and the keys that changed: before -> now.
+    """Rewrite a settings file to today's names. Returns the new content and the changed keys: old -> new.
 
     Comments stay; those above a setting move with it.
 
     Raises:
-        SettingsError: it cannot be read, is no TOML, or writes such settings in a way that is not rewritten.
+        SettingsError: the file cannot be read, is not TOML, or does not have each moved setting on its own line.
 
     """
     try:
@@ -38,7 +38,7 @@ def migrate_toml(path: Path) -> tuple[str, dict[str, str]]:
         same = False
     if not same:
         raise SettingsError(
-            f"{path} cannot be rewritten: write each of {', '.join(moved)} on one line of its own below [learner], and run this "
+            f"{path} cannot be rewritten: write each of {', '.join(moved)} on its own line below [learner], and run this "
             "command again"
         )
     return after, {f"learner.{name}": f"learner.options.{name}" for name in moved}

@@ -1,8 +1,8 @@
-"""Estimates what a run needs by arithmetic: memory of policy servers and learner, time, browsers, log and blobs.
+"""Estimates by arithmetic what a run needs: memory of policy servers and learner, time, browsers, log and blobs.
 
 Parameters and caches follow from a model's published shape. Tokens a second are hardware limits (bandwidth for decoding,
 arithmetic for prompts and training) times a stated share. Sizes of events, pages, actors and browsers were measured; see
-docs/scale.md. The estimate promises nothing about a machine: measure one before buying ten.
+docs/scale.md. An estimate is no measurement: measure one machine before you buy ten.
 """
 
 import math
@@ -112,17 +112,17 @@ MODELS = {
     ),
     "70B": Shape(layers=80, hidden=8192, heads=64, kv_heads=8, ffn=28672, vocabulary=128_256),
 }
-"""Qwen2.5 0.5B to 7B and 32B, Llama 3.1 8B and 70B, as their published config.json say."""
+"""Qwen2.5 0.5B to 7B and 32B, Llama 3.1 8B and 70B: values of their published config.json."""
 
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
-    """A GPU's figures from its data sheet."""
+    """Figures from a GPU's data sheet."""
 
     gib: float
     bandwidth: float
-    """Bytes a second of its memory."""
+    """Memory bandwidth in bytes per second."""
     arithmetic: float
-    """Operations a second in bf16, dense."""
+    """Dense bf16 operations per second."""
 
 
 GPUS = {
@@ -147,7 +147,7 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     answer: int = 100
     """Tokens of a step's answer."""
     page_s: float = 1.0
-    """Seconds of a step outside the model: acting, waiting for the page, reading it."""
+    """Seconds of a step outside the model: perform the action, wait for the page, read it."""
     page_bytes: int = 8_000
     """Bytes of a stored page snapshot."""
     lora_rank: int = 0
@@ -162,39 +162,39 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     weights_gib: float
     """One copy of the weights in bf16, as served."""
     server_gpus: int
-    """GPUs that one policy server's weights are spread over."""
+    """GPUs over which one policy server's weights are spread."""
     server_contexts: int
-    """Prompts with answers that one server's cache holds."""
+    """Number of prompts with answers that one server's KV cache holds."""
     server_steps_s: float
-    """Steps that one server samples a second."""
+    """Steps per second that one server samples."""
     servers: int
-    """Policy servers that keep up with all actors."""
+    """Number of policy servers that keep up with all actors."""
     steps_s: float
-    """Steps that actors and servers play together in a second."""
+    """Steps per second of all actors and servers together."""
     episodes_day: float
     learner_gib: float
     """Weights, gradient, optimizer and reference policy on all GPUs together, without activations."""
     learner_gpus: int
-    """GPUs whose memory holds the learner."""
+    """Number of GPUs whose memory holds the learner."""
     learner_tokens_s: float
-    """Tokens that those GPUs train on in a second."""
+    """Tokens per second that those GPUs train on."""
     learner_gpus_to_keep_up: int
-    """GPUs that train once on every step played."""
+    """Number of GPUs needed to train once on every step played."""
     checkpoint_gib: float
     actors_gib: float
     """Main memory of all actors with their browsers."""
     log_bytes_step: float
     log_gib_day: float
     blob_bytes_episode: float
-    """Bytes of an episode's pages, all of them different."""
+    """Bytes of an episode's pages if all are different."""
     blobs_gib_day: float
 
 
 def size_of(load: Load) -> Size:
-    """Estimate the needs of a load.
+    """Estimate what a load needs.
 
     Raises:
-        SettingsError: there is no such model or GPU.
+        SettingsError: the table has no such model or GPU.
 
     """
     shape, gpu = _known(MODELS, load.model, "model"), _known(GPUS, load.gpu, "GPU")
@@ -203,15 +203,17 @@ def size_of(load: Load) -> Size:
     server_gpus = _power_of_two(weights * 1.2 / (SERVER_SHARE * gpu.gib * GIB))
     room = SERVER_SHARE * server_gpus * gpu.gib * GIB - weights
     contexts = max(1, int(room / (tokens * shape.kv_bytes)))
-    asked = load.actors * load.contexts
-    server_steps_s = _server_steps_s(shape, gpu, server_gpus, load, batch=min(contexts, asked))
-    wanted_steps_s = asked / load.page_s
+    concurrent = load.actors * load.contexts
+    server_steps_s = _server_steps_s(shape, gpu, server_gpus, load, batch=min(contexts, concurrent))
+    wanted_steps_s = concurrent / load.page_s
     servers = max(1, math.ceil(wanted_steps_s / server_steps_s))
-    # with so many, a step waits as long for the model as for its page, at most: the two go on side by side in one actor
-    steps_s = min(asked / (load.page_s + asked / (servers * server_steps_s)), servers * server_steps_s)
+    # with that many servers a step waits for the model at most as long as for its page, and an actor waits for both at once
+    steps_s = min(
+        concurrent / (load.page_s + concurrent / (servers * server_steps_s)), servers * server_steps_s
+    )
     trained, held = _learner_bytes(shape, load)
     learner_gpus = _power_of_two(held / (LEARNER_SHARE * gpu.gib * GIB))
-    operations = 8 * parameters  # 2 forward, 4 backward, 2 more for activations computed again
+    operations = 8 * parameters  # 2 forward, 4 backward, 2 more to recompute activations
     per_gpu = COMPUTE_SHARE * gpu.arithmetic / operations
     log_step = log_bytes_step(load.prompt, load.answer)
     episodes_day = steps_s * 86_400 / load.steps
@@ -245,7 +247,7 @@ def log_bytes_step(prompt: int, answer: int) -> float:
 
 
 def adapter_parameters(shape: Shape, rank: int) -> int:
-    """Parameters of a low-rank adapter of every linear layer but the head: rank times (inputs + outputs) of each."""
+    """Parameters of a low-rank adapter of every linear layer except the head: rank times (inputs + outputs) of each."""
     keys = shape.kv_heads * (shape.hidden // shape.heads)
     attention = 2 * (2 * shape.hidden) + 2 * (shape.hidden + keys)
     return shape.layers * rank * (attention + 3 * (shape.hidden + shape.ffn))
@@ -261,7 +263,7 @@ def _learner_bytes(shape: Shape, load: Load) -> tuple[int, int]:
 
 
 def _server_steps_s(shape: Shape, gpu: Gpu, gpus: int, load: Load, *, batch: int) -> float:
-    """Steps a second: each prompt is read by arithmetic, each answer's token reads all weights and its batch's caches."""
+    """Steps per second: arithmetic limits prompts; each answer token reads all weights and the KV caches of its batch."""
     prompt_s = 2 * shape.parameters * load.prompt / (COMPUTE_SHARE * gpus * gpu.arithmetic)
     read = 2 * shape.parameters + batch * (load.prompt + load.answer / 2) * shape.kv_bytes
     token_s = read / (DECODE_SHARE * gpus * gpu.bandwidth) / batch
@@ -269,7 +271,7 @@ def _server_steps_s(shape: Shape, gpu: Gpu, gpus: int, load: Load, *, batch: int
 
 
 def _power_of_two(needed: float) -> int:
-    """GPUs that share weights: heads are shared out evenly, so 1, 2, 4, 8 …"""
+    """Number of GPUs that share weights: a power of two, so that attention heads divide evenly."""
     return 1 << max(0, math.ceil(math.log2(max(needed, 1e-9))))
 
 

@@ -11,8 +11,8 @@ class ScreenshotSettings(Section):
     """Settings of the screenshots that are stored with an episode."""
 
     screenshots: Literal["off", "ends", "all"] = "ends"
-    """Screenshots stored of an episode: `off`: none; `ends`: of the first and last page and of the pages after failed
-    steps; `all`: of every page."""
+    """Which screenshots of an episode are stored: `off`: none; `ends`: those of the first and last page and of the pages
+    after failed steps; `all`: those of every page."""
     screenshot_rate: Annotated[float, Field(gt=0, le=100)] = 0.5
     """Average screenshots per second of one actor; each takes about 30 ms of CPU. An episode that starts while the budget is
     used up gets none; any other episode gets all of its screenshots."""
@@ -36,12 +36,12 @@ class ActorSettings(ScreenshotSettings):
     """Renderer of pages (`core.prompts.rendering`): `lines/2` for small models, `webrl/3` for WebRL's published checkpoints;
     or a plugin of another package, by its name or as `module:object` (docs/plugins.md)."""
     framing: Literal["chat/1", "webrl/1", "webrl/2"] = "chat/1"
-    """How a prompt separates turns: `chat/1`: by the chat template of the policy's folder; `webrl/1` and `webrl/2`: as WebRL's
-    published checkpoints read them, whatever their template says (docs/models.md)."""
+    """How a prompt separates turns: `chat/1`: by the chat template of the policy's folder; `webrl/1` and `webrl/2`: in the form
+    that WebRL's published checkpoints expect; the chat template is ignored (docs/models.md)."""
     history: Literal["webrl/1", "compressed/1"] = "webrl/1"
-    """How past rounds are shown: `webrl/1`: the latest `history_answers`, of which early ones are dropped if the page needs
-    the room; `compressed/1`: all answers while the page keeps an eighth of the prompt (WebAgent-R1). A short placeholder
-    replaces the pages of past rounds."""
+    """How a prompt shows past rounds: `webrl/1`: the latest `history_answers` answers, the earliest of which are dropped if
+    the page needs the room; `compressed/1`: all answers, as long as an eighth of the prompt is left for the page
+    (WebAgent-R1). A short placeholder replaces the pages of past rounds."""
     history_answers: Annotated[int, Field(ge=0)] = 12
     """Number of latest earlier answers shown in a prompt (`webrl/1`)."""
     history_pages: Annotated[int, Field(ge=0)] = 0
@@ -55,10 +55,11 @@ class ActorSettings(ScreenshotSettings):
     """Whether demonstrations contain a thought (`thinking`): short sentences on what the page shows and the task names.
     Otherwise the thought is empty."""
     ends_unparsable: Annotated[int, Field(ge=0)] = 0
-    """Consecutive unparsable answers that end an episode of the policy: 1 in the released ARPO, 5 in the released WebRL, 3
-    in WebArena; 0: no limit."""
+    """Number of consecutive unparsable answers that ends an episode of the policy: 1 in the released ARPO, 5 in the released
+    WebRL, 3 in WebArena; 0: no limit."""
     ends_repeated: Annotated[int, Field(ge=0)] = 0
-    """Consecutive equal steps that end an episode of the policy: 5 in the released WebRL, 3 in WebArena; 0: no limit."""
+    """Number of consecutive equal steps that ends an episode of the policy: 5 in the released WebRL, 3 in WebArena; 0: no
+    limit."""
     repeated_by: Literal["answer", "action"] = "answer"
     """What makes steps equal for `ends_repeated`: the whole answer (released WebRL), or the action (WebArena: kind and
     element; typing into one element counts over the whole episode)."""
@@ -67,9 +68,9 @@ class ActorSettings(ScreenshotSettings):
     temperature: Annotated[float, Field(ge=0)] = 1.0
     """Sampling temperature of training episodes."""
     max_prompt_tokens: Tokens = 1024
-    """Most tokens of a prompt; the page is truncated to fit, never the instruction."""
+    """Maximum tokens of a prompt; the page is truncated to fit, never the instruction."""
     max_answer_tokens: Tokens = 64
-    """Most tokens of an answer."""
+    """Maximum tokens of an answer."""
     page_timeout_s: Seconds = 15.0
     """Time limit for loading a page, and for taking its snapshot."""
     page_latency_ms: Annotated[float, Field(ge=0, le=10_000)] = 0.0

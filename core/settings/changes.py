@@ -1,4 +1,4 @@
-"""Settings as the log records them: names of earlier versions, decoding, and the changes of `recipe.changed`."""
+"""Decodes recorded settings: translates names of earlier versions and applies the changes of `recipe.changed` events."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,11 +10,14 @@ from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.core.settings.section import RECORDED
 
 TABLE = "learner.options"
-"""The one table of settings whose entries have dotted keys of their own."""
+"""The only table of which every entry is a setting with its own dotted key."""
 
 
 def upcast(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """Recorded settings under today's names. Earlier versions recorded the options of all algorithms: the others' are left out."""
+    """Translate recorded settings to today's names.
+
+    Earlier versions recorded the options of all algorithms; options that the run's algorithm does not declare are dropped.
+    """
     sections = translate(recorded)
     learner = sections.get("learner")
     if not isinstance(learner, dict) or not OPTIONS & learner.get("options", {}).keys():
@@ -29,18 +32,18 @@ def upcast(recorded: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def decode_settings(recorded: Mapping[str, Any]) -> Settings:
-    """The recorded settings of a run, which may exceed today's upper bounds.
+    """Decode the recorded settings of a run. They may exceed today's upper bounds.
 
     Raises:
-        ValidationError: a value is not what its setting allows.
-        SettingsError: an option of the algorithm is not.
+        ValidationError: a setting has a value that it does not allow.
+        SettingsError: an option of the algorithm has a value that it does not allow.
 
     """
     settings = Settings.model_validate(upcast(recorded), context=RECORDED)
     try:
         return fill_options(settings)
     except PluginError:
-        return settings  # it can be shown; training asks for the plugin
+        return settings  # the settings can still be shown; training requires the plugin
 
 
 def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -52,13 +55,13 @@ def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def changed(settings: Settings, changes: dict[str, Any]) -> Settings:
-    """Apply a change, under whatever names it was recorded. Raises as `decode_settings`."""
+def apply_change(settings: Settings, changes: dict[str, Any]) -> Settings:
+    """Apply a recorded change, also one with names of earlier versions. Raises the errors of `decode_settings`."""
     return decode_settings(merge(settings.model_dump(mode="json"), translate(changes)))
 
 
-def dotted(settings: Settings) -> dict[str, Any]:
-    """Every value by dotted key, as the log records values; the algorithm's options apart, as `learner.options.clip_low`."""
+def flatten_settings(settings: Settings) -> dict[str, Any]:
+    """List all values by dotted key, as the log records them; an option has the key `learner.options.NAME`."""
     found: dict[str, Any] = {}
     for section, values in settings.model_dump(mode="json").items():
         for name, value in values.items():
@@ -68,7 +71,7 @@ def dotted(settings: Settings) -> dict[str, Any]:
 
 
 def nest(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The sections of values by dotted key, as `run.started` has them."""
+    """Turn values by dotted key into nested sections, as in `run.started`. The inverse of `flatten_settings`."""
     nested: dict[str, Any] = {}
     for key, value in values.items():
         *sections, name = key.split(".")

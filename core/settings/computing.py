@@ -1,6 +1,6 @@
-"""Settings of the learner's device, precision and memory. They change the cost of an update, and some of them its last bits.
+"""Settings of the learner's device, precision and memory, fixed for a whole run.
 
-They are fixed for a whole run. docs/learner.md says what each does to bits and memory.
+They change the cost of an update, and some change the last bits of its result: see docs/learner.md.
 """
 
 from typing import Annotated, Literal
@@ -23,11 +23,11 @@ class ComputingSettings(Section):
     gradient_checkpointing: bool = False
     """Whether activations inside a layer are recomputed for its gradient instead of kept."""
     offload_optimizer: bool = False
-    """Whether AdamW's state lies in main memory between steps, if the learner computes on a GPU."""
+    """Whether AdamW's state is kept in main memory between steps, if the learner uses a GPU."""
     lora_rank: Annotated[int, Field(ge=0, le=65_536)] = 0
     """Rank of a low-rank adapter (LoRA) that is trained while the weights stay frozen; 0: the weights are trained."""
     lora_alpha: Count = 16
-    """Scale of the adapter, times its rank."""
+    """LoRA's alpha: the adapter's output is scaled by `lora_alpha / lora_rank`."""
     lora_targets: tuple[str, ...] = ("all-linear",)
     """Layers to adapt, by name as `q_proj`; `all-linear`: all linear layers except the head."""
     packed_sequences: bool = False
@@ -37,6 +37,7 @@ class ComputingSettings(Section):
     """Attention kernel: `sdpa`: torch's own; `flash_attention_2`: that of the package flash-attn, which reads packed
     sequences without a mask and needs a GPU and `bf16`."""
     mismatch_alarm: Annotated[float, Field(ge=0)] = 0.0
-    """KL per token between sampler and learner under equal weights (`mismatch_kl`) from which an alarm is recorded; 0: never."""
+    """Threshold of `mismatch_kl`, the KL per token between sampler and learner with equal weights: from this value on, an
+    alarm is recorded; 0: never."""
     processes: Annotated[int, Field(ge=1, le=65_536)] = 1
-    """Data-parallel processes that compute each update; each has a GPU of its own if there are GPUs."""
+    """Data-parallel processes that compute each update; each uses its own GPU if there are GPUs."""

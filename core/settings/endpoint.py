@@ -9,14 +9,14 @@ from hindcast.core.settings.section import Count, Seconds, Section
 ENDPOINT = "endpoint"
 """Name of the judge, relabeler, task generator and policy behind an endpoint, in settings and events."""
 FUZZY = "fuzzy"
-"""Name of the judge that asks the endpoint only what the rules leave open."""
+"""Name of the judge that applies the rules and asks the endpoint only for fuzzy matches."""
 
 
 class EndpointSettings(Section):
-    """An OpenAI-compatible server, used only by the roles whose settings name it (`endpoint`)."""
+    """An OpenAI-compatible server; only roles whose settings name `endpoint` use it."""
 
     base_url: str = ""
-    """Address of the server, as `http://127.0.0.1:8000/v1`; empty: there is none."""
+    """Address of the server, as `http://127.0.0.1:8000/v1`; empty: no server."""
     model: str = ""
     """Name of the model on the server."""
     key_variable: str = "HINDCAST_ENDPOINT_KEY"
@@ -24,11 +24,11 @@ class EndpointSettings(Section):
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
     """Sampling temperature of judges, relabelers and generators; episodes have their own."""
     max_tokens: Count = 1024
-    """Most tokens of one answer."""
+    """Maximum tokens of one answer."""
     limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """The server's name for that limit; hosted reasoning models require the latter."""
     prompt_characters: Annotated[int, Field(ge=1000)] = 40_000
-    """Most characters of one page in a prompt; the rest is cut off."""
+    """Maximum characters of one page in a prompt; the rest is cut off."""
     structured: Literal["json_schema", "json_object", "none"] = "json_schema"
     """How a request asks for a structured answer, if it needs one; the answer is validated in any case."""
     timeout_s: Seconds = 20.0
@@ -40,7 +40,7 @@ class EndpointSettings(Section):
     at_once: Annotated[int, Field(ge=1, le=65_536)] = 4
     """Concurrent requests of one process."""
     requests_per_minute: Annotated[float, Field(ge=0)] = 0.0
-    """Most requests per minute of one process; 0: no limit."""
+    """Maximum requests per minute of one process; 0: no limit."""
     price_prompt: Annotated[float, Field(ge=0)] = 0.0
     """Price of a million prompt tokens in dollars, for the cost in the log."""
     price_answer: Annotated[float, Field(ge=0)] = 0.0
@@ -51,7 +51,7 @@ class EndpointSettings(Section):
     """Whether requests go through the server's Batch API, which is cheaper and answers within a day. It does not apply to a
     policy that acts."""
     batch_questions: Annotated[int, Field(ge=1, le=50_000)] = 1000
-    """Most requests of one batch."""
+    """Maximum requests of one batch."""
     batch_gather_s: Seconds = 10.0
     """How long requests are gathered for one batch, from the first one on."""
     batch_poll_s: Seconds = 30.0

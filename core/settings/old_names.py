@@ -1,6 +1,6 @@
-"""Settings that had another name in earlier versions: fields of `learner` that are now options of algorithms.
+"""Translates settings of earlier versions: fields of `learner` that are now options of algorithms.
 
-Recorded settings are translated when they are decoded; files and overrides with an old name are refused.
+Decoding translates recorded settings. New settings files and overrides with an old name are refused.
 """
 
 from collections.abc import Mapping
@@ -51,17 +51,17 @@ OPTIONS = frozenset(
         "hsl_failures_only",
     }
 )
-"""`learner.NAME` until the option `learner.options.NAME` replaced it."""
+"""Options that earlier versions had as settings: `learner.NAME` is now `learner.options.NAME`."""
 
 
 def renamed(key: str) -> str:
-    """Today's name of a setting; the same name if it has not changed."""
+    """Return today's name of a setting, which is the same if it has not changed."""
     section, _, name = key.partition(".")
     return f"learner.options.{name}" if section == "learner" and name in OPTIONS else key
 
 
 def translate(sections: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings under today's names, from sections as a log or a file has them. An option under its new name wins."""
+    """Rename settings from a log or a file to today's names. If an option has both names, the value under the new one wins."""
     learner = sections.get("learner")
     if not isinstance(learner, Mapping) or not OPTIONS & learner.keys():
         return dict(sections)

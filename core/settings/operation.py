@@ -1,4 +1,4 @@
-"""Operational settings: log, storage and telemetry. They say where and how fast a run works, never what it computes."""
+"""Operational settings: log, storage and telemetry. They do not change what a run computes."""
 
 from typing import Annotated, Any, Literal
 
@@ -13,9 +13,10 @@ class LogSettings(Section):
     """The event log and its broker."""
 
     url: str = ""
-    """Address of an external NATS server, or several of its cluster separated by commas; empty: the run's own on loopback."""
+    """Address of an external NATS server, or several of its cluster separated by commas; empty: the
+    run starts its own on loopback."""
     domain: str = ""
-    """Not used: roles reach the log under one name, also through a leaf node. Settings of older runs contain it."""
+    """Unused: all roles reach the log under the same name, also through a leaf node. Kept for the settings of older runs."""
     port: Annotated[int, Field(ge=0, le=65535)] = 0
     """Port of the run's own broker on loopback; 0: any free one, kept across restarts."""
     max_bytes: Bytes = 8 * 1024**3
@@ -23,16 +24,16 @@ class LogSettings(Section):
     replicas: Literal[1, 3, 5] = 1
     """Replicas of the stream in a NATS cluster."""
     batch_events: Annotated[int, Field(ge=1, le=1000)] = 256
-    """Most events in one atomic batch."""
+    """Maximum events in one atomic batch."""
     linger_ms: Annotated[float, Field(ge=0, le=1000)] = 20.0
     """How long the writer waits for more events before it commits a batch."""
     queue_events: Count = 4096
-    """Most events that wait for the writer in one process; if it is reached, publishers wait."""
+    """Maximum number of events that wait for the writer in one process; when it is reached, publishers wait (back-pressure)."""
     append_timeout_s: Seconds = 60.0
     """How long the outcome of one append may stay unknown before the process gives up."""
     queue_check_s: Seconds = 10.0
-    """How often the broker's work queues are checked. One that was changed or is gone is made anew and recorded by
-    `queue.repaired`."""
+    """How often the broker's work queues are checked. A changed or missing one is created again, and
+    `queue.repaired` records that."""
     connect_timeout_s: Seconds = 30.0
     """How long a process waits for the broker when it starts."""
 
@@ -50,14 +51,14 @@ class StorageSettings(Section):
     project_events: Count = 1000
     """Events folded in one transaction of the projector."""
     snapshot_events: Annotated[int, Field(ge=16)] = 10_000
-    """Least number of events between two snapshots of a role's state; a restart folds about as many. Snapshots append
+    """Minimum number of events between two snapshots of a role's state; a restart folds about as many. Snapshots append
     events themselves, so a very small number would never settle."""
     database_wait_s: Seconds = 600.0
     """How long the projector waits for a database that does not answer before it restarts."""
     min_free_mib: Annotated[int, Field(ge=0)] = 256
     """Free space in MiB on the disks of log, blobs and read model below which no new episode starts."""
     full_wait_s: Seconds = 30.0
-    """How long a process waits for room on a full disk before it gives up the write and tries anew."""
+    """How long a process waits for room on a full disk before it gives up the write and tries again."""
     segment_bytes: Bytes = 32 * 1024**2
     """Size in bytes at which a segment of an archive is closed."""
     archive: str = ""
@@ -79,13 +80,13 @@ class TelemetrySettings(Section):
     content: bool = False
     """Whether traces contain prompts, answers and page text."""
     prometheus_port: Annotated[int, Field(ge=0, le=65535)] = 0
-    """Port that serves the run's metrics under /metrics; 0: none."""
+    """Port that serves the run's metrics under /metrics; 0: no port."""
     prometheus_host: str = "127.0.0.1"
     """Address on which metrics are served. No token is required: any other than loopback exposes them to other machines."""
     log_format: Literal["text", "json"] = "text"
     """Format of process messages: `text`: a line each for people; `json`: a JSON object each."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """Least level of messages that are written."""
+    """Lowest level of messages that are written."""
     alerts: tuple[str, ...] = ("success", "mismatch", "queue", "intruder", "lag", "still")
     """Alerts that `hindcast start` and `hindcast alerts` watch for. One may be a plugin, by its name or as `module:object`
     (docs/plugins.md)."""

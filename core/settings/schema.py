@@ -1,7 +1,7 @@
-"""The settings schema: a section per part of the system, every field documented, unknown keys refused.
+"""The settings schema: one section for each part of the system. Unknown keys are refused.
 
-Values come from defaults, the recipe, the user's TOML and `--set`, in that order; `app.settings.configuration` merges them
-and records the source of each. The resolved settings are part of the run's first event.
+`app.settings.configuration` merges defaults, recipe, settings file, environment and `--set`, in that order, and records the
+source of each value. The resolved settings are part of the run's first event.
 """
 
 from typing import Annotated, Any, Literal
@@ -39,7 +39,7 @@ class SiteSettings(WebArenaSettings, WebshopSettings, BrowsergymSettings):
     port: Annotated[int, Field(ge=0, le=65535)] = 0
     """Port of the store on loopback; 0: any free one, kept across restarts."""
     options: dict[str, dict[str, Any]] = Field(default={})
-    """Settings of environments that other packages bring, a table for each by its name in `curriculum.environments`
+    """Options of environment plugins: a table for each plugin, under its name in `curriculum.environments`
     (docs/plugins.md)."""
 
 
@@ -47,14 +47,14 @@ class WebSettings(Section):
     """The user's own sites (environment `web`, docs/your-site.md)."""
 
     file: str = ""
-    """Task file, TOML or JSONL, from which `tasks` is filled. It is read once: the run keeps its content, and neither a resume
-    nor a fork opens it again."""
+    """Task file, TOML or JSONL, that fills `tasks`. It is read once: the run keeps its content, and resumes and forks do not
+    read it again."""
     tasks: tuple[dict[str, Any], ...] = ()
     """Complete tasks, as in the task file."""
 
 
 class CurriculumSettings(Section):
-    """Which tasks are attempted, and how often."""
+    """Selection of tasks, and how often each is attempted."""
 
     environments: tuple[str, ...] = ("store", "miniwob")
     """Environments of the tasks: built-in ones, or a plugin of another package, by its name or as `module:object`
@@ -69,7 +69,7 @@ class CurriculumSettings(Section):
     group_size: Annotated[int, Field(ge=1, le=65_536)] = 8
     """Episodes of one task that are compared with each other."""
     max_running: Annotated[int, Field(ge=1, le=1_000_000)] = 32
-    """Most episodes requested and not yet ended."""
+    """Maximum episodes requested and not yet ended."""
     lease_s: Seconds = 180.0
     """Time after which a started episode that has not ended, or a requested one that has not started, is abandoned."""
     max_attempts: Annotated[int, Field(ge=1, le=1_000_000)] = 3
@@ -84,20 +84,20 @@ class EvolutionSettings(Section):
     """Task generation from failed tasks, phase by phase (WebRL). `learner.phase_episodes` is the length of a phase."""
 
     generator: Literal["", "embedded", "endpoint"] = ""
-    """Task generator: `embedded`: varies goals by the site's own data; `endpoint`: a prompted model, whose goals are text, so
-    that the first judge must be one that reads; empty: every phase uses the settings' tasks."""
+    """Task generator: `embedded`: varies goals by the site's own data; `endpoint`: a prompted model, whose goals are
+    text, so the first judge must be able to judge any text goal; empty: every phase uses the settings' tasks."""
     tasks_per_phase: Annotated[int, Field(ge=1, le=1_000_000)] = 64
     """Tasks to admit in each phase after the first."""
     valued_by: Literal["critic", "orm"] = "critic"
-    """Model of the run that values a task's first state, as of the phase's start: the critic, if one is trained, or the
-    outcome reward model's P(YES) (WebRL before it has a critic)."""
+    """Model that estimates the value of a task's first state, with its weights at the start of the phase: `critic`, if one
+    is trained; `orm`: P(YES) of the outcome reward model (WebRL before it has a critic)."""
     value_low: Annotated[float, Field(ge=0, le=1)] = 0.05
-    """Least value with which a task is admitted."""
+    """Minimum value with which a task is admitted."""
     value_high: Annotated[float, Field(ge=0, le=1)] = 0.75
-    """Highest value with which a task is admitted."""
+    """Maximum value with which a task is admitted."""
     feasibility: Literal["rules", "endpoint", "none"] = "rules"
-    """What must confirm that a generated task is feasible: `rules`: the site's own data; `endpoint`: a prompted model, which
-    also reads goals that are text; `none`: nothing."""
+    """Check that a generated task is feasible: `rules`: by the site's own data; `endpoint`: by a prompted model, which also
+    checks goals that are text; `none`: no check."""
 
 
 class ScaffoldSettings(Section):
@@ -107,7 +107,7 @@ class ScaffoldSettings(Section):
     """State files: `laser`: the shipped ones, at most one per environment; or the path of one; empty: no scaffold. Pages in
     no state, and sites without a file, are unaffected."""
     shown: Literal["nothing", "instruction", "layout"] = "instruction"
-    """What prompts show of a page's state: nothing, its instruction, or also the layout of such pages."""
+    """What prompts show of a page's state: nothing, its instruction, or its instruction and the layout of its pages."""
     constrained: bool = True
     """Whether answers are constrained to the state's actions; otherwise the scaffold only shows the state."""
     stages: Literal[1, 2] = 2
@@ -129,11 +129,11 @@ class PolicySettings(Section):
     """Where training episodes are sampled: in each actor, on vLLM servers (`vllm`, docs/vllm.md), or by a plugin of another
     package, by its name or as `module:object` (docs/plugins.md)."""
     options: dict[str, Any] = Field(default={})
-    """Settings of an engine that another package brings, by name; it says which there are."""
+    """Options of an engine plugin, by name; the plugin declares them."""
     threads: Threads = 1
     """Threads of an actor's engine."""
     max_batch: Annotated[int, Field(ge=1, le=65_536)] = 32
-    """Most requests in one forward pass."""
+    """Maximum requests in one forward pass."""
 
 
 class JudgeSettings(Section):
@@ -143,42 +143,42 @@ class JudgeSettings(Section):
     """Judges of every episode; training uses the verdicts of the first. One may be a plugin, by its name or as `module:object`
     (docs/plugins.md)."""
     options: dict[str, dict[str, Any]] = Field(default={})
-    """Options of judges that a plugin brings, by the judge's name: `{judge={key=value}}` (docs/plugins.md)."""
+    """Options of judge plugins, by the judge's name: `{judge={key=value}}` (docs/plugins.md)."""
     timeout_s: Seconds = 30.0
     """Time limit of one verdict, after which the episode is undecided."""
     orm_threshold: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    """Least P(YES) with which the judges `orm` and `webrl_orm` call an episode a success."""
+    """Minimum P(YES) with which the judges `orm` and `webrl_orm` call an episode a success."""
     orm_prompt_tokens: Tokens = 1024
-    """Most prompt tokens of the judge `orm`; the page is cut to fit, never the question."""
+    """Maximum prompt tokens of the judge `orm`; the page is cut to fit, never the question."""
     webrl_orm: str = ""
     """Folder of WebRL's published outcome reward model, for the judge `webrl_orm` (docs/planners/orm.md)."""
     webrl_orm_server: str = ""
     """Address of a vLLM server that serves this model, as `http://10.0.0.5:8000`; then only the folder's tokenizer is read.
-    Empty: the judge computes it in its own process."""
+    Empty: the judge runs the model in its own process."""
     webrl_orm_tokens: Annotated[int, Field(ge=512, le=100_000)] = 16384
-    """Most prompt tokens of the judge `webrl_orm` (16384 as released); the page is cut to fit."""
+    """Maximum prompt tokens of the judge `webrl_orm` (16384 as released); the page is cut to fit."""
 
 
 class RelabelerSettings(Section):
-    """Hindsight relabeling: the goals that episodes achieved, whatever their instruction."""
+    """Hindsight relabeling: finds the goals that episodes achieved, independent of their instruction."""
 
     kind: str = ""
     """Relabeler: `rules`: by the embedded store's own data; `endpoint`: a prompted model; `learned`: a model that the run
-    itself trains (`learner.relabeler_every`); or a plugin of another package, by its name or as `module:object`
+    trains (`learner.relabeler_every`); or a plugin of another package, by its name or as `module:object`
     (docs/plugins.md); empty: none."""
     options: dict[str, Any] = Field(default={})
-    """Settings of a relabeler that another package brings, by name; it says which there are."""
+    """Options of a relabeler plugin, by name; the plugin declares them."""
     goals: Annotated[int, Field(ge=1, le=16)] = 8
-    """Most goals of one episode."""
+    """Maximum goals of one episode."""
     timeout_s: Seconds = 60.0
     """Time limit of relabeling one episode, after which it is tried again later."""
     teacher: Literal["", "rules"] = ""
     """Goals that `learned` is trained to name: `rules`: those that `rules` finds in any episode; empty: the instructions of
     successful episodes."""
     prompt_tokens: Tokens = 1024
-    """Most prompt tokens of `learned`; the page is cut to fit."""
+    """Maximum prompt tokens of `learned`; the page is cut to fit."""
     answer_tokens: Tokens = 192
-    """Most tokens that `learned` writes."""
+    """Maximum tokens that `learned` writes."""
 
 
 class LearnerSettings(ComputingSettings):
@@ -188,12 +188,12 @@ class LearnerSettings(ComputingSettings):
     """`grpo`: M-GRPO of WebAgent-R1; `cloning`: cross-entropy on demonstrations and successes; `sft`: on demonstrations
     alone; `filtered_bc`: on the run's best episodes; `self_imitation`: on successes where the policy does not always
     succeed; `dpo`: demonstrations preferred to failures at the same task; in phases, with a critic: `webrl`, `reinforce`
-    (WebRL without its KL), `awr`, `digirl`; `hsl`: hindsight supervised learning, on what a relabeler says that episodes
-    achieved; or a plugin of another package, by its name or as `module:object` (docs/plugins.md)."""
+    (WebRL without its KL), `awr`, `digirl`; `hsl`: hindsight supervised learning, on the goals that episodes achieved
+    according to a relabeler; or a plugin of another package, by its name or as `module:object` (docs/plugins.md)."""
     options: dict[str, Any] = Field(default={})
-    """The algorithm's own settings, as `learner.options.clip_low`: each algorithm declares which there are."""
+    """Options of the algorithm, as `learner.options.clip_low`; each algorithm declares its own."""
     cloning_updates: Annotated[int, Field(ge=0)] = 0
-    """Least number of initial `sft` updates on demonstrations before the algorithm takes over. The resulting policy is the KL
+    """Minimum number of initial `sft` updates on demonstrations before the algorithm takes over. The resulting policy is the KL
     reference."""
     cloning_rate: Annotated[float, Field(ge=0)] = 0.0
     """Learning rate of AdamW during the initial cloning; 0: `learning_rate`."""
@@ -226,7 +226,7 @@ class LearnerSettings(ComputingSettings):
     """Tokens of an answer with a loss: all, or those after its thought (`actors.answer_format = "thinking"`). The loss is
     normalized by all tokens in either case."""
     max_staleness: Annotated[int, Field(ge=0)] = 2
-    """eta: versions that an online episode may be behind the policy that trains on it."""
+    """Maximum staleness eta: how many versions an online episode may be behind the policy that is trained on it."""
     learning_rate: Annotated[float, Field(gt=0)] = 2e-5
     """Learning rate of AdamW, constant after the warm-up."""
     warmup_updates: Annotated[int, Field(ge=0)] = 5
@@ -234,40 +234,40 @@ class LearnerSettings(ComputingSettings):
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """Weight decay of AdamW."""
     max_gradient_norm: Annotated[float, Field(gt=0)] = 1.0
-    """Norm to which larger gradients are scaled down."""
+    """Maximum norm of the gradient; larger gradients are scaled down to it."""
     cloning_batch: Count = 64
-    """Least number of samples in one batch of cloning; a batch has whole episodes. It is smaller if `sft`, or a run's initial
+    """Minimum number of samples in one batch of cloning; a batch has whole episodes. It is smaller if `sft`, or a run's initial
     cloning, has fewer demonstrations in all."""
     cloning_epochs: Count = 4
-    """Most batches of cloning that contain the same episode."""
+    """Maximum batches of cloning that contain the same episode."""
     orm_every: Annotated[int, Field(ge=0)] = 0
     """Newly labeled episodes after which the outcome reward model (judge `orm`) is trained on a batch; 0: never."""
     orm_truth: str = "rules"
-    """Judge whose verdicts are its labels."""
+    """Judge whose verdicts are the labels of the outcome reward model."""
     orm_epochs: Count = 4
-    """Approximate number of passes over a labeled episode; the rarer outcome gets more."""
+    """Approximate number of passes of the outcome reward model over a labeled episode; the rarer outcome gets more."""
     orm_batch: Annotated[int, Field(ge=2, multiple_of=2)] = 16
     """Episodes in one update of the outcome reward model, half of them successes."""
     orm_rate: Annotated[float, Field(gt=0)] = 5e-4
-    """Learning rate of its AdamW, constant after the warm-up."""
+    """Learning rate of the outcome reward model's AdamW, constant after the warm-up."""
     orm_memory: Count = 512
-    """Latest labeled episodes of each outcome stored for its training."""
+    """Number of latest labeled episodes of each outcome that are kept to train the outcome reward model."""
     orm_held_out: Annotated[float, Field(ge=0, lt=1)] = 0.2
-    """Share of tasks held out from its training, on which its accuracy is measured."""
+    """Share of tasks held out from the outcome reward model's training, to measure its accuracy."""
     relabeler_every: Annotated[int, Field(ge=0)] = 0
     """New training examples after which the model of the relabeler `learned` is trained on a batch; 0: never."""
     relabeler_epochs: Count = 4
-    """Approximate number of passes over an example."""
+    """Approximate number of passes of the relabeler over an example."""
     relabeler_batch: Count = 16
     """Examples in one update of the relabeler."""
     relabeler_rate: Annotated[float, Field(gt=0)] = 1e-3
-    """Learning rate of its AdamW, constant after the warm-up."""
+    """Learning rate of the relabeler's AdamW, constant after the warm-up."""
     relabeler_memory: Count = 1024
-    """Latest examples stored for its training."""
+    """Number of latest examples that are kept to train the relabeler."""
     relabeler_held_out: Annotated[float, Field(ge=0, lt=1)] = 0.2
-    """Share of tasks held out from its training, on which its accuracy is measured."""
+    """Share of tasks held out from the relabeler's training, to measure its accuracy."""
     tokens_per_forward: Count = 8192
-    """Most tokens, including padding, in one forward pass."""
+    """Maximum tokens, including padding, in one forward pass."""
     threads: Threads = 1
     """Threads of the learner; equal bits need an equal number."""
     batch_wait_s: Seconds = 600.0
@@ -275,11 +275,11 @@ class LearnerSettings(ComputingSettings):
     checkpoint_every: Count = 1
     """Batches between two checkpoints."""
     keep_checkpoints: Count = 2
-    """Latest checkpoints that are kept."""
+    """Number of latest checkpoints that are kept."""
     keep_weights: Count = 4
-    """Latest weight versions that are kept, in addition to those of `keep_weights_every`."""
+    """Number of latest weight versions that are kept, in addition to those of `keep_weights_every`."""
     keep_weights_every: Count = 10
-    """Interval of weight versions that are kept for evaluation."""
+    """Interval, in versions, at which weights are kept for evaluation."""
 
 
 class Settings(Section):

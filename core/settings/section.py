@@ -16,14 +16,14 @@ from pydantic import (
 
 TEN_YEARS_S = 315_360_000
 Seconds = Annotated[float, Field(gt=0, le=TEN_YEARS_S)]
-"""A time limit in seconds. The bound keeps its nanoseconds, in which the broker counts, within 64 bits."""
+"""A time limit in seconds. The broker counts nanoseconds in 64 bits, which bounds it."""
 Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
 Threads = Annotated[int, Field(ge=1, le=1024)]
 Tokens = Annotated[int, Field(ge=1, le=2**24)]
 """A length in tokens."""
 Bytes = Annotated[int, Field(ge=1, le=2**63 - 1)]
 RECORDED = {"recorded": True}
-"""Validation context of settings that a run was recorded with."""
+"""Validation context for the settings of an existing run."""
 
 
 def _network(written: str) -> str:
@@ -39,7 +39,7 @@ NetworkName = Annotated[str, AfterValidator(_network)]
 
 
 def is_recorded(info: ValidationInfo) -> bool:
-    """Whether the values are those of an existing run."""
+    """Whether the settings of an existing run are being validated."""
     return info.context is RECORDED
 
 

@@ -1,4 +1,4 @@
-"""Settings of vLLM servers that the policy is sampled on (`policy.engine = "vllm"`)."""
+"""Settings of the vLLM servers that sample from the policy (`policy.engine = "vllm"`)."""
 
 from typing import Annotated, Literal
 
@@ -6,8 +6,8 @@ from pydantic import Field
 
 from hindcast.core.settings.section import Seconds, Section
 
-COLDEST = 0.01
-"""Least temperature of vLLM: it raises any lower one except 0 to this."""
+LOWEST_TEMPERATURE = 0.01
+"""Lowest temperature above 0 that vLLM samples with; it raises lower ones to this."""
 
 
 class VllmSettings(Section):

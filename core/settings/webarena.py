@@ -13,7 +13,8 @@ class WebArenaSettings(Section):
     """WebArena's tasks and sites."""
 
     webarena_tasks: str = ""
-    """Task file as released, WebArena's test.raw.json or WebArena-Lite's; empty: there is no environment `webarena`."""
+    """Task file as released, WebArena's test.raw.json or WebArena-Lite's; empty: the environment `webarena` is not
+    available."""
     webarena_sites: dict[str, str] = Field(default={})
     """Addresses by site (shopping, shopping_admin, reddit, gitlab, wikipedia, map, homepage), as `{reddit =
     "http://localhost:9999"}`. Tasks on a site without an address are left out."""
@@ -25,9 +26,9 @@ class WebArenaSettings(Section):
     webarena_window: tuple[WindowSide, WindowSide] = (1280, 1024)
     """Width and height of the window in pixels; 1280 and 720 as released."""
     webarena_steps: Count = 30
-    """Most steps of an episode."""
+    """Maximum steps of an episode."""
     webarena_concurrency: Annotated[int, Field(ge=0)] = 0
-    """Most concurrent episodes on one site, over all actors of a machine; 0: no limit."""
+    """Maximum concurrent episodes on one site, over all actors of a machine; 0: no limit."""
     webarena_resets: Literal["per_episode", "per_batch", "none"] = "none"
     """When sites are reset by `webarena_reset`: before every episode, which needs a concurrency of 1; before the first
     episode of a process; or never. Between resets all episodes share a site's database."""

@@ -9,10 +9,10 @@ class WebshopSettings(Section):
     """WebShop's data or server."""
 
     webshop_items: str = ""
-    """File of WebShop's products, `items_….json` or `.json.gz`; empty: there is no environment `webshop` from data
-    (docs/webshop.md)."""
+    """File of WebShop's products, `items_….json` or `.json.gz`; empty: the environment `webshop` does not
+    use data files (docs/webshop.md)."""
     webshop_instructions: str = ""
-    """File of their attributes and generated instructions, `items_ins_v2_….json` or `.json.gz`."""
+    """File of the products' attributes and generated instructions, `items_ins_v2_….json` or `.json.gz`."""
     webshop_human: str = ""
     """File of instructions written by people, `items_human_ins.json` or `.json.gz`; empty: only generated ones."""
     webshop_mode: Literal["pages", "text"] = "pages"

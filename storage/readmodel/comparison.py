@@ -15,7 +15,7 @@ from sqlalchemy import Connection, func, select
 
 from hindcast.core.errors import SettingsError
 from hindcast.core.rl.statistics import Interval, gap, standardized
-from hindcast.core.settings.changes import decode_settings, dotted
+from hindcast.core.settings.changes import decode_settings, flatten_settings
 from hindcast.storage.readmodel.outcome_counts import Families, added, curve, families_by_version, tallies
 from hindcast.storage.readmodel.query_parts import (
     OUTCOMES,
@@ -167,7 +167,7 @@ def _flat(connection: Connection) -> dict[str, Any]:
     text = connection.scalar(of_this_run(select(runs.c.settings), position_of(connection, None)))
     recorded = json.loads(text) if text else {}
     try:  # settings that older code lacked have their default
-        return dotted(decode_settings(recorded))
+        return flatten_settings(decode_settings(recorded))
     except (ValidationError, SettingsError):
         return {
             f"{section}.{name}": one for section, values in recorded.items() for name, one in values.items()

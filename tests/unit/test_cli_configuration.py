@@ -152,7 +152,7 @@ def test_an_unknown_setting_names_its_source_and_the_nearest_one(
             r"actors\.episode_timeout_s = 150 must be shorter than curriculum\.lease_s = 10",
         ),
         ("curriculum.group_size=1", "it needs at least 2"),
-        ("evolution.generator=embedded", r"learner\.phase_episodes = 0 leaves the run one phase"),
+        ("evolution.generator=embedded", r"with learner\.phase_episodes = 0 a run has one phase"),
         ("evolution.value_low=0.8", r"is above evolution\.value_high = 0\.75: no task would be admitted"),
         ("curriculum.families=find_price", r"'find_price': a family is written environment/name"),
         ("curriculum.families=webshop/buy", r"'webshop/buy'.*\(store, miniwob\)"),

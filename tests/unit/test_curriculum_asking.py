@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from fakes.virtual_time import clock_s, run_virtually
-from hindcast.core.settings.changes import changed
+from hindcast.core.settings.changes import apply_change
 from hindcast.events.catalogue import (
     ControlApplied,
     ControlRequested,
@@ -41,7 +41,7 @@ class Slow:
 
 async def waiting_for(slow: Slow) -> tuple[Bench, EpisodeRequested]:
     """A run at its second phase, with one episode of the first that nobody ended."""
-    bench = Bench(changed(settings_of(), {"curriculum": {"lease_s": LEASE_S}}), inventor=slow)  # type: ignore[arg-type]
+    bench = Bench(apply_change(settings_of(), {"curriculum": {"lease_s": LEASE_S}}), inventor=slow)  # type: ignore[arg-type]
     await bench.decide(for_s=1)
     left = (await bench.facts(EpisodeRequested))[0]
     bench.played.add(left.episode)

@@ -9,7 +9,7 @@ import pytest
 from fakes.virtual_time import clock_s, run_virtually
 from hindcast.actors.curriculum.role import run_curriculum
 from hindcast.core.errors import BrokerUnreachable, SettingsError
-from hindcast.core.settings.changes import changed
+from hindcast.core.settings.changes import apply_change
 from hindcast.events.catalogue import (
     ControlApplied,
     ControlRequested,
@@ -89,7 +89,7 @@ def test_other_families_are_drawn_from_once_the_run_says_so_and_not_before() -> 
         for request in early:
             await bench.tell(ended(request))
         # a curriculum that starts later is given what holds by then
-        bench.settings = changed(bench.settings, with_others.changes)
+        bench.settings = apply_change(bench.settings, with_others.changes)
         await bench.decide(for_s=5)
         assert len(await bench.facts(TaskAdmitted)) == 8
 
@@ -277,14 +277,14 @@ def test_what_was_shown_already_needs_nobody_who_can_show_it_again() -> None:
     async def story() -> None:
         bench = Bench(families=["shop/buy"], demonstrations=2)
         await bench.decide(shown_by={("shop", "buy")})
-        bench.settings = changed(bench.settings, {"curriculum": {"families": ["shop/find"]}})
+        bench.settings = apply_change(bench.settings, {"curriculum": {"families": ["shop/find"]}})
         for request in await bench.facts(EpisodeRequested):
             await bench.tell(ended(request))
         await bench.decide(shown_by={("shop", "buy")})
         later = [fact for fact in await bench.facts(EpisodeRequested) if fact.task.family == "find"]
         assert later
         assert {fact.origin for fact in later} == {"online"}
-        bench.settings = changed(bench.settings, {"curriculum": {"demonstrations": 3}})
+        bench.settings = apply_change(bench.settings, {"curriculum": {"demonstrations": 3}})
         with pytest.raises(ExceptionGroup) as raised:
             await bench.decide(shown_by={("shop", "buy")})
         assert raised.group_contains(SettingsError, match="wants 1 more")

@@ -145,7 +145,7 @@ def test_engines_are_recorded_with_their_identity_and_checked_with_the_others(in
         (["policy.engine=logged", 'policy.options={engine="vllm"}'], "needs policy servers"),
         (
             ["policy.engine=logged", "actors.screenshot_observation=newest"],
-            "does not go with policy.engine = 'logged': it reads no pictures",
+            "contradicts policy.engine = 'logged': it does not read images",
         ),
     ],
 )

@@ -347,7 +347,7 @@ async def test_commands_take_values_of_the_endpoint_alone(
                 "endpoint.model=m",
                 "endpoint.timeout_s=31",
             ],
-            "judge.timeout_s = 30 is over before",
+            "judge.timeout_s = 30 is shorter than",
         ),
     ],
 )

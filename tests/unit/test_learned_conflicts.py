@@ -11,9 +11,9 @@ from hindcast.core.settings.changes import decode_settings
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"relabeler": {"kind": "learned"}}, "relabeler_every = 0 do not go together"),
-        ({"learner": {"relabeler_every": 8}}, "relabeler_every = 8 do not go together"),
-        ({"relabeler": {"kind": "rules", "teacher": "rules"}}, "teaches nobody"),
+        ({"relabeler": {"kind": "learned"}}, "relabeler_every = 0 contradict each other"),
+        ({"learner": {"relabeler_every": 8}}, "relabeler_every = 8 contradict each other"),
+        ({"relabeler": {"kind": "rules", "teacher": "rules"}}, "needs relabeler.kind = 'learned'"),
         ({"evolution": {"valued_by": "orm"}}, "needs evolution.generator and learner.orm_every"),
         (
             {"learner": {"phase_demonstrations": True, "algorithm": "webrl", "phase_episodes": 8}},

@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from hindcast.app.settings.configuration import Layer, merge, merge_recorded
 from hindcast.core.errors import SettingsError
-from hindcast.core.settings.changes import changed, decode_settings
+from hindcast.core.settings.changes import apply_change, decode_settings
 from hindcast.core.settings.changes import merge as merge_changes
 from hindcast.core.settings.schema import Settings
 from hindcast.learner.planners.base import config_digest
@@ -17,7 +17,7 @@ RECORDED = {"curriculum": {"lease_s": LONG_S}}
 def test_recorded_values_above_an_upper_bound_stay_readable() -> None:
     settings = decode_settings(RECORDED)
     assert settings.curriculum.lease_s == LONG_S
-    assert changed(settings, {"learner": {"epochs": 3}}).curriculum.lease_s == LONG_S
+    assert apply_change(settings, {"learner": {"epochs": 3}}).curriculum.lease_s == LONG_S
     layer = Layer(source="the run", values={"curriculum.lease_s": LONG_S})
     assert merge_recorded([layer], recipe="mgrpo").settings.curriculum.lease_s == LONG_S
 
@@ -49,7 +49,7 @@ def test_options_recorded_under_old_names_are_those_of_the_algorithm() -> None:
 @pytest.mark.parametrize("change", [{"dpo_beta": 0.7}, {"options": {"dpo_beta": 0.7}}])
 def test_a_change_holds_under_its_old_name_and_its_new_one(change: dict[str, object]) -> None:
     settings = decode_settings(FLAT)
-    assert changed(settings, {"learner": change}).learner.options["dpo_beta"] == 0.7
+    assert apply_change(settings, {"learner": change}).learner.options["dpo_beta"] == 0.7
     assert decode_settings(merge_changes(FLAT, {"learner": change})).learner.options["dpo_beta"] == 0.7
 
 

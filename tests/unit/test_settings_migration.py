@@ -42,7 +42,7 @@ def test_a_file_with_an_old_name_is_refused_with_the_new_one(tmp_path: Path) -> 
     file = tmp_path / "hindcast.toml"
     file.write_text(OLD)
     with pytest.raises(
-        SettingsError, match=r"learner\.clip_low is learner\.options\.clip_low now.*config migrate"
+        SettingsError, match=r"learner\.clip_low is now learner\.options\.clip_low.*config migrate"
     ):
         resolve(file=file, environment={})
 
@@ -58,5 +58,5 @@ def test_options_of_an_existing_table_stay_with_the_moved_ones(tmp_path: Path) -
 def test_a_file_that_cannot_be_rewritten_says_what_to_do(tmp_path: Path) -> None:
     file = tmp_path / "hindcast.toml"
     file.write_text("[learner]\nphase_window = [\n  0.5,\n  0.9,\n]\n")
-    with pytest.raises(SettingsError, match="phase_window on one line"):
+    with pytest.raises(SettingsError, match="phase_window on its own line"):
         migrate_toml(file)

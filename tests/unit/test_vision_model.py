@@ -280,7 +280,7 @@ def test_settings_that_do_not_go_with_screenshots_are_refused(changes: dict[str,
     assert not find_conflicts(Settings.model_validate(changes))
     actors = {**changes.get("actors", {}), "screenshot_observation": "newest"}
     (told,) = find_conflicts(Settings.model_validate({**changes, "actors": actors}))
-    assert told.startswith(f"actors.screenshot_observation = 'newest' does not go with {said}")
+    assert told.startswith(f"actors.screenshot_observation = 'newest' contradicts {said}")
 
 
 def test_a_text_policy_is_shown_no_screenshots_be_it_the_shipped_one_or_a_forks(tmp_path: Path) -> None:

@@ -274,7 +274,9 @@ def test_a_group_on_a_back_end_that_its_members_share_is_refused_unless_asked_fo
     shared = resolve(
         environment={}, overrides=overrides_for(written(tmp_path, ENTRY)), recipe="mgrpo", folder=tmp_path
     )
-    with pytest.raises(SettingsError, match="compares episodes that must begin alike") as caught:
+    with pytest.raises(
+        SettingsError, match="compares episodes, which must begin in the same state"
+    ) as caught:
         plan_run(shared, home=tmp_path)
     assert all(way in str(caught.value) for way in ("per_episode", "parallel = true", "group_size=1"))
     for change, overrides in (

@@ -16,7 +16,7 @@ from hindcast.actors.environments.webarena.probes import ProbedPage, stored
 from hindcast.actors.environments.webarena.schema import read_call
 from hindcast.actors.environments.webarena.tasks import WebArenaTasks, goal_of
 from hindcast.app.cli import app
-from hindcast.app.settings.checks.webarena import (
+from hindcast.app.settings.checks.sites import (
     require_accounts,
     require_one_resetter,
     require_sound_shared_groups,
@@ -281,7 +281,7 @@ def test_a_group_on_shared_sites_is_refused_unless_asked_for(tmp_path: Path) -> 
         curriculum = CurriculumSettings(environments=("webarena",))
         return Settings(curriculum=curriculum, sites=SiteSettings(**given))
 
-    with pytest.raises(SettingsError, match="begins where others left the sites"):
+    with pytest.raises(SettingsError, match="begins in the state in which others left the sites"):
         require_sound_shared_groups(settings())
     with pytest.raises(SettingsError, match="per_batch"):
         require_sound_shared_groups(settings(webarena_resets="per_batch"))

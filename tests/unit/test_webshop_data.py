@@ -12,7 +12,7 @@ from hindcast.actors.environments.webshop.goals import SPLITS, bounds_of, price_
 from hindcast.actors.environments.webshop.products import read_products
 from hindcast.actors.environments.webshop.shop import WebshopShop, shop_of
 from hindcast.actors.environments.webshop.tasks import MAX_STEPS, ServerTasks, WebshopTasks, webshop_tasks
-from hindcast.app.settings.checks.webshop import require_webshop_data
+from hindcast.app.settings.checks.sites import require_webshop_data
 from hindcast.app.settings.configuration import resolve
 from hindcast.core.errors import SettingsError
 from hindcast.core.settings.schema import SiteSettings

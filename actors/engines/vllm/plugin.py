@@ -11,7 +11,7 @@ from hindcast.actors.policy_servers.command import LORA_RANKS, OURS, require_pol
 from hindcast.core.fast_import import loading
 from hindcast.core.models.engine import Engine, EngineContext, EngineTraits
 from hindcast.core.settings.schema import Settings
-from hindcast.core.settings.vllm import COLDEST, VllmSettings
+from hindcast.core.settings.vllm import LOWEST_TEMPERATURE, VllmSettings
 
 if TYPE_CHECKING:
     from hindcast.actors.engines.vllm.engine import VllmEngine
@@ -41,10 +41,10 @@ async def _opened(context: EngineContext) -> "AsyncIterator[VllmEngine]":
 def _conflicts(settings: Settings) -> list[str]:
     vllm, temperature = settings.vllm, settings.actors.temperature
     found = []
-    if 0 < temperature < COLDEST:
+    if 0 < temperature < LOWEST_TEMPERATURE:
         found.append(
-            f"actors.temperature = {temperature:g}: vLLM samples at {COLDEST:g} instead, and what is recorded would not be what "
-            f"was done: set 0 (greedy) or {COLDEST:g} and more"
+            f"actors.temperature = {temperature:g}: vLLM samples at {LOWEST_TEMPERATURE:g} instead, and what is recorded would not be what "
+            f"was done: set 0 (greedy) or {LOWEST_TEMPERATURE:g} and more"
         )
     found += [
         f"vllm.arguments gives {argument!r}, which Hindcast gives itself: settings of their own say it, or what is recorded "

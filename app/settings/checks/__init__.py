@@ -1,1 +1,1 @@
-"""Checks of settings that are each allowed but do not fit together."""
+"""Checks of settings that are each allowed but contradict each other."""

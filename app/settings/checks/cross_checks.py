@@ -1,10 +1,9 @@
-"""Values that are each allowed but do not go together, in words: what the schema of one setting cannot say."""
+"""Finds settings that are each allowed but contradict each other."""
 
 from urllib.parse import urlsplit
 
 from hindcast.actors.scaffold.files import check_states
 from hindcast.app.alerts.alert import alert_conflicts
-from hindcast.app.settings.checks.computing import computing_conflicts
 from hindcast.app.settings.checks.endpoint import endpoint_conflicts
 from hindcast.app.settings.checks.prompts import prompt_conflicts
 from hindcast.app.settings.checks.storage_places import place_conflicts
@@ -12,11 +11,12 @@ from hindcast.app.settings.checks.trained_models import learned_conflicts
 from hindcast.core.errors import SettingsError
 from hindcast.core.models.engine import engine_conflicts
 from hindcast.core.rl.algorithm import find_algorithm
+from hindcast.core.settings.computing import ComputingSettings
 from hindcast.core.settings.schema import Settings
 
 
 def find_conflicts(settings: Settings) -> list[str]:
-    """Every pair of settings that contradict each other, one sentence each; empty: they go together."""
+    """Describe every contradiction between settings in one sentence each; empty if there is none."""
     return [
         *_acting_conflicts(settings),
         *prompt_conflicts(settings),
@@ -30,48 +30,50 @@ def find_conflicts(settings: Settings) -> list[str]:
         *place_conflicts(settings),
         *endpoint_conflicts(settings),
         *engine_conflicts(settings),
-        *computing_conflicts(settings.learner),
+        *_computing_conflicts(settings.learner),
     ]
 
 
 def _acting_conflicts(settings: Settings) -> list[str]:
-    """What actors are told against what the curriculum and the prompt expect of them."""
+    """Contradictions between the actors' settings, the curriculum and the prompt."""
     curriculum, actors = settings.curriculum, settings.actors
     found = []
     if actors.episode_timeout_s >= curriculum.lease_s:
         found.append(
             f"actors.episode_timeout_s = {actors.episode_timeout_s:g} must be shorter than curriculum.lease_s = "
-            f"{curriculum.lease_s:g}, else episodes that still run are given up"
+            f"{curriculum.lease_s:g}, otherwise running episodes are given up"
         )
     if actors.demonstration_reasoning and actors.answer_format != "thinking":
         found.append(
-            "actors.demonstration_reasoning needs actors.answer_format = 'thinking': a plain answer has no place for a thought"
+            "actors.demonstration_reasoning needs actors.answer_format = 'thinking': a plain answer contains no thought"
         )
     return found
 
 
 def _algorithm_conflicts(settings: Settings) -> list[str]:
-    """What an algorithm needs of the curriculum, of the actors and of its own settings."""
+    """Contradictions between the algorithm, its options, the curriculum and the actors."""
     curriculum, actors, learner = settings.curriculum, settings.actors, settings.learner
     algorithm = find_algorithm(learner.algorithm)
     found = algorithm.check(settings)
     if learner.cloning_updates and curriculum.demonstrations == 0:
-        found.append("curriculum.demonstrations = 0 leaves learner.cloning_updates nothing to imitate")
+        found.append(
+            "curriculum.demonstrations = 0 leaves no demonstrations for learner.cloning_updates to imitate"
+        )
     if learner.loss_on == "answer" and actors.answer_format != "thinking":
         found.append(
-            "learner.loss_on = 'answer' needs actors.answer_format = 'thinking': a plain answer has no thought to leave out"
+            "learner.loss_on = 'answer' needs actors.answer_format = 'thinking': a plain answer contains no thought"
         )
     return found
 
 
 def _evolution_conflicts(settings: Settings) -> list[str]:
-    """Tasks that are generated against phases that would use them."""
+    """Contradictions between task generation and the phases that use the tasks."""
     evolution, learner = settings.evolution, settings.learner
     found = []
     if evolution.generator and not learner.phase_episodes:
         found.append(
-            f"evolution.generator = {evolution.generator!r} makes tasks for every phase after the first, and "
-            "learner.phase_episodes = 0 leaves the run one phase: say how many episodes fill a phase"
+            f"evolution.generator = {evolution.generator!r} generates tasks for every phase after the first, and "
+            "with learner.phase_episodes = 0 a run has one phase: set it to the number of episodes of a phase"
         )
     if evolution.value_low > evolution.value_high:
         found.append(
@@ -90,8 +92,24 @@ def _scaffold_conflicts(settings: Settings) -> list[str]:
         found.append(str(error))
     if scaffold.states and scaffold.constrained and settings.actors.answer_format != "plain":
         found.append(
-            f"scaffold.constrained knows answers of the form 'plain' alone, and actors.answer_format = "
-            f"{settings.actors.answer_format!r}: its own form of thinking first is scaffold.stages = 2"
+            f"scaffold.constrained needs actors.answer_format = 'plain', found {settings.actors.answer_format!r}; scaffold.stages = 2 "
+            "lets the policy think before it answers"
+        )
+    return found
+
+
+def _computing_conflicts(learner: ComputingSettings) -> list[str]:
+    """Contradictions between the learner's device, precision, attention and processes."""
+    found = []
+    if learner.attention == "flash_attention_2" and (learner.precision, learner.device) != ("bf16", "cuda"):
+        found.append(
+            f"learner.attention = 'flash_attention_2' needs learner.precision = 'bf16' and learner.device = 'cuda', not "
+            f"{learner.precision!r} and {learner.device!r}"
+        )
+    if learner.processes > 1 and learner.offload_optimizer:
+        found.append(
+            f"learner.offload_optimizer reduces the memory of a single process, and with learner.processes = {learner.processes} "
+            "each process already holds only its part of AdamW's state: leave it off"
         )
     return found
 
@@ -99,7 +117,9 @@ def _scaffold_conflicts(settings: Settings) -> list[str]:
 def _database_conflicts(address: str) -> list[str]:
     if not address:
         return []
-    from hindcast.storage.readmodel.address import parse  # SQLAlchemy, which most processes never need
+    from hindcast.storage.readmodel.address import (
+        parse,  # imports SQLAlchemy, which most processes never need
+    )
 
     try:
         parse(address)
@@ -114,8 +134,8 @@ def _collector_conflicts(endpoint: str) -> list[str]:
     parts = urlsplit(endpoint)
     if parts.password is not None or parts.username is not None:
         return [
-            "telemetry.otlp_endpoint holds a password or a token, which settings do not: they are recorded. Give it to the "
-            "processes in their environment instead: OTEL_EXPORTER_OTLP_HEADERS=authorization=…"
+            "telemetry.otlp_endpoint contains a password or a token, and settings are recorded in the log. Set it in the "
+            "environment of the processes instead: OTEL_EXPORTER_OTLP_HEADERS=authorization=…"
         ]
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
         return [

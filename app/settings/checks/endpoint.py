@@ -1,4 +1,4 @@
-"""Settings of the endpoint that are each allowed but do not go together, in words."""
+"""Checks the endpoint's settings against each other and against the roles that send it requests."""
 
 from contextlib import suppress
 from urllib.parse import urlsplit
@@ -12,7 +12,7 @@ from hindcast.core.settings.schema import Settings
 
 
 def endpoint_conflicts(settings: Settings) -> list[str]:
-    """What is wrong with how the endpoint is named, and with who asks it."""
+    """Contradictions in the endpoint's settings, and between them and the judges, relabeler and task generator that use it."""
     endpoint = settings.endpoint
     found = _address_conflicts(endpoint) if endpoint.base_url else []
     bounds = {
@@ -36,21 +36,21 @@ def endpoint_conflicts(settings: Settings) -> list[str]:
         )
     if settings.policy.base.partition(":")[0] == ENDPOINT:
         found.append(
-            f"policy.base = {settings.policy.base!r}: a model behind an endpoint gives no log-probabilities of what it samples, so "
-            "that nothing can be trained on it as its own. To evaluate it: hindcast eval --policy endpoint:MODEL"
+            f"policy.base = {settings.policy.base!r}: a model behind an endpoint returns no log-probabilities of the tokens that it "
+            "samples, so it cannot be trained. To evaluate it: hindcast eval --policy endpoint:MODEL"
         )
     if asking["evolution.generator"]:
-        found += _invention_conflicts(settings)
+        found += _text_goal_conflicts(settings)
     if endpoint.batch and not endpoint.remembered:
         found.append(
-            "endpoint.batch = true keeps what it waits for beside the remembered answers, and endpoint.remembered is false: a "
-            "restart would send and pay for everything again. Set endpoint.remembered = true"
+            "endpoint.batch = true needs endpoint.remembered = true: pending batches are stored with the cached answers, and "
+            "without them a restart would send and pay for everything again"
         )
     for name in (one for one in users if one in bounds):
         key, limit_s = bounds[name]
         if limit_s < endpoint.timeout_s:
             found.append(
-                f"{key} = {limit_s:g} is over before one request is (endpoint.timeout_s = {endpoint.timeout_s:g}): raise it"
+                f"{key} = {limit_s:g} is shorter than the time limit of one request (endpoint.timeout_s = {endpoint.timeout_s:g}): raise it"
             )
     return found
 
@@ -61,20 +61,20 @@ def _relabeler_asks(settings: Settings) -> bool:
     return False
 
 
-def _invention_conflicts(settings: Settings) -> list[str]:
-    """Goals in words: who can judge them, and who can say that they can be reached."""
+def _text_goal_conflicts(settings: Settings) -> list[str]:
+    """Generated goals that are text need a judge of any goal and a feasibility check that can read them."""
     found = []
     first = installed_judges(settings.judge.judges[:1]).values()
     if not any(judge.traits.judges_any_goal for judge in first):
         every = installed_judges(plugin_names(JUDGES)).items()
         fitting = [name for name, judge in every if judge.traits.judges_any_goal]
         found.append(
-            f"evolution.generator = 'endpoint' invents tasks in words, which only a judge that reads can judge: judge.judges = "
+            f"evolution.generator = 'endpoint' generates goals that are text, which not every judge can judge: judge.judges = "
             f"{list(settings.judge.judges)} must begin with {', '.join(fitting[:-1])} or {fitting[-1]}"
         )
     if settings.evolution.feasibility == "rules":
         found.append(
-            "evolution.feasibility = 'rules' knows no goals in words and would reject every task of evolution.generator = "
+            "evolution.feasibility = 'rules' cannot check goals that are text and would reject every task of evolution.generator = "
             "'endpoint': set it to endpoint, which asks a model, or to none"
         )
     return found
@@ -87,7 +87,7 @@ def _address_conflicts(endpoint: EndpointSettings) -> list[str]:
         parts = urlsplit("")
     if parts.password is not None or parts.username is not None or parts.query:
         return [
-            "endpoint.base_url holds a password, a token or a query, which settings do not: they are recorded. Put the key into "
+            "endpoint.base_url contains a password, a token or a query, and settings are recorded in the log. Put the key into "
             f"the environment variable {endpoint.key_variable} (endpoint.key_variable)"
         ]
     if parts.scheme not in ("http", "https") or not parts.hostname:

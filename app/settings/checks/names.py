@@ -1,6 +1,6 @@
-"""Names in settings that nothing has: environments, task families, single tasks, judges. Loads no data.
+"""Checks that environments, task families, tasks, judges and relabelers named in settings exist. Loads no data.
 
-New settings are checked so; those of a recorded run may name what a later Hindcast has no more.
+Only new settings are checked: a recorded run may name what a later Hindcast no longer has.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ LARGEST_SEED = 2**31 - 1
 
 
 def name_conflicts(settings: Settings) -> list[str]:
-    """Every name that nothing has, one sentence each, with the nearest name and those there are."""
+    """Describe every unknown name in one sentence, with the nearest known name or all known names."""
     return [
         *_environment_conflicts(settings),
         *task_conflicts(settings),
@@ -29,14 +29,14 @@ def name_conflicts(settings: Settings) -> list[str]:
 def _environment_conflicts(settings: Settings) -> Iterator[str]:
     named, known = settings.curriculum.environments, plugin_names(ENVIRONMENTS)
     if not named:
-        yield f"curriculum.environments is empty: there is nothing to attempt; there are: {', '.join(known)}"
+        yield f"curriculum.environments is empty, so there are no tasks; environments: {', '.join(known)}"
     try:
         environments = environments_of(settings)
     except PluginError as error:
         yield f"curriculum.environments: {error}"
         return
     for name in sorted(settings.sites.options.keys() - environments.keys()):
-        yield f"sites.options names {name!r}, which is no environment of the run; {advice(name, environments)}"
+        yield f"sites.options names {name!r}, which is not an environment of the run; {advice(name, environments)}"
     for name, environment in environments.items():
         try:
             options_of(name, settings)
@@ -46,7 +46,7 @@ def _environment_conflicts(settings: Settings) -> Iterator[str]:
 
 
 def task_conflicts(settings: Settings) -> Iterator[str]:
-    """Tasks and families of `curriculum` that are not written as such, or that no environment has."""
+    """Describe tasks and families of `curriculum` that are malformed or that no environment has."""
     curriculum = settings.curriculum
     for task in curriculum.tasks:
         family, _, seed = task.rpartition(":")
@@ -72,11 +72,11 @@ def task_conflicts(settings: Settings) -> Iterator[str]:
 
 
 def _unknown_family(family: str, settings: Settings) -> str:
-    """Why an environment has no such family, with the nearest; empty where it has one, or only its data could say."""
+    """Explain that an environment has no such family; empty if it has, or if only its data would show it."""
     environment, _, name = family.partition("/")
     try:
         plugin = find_environment(environment)
-    except PluginError:  # `_environment_conflicts` says it
+    except PluginError:  # `_environment_conflicts` reports it
         return ""
     known = plugin.families(settings)
     if not known or name in known:
@@ -88,11 +88,11 @@ def _judge_conflicts(settings: Settings) -> Iterator[str]:
     judges, truth = settings.judge.judges, settings.learner.orm_truth
     known = plugin_names(JUDGES)
     if not judges:
-        yield f"judge.judges is empty: nobody would give a verdict; there are: {', '.join(known)}"
+        yield f"judge.judges is empty, so no episode would get a verdict; judges: {', '.join(known)}"
     for key, names in (("judge.judges", judges), ("learner.orm_truth", (truth,))):
         for name in dict.fromkeys(names):
             if ":" not in name and name not in known:
-                yield f"{key} names {name!r}, which is no judge; {advice(name, known)}"
+                yield f"{key} names {name!r}, which is not a judge; {advice(name, known)}"
                 continue
             try:
                 find_judge(name)
@@ -103,7 +103,7 @@ def _judge_conflicts(settings: Settings) -> Iterator[str]:
 def _relabeler_conflicts(settings: Settings) -> Iterator[str]:
     name, known = settings.relabeler.kind, plugin_names(RELABELERS)
     if name and ":" not in name and name not in known:
-        yield f"relabeler.kind names {name!r}, which is no relabeler; {advice(name, known)}"
+        yield f"relabeler.kind names {name!r}, which is not a relabeler; {advice(name, known)}"
     elif name:
         try:
             find_relabeler(name)

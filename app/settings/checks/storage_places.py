@@ -1,4 +1,4 @@
-"""Settings of where a run's log and blobs are that do not go together, in words."""
+"""Checks the settings of where a run's log and blobs are stored."""
 
 import os
 import tempfile
@@ -12,11 +12,11 @@ from hindcast.storage.blobs.bucket import check_address, is_bucket
 from hindcast.storage.blobs.remote import KEEPS_PAGES
 
 LEAST_LOG_BYTES = 1024**2
-"""A run's first events alone take a part of it."""
+"""Minimum size of a log; a run's first events alone take a part of it."""
 
 
 def place_conflicts(settings: Settings) -> list[str]:
-    """What is wrong with the addresses of log and blobs, and with what is asked of them."""
+    """Invalid addresses of log and blobs, and settings that they do not support."""
     log, storage = settings.log, settings.storage
     found = []
     try:
@@ -28,8 +28,8 @@ def place_conflicts(settings: Settings) -> list[str]:
         found.append(str(error))
     if not log.url and log.replicas > 1:
         found.append(
-            f"log.replicas = {log.replicas} needs a cluster of as many servers, and log.url is empty, which means one server of "
-            "our own: set log.url, or leave replicas at 1"
+            f"log.replicas = {log.replicas} needs a cluster of at least as many servers, and with an empty log.url the run starts a "
+            "single server: set log.url, or leave log.replicas at 1"
         )
     if is_bucket(storage.blobs) and storage.keep_page_episodes:
         found.append(KEEPS_PAGES)
@@ -37,18 +37,16 @@ def place_conflicts(settings: Settings) -> list[str]:
 
 
 def size_conflicts(settings: Settings) -> list[str]:
-    """A size of a new run's log that no broker of ours makes, or that is full at once."""
+    """Describe a size limit of a new run's log that is too small, or too large for the broker."""
     log = settings.log
     most = 2**63 - 1 if log.url else STORE_LIMIT_BYTES
     if LEAST_LOG_BYTES <= log.max_bytes <= most:
         return []
-    return [
-        f"log.max_bytes = {log.max_bytes} is no size that a log can have: it must be {LEAST_LOG_BYTES} (1 MiB) to {most} bytes"
-    ]
+    return [f"log.max_bytes = {log.max_bytes} must be {LEAST_LOG_BYTES} (1 MiB) to {most} bytes"]
 
 
 def require_places(settings: Settings, home: Path) -> None:
-    """Assert that the folders that settings name can be made and written to. Raises SettingsError with all that cannot."""
+    """Require that the folders in the settings can be created and written to. Raises SettingsError that lists all others."""
     storage = settings.storage
     named = {"storage.archive": storage.archive}
     if not is_bucket(storage.blobs):
@@ -59,16 +57,16 @@ def require_places(settings: Settings, home: Path) -> None:
 
 
 def _unusable(key: str, place: str, home: Path) -> str:
-    """Why a folder cannot be written to; empty: it can."""
+    """Explain why a folder cannot be written to; empty if it can."""
     said = f"{key} = {place!r} cannot be a folder to write to"
     try:
         folder = (home / Path(place).expanduser()).absolute()
-        # what is not there yet is made under the nearest folder that is
+        # a missing folder is created under its nearest existing parent
         there = next(one for one in (folder, *folder.parents) if os.path.lexists(one))
     except (RuntimeError, OSError) as error:
         return f"{said}: {error}"
     if not there.is_dir():
-        return f"{said}: {there} is {'a link that leads nowhere' if there.is_symlink() else 'no folder'}"
+        return f"{said}: {there} is {'a dangling link' if there.is_symlink() else 'not a folder'}"
     try:
         with tempfile.TemporaryFile(dir=there):
             return ""

@@ -1,4 +1,4 @@
-"""Settings of the models that a run trains or judges with, apart from its policy, as far as they do not go together."""
+"""Checks the settings of judges, relabelers and the models that a run trains for them."""
 
 from urllib.parse import urlsplit
 
@@ -11,19 +11,19 @@ from hindcast.core.settings.schema import Settings
 
 
 def learned_conflicts(settings: Settings) -> list[str]:
-    """What is wrong with the outcome reward model's and the learned relabeler's settings, in words."""
+    """Contradictions in the settings of judges, the outcome reward model and relabelers."""
     found = [*_judge_conflicts(settings), *_relabeler_conflicts(settings)]
     learner, evolution = settings.learner, settings.evolution
     judges = settings.judge.judges
     missing = [name for name in (ORM, learner.orm_truth) if name not in judges]
     if learner.orm_every and missing:
         found.append(
-            f"learner.orm_every = {learner.orm_every} trains the judge {ORM} on what it reads and on the verdicts of "
-            f"{learner.orm_truth} (learner.orm_truth), and judge.judges lacks {' and '.join(missing)}: add it"
+            f"learner.orm_every = {learner.orm_every} trains the judge {ORM} on the verdicts of {learner.orm_truth} "
+            f"(learner.orm_truth), and judge.judges lacks {' and '.join(missing)}: add it"
         )
     if learner.orm_every and learner.orm_truth == ORM:
         found.append(
-            f"learner.orm_truth = {ORM!r} would teach the model its own verdicts: name another judge"
+            f"learner.orm_truth = {ORM!r} would train the model on its own verdicts: name another judge"
         )
     if settings.judge.webrl_orm_server and not _is_address(settings.judge.webrl_orm_server):
         found.append(
@@ -33,27 +33,27 @@ def learned_conflicts(settings: Settings) -> list[str]:
     learned = settings.relabeler.kind == "learned"
     if learned != bool(learner.relabeler_every):
         found.append(
-            f"relabeler.kind = {settings.relabeler.kind!r} and learner.relabeler_every = {learner.relabeler_every} do not go "
-            "together: the learner trains the relabeler learned, and that alone"
+            f"relabeler.kind = {settings.relabeler.kind!r} and learner.relabeler_every = {learner.relabeler_every} contradict "
+            "each other: the learner trains the relabeler learned and no other"
         )
     if settings.relabeler.teacher and not learned:
         found.append(
-            f"relabeler.teacher = {settings.relabeler.teacher!r} teaches nobody: relabeler.kind = "
-            f"{settings.relabeler.kind!r} is not learned"
+            f"relabeler.teacher = {settings.relabeler.teacher!r} needs relabeler.kind = 'learned', found "
+            f"{settings.relabeler.kind!r}"
         )
     if evolution.valued_by == ORM and not (evolution.generator and learner.orm_every):
         found.append(
-            "evolution.valued_by = 'orm' values generated tasks by a model that the run trains: it needs evolution.generator and "
+            "evolution.valued_by = 'orm' values generated tasks with the outcome reward model that the run trains: it needs evolution.generator and "
             "learner.orm_every"
         )
     return found
 
 
 def _judge_conflicts(settings: Settings) -> list[str]:
-    """What the judges themselves find wrong; those that are not installed here are skipped."""
+    """Contradictions that the judges report; judges that are not installed are skipped."""
     judges = settings.judge.judges
     found = [
-        f"judge.options names {name!r}, which is no judge of judge.judges"
+        f"judge.options names {name!r}, which is not in judge.judges"
         for name in settings.judge.options
         if name not in judges
     ]
@@ -68,13 +68,11 @@ def _judge_conflicts(settings: Settings) -> list[str]:
 
 
 def _relabeler_conflicts(settings: Settings) -> list[str]:
-    """What the relabeler itself finds wrong; one that is not installed here is skipped."""
+    """Contradictions that the relabeler reports; none if it is not installed."""
     name = settings.relabeler.kind
     if not name:
         given = settings.relabeler.options
-        return (
-            ["relabeler.options is set, and relabeler.kind, which would read it, is empty"] if given else []
-        )
+        return ["relabeler.options is set although relabeler.kind is empty"] if given else []
     try:
         relabeler_options(settings)
         return find_relabeler(name).check(settings)
