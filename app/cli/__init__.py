@@ -33,11 +33,11 @@ class Command(NamedTuple):
     module: str
     """Module of `app.cli` that holds the command."""
     summary: str
-    """Its line in the list of all commands, at most `SUMMARY` characters; its own help is its docstring."""
+    """Line in the list of all commands, at most `SUMMARY` characters. The docstring is the command's own help."""
 
 
 SUMMARY = 60
-"""Characters of a summary: the longest name and a summary fit into a terminal line of 80."""
+"""Maximum number of characters of a summary, so that the longest name and its summary fit into 80 columns."""
 
 COMMANDS = {
     "start": Command("start", "Start or resume a run and show its progress."),
@@ -63,24 +63,24 @@ COMMANDS = {
     "alerts": Command("attach", "Watch a run and report problems."),
     "eval": Command("evaluate", "Measure success on unseen tasks, with a 95 % interval."),
     "record": Command("demonstrations", "Record a demonstration in the browser."),
-    "login": Command("demonstrations", "Log in to a site once, for the browsers of runs."),
+    "login": Command("demonstrations", "Log in to a site and store the login for tasks."),
     "demonstrations": Command("demonstrations", "Import demonstrations from files."),
     "verify": Command("verify", "Recompute a run's updates from its log, bit for bit."),
     "audit": Command("audit", "Check every event and blob with independent code."),
     "rebuild": Command("audit", "Rebuild the read model from the log and compare."),
     "rejudge": Command("rejudge", "Judge a run's stored evidence again."),
-    "judge": Command("accuracy", "Judges: how often they are right."),
-    "orm": Command("accuracy", "The outcome reward model: the judge that a run trains."),
-    "relabel": Command("accuracy", "Relabelers: the goals that episodes did achieve."),
-    "replay": Command("replay", "Play recorded episodes again, and compare."),
-    "repair": Command("archive", "Make a damaged log whole from the run's archive."),
-    "fork": Command("fork", "Make a new run whose log begins as another's."),
-    "plugin": Command("doctor", "Plugins: what other packages bring, and if it works."),
-    "config": Command("config", "Settings and where each came from."),
-    "size": Command("config", "Memory, GPUs, throughput and disk, by arithmetic."),
-    "bench": Command("bench", "Our figures beside those of peers, side by side."),
+    "judge": Command("accuracy", "Measure the accuracy of judges."),
+    "orm": Command("accuracy", "Measure the accuracy of the outcome reward model."),
+    "relabel": Command("accuracy", "Measure the accuracy of relabelers."),
+    "replay": Command("replay", "Replay recorded episodes and compare with the record."),
+    "repair": Command("archive", "Repair a damaged log."),
+    "fork": Command("fork", "Create a run that continues another run's log."),
+    "plugin": Command("doctor", "List and check the plugins of installed packages."),
+    "config": Command("config", "Show and check settings and their sources."),
+    "size": Command("config", "Estimate memory, GPUs, throughput and disk."),
+    "bench": Command("bench", "Benchmarks against other systems."),
 }
-"""In the order of the help, which uses only this table: importing every module for it took seconds."""
+"""In the order of the help. The help uses only this table, because importing every module would take seconds."""
 
 
 REFUSALS = (
@@ -96,7 +96,7 @@ REFUSALS = (
     errno.ENOSPC,
     errno.EDQUOT,
 )
-"""Errors of the operating system about a place that the user named."""
+"""Errors of the operating system about a path that the user gave; `main` prints them without a traceback."""
 
 
 PREPARED = "prepared"
@@ -131,7 +131,7 @@ class _Commands(SuggestingGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = _Loading()  # type: ignore[assignment]  # nothing is ever added to it
+        self.commands = _Loading()  # type: ignore[assignment]  # nothing is added to it
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of all commands without importing any."""
@@ -188,7 +188,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         wrapper_class=structlog.make_filtering_bound_logger("warning"),
     )
     with ending_in_order():
-        with suppress(SettingsError, OSError, RuntimeError):  # the command says what is wrong with its home
+        with suppress(
+            SettingsError, OSError, RuntimeError
+        ):  # the command itself reports an invalid home folder
             home = home_folder()
             restrict_new_files(home)
             if is_open(home):
@@ -200,9 +202,9 @@ def _run(arguments: Sequence[str] | None) -> None:
     try:
         app(arguments, prog_name="hindcast")
     except HindcastError as error:
-        leave(error)
+        exit_with_error(error)
     except BaseExceptionGroup as group:
-        leave(first_of_ours(group) or group)
+        exit_with_error(find_known_error(group) or group)
     except OSError as error:
         if error.errno not in REFUSALS or (error.errno == errno.ENOENT and error.filename is None):
             raise
@@ -211,7 +213,7 @@ def _run(arguments: Sequence[str] | None) -> None:
         sys.exit(1)
 
 
-def leave(error: BaseException) -> None:
+def exit_with_error(error: BaseException) -> None:
     """Print a known error and exit with its code; raise any other error."""
     if not isinstance(error, HindcastError):
         raise error
@@ -219,10 +221,10 @@ def leave(error: BaseException) -> None:
     sys.exit(error.exit_code)
 
 
-def first_of_ours(group: BaseExceptionGroup[BaseException]) -> HindcastError | None:
-    """The first error of a task group that is meant for a user."""
+def find_known_error(group: BaseExceptionGroup[BaseException]) -> HindcastError | None:
+    """Find the first HindcastError of a task group; None if there is none."""
     for error in group.exceptions:
-        found = first_of_ours(error) if isinstance(error, BaseExceptionGroup) else error
+        found = find_known_error(error) if isinstance(error, BaseExceptionGroup) else error
         if isinstance(found, HindcastError):
             return found
     return None

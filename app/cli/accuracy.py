@@ -1,4 +1,4 @@
-"""`hindcast judge / orm / relabel accuracy`: how often judges and relabelers are right."""
+"""`hindcast judge / orm / relabel accuracy`: measures the accuracy of judges and relabelers."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -9,7 +9,15 @@ import typer
 from hindcast.actors.published_versions import PublishedVersions
 from hindcast.actors.replay.recorded import EpisodeSelection
 from hindcast.app.cli.bars import progress_bar
-from hindcast.app.cli.options import EndpointValues, Episodes, Families, Origin, Seed, SourceName, wanted_of
+from hindcast.app.cli.options import (
+    EndpointValues,
+    Episodes,
+    Families,
+    Origin,
+    Seed,
+    SourceName,
+    select_episodes,
+)
 from hindcast.app.cli.output import Block, Report, Table
 from hindcast.app.evaluation.judge_accuracy import AT_ONCE, AccuracyReport, measure_accuracy
 from hindcast.app.evaluation.relabel_accuracy import RelabelReport, measure_relabeler
@@ -25,7 +33,7 @@ from hindcast.core.text.nearest import advice
 
 
 def accuracy_text(report: AccuracyReport) -> Iterator[Block]:
-    """Print the confusion table, the table by family, and the accuracy figures."""
+    """Format the confusion table, the table by family, and the accuracy figures."""
     table = report.table
     yield Table(
         (f"{report.truth} \\ {report.judge}", "success", "failure"),
@@ -43,7 +51,7 @@ def accuracy_text(report: AccuracyReport) -> Iterator[Block]:
     yield ""
     yield f"successes found {_share(report.successes_found, table.successes)}"
     yield f"failures found  {_share(report.failures_found, table.failures)}"
-    commoner = "" if report.majority is None else f"; always the commoner answer: {report.majority:.1%}"
+    commoner = "" if report.majority is None else f"; always the more frequent answer: {report.majority:.1%}"
     yield f"plain accuracy  {_share(report.accuracy, table.total)}{commoner}"
     balanced = "not defined: one outcome is missing" if report.balanced is None else band(report.balanced)
     yield f"balanced accuracy {balanced}; always the same answer: 50.0%"
@@ -66,7 +74,7 @@ def _share(interval: Interval | None, n: int) -> str:
 
 
 def band(interval: Interval | None) -> str:
-    """A rate with its interval; `not defined` without one."""
+    """Format a rate with its interval; `not defined` if it is None."""
     if interval is None:
         return "not defined"
     return f"{interval.rate:.1%} [{interval.low:.1%}, {interval.high:.1%}]"
@@ -98,9 +106,9 @@ def judge_accuracy(
     """
     if name == ORM:
         raise SettingsError(
-            "the judge orm learned from this run's episodes, so that only held-out tasks can measure it. Run: hindcast orm accuracy"
+            "the judge orm was trained on this run's episodes, so only held-out tasks can measure it. Run: hindcast orm accuracy"
         )
-    wanted = wanted_of(None, episodes, every=False, family=family, origin=origin, seed=seed, usual=None)
+    wanted = select_episodes(None, episodes, every=False, family=family, origin=origin, seed=seed, usual=None)
     source = open_source(run)
     settings = override_endpoint(source.settings, overrides or [])
     with progress_bar() as bar:
@@ -157,7 +165,7 @@ def orm_accuracy(
 
     Example: hindcast orm accuracy run-1
     """
-    wanted = wanted_of(None, None, every=True, family=family, origin=origin, seed=1, usual=None)
+    wanted = select_episodes(None, None, every=True, family=family, origin=origin, seed=1, usual=None)
     source = open_source(run)
     with progress_bar() as bar:
         task = bar.add_task("reading", total=None)
@@ -178,7 +186,7 @@ async def _measure_orm(
     """Measure the newest published version of `source`'s model on the held-out episodes of `on`.
 
     Raises:
-        SettingsError: no version was published, or the model may have learned from every task.
+        SettingsError: no version was published, or no tasks are held out from its training.
 
     """
     from hindcast.actors.judges.orm import OrmJudge
@@ -186,7 +194,7 @@ async def _measure_orm(
     learner = source.settings.learner
     if not learner.orm_held_out:
         raise SettingsError(
-            f"run {source.name} holds no task out (learner.orm_held_out = 0): the model learned from all of them"
+            f"run {source.name} has no held-out tasks (learner.orm_held_out = 0): the model was trained on all tasks"
         )
     async with open_judge(ORM, source, source.settings) as judge:
         assert isinstance(judge, OrmJudge)
@@ -228,20 +236,22 @@ def relabel_accuracy(
     origin: Origin = "online",
     overrides: EndpointValues = None,
 ) -> Report:
-    """Measure a relabeler on the store's episodes of held-out tasks, against the goals that the store knows were achieved.
+    """Measure a relabeler on the store's episodes of held-out tasks, compared with the goals achieved according to the store.
 
-    Precision: share of achieved goals among the named. Recall: share of found goals among those that the rules list. Balanced
+    Precision: share of achieved goals among the goals it names. Recall: share of found goals among those the rules list. Balanced
     accuracy is over steps: the mean of the shares of goal-achieving and of other steps that the relabeler recognizes.
 
     Example: hindcast relabel accuracy run-1 --relabeler learned
     """
-    wanted = wanted_of(None, None, every=True, family=family, origin=origin, seed=1, usual=None)
+    wanted = select_episodes(None, None, every=True, family=family, origin=origin, seed=1, usual=None)
     source = open_source(run)
     settings = override_endpoint(source.settings, overrides or [])
     kind = relabeler or settings.relabeler.kind
     known = plugin_names("relabelers")
     if ":" not in kind and kind not in known:
-        raise SettingsError(f"there is no relabeler {kind!r}; {advice(kind, known)}. Name one by --relabeler")
+        raise SettingsError(
+            f"there is no relabeler {kind!r}; {advice(kind, known)}. Choose one with --relabeler"
+        )
     own = settings.relabeler
     options = own.options if kind == own.kind else {}
     chosen = own.model_copy(update={"kind": kind, "options": options})
@@ -266,7 +276,7 @@ async def _measure_relabeler(
     """Measure the relabeler that the settings name, in its newest version if the run trains it.
 
     Raises:
-        SettingsError: no version was published, or the relabeler may have learned from every task.
+        SettingsError: no version was published, or no tasks are held out from its training.
 
     """
     held_out, chosen = settings.learner.relabeler_held_out, settings.relabeler
@@ -275,8 +285,8 @@ async def _measure_relabeler(
         if isinstance(opened, PublishedVersions):
             if not held_out:
                 raise SettingsError(
-                    f"run {source.name} holds no task out (learner.relabeler_held_out = 0): the relabeler learned "
-                    "from all of them"
+                    f"run {source.name} has no held-out tasks (learner.relabeler_held_out = 0): the relabeler was "
+                    "trained on all tasks"
                 )
             async with source.connect_log() as log:
                 speaker = await opened.begin(log)
@@ -298,7 +308,7 @@ async def _measure_relabeler(
 
 
 def relabel_text(report: RelabelReport) -> Iterator[Block]:
-    """Print the confusion table over steps and the accuracy figures."""
+    """Format the confusion table over steps and the accuracy figures."""
     table = report.table
     yield Table(
         (f"store \\ {report.relabeler}", "achieves a goal", "achieves none"),
@@ -308,7 +318,7 @@ def relabel_text(report: RelabelReport) -> Iterator[Block]:
         ],
     )
     yield ""
-    yield f"precision {band(report.precision)} of {report.named} goals named; {report.dropped} dropped as no goals"
+    yield f"precision {band(report.precision)} of {report.named} goals named; {report.dropped} dropped because they are not goals"
     yield f"recall {band(report.recall)} of the goals that the rules list"
     yield f"cut at the first achievement {band(report.cut)} of the achieved goals named"
     yield f"steps that achieve a goal found {band(report.achieving_found)} n={table.successes}"

@@ -1,4 +1,4 @@
-"""`hindcast archive / import / repair`: a run in files, and back."""
+"""`hindcast archive / import / repair`: writes runs into files and restores them."""
 
 import asyncio
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from hindcast.storage.archive.check import WholeCheck, check_whole
 WRITING = "write"
 MIB = 1024 * 1024
 DESCRIBED = 5
-"""Number of blobs that are named one by one."""
+"""Maximum number of missing blobs that are named singly."""
 
 
 class _Group(SuggestingGroup):
@@ -70,14 +70,14 @@ class Bars:
 
 @archive_app.command(WRITING)
 def archive_run(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Which run (or another archive).")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run, or the folder of another archive.")],
     folder: Folder,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Continue with new events, until Ctrl-C.")
     ] = False,
     without_pages: Annotated[
         bool,
-        typer.Option("--without-pages", help="Omit snapshots of pages; no computation needs them."),
+        typer.Option("--without-pages", help="Omit page snapshots; no computation needs them."),
     ] = False,
 ) -> Report:
     """Write a run's log and blobs into a folder. Run again, it continues from the folder's end; the run may be running.
@@ -207,13 +207,13 @@ def import_run(
 
 
 def _imported_text(done: ImportedRun) -> Iterator[Block]:
-    beside = f", and {', '.join(done.ancestors)}, which it is a fork of" if done.ancestors else ""
+    ancestors = f", with its ancestors {', '.join(done.ancestors)}" if done.ancestors else ""
     yield (
-        f"run {done.run}{beside}: {done.events} events and {done.blobs} blobs imported into {done.home}; positions "
+        f"run {done.run}{ancestors}: {done.events} events and {done.blobs} blobs imported into {done.home}; positions "
         f"{done.first} to {done.last} read back as archived"
     )
     for key, value in done.changed.items():
-        yield f"setting {key} = {value}: the old value was the run's former place"
+        yield f"setting {key} = {value} replaces the location on the former machine"
     if done.missing_blobs:
         yield f"{done.missing_blobs} blobs that its events name were not in the archive"
     yield f"To look at it: hindcast rebuild {done.run}. To resume it: hindcast start {done.run}"
@@ -224,13 +224,13 @@ def repair(
     run: RunName = None,
     archive: Annotated[
         Path | None,
-        typer.Option("--from", metavar="DIR", help="The run's archive; without it the broker's own files."),
+        typer.Option("--from", metavar="DIR", help="The run's archive; default: the broker's own files."),
     ] = None,
     reason: Annotated[str, typer.Option(help="Why; recorded in the log.")] = "the log was damaged",
 ) -> Report:
     """Repair a damaged log: from the broker's own block files, or from the run's archive.
 
-    Without an archive, it loads a log that the broker does not load from the block files, and reads it through. From an
+    Without an archive, it restores a log that the broker cannot load from the block files, and reads all of it. From an
     archive, every position gets its old bytes in a new stream; intact events after the archive's end are saved into the archive
     first. The system must not be running. The same command resumes an interrupted repair.
 
@@ -260,10 +260,10 @@ def _reloaded_text(done: Reloaded) -> Iterator[Block]:
 def _repaired_text(done: RepairResult) -> Iterator[Block]:
     yield (
         f"run {done.run}: positions {done.first} to {done.last} are in a new stream, read back as archived; "
-        f"{done.restored} were damaged or missing, {done.saved} were in the stream alone"
+        f"{done.restored} were damaged or missing, {done.saved} were only in the stream"
     )
     if done.lost_after is not None:
-        yield f"the events that followed position {done.lost_after} are in neither: the run continues from there"
+        yield f"the events after position {done.lost_after} are in neither: the run continues from there"
     if done.displaced_file is not None:
         yield f"{done.displaced} events without a place in the log were moved to {done.displaced_file}"
     yield f"Now: hindcast audit {done.run} · hindcast rebuild {done.run} --replace"

@@ -1,4 +1,4 @@
-"""`hindcast attach / consumer / alerts`: your own consumers of a run's log."""
+"""`hindcast attach / consumer / alerts`: a user's own consumers of a run's log."""
 
 import asyncio
 import os
@@ -62,12 +62,17 @@ def attach_consumer(
         str | None, typer.Option(help="Name that its position is stored under; default: the module's.")
     ] = None,
     until: Annotated[
-        str, typer.Option(metavar="POSITION|end", help="Detach there; `end` is the current end of the log.")
+        str,
+        typer.Option(
+            metavar="POSITION|end", help="Detach at this position; `end` is the current end of the log."
+        ),
     ] = "",
-    retries: Annotated[int, typer.Option(min=0, help="Retries of an event that it refuses.")] = 4,
+    retries: Annotated[int, typer.Option(min=0, help="Retries of an event that the consumer refuses.")] = 4,
     set_aside: Annotated[
         bool,
-        typer.Option("--set-aside", help="Skip events that it refuses; `consumer list` counts them."),
+        typer.Option(
+            "--set-aside", help="Skip events that the consumer still refuses; `consumer list` counts them."
+        ),
     ] = False,
     store: Annotated[
         str,
@@ -81,7 +86,7 @@ def attach_consumer(
     Example: hindcast attach hindcast.app.examples.success_watcher:consumer --from live
     """
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.reconfigure(line_buffering=True)  # show a consumer's output at once, also in a pipe
+        sys.stdout.reconfigure(line_buffering=True)  # show a consumer's output immediately, also in a pipe
     handle = open_run(run)
     attachment = Attachment(
         target=target,
@@ -108,7 +113,7 @@ def attach_consumer(
 
 
 def _leave_stuck(text: str) -> NoReturn:
-    """Print why and exit at once: a normal exit would wait without end for the thread that the consumer blocks."""
+    """Print why and exit immediately: a normal exit would wait forever for the thread that the consumer blocks."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
     sys.stdout.flush()
@@ -163,7 +168,7 @@ DETAIL_WIDTH = 70
 
 
 class NoSuchConsumer(HindcastError):
-    """No consumer of this name was ever attached to the run."""
+    """No consumer of this name has been attached to the run."""
 
 
 @consumer_app.command("list")
@@ -251,7 +256,7 @@ def show_one(name: Name, run: RunName = None, store: StoreUrl = "", limit: Limit
 
 @consumer_app.command("forget")
 def forget(name: Name, run: RunName = None, store: StoreUrl = "") -> Report:
-    """Delete an attached consumer's position, state and SQLite file; the next attach starts anew.
+    """Delete an attached consumer's position, state and SQLite file; the next attach starts again.
 
     Example: hindcast consumer forget success_watcher
     """
@@ -269,14 +274,14 @@ def forget(name: Name, run: RunName = None, store: StoreUrl = "") -> Report:
                 opened.file.with_name(opened.file.name + ending).unlink(missing_ok=True)
         (consumers_folder(handle.folder) / f"{name}.json").unlink(missing_ok=True)
     return Report(
-        {"forgotten": name, "run": handle.name}, [f"{name} is forgotten; attached again, it starts anew"]
+        {"forgotten": name, "run": handle.name}, [f"{name} is forgotten; the next attach starts again"]
     )
 
 
 def _store(handle: RunHandle, name: str, url: str) -> ConsumerStore:
-    """The given store, else the one that the consumer last used."""
-    told = read_json(consumers_folder(handle.folder) / f"{name}.json") or {}
-    return ConsumerStore(url or told.get("store") or store_url(handle, name))
+    """Open the given store, or else the one that the consumer used last."""
+    status = read_json(consumers_folder(handle.folder) / f"{name}.json") or {}
+    return ConsumerStore(url or status.get("store") or store_url(handle, name))
 
 
 def _unknown(handle: RunHandle, name: str, store: ConsumerStore) -> NoSuchConsumer:
@@ -291,30 +296,30 @@ def _unknown(handle: RunHandle, name: str, store: ConsumerStore) -> NoSuchConsum
 def alerts(
     output: Output,
     run: RunName = None,
-    webhook: Annotated[str, typer.Option(metavar="URL", help="Send each alert there, too, as JSON.")] = "",
+    webhook: Annotated[
+        str, typer.Option(metavar="URL", help="Also send each alert to this address, as JSON.")
+    ] = "",
     begin: Annotated[
         str,
         typer.Option(
-            "--from", metavar="PLACE", help="Where the first start begins: start, live, a position."
+            "--from", metavar="PLACE", help="Where to begin at the first start: start, live, a position."
         ),
     ] = "live",
     also: Annotated[
         list[str] | None,
-        typer.Option(metavar="ALERT", help="Watch for this alert, too, such as a plugin."),
+        typer.Option(metavar="ALERT", help="Also watch for this alert, such as a plugin's."),
     ] = None,
     success_fall: Annotated[
         float | None,
-        typer.Option(
-            min=0, max=1, show_default="0.1", help="Drop of success against the best stretch before."
-        ),
+        typer.Option(min=0, max=1, show_default="0.1", help="Drop of success from the best earlier stretch."),
     ] = None,
     stretch: Annotated[
-        int | None, typer.Option(min=10, show_default="100", help="Judged episodes of a stretch.")
+        int | None, typer.Option(min=10, show_default="100", help="Number of judged episodes in a stretch.")
     ] = None,
     mismatch_times: Annotated[
         float | None,
         typer.Option(
-            min=1, show_default="3.0", help="Mismatch of the last 10 updates against the 50 before."
+            min=1, show_default="3.0", help="Mismatch of the last 10 updates, as a multiple of the 50 before."
         ),
     ] = None,
     lag: Annotated[
@@ -327,8 +332,8 @@ def alerts(
 ) -> None:
     """Watch a run and alert once for each drop of success, rise of mismatch, growing lag or standstill; Ctrl-C ends it.
 
-    The run's `telemetry.alerts` and `telemetry.alert_options` say which alerts, and `hindcast start` shows the same ones. This command is a consumer with its own store: started again, it continues from
-    its position and repeats no alert.
+    The run's `telemetry.alerts` and `telemetry.alert_options` choose the alerts, and `hindcast start` shows the same ones. This
+    command is a consumer with its own store: started again, it continues from its position and repeats no alert.
 
     Example: hindcast alerts --webhook http://127.0.0.1:9000/alerts
     """

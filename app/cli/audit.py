@@ -1,4 +1,4 @@
-"""`hindcast audit` and `hindcast rebuild`: what is stored, checked by independent code and by the log."""
+"""`hindcast audit` checks events and blobs with independent code; `hindcast rebuild` checks the read model by the log."""
 
 import asyncio
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ from hindcast.storage.readmodel.sqlite_address import sqlite_address
 SHOWN = 50
 """Defects printed as text; `--json` has more."""
 WIDTH = 400
-"""Characters of a value in a defect: enough for an error with its remedy."""
+"""Maximum number of characters of a value in a defect; an error with its remedy fits."""
 NOT_LOADED = "The broker's description of the stream or of a work queue is damaged; the events may be intact."
 
 app = typer.Typer()
@@ -43,7 +43,9 @@ def audit_run(
     run: SourceName = None,
     blobs: Annotated[
         Depth,
-        typer.Option("--blobs", help="full: digests of all bytes; exist: only whether they are there; none."),
+        typer.Option(
+            "--blobs", help="Check of blobs: full: digests of all bytes; exist: only existence; none."
+        ),
     ] = "full",
     expect: Annotated[
         list[str] | None,
@@ -74,8 +76,8 @@ def _expected(text: str) -> Witness:
             raise ValueError
     except ValueError:
         raise SettingsError(
-            f"--expect {text!r} is no position and digest; it looks like 812:5f3a…, with 64 hexadecimal digits, as "
-            "an audit prints it"
+            f"--expect {text!r} is not POSITION:DIGEST, such as 812:5f3a… with 64 hexadecimal digits, as an audit "
+            "prints it"
         ) from None
     return Witness(name="--expect", position=position, rolling=rolling)
 
@@ -96,7 +98,7 @@ async def _audit(source: Source, depth: Depth, expected: list[Witness]) -> Audit
 
 
 def _with_unreadable(report: AuditReport, error: WitnessUnreadable) -> AuditReport:
-    """Add a defect of the log's end, which the unreadable witness would have shown."""
+    """Add a defect at the log's end: the unreadable witness cannot confirm that the log is complete."""
     defect = Defect(
         check="witness",
         position=max(1, report.last),
@@ -135,14 +137,14 @@ async def _audit_log(source: Source, depth: Depth, witnesses: list[Witness]) -> 
 
 
 def _parent(source: Source) -> tuple[Source, int] | None:
-    """The run that this one was forked from, and the position; None for an archive, which holds a fork's whole log."""
+    """Parent run and position of a fork; None for other runs and for an archive, which holds a fork's whole log."""
     if not isinstance(source, RunHandle) or source.fork is None or source.parent is None:
         return None
     return source.parent, source.fork.at
 
 
 async def _ancestors(source: Source, stack: AsyncExitStack) -> list[Ancestor]:
-    """The logs of the runs that this one was forked from, nearest first."""
+    """Open the logs of a fork's ancestors, nearest first."""
     found = []
     while (parent := _parent(source)) is not None:
         source, at = parent
@@ -151,7 +153,7 @@ async def _ancestors(source: Source, stack: AsyncExitStack) -> list[Ancestor]:
 
 
 def _keeps_pages(source: Source) -> bool:
-    """Whether every store that the run's blobs are read from keeps snapshots of pages."""
+    """Whether every store of the run's blobs keeps page snapshots."""
     while (parent := _parent(source)) is not None:
         source, _ = parent
     return source.keeps_pages if isinstance(source, ArchiveSource) else True
@@ -216,13 +218,15 @@ def _defect_text(defect: Defect) -> Iterator[Block]:
 @app.command("rebuild")
 def rebuild_run(
     run: SourceName = None,
-    replace: Annotated[bool, typer.Option("--replace", help="If they differ, replace the live one.")] = False,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace the live read model if they differ.")
+    ] = False,
     into: Annotated[
         Path | None,
         typer.Option(
             "--into",
             metavar="FILE",
-            help="SQLite file to create or compare instead; without it, an archive's rebuild is not kept.",
+            help="SQLite file to create or to compare with; without it, an archive's rebuild is not kept.",
         ),
     ] = None,
 ) -> Report:
@@ -243,7 +247,7 @@ def rebuild_run(
 
 
 def _database(source: Source, into: Path | None, scratch: Path) -> str:
-    """Address of the live read model: the run's own. An archive has none, so that two fresh ones are compared."""
+    """Address of the read model to compare with. An archive has none, so two new ones are compared."""
     if into is None and isinstance(source, RunHandle):
         return source.database_url
     return sqlite_address(into or scratch / "readmodel.sqlite")
@@ -259,7 +263,7 @@ def _rebuild_text(report: RebuildReport) -> Iterator[Block]:
     if report.notice:
         yield report.notice
     if report.filled and not report.replaced:
-        yield f"the read model was made from {report.filled} events"
+        yield f"the read model was created from {report.filled} events"
     yield (
         f"run {report.run}: {report.events} events up to position {report.position} folded again, "
         f"{report.events_per_s:.0f} events/s"

@@ -34,7 +34,7 @@ def progress_bar(*, shown: bool = True) -> Progress:
 
 
 class MeteredLog:
-    """A log that shows on a bar how far it is read; everything else passes through."""
+    """Wraps a log and shows on a bar how far it has been read."""
 
     def __init__(self, log: EventLog, bar: Progress, description: str) -> None:
         self._log = log
@@ -55,5 +55,5 @@ class MeteredLog:
 
 
 def watched(log: EventLog, bar: Progress, description: str) -> EventLog:
-    """The log, with a bar for each time that it is read through."""
+    """Wrap a log so that each pass over it shows a bar."""
     return cast(EventLog, MeteredLog(log, bar, description))

@@ -11,7 +11,7 @@ TESTS = Path(__file__).resolve().parents[2] / "tests"
 
 
 class BenchmarksMissing(HindcastError):
-    """This is an installed Hindcast without the repository's tests folder."""
+    """The installed package lacks the benchmarks, which are in the repository's folder `tests`."""
 
 
 def _load() -> typer.Typer:

@@ -1,4 +1,4 @@
-"""`hindcast config show / check / schema` and `hindcast size`."""
+"""`hindcast config show / check / migrate / schema` and `hindcast size`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -16,13 +16,13 @@ from hindcast.core.text.toml import as_toml
 from hindcast.learner.recipes import DEFAULT
 
 WIDTH = 72
-"""Characters of a value in the table; `--json` has the whole value."""
+"""Maximum number of characters of a value in the table; `--json` has the whole value."""
 
 config_app = typer.Typer(
     name="config", help="Show and check settings and their sources.", no_args_is_help=True
 )
 
-Recipe = Annotated[str | None, typer.Option("--recipe", help="Recipe under the settings.")]
+Recipe = Annotated[str | None, typer.Option("--recipe", help="Recipe that the other settings override.")]
 File = Annotated[
     Path | None, typer.Option("--config", help="Settings file instead of hindcast.toml in this folder.")
 ]
@@ -34,7 +34,7 @@ Overrides = Annotated[
 @config_app.command("show")
 def show_settings(
     run: Annotated[
-        str | None, typer.Argument(metavar="RUN", help="The settings of an existing run instead.")
+        str | None, typer.Argument(metavar="RUN", help="Show the settings of this run instead.")
     ] = None,
     recipe: Recipe = None,
     config: File = None,
@@ -87,14 +87,16 @@ def migrate_file(
     file: Annotated[Path, typer.Argument(help="A settings file of an earlier version.")],
     write: Annotated[bool, typer.Option("--write", help="Rewrite the file.")] = False,
 ) -> Report:
-    """Show a settings file under today's names of settings, or rewrite it.
+    """Show a settings file with today's names of settings; --write rewrites the file.
 
     Example: hindcast config migrate hindcast.toml --write
     """
     text, moved = migrate_toml(file)
     if write:
         file.write_text(text, encoding="utf-8")
-    said = f"{file}: {len(moved)} settings have other names now{'' if write or not moved else '; --write rewrites it'}"
+    said = (
+        f"{file}: {len(moved)} settings have new names{'' if write or not moved else '; --write rewrites it'}"
+    )
     content = {"file": str(file), "moved": moved, "written": write, "content": text}
     return Report(content, [said, *([] if write else [text])])
 
@@ -164,7 +166,7 @@ def size(
                     ("played", f"{found.steps_s:.1f} steps/s, {found.episodes_day:,.0f} episodes a day"),
                     (
                         "learner",
-                        f"{found.learner_gib:.0f} GiB on {found.learner_gpus} {gpu} (activations apart), "
+                        f"{found.learner_gib:.0f} GiB on {found.learner_gpus} {gpu} (without activations), "
                         f"{found.learner_tokens_s:,.0f} tokens/s; {found.learner_gpus_to_keep_up} to train once on every step",
                     ),
                     ("checkpoint", f"{found.checkpoint_gib:.1f} GiB"),

@@ -1,4 +1,4 @@
-"""`hindcast record / login / demonstrations import`: episodes that people or files bring."""
+"""`hindcast record / login / demonstrations import`: adds demonstrations of people or from files to a run."""
 
 import asyncio
 import os
@@ -42,13 +42,13 @@ app = typer.Typer()
 
 
 class NoScreen(HindcastError):
-    """There is no display to show a browser window on."""
+    """No display can show a browser window."""
 
     exit_code = 2
 
 
 def require_screen(environment: Mapping[str, str] | None = None) -> None:
-    """Assert that a window can be shown. Raises NoScreen."""
+    """Require a display for a browser window. Raises NoScreen."""
     found = os.environ if environment is None else environment
     if sys.platform.startswith("linux") and not any(found.get(name) for name in DISPLAYS):
         raise NoScreen(
@@ -58,7 +58,7 @@ def require_screen(environment: Mapping[str, str] | None = None) -> None:
 
 
 async def type_done() -> str | None:
-    """Wait for `done`, with or without an answer; returns the answer. None at the end of the input: canceled."""
+    """Read lines until `done` or `done ANSWER`. Returns the answer; None if the input ends first, which cancels."""
     loop = asyncio.get_running_loop()
     lines: asyncio.Queue[str] = asyncio.Queue()
     loop.add_reader(sys.stdin.fileno(), lambda: lines.put_nowait(sys.stdin.readline()))
@@ -86,13 +86,15 @@ def record(
         Path | None,
         typer.Option(help="Task file: --task is read from it, and a new task is written to it."),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the new task. Default: its first words.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the new task. Default: first words of its instruction.")
+    ] = None,
     family: Annotated[str, typer.Option(help="Family of the new task.")] = "tasks",
     run: Annotated[
         str | None,
         typer.Argument(
             metavar="RUN",
-            help="Run that takes the demonstration; created if it does not exist. With --task the only argument.",
+            help="Run that gets the demonstration; created if it does not exist. With --task the only argument.",
         ),
     ] = None,
     recipe: Annotated[str | None, typer.Option(help="Recipe of a new run.")] = None,
@@ -101,9 +103,9 @@ def record(
         typer.Option("--set", metavar="KEY=VALUE", help="A setting of a new run; repeatable."),
     ] = None,
     script: Annotated[
-        Path | None, typer.Option(help="Steps and answer to perform instead of a person's.")
+        Path | None, typer.Option(help="File of steps and answer to perform instead of a person.")
     ] = None,
-    headless: Annotated[bool, typer.Option("--headless", help="Without a window; needs --script.")] = False,
+    headless: Annotated[bool, typer.Option("--headless", help="Open no window; needs --script.")] = False,
     patience: Annotated[float, typer.Option(min=1, help="Seconds that a step may take.")] = 600.0,
 ) -> Report:
     """Record a demonstration in the browser into a run's log.
@@ -124,15 +126,15 @@ def record(
     if not headless:
         require_screen()
     with holding(home):
-        # throughout: actors of a system started meanwhile would play the appended request
+        # until the end, because actors of a system that starts meanwhile would play the appended request
         handle = _existing(home, run, making=bool(recipe or overrides or tasks))
         if handle is None and tasks is None:
             raise SettingsError(
-                "there is no such run yet, and a new one takes its tasks from a file: name it with --tasks FILE.toml"
+                "the run does not exist, and a new run takes its tasks from a file: give it with --tasks FILE.toml"
             )
         if handle is not None and (recipe or overrides):
             raise SettingsError(
-                f"run {handle.name} exists, and keeps its recipe and its settings: omit --recipe and --set, or name a new "
+                f"run {handle.name} exists and keeps its recipe and settings: omit --recipe and --set, or name a new "
                 "run"
             )
         known = tasks if tasks is not None and tasks.exists() else None
@@ -184,7 +186,7 @@ def record(
 
 
 def _existing(home: Path, run: str | None, *, making: bool) -> RunHandle | None:
-    """The run that takes the demonstration; None if it must be created."""
+    """Open the run that gets the demonstration; None if it must be created."""
     names = list_runs(home)
     if run in names or (run is None and names and not making):
         return open_run(run, home=home)
@@ -219,7 +221,7 @@ def _new_task(
 
 
 def _acting(script: Path | None, start: str) -> Callable[[Person], Awaitable[None]]:
-    """Returns what ends the recording: the script, or the person at the terminal."""
+    """Return a coroutine function that ends the recording: the script's, or the person's at the terminal."""
     if script is not None:
         found = read_script(script)
         return lambda person: act_out(found, person, start=start)
@@ -257,7 +259,7 @@ def _recorded_report(handle: RunHandle, recorded: "Recording", position: int) ->
 
 @app.command("login")
 def login(
-    url: Annotated[str, typer.Argument(help="Where to log in.")],
+    url: Annotated[str, typer.Argument(help="Address of the login page.")],
     name: Annotated[str, typer.Option(help="Name of the login in tasks: login = { state = NAME, … }.")],
     origin: Annotated[
         list[str] | None,
@@ -266,17 +268,16 @@ def login(
         ),
     ] = None,
     script: Annotated[
-        Path | None, typer.Option(help="Steps to do, written as a login of a task file: steps = [ … ].")
+        Path | None,
+        typer.Option(help="File of steps to perform, written as a login of a task file: steps = [ … ]."),
     ] = None,
-    headless: Annotated[bool, typer.Option("--headless", help="Without a window; needs --script.")] = False,
+    headless: Annotated[bool, typer.Option("--headless", help="Open no window; needs --script.")] = False,
 ) -> Report:
     """Log in to a site once in a browser window, and store the login for tasks that name it.
 
     Example: hindcast login http://127.0.0.1:8917/login --name notes
     """
-    from hindcast.actors.environments.web.scripted import read_script
     from hindcast.app.demonstrations.logins import save_login
-    from hindcast.app.system.home import home_folder
     from hindcast.app.system.sites import login_states
 
     steps = read_script(script).steps if script else ()
@@ -327,7 +328,7 @@ def import_file(
     ],
     format_name: Annotated[Format, typer.Option("--format", help="Format of the file.")] = "jsonl",
     run: Annotated[
-        str | None, typer.Argument(metavar="RUN", help="Run that takes them; created if it does not exist.")
+        str | None, typer.Argument(metavar="RUN", help="Run that gets them; created if it does not exist.")
     ] = None,
     recipe: Annotated[str | None, typer.Option(help="Recipe of a new run.")] = None,
     overrides: Annotated[
@@ -345,7 +346,7 @@ def import_file(
     from hindcast.app.imports.import_documents import import_documents, try_out  # loads transformers
 
     home = home_folder()
-    with holding(home):  # actors of a system started meanwhile would play the appended requests
+    with holding(home):  # actors of a system that starts meanwhile would play the appended requests
         names, making = list_runs(home), bool(recipe or overrides)
 
         def chosen() -> RunHandle:

@@ -1,4 +1,4 @@
-"""`hindcast doctor / model check / plugin list / plugin check`: what a run needs, checked before it starts."""
+"""`hindcast doctor / model check / plugin list / plugin check`: checks what a run needs before it starts."""
 
 import asyncio
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,7 +33,7 @@ def doctor(output: Output) -> Report:
 
 
 async def _examine(output: Output) -> list[CheckFinding]:
-    """Use every part, and print each finding at once; as JSON they are one document at the end."""
+    """Check every part and print each finding immediately; with `--json`, print all as one document at the end."""
     findings = []
     wanted = parts(home_folder(), resolve().settings)
     with progress_bar() as bar:
@@ -67,12 +67,12 @@ model_app = typer.Typer(
 @model_app.command("check")
 def check_model_folder(
     folder: Annotated[Path, typer.Argument(help="Folder of a Hugging Face causal model.")],
-    recipe: Annotated[str | None, typer.Option(help="Recipe whose settings it is checked for.")] = None,
+    recipe: Annotated[str | None, typer.Option(help="Recipe whose settings the model must support.")] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting; repeatable.")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="Settings file; default: hindcast.toml if there is one.")
+        Path | None, typer.Option(help="Settings file; default: hindcast.toml if it exists.")
     ] = None,
 ) -> Report:
     """Check whether a model can be a policy: files, architecture, tokenizer, chat template, stop tokens, context, memory, use.
@@ -91,7 +91,7 @@ def check_model_folder(
 
 plugin_app = typer.Typer(
     name="plugin",
-    help="Plugins that any package may bring: algorithms, environments, judges, and more.",
+    help="List and check plugins: algorithms, environments, judges, and more.",
     no_args_is_help=True,
 )
 
@@ -124,7 +124,7 @@ def check_plugins(
     ] = None,
     kind: Kind = None,
 ) -> Report:
-    """Load plugins and say whether a run can use them. Exit code 1 where one cannot be used.
+    """Load plugins and check whether a run can use them. Exit code 1 if one cannot be used.
 
     Example: hindcast plugin check grpo --json
     """

@@ -21,7 +21,7 @@ from hindcast.app.cli.options import (
     site_and_family,
 )
 from hindcast.app.cli.output import Block, Fields, Report, Table, shorten
-from hindcast.app.cli.read_model import asking, brought_up, position_at
+from hindcast.app.cli.read_model import connect_read_model, position_at, update_read_models
 from hindcast.app.runs.controls import dispute, this_user
 from hindcast.app.runs.runs import open_run
 from hindcast.app.runs.sources import open_source
@@ -57,7 +57,9 @@ def list_all(
     policy: Annotated[int | None, typer.Option(help="Only episodes that this policy version began.")] = None,
     before: Annotated[
         int | None,
-        typer.Option(metavar="POSITION", help="Only episodes requested before it, for the next page."),
+        typer.Option(
+            metavar="POSITION", help="Only episodes requested before this position, for the next page."
+        ),
     ] = None,
     limit: Limit = 50,
     as_of: AsOf = None,
@@ -67,7 +69,7 @@ def list_all(
     Example: hindcast episode list --outcome success --family find_price --limit 10
     """
     environment, family = site_and_family(environment, family)
-    with asking(run) as connection:
+    with connect_read_model(run) as connection:
         position = position_at(connection, as_of)
         found = list_episodes(
             connection,
@@ -117,7 +119,8 @@ def show_one(
         typer.Option(metavar="DIR", file_okay=False, help="Write its screenshots into this folder."),
     ] = None,
     marks: Annotated[
-        bool, typer.Option("--marks", help="Also write each with numbered boxes (screenshot/marks/1).")
+        bool,
+        typer.Option("--marks", help="Also write each screenshot with numbered boxes (screenshot/marks/1)."),
     ] = False,
     as_of: AsOf = None,
 ) -> Report:
@@ -125,13 +128,15 @@ def show_one(
 
     Example: hindcast episode show ep_9f2c41d07ab3 --screenshots pictures
     """
-    with asking(run) as connection:
+    with connect_read_model(run) as connection:
         detail = show_episode(connection, episode, as_of=position_at(connection, as_of))
     files: list[Path] = []
     without: list[str] = []
     if screenshots is not None:
         with users_umask(screenshots, home_folder()):
-            files, without = write_out(detail.screenshots, open_source(run).blobs, screenshots, marked=marks)
+            files, without = write_screenshots(
+                detail.screenshots, open_source(run).blobs, screenshots, marked=marks
+            )
     names = [str(file) for file in files]
     wrote = (f"wrote {name}" for name in names)
     return Report({**msgspec.to_builtins(detail), "files": names}, (*_detail_text(detail), *wrote, *without))
@@ -141,7 +146,7 @@ def show_one(
 def dispute_one(
     episode: Annotated[str, typer.Argument(help="The episode's id, such as ep_9f2c41d07ab3.")],
     outcome: Annotated[str, typer.Argument(help="The true outcome: success or failure.")],
-    reason: Annotated[str, typer.Option(help="What the judge missed.")],
+    reason: Annotated[str, typer.Option(help="Why the verdict is wrong.")],
     judge: Annotated[
         str | None, typer.Option(help="Judge of the wrong verdict; default: the judge that training uses.")
     ] = None,
@@ -153,14 +158,14 @@ def dispute_one(
     Example: hindcast episode dispute ep_9f2c41d07ab3 success --reason "the order was placed"
     """
     handle = open_run(run)
-    brought_up([handle])
-    told = asyncio.run(
+    update_read_models([handle])
+    disputed = asyncio.run(
         dispute(handle, episode, outcome=outcome, author=author or this_user(), reason=reason, judge=judge)
     )
     return Report(
-        told,
+        disputed,
         [
-            f"recorded at position {told.position}: {told.author} says {told.outcome} of {episode}, against {told.judge}"
+            f"recorded at position {disputed.position}: {disputed.author} says {disputed.outcome} of {episode}, against {disputed.judge}"
         ],
     )
 
@@ -209,7 +214,7 @@ def _detail_text(detail: EpisodeDetail) -> Iterator[Block]:
             f"pages of {detail.pages_released} steps were deleted (storage.keep_page_episodes); their fingerprints "
             "are in the log, and an archive may have the pages"
         )
-    yield from in_words(detail.screenshots)
+    yield from screenshot_summary(detail.screenshots)
     for verdict in detail.verdicts:
         yield f"verdict by {verdict.judge} {verdict.judge_version}: {verdict.outcome} ({verdict.reason})"
     for one in detail.disputes:
@@ -220,12 +225,12 @@ def _detail_text(detail: EpisodeDetail) -> Iterator[Block]:
         if batch.replaces is not None:
             how = f"replayed in place of {batch.replaces}"
         more = f", {batch.epochs} times each sample" if batch.epochs > 1 else ""
-        what = f"{how} in updates {updates}{more}" if batch.epochs else "used up without training"
+        what = f"{how} in updates {updates}{more}" if batch.epochs else "consumed without training"
         yield f"batch {batch.batch} at position {batch.position}: {what}"
 
 
-def in_words(rows: Sequence[ScreenshotRow]) -> list[str]:
-    """Summary lines: how many are stored, and why others are not."""
+def screenshot_summary(rows: Sequence[ScreenshotRow]) -> list[str]:
+    """Summarize in lines how many screenshots are stored, and why others are missing."""
     kept = [row for row in rows if row.sha256 is not None and row.released is None]
     released = [row for row in rows if row.released is not None]
     lines = []
@@ -238,7 +243,7 @@ def in_words(rows: Sequence[ScreenshotRow]) -> list[str]:
     return lines
 
 
-def write_out(
+def write_screenshots(
     rows: Sequence[ScreenshotRow], blobs: BlobStore, folder: Path, *, marked: bool = False
 ) -> tuple[list[Path], list[str]]:
     """Write the stored screenshots into a folder, created if necessary; returns the files and why others are missing.

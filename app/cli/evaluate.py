@@ -1,4 +1,4 @@
-"""`hindcast eval`."""
+"""`hindcast eval`: measures a policy's success on unseen tasks."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -36,7 +36,7 @@ app = typer.Typer()
 EPISODES = 100
 """Episodes played by default."""
 EVERY = "-all"
-"""Ending of a suite that has every family of its environment; without it, a suite has those that are usual there."""
+"""Suffix of a suite with every family of its environment; otherwise a suite has the environment's evaluation families."""
 
 
 @app.command("eval")
@@ -51,7 +51,7 @@ def evaluate_policy(
     suite: Annotated[
         str,
         typer.Option(
-            help="Tasks: store, miniwob, miniwob-all, webarena, webshop, browsergym, an environment of another package, or all tasks of your own task file."
+            help="Tasks: store, miniwob, miniwob-all, webarena, webshop, browsergym, a plugin's environment, or your own task file."
         ),
     ] = "store",
     episodes: Annotated[
@@ -64,7 +64,7 @@ def evaluate_policy(
     family: Annotated[list[str] | None, typer.Option(help="Only these families; repeatable.")] = None,
     tasks: Annotated[
         Path | None,
-        typer.Option(help="Instead of a suite: the tasks of a settings file, as task select writes it."),
+        typer.Option(help="Instead of a suite: the tasks of a settings file that task select wrote."),
     ] = None,
     temperature: Annotated[float, typer.Option(min=0.0, help="Sampling temperature; 0 is greedy.")] = 0.0,
     budgets: Annotated[
@@ -188,19 +188,19 @@ def _source(sources: Mapping[str, TaskSource], environment: str) -> TaskSource:
 
 
 def _families_of(suite: str, source: TaskSource) -> Sequence[str]:
-    """The families of a suite; empty means the site's usual ones."""
+    """Families of a suite."""
     if suite.endswith(EVERY):
         return source.families()
     return find_environment(source.name).evaluation_families(source)
 
 
 def suites() -> list[str]:
-    """Environments with tasks of their own; the user's tasks are named by their file."""
+    """Names of environments that can be a suite: all except the user's own tasks, which are named by their file."""
     return [name for name in plugin_names(ENVIRONMENTS) if name != ENVIRONMENT]
 
 
 def _named(suite: str) -> list[str]:
-    """The setting that a suite of another package stands for: built-in environments need not be named."""
+    """Override that selects the environment of a plugin's suite; none for built-in environments."""
     name = suite.removesuffix(EVERY)
     own = name in own_names(ENVIRONMENTS) or name not in suites()
     return [] if own else [f"curriculum.environments={name}"]
@@ -236,8 +236,8 @@ def _budgets(text: str, settings: Settings) -> list[int]:
         raise SettingsError(f"--budgets {text!r} must be numbers of steps above 0, such as 2,4,8,16")
     if settings.scaffold.states:
         raise SettingsError(
-            "--budgets needs one set of episodes for all budgets, and a scaffold acts by the number of steps left: set "
-            "scaffold.states to nothing, or evaluate once per budget"
+            "--budgets needs one set of episodes for all budgets, and a scaffold's actions depend on the number of steps "
+            "left: set scaffold.states to an empty text, or evaluate once per budget"
         )
     return budgets
 
@@ -251,10 +251,10 @@ def _find_policy(
     number = read_count(policy)
     if policy != "latest" and number is None:
         if as_of is not None:
-            raise SettingsError(f"--as-of needs a version of a run; --policy {policy} is none")
+            raise SettingsError(f"--as-of needs a version of a run; --policy {policy} is not one")
         if run is not None:
             raise SettingsError(
-                f"{run} names a run, but --policy {policy} is no version of a run: use --policy latest or the "
+                f"{run} names a run, but --policy {policy} is not a version of a run: use --policy latest or the "
                 "number of a version, or omit the run"
             )
         return policy_folder(policy), None, policy

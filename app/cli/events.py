@@ -48,7 +48,7 @@ class EventSelection(msgspec.Struct, kw_only=True):
     """Episodes of the matching tasks."""
 
     def learn(self, fact: Fact) -> None:
-        """Take in tasks and their episodes from one fact."""
+        """Learn tasks and their episodes from one fact."""
         if self.task is not None and isinstance(fact, TaskProposed | EpisodeRequested):
             if _is_called(fact.task, self.task):
                 self._tasks.add(fact.task.id)
@@ -90,7 +90,7 @@ def select(
     task: str | None = None,
     policy: int | None = None,
 ) -> EventSelection:
-    """A selection with known event types.
+    """Build a selection.
 
     Raises:
         SettingsError: a type matches no event; names the nearest type.
@@ -105,7 +105,7 @@ def select(
 
 
 async def learn_tasks(log: EventLog, selection: EventSelection, *, until: int) -> None:
-    """Read what a selection by task needs from events before the reading starts."""
+    """Let a selection by task learn its tasks and episodes from the events up to `until`."""
     if selection.task is None:
         return
     for family in sorted({BY_CLASS[kind].family for kind in (TaskProposed, EpisodeRequested)}):
@@ -119,7 +119,7 @@ def _is_called(task: Task, pattern: str) -> bool:
 
 
 def _is_of_version(recorded: Recorded, version: int) -> bool:
-    """Whether a policy version did this event, or the event created, used or adopted that version."""
+    """Whether a policy version caused this event, or the event published, used or adopted that version."""
     match recorded.fact:
         case EpisodeEnded(policy_versions=(low, high)):
             return low <= version <= high
@@ -146,19 +146,19 @@ UNPACKED: dict[str, Callable[[bytes], NDArray[Any]]] = {
 
 
 def as_line(recorded: Recorded) -> str:
-    """Position, time, type, entity, producer and the beginning of the payload."""
+    """Format an event as one line: position, time, type, entity, producer and the start of the payload."""
     envelope = recorded.envelope
     payload = recorded.describe()["payload"]
     rest = {name: value for name, value in payload.items() if value != envelope.entity}
-    told = msgspec.json.encode(rest).decode()
+    text = msgspec.json.encode(rest).decode()
     return (
         f"{recorded.position:>8}  {moment(envelope.occurred_ns)}  {envelope.type:<18}  {envelope.entity:<20}  "
-        f"{envelope.producer:<12}  {shorten(told, PAYLOAD_WIDTH)}"
+        f"{envelope.producer:<12}  {shorten(text, PAYLOAD_WIDTH)}"
     )
 
 
 def describe(recorded: Recorded, *, arrays: bool = False) -> dict[str, Any]:
-    """An event as plain values; with `arrays`, packed numbers as lists."""
+    """Convert an event to plain values; with `arrays`, packed numbers become lists."""
     plain = recorded.describe()
     if arrays:
         packed = {name: getattr(recorded.fact, name) for name in UNPACKED if hasattr(recorded.fact, name)}
@@ -167,7 +167,7 @@ def describe(recorded: Recorded, *, arrays: bool = False) -> dict[str, Any]:
 
 
 def describe_stored(stored: Stored, *, arrays: bool = False) -> dict[str, Any]:
-    """The event at a position; if it does not decode, the error and the beginning of its bytes."""
+    """Describe a stored event; if it does not decode, give the error and the start of its bytes."""
     try:
         recorded = decode(stored)
         assert recorded is not None
@@ -184,7 +184,7 @@ def describe_stored(stored: Stored, *, arrays: bool = False) -> dict[str, Any]:
 
 
 def fields_of(recorded: Recorded) -> Iterator[str]:
-    """Every value of an event, envelope and payload, as `payload.action.name=click`."""
+    """Yield every value of an event, envelope and payload, as `payload.action.name=click`."""
     yield from _flat("", recorded.describe())
 
 

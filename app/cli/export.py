@@ -1,4 +1,4 @@
-"""`hindcast export`."""
+"""`hindcast export`: exports a run in a format of other tools."""
 
 import asyncio
 from pathlib import Path
@@ -21,7 +21,7 @@ from hindcast.app.cli.options import (
     site_and_family,
 )
 from hindcast.app.cli.output import Report
-from hindcast.app.cli.read_model import asking, position_at
+from hindcast.app.cli.read_model import connect_read_model, position_at
 from hindcast.app.exports import EXPORTERS
 from hindcast.app.exports.export import export
 from hindcast.app.runs.sources import open_source
@@ -40,13 +40,13 @@ app = typer.Typer()
 def _known_format(name: str) -> str:
     names = plugin_names(EXPORTERS)
     if ":" not in name and name not in names:
-        raise typer.BadParameter(f"{name!r} is no format; {advice(name, names)}")
+        raise typer.BadParameter(f"{name!r} is not a format; {advice(name, names)}")
     return name
 
 
 @app.command("export")
 def export_run(
-    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="Folder to write; it must not exist.")],
+    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="New folder to write.")],
     run: SourceName = None,
     format_name: Annotated[
         str,
@@ -69,7 +69,7 @@ def export_run(
 ) -> Report:
     """Export a run or an archive in a format of other tools; docs/exports.md describes the formats.
 
-    The folder is created completely or not at all. The options select episodes; records about no episode are always exported.
+    The folder is created completely or not at all. The options select episodes; records that belong to no episode are always exported.
 
     Example: hindcast export run-1 --to ./run-1-successes --format dataset --outcome success
     """
@@ -83,7 +83,7 @@ def export_run(
         task=task,
         policy=policy,
     )
-    with asking(run) as connection, progress_bar() as bar:
+    with connect_read_model(run) as connection, progress_bar() as bar:
         position = position_at(connection, as_of)
         if next(matching_episodes(connection, wanted, as_of=position), None) is None:
             refuse_unknown(connection, wanted, as_of=position)

@@ -1,4 +1,4 @@
-"""`hindcast fork`."""
+"""`hindcast fork`: creates a run that continues another run's log."""
 
 import asyncio
 from typing import TYPE_CHECKING, Annotated
@@ -27,22 +27,20 @@ def fork(
     ] = None,
     at: Annotated[
         str,
-        typer.Option(
-            "--at", metavar="PLACE", help="Where to fork: a position, update=N, policy=N, …; see the docs."
-        ),
+        typer.Option("--at", metavar="PLACE", help="Where to fork: a position, update=N, policy=N, …"),
     ] = "end",
     name: Annotated[
         str | None, typer.Option("--name", help="Name of the new run; default: the next free run-N.")
     ] = None,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting that holds from there on; repeatable."),
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the new run; repeatable."),
     ] = None,
     exact: Annotated[
         bool,
         typer.Option(
             "--exact",
-            help="Fork exactly there, even inside a batch, which then ends under the parent's settings.",
+            help="Fork exactly at the place, even inside a batch, which then ends under the parent's settings.",
         ),
     ] = False,
 ) -> Report:
@@ -95,7 +93,7 @@ def fork(
 
 
 def _explain(batch: OpenBatch, position: int, *, exact: bool) -> str:
-    """Say what the fork means for a batch that the fork position divides."""
+    """Explain which settings apply to the batch that the fork position divides."""
     inside = (
         f"position {position} lies inside batch {batch.batch}, with {batch.done} of its {batch.updates} updates of "
         f"{batch.model} done"

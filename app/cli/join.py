@@ -1,4 +1,4 @@
-"""`hindcast join` and `hindcast broker users`: a run on several machines."""
+"""`hindcast join` and `hindcast broker users`: run a system on several machines."""
 
 import asyncio
 import re
@@ -27,14 +27,15 @@ app = typer.Typer()
 def join(
     output: Output,
     url: Annotated[
-        str, typer.Argument(metavar="URL", help="The broker: tls://host:4222, several with commas.")
+        str,
+        typer.Argument(metavar="URL", help="Address of the broker: tls://host:4222, several with commas."),
     ],
     roles: Annotated[
-        str, typer.Option(metavar="ROLE,ROLE", help="Roles of this machine, one process for each word.")
+        str, typer.Option(metavar="ROLE,ROLE", help="Roles of this machine, one process for each role named.")
     ] = "actor",
     run: Annotated[
         str | None,
-        typer.Argument(metavar="RUN", help="Which run; default: the only one that the broker has."),
+        typer.Argument(metavar="RUN", help="The run; default: the only one that the broker has."),
     ] = None,
     name: Annotated[
         str | None,
@@ -50,7 +51,7 @@ def join(
 ) -> Report:
     """Take part in a run from another machine, until Ctrl-C or the end of the run. Settings come from the run's log.
 
-    HINDCAST_HOME/secrets must hold the passwords of the roles and of `reader` (hindcast broker users), and ca.pem where the
+    HINDCAST_HOME/secrets must hold the passwords of the roles and of `reader` (hindcast broker users), and ca.pem if the
     broker's certificate is signed by your own authority.
 
     Example: hindcast join tls://nats-1:4222,tls://nats-2:4222 --roles actor,actor
@@ -117,8 +118,8 @@ def users_of_roles(
         raise SettingsError(f"FILE {str(file)!r} cannot be written: name a file, such as users.conf")
     if leaf is not None and (at_leaf or leaf in PUBLISHES or not LEAF_NAME.fullmatch(leaf)):
         raise SettingsError(
-            f"--leaf {leaf!r}: a name of small letters, digits and `-` that is no role's, for the server that holds the log; "
-            "--at-leaf is for the other end"
+            f"--leaf {leaf!r} must be a name of small letters, digits and `-` that is not a role. It is for the server that holds "
+            "the log; for the leaf node itself, use --at-leaf without --leaf"
         )
     home = home_folder()
     block = users(home, roles=wanted, leaf=leaf or "")

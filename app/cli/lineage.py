@@ -7,7 +7,7 @@ import typer
 
 from hindcast.app.cli.options import AsOf, SourceName
 from hindcast.app.cli.output import Report, shorten, show
-from hindcast.app.cli.read_model import asking, position_at
+from hindcast.app.cli.read_model import connect_read_model, position_at
 from hindcast.storage.readmodel.lineage.graph import Branch, Lineage, Node, Origins, Reach
 from hindcast.storage.readmodel.lineage.lineage import DEPTH, LIMIT, lineage
 
@@ -67,7 +67,7 @@ KINDS = (
         "update",
         "UPDATE",
         "Number of the update; MODEL/NUMBER for another model than the policy.",
-        """An update: its batch and samples, down to pages and verdicts; the policy version it was first published in.
+        """An update: its batch and samples, down to pages and verdicts; the first policy version that contains it.
 
     Example: hindcast lineage update 12 --backward --depth 4
     """,
@@ -85,7 +85,7 @@ KINDS = (
         "policy",
         "POLICY",
         "Number of the version, or `latest`.",
-        """A policy version: the updates that made it; who adopted it, the episodes it sampled, the batches it began.
+        """A policy version: the updates that made it; the actors that adopted it, its episodes, the batches that began with it.
 
     Example: hindcast lineage policy latest --json
     """,
@@ -108,7 +108,7 @@ def _add(kind: Kind) -> None:
         as_of: AsOf = None,
     ) -> Report:
         either = backward or forward
-        with asking(run) as connection:
+        with connect_read_model(run) as connection:
             answer = lineage(
                 connection,
                 kind.name,
@@ -130,13 +130,13 @@ DIGEST_WIDTH = 13
 TEXT_WIDTH = 60
 DOT = " · "
 NOUNS = {"policy": ("policy version", "policy versions"), "adoption": ("actor", "actors")}
-"""Words for kinds whose name is not the word: singular and plural."""
+"""Singular and plural nouns of kinds whose name is not their noun."""
 
 
 def lines(answer: Lineage) -> Iterator[str]:
-    """All lines of an answer."""
+    """Format an answer as lines of text."""
     root = answer.backward or answer.forward
-    assert root is not None, "one of both directions is always asked for"
+    assert root is not None, "at least one direction is requested"
     yield _node_text(root)
     yield f"run {answer.run} as of position {answer.position}"
     if answer.backward is not None:
@@ -152,7 +152,7 @@ def lines(answer: Lineage) -> Iterator[str]:
 
 
 def _branches(node: Node, *, indent: str = "", nothing: str = "") -> Iterator[str]:
-    """The lines below a node, which is printed already."""
+    """Yield the lines below a node."""
     if nothing and not node.branches:
         yield f"└─ {nothing}" if node.expanded else "└─ …"
     for branch in node.branches:
@@ -180,15 +180,15 @@ def _counted(branch: Branch) -> str:
 
 
 def _node_text(node: Node) -> str:
-    """A node in one line: identity, facts, share in its parent, position."""
-    words = SAYINGS[node.kind](node.facts) if node.facts else []
+    """Format a node as one line: identity, facts, share in its parent, position."""
+    words = DESCRIPTIONS[node.kind](node.facts) if node.facts else []
     share = [f"{name} {show(value)}" for name, value in node.share.items() if value is not None]
     position = [f"position {node.position}"] if node.position is not None else []
     return DOT.join((_identity(node), *filter(None, words), *share, *position))
 
 
 def _identity(node: Node) -> str:
-    """Kind and id of a node, without repetition."""
+    """Format a node's kind and id."""
     match node.kind:
         case "episode" | "task" | "adoption" | "demonstrator":
             return node.id
@@ -230,11 +230,11 @@ def _episode(facts: Mapping[str, Any]) -> list[str]:
 
 
 def _task(facts: Mapping[str, Any]) -> list[str]:
-    told = shorten(facts["instruction"], TEXT_WIDTH) if "instruction" in facts else ""
+    instruction = shorten(facts["instruction"], TEXT_WIDTH) if "instruction" in facts else ""
     return [
         f"{facts.get('environment')}/{facts.get('family')}",
         f"seed {facts.get('seed')}",
-        told,
+        instruction,
         facts.get("state", ""),
     ]
 
@@ -308,7 +308,7 @@ def _code(facts: Mapping[str, Any]) -> str:
     return f"code {facts['code_rev']}" if facts.get("code_rev") else ""
 
 
-SAYINGS: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {
+DESCRIPTIONS: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {
     "step": _step,
     "page": _page,
     "episode": _episode,

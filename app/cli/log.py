@@ -50,7 +50,7 @@ Task = Annotated[
     str | None,
     typer.Option(
         "--task",
-        help="Only events of the tasks: an id, store/buy, store/buy:3 or a pattern such as 'store/*'.",
+        help="Only events of these tasks: an id, store/buy, store/buy:3 or a pattern such as 'store/*'.",
     ),
 ]
 Policy = Annotated[
@@ -63,7 +63,7 @@ After = Annotated[
         "--from",
         "--after",
         metavar="PLACE",
-        help=f"Continue after it, for instance an earlier cursor: 0, {PLACES}.",
+        help=f"Continue after this place, such as the cursor of an earlier command: 0, {PLACES}.",
     ),
 ]
 
@@ -72,7 +72,7 @@ BAR_EVENTS = 500
 
 
 async def after_place(log: EventLog, place: str | None) -> int:
-    """The position that `--from` means; a number may be before the log's beginning. Raises NoSuchPlace."""
+    """Return the position that `--from` names; a number may be before the log's first position. Raises NoSuchPlace."""
     position = 0 if place is None else read_count(place)
     if position is None:
         assert place is not None
@@ -87,7 +87,7 @@ async def after_place(log: EventLog, place: str | None) -> int:
 
 
 class Cursor:
-    """Position that a command has read up to."""
+    """Position up to which a command has read."""
 
     def __init__(self) -> None:
         self.at = 0
@@ -116,7 +116,7 @@ async def following(
 ) -> AsyncGenerator[Recorded, None]:
     """Yield events after the cursor up to the log's current end, and move the cursor. Skips types of a newer version.
 
-    `bar`: shows a bar on a terminal, for commands that print only at the end.
+    `bar`: show a progress bar, for commands that print only at the end.
     """
     async with aclosing(read(log, after=cursor.at, strict=False, check=check)) as recordeds:
         with progress_bar(shown=bar) as shown:
@@ -224,7 +224,7 @@ def show_events(
         position, run = None, position
     given = None if position is None else read_count(position)
     if position is not None and not given:
-        raise SettingsError(f"POSITION {position!r} is no position: it must be a whole number above 0")
+        raise SettingsError(f"POSITION {position!r} is not a position: it must be a whole number above 0")
     wanted = at if position is None else given
     if (wanted is None) == (episode is None):
         raise SettingsError(

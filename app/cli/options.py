@@ -31,7 +31,7 @@ SourceName = Annotated[
         metavar="RUN", help="The run, or the folder of an archive; by default the run started last."
     ),
 ]
-Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Most entries to print.")]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of entries.")]
 Environment = Annotated[str | None, typer.Option("--environment", help="Only this site: store, miniwob.")]
 Family = Annotated[
     str | None,
@@ -44,7 +44,7 @@ EndpointValues = Annotated[
     typer.Option(
         "--set",
         metavar="endpoint.KEY=VALUE",
-        help="Another endpoint, judge.timeout_s or judge.webrl_orm; repeatable.",
+        help="Replace a setting of the endpoint, judge.timeout_s or judge.webrl_orm; repeatable.",
     ),
 ]
 EpisodeState = Literal["requested", "started", "ended", "abandoned", "cancelled"]
@@ -66,7 +66,7 @@ PLACES = "a position, `end`, or update=N, batch=N, policy=N, checkpoint=N, where
 AsOf = Annotated[
     str | None, typer.Option("--as-of", metavar="PLACE", help=f"Answer as of a place in the log: {PLACES}.")
 ]
-Episode = Annotated[list[str] | None, typer.Option("--episode", help="This episode; repeatable.")]
+Episode = Annotated[list[str] | None, typer.Option("--episode", help="Only this episode; repeatable.")]
 Episodes = Annotated[int | None, typer.Option("--episodes", min=1, help="Size of a seeded sample.")]
 All = Annotated[bool, typer.Option("--all", help="Every episode.")]
 Families = Annotated[
@@ -74,7 +74,8 @@ Families = Annotated[
     typer.Option("--family", help="Only this family, as find_price or store/find_price; repeatable."),
 ]
 Origin = Annotated[
-    str | None, typer.Option("--origin", help="Only online, demonstration or evaluation ones.")
+    str | None,
+    typer.Option("--origin", help="Only episodes of this origin: online, demonstration or evaluation."),
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the sample.")]
 
@@ -82,7 +83,7 @@ ORIGINS = ("online", "demonstration", "evaluation")
 
 
 def with_common_options(command: Callable[..., Report | None]) -> Callable[..., None]:
-    """Give a command what all commands share, and print the report that it returns.
+    """Add the options that all commands share, and print the report that the command returns.
 
     Adds `--json`, and the hidden option `--run` where the command has the argument `[RUN]`. Refuses values that cannot be
     stored: numbers beyond 64 bits or not finite, text not in UTF-8. A parameter `output` receives the `Output`.
@@ -127,7 +128,7 @@ def with_common_options(command: Callable[..., Report | None]) -> Callable[..., 
 
 
 def _shown_name(parameter: inspect.Parameter) -> str:
-    """A parameter as it is written on the command line."""
+    """Name of a parameter on the command line."""
     described = next(iter(getattr(parameter.annotation, "__metadata__", ())), None)
     if isinstance(described, OptionInfo):
         # in an annotation typer keeps the first name of an option as its default
@@ -138,10 +139,10 @@ def _shown_name(parameter: inspect.Parameter) -> str:
 
 
 def one_run(argument: str | None, option: str | None) -> str | None:
-    """The run that is named as an argument, by `--run`, or by both.
+    """Return the run named as an argument, by `--run`, or by both.
 
     Raises:
-        SettingsError: they name two runs.
+        SettingsError: argument and option name different runs.
 
     """
     if argument is not None and option is not None and argument != option:
@@ -150,10 +151,10 @@ def one_run(argument: str | None, option: str | None) -> str | None:
 
 
 def site_and_family(environment: str | None, family: str | None) -> tuple[str | None, str | None]:
-    """Site and family from `--environment` and `--family`; a family may be written with its site, as lists print it.
+    """Return site and family from `--environment` and `--family`, which may be written as SITE/FAMILY.
 
     Raises:
-        SettingsError: they name two sites, or the family lacks a part.
+        SettingsError: the options name different sites, or a part of SITE/FAMILY is empty.
 
     """
     site, slash, name = (family or "").partition("/")
@@ -169,15 +170,15 @@ def site_and_family(environment: str | None, family: str | None) -> tuple[str | 
 
 
 def option_values(given: list[str] | None) -> dict[str, str]:
-    """The values of `--option NAME=VALUE`, by name. Raises SettingsError for what is no NAME=VALUE."""
+    """Parse the values of `--option NAME=VALUE`, by name. Raises SettingsError if one is not NAME=VALUE."""
     pairs = [one.partition("=") for one in given or []]
     for name, equals, value in pairs:
         if not name or not equals:
-            raise SettingsError(f"--option {name + value!r} is no NAME=VALUE")
+            raise SettingsError(f"--option {name + value!r} is not NAME=VALUE")
     return {name: value for name, _, value in pairs}
 
 
-def wanted_of(
+def select_episodes(
     episode: list[str] | None,
     episodes: int | None,
     *,
@@ -187,7 +188,7 @@ def wanted_of(
     seed: int,
     usual: int | None,
 ) -> "EpisodeSelection":
-    """The selection that the options ask for. `usual`: size of the sample if no option sets it; None: all.
+    """Build the selection that the options describe. `usual`: size of the sample if no option sets it; None: all.
 
     Raises:
         SettingsError: the options contradict each other.

@@ -72,12 +72,12 @@ class Report(NamedTuple):
     data: Any
     """The JSON document that `--json` prints."""
     text: Iterable[Block]
-    """What is printed without `--json`; consumed only then."""
+    """Text that is printed without `--json`; with `--json` it is not computed."""
     exit_code: int = 0
 
 
 class Output:
-    """Prints reports on standard output, as the user wants them. A command that prints more than one takes it as `output`."""
+    """Prints reports on standard output, as text or as JSON. A command that prints several takes it as parameter `output`."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
@@ -98,7 +98,7 @@ def say(line: str) -> None:
 
 
 def show(value: Any) -> str:
-    """A value as readable text on one line."""
+    """Format a value as text on one line."""
     if value is None or value == "":
         return NOTHING
     if isinstance(value, bool):
@@ -111,20 +111,20 @@ def show(value: Any) -> str:
 
 
 def shorten(text: str | None, width: int) -> str:
-    """Text on one line, cut to a width and marked with an ellipsis if it was cut."""
+    """Fit text into one line of `width` characters; an ellipsis marks a cut."""
     line = show(text)
     return line if len(line) <= width else f"{line[: width - 1]}…"
 
 
 def rate(success: "Success") -> str:
-    """A rate with its interval and n; a rate is never shown alone."""
+    """Format a rate with its interval and n; a rate is never shown without them."""
     if success.judged == 0:
         return "no verdict"
     return f"{success.rate:.0%} [{success.low:.0%}, {success.high:.0%}] n={success.judged}"
 
 
 def weighted_rate(weighted: Interval | None, success: "Success | None") -> str | None:
-    """A rate over families in fixed shares, with its interval and n; None without episodes."""
+    """Format a rate over families in fixed shares, with its interval and n; None without episodes."""
     if success is None:
         return None
     if weighted is None or success.judged == 0:
@@ -133,7 +133,7 @@ def weighted_rate(weighted: Interval | None, success: "Success | None") -> str |
 
 
 def moment(unix_ns: int | None) -> str:
-    """A time in UTC to the second."""
+    """Format a time in UTC, to the second. `unix_ns`: nanoseconds since 1970."""
     if not unix_ns:
         return NOTHING
     return datetime.fromtimestamp(unix_ns / 1e9, tz=UTC).strftime("%Y-%m-%d %H:%M:%SZ")

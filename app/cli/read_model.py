@@ -1,4 +1,4 @@
-"""Queries a run's read model from a command, after folding missing events."""
+"""Opens a run's read model for a command, after folding missing events."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,16 +17,16 @@ from hindcast.storage.readmodel.query_parts import position_of, position_of_plac
 
 
 @contextmanager
-def asking(run: str | None) -> Iterator[Connection]:
-    """One consistent view of the read model of a run or an archive; `run` None: the run started last.
+def connect_read_model(run: str | None) -> Iterator[Connection]:
+    """Open one consistent view of the read model of a run or an archive; `run` None: the run started last.
 
     It folds missing events first, unless a projector is running. If that fails, it prints the reason and answers from the
     existing read model.
     """
     source = open_source(run)
     if isinstance(source, RunHandle):
-        failed = brought_up([source])
-        with reading(source, failed.get(source.name)) as connection:
+        failed = update_read_models([source])
+        with connect_as_is(source, failed.get(source.name)) as connection:
             yield connection
         return
     with progress_bar() as bar:
@@ -38,18 +38,18 @@ def asking(run: str | None) -> Iterator[Connection]:
         model.close()
 
 
-def brought_up(runs: Sequence[RunHandle]) -> dict[str, HindcastError | OSError]:
+def update_read_models(runs: Sequence[RunHandle]) -> dict[str, HindcastError | OSError]:
     """Bring runs' read models up to date, with a progress bar; returns the error of each run that failed."""
     with progress_bar() as bar:
         return bring_up(runs, watching=lambda log: watched(log, bar, "folding"))
 
 
 @contextmanager
-def reading(run: RunHandle, failure: HindcastError | OSError | None) -> Iterator[Connection]:
-    """One consistent view of a run's read model as it is. `failure`: why it may lack events.
+def connect_as_is(run: RunHandle, failure: HindcastError | OSError | None) -> Iterator[Connection]:
+    """Open one consistent view of a run's existing read model. `failure`: why it may lack events.
 
     Raises:
-        HindcastError, OSError: the failure, if there is no read model to answer from.
+        HindcastError, OSError: the failure, if no read model exists.
 
     """
     model = run.read_model()
@@ -68,10 +68,10 @@ def reading(run: RunHandle, failure: HindcastError | OSError | None) -> Iterator
 
 
 def position_at(connection: Connection, as_of: str | None) -> int | None:
-    """The position that `--as-of` means; None without the option.
+    """Return the position that `--as-of` names; None without the option.
 
     Raises:
-        NoSuchPlace, NotInReadModel: the place does not exist, or not yet.
+        NoSuchPlace, NotInReadModel: the place does not exist, or is not in the read model yet.
 
     """
     return None if as_of is None else position_of_place(connection, parse_place(as_of))

@@ -1,4 +1,4 @@
-"""`hindcast rejudge`."""
+"""`hindcast rejudge`: judges a run's stored evidence again."""
 
 import asyncio
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from hindcast.app.cli.options import (
     Origin,
     Seed,
     SourceName,
-    wanted_of,
+    select_episodes,
 )
 from hindcast.app.cli.output import Block, Report, Table
 from hindcast.app.evaluation.rejudge import AT_ONCE, RejudgeReport, rejudge
@@ -50,7 +50,9 @@ def rejudge_run(
     save: Annotated[
         bool, typer.Option("--save", help="Append the verdicts to the log; earlier verdicts stay.")
     ] = False,
-    by_family: Annotated[bool, typer.Option("--by-family", help="A table for every family, too.")] = False,
+    by_family: Annotated[
+        bool, typer.Option("--by-family", help="Also print a table for every family.")
+    ] = False,
     episode: Episode = None,
     episodes: Episodes = None,
     family: Families = None,
@@ -65,7 +67,9 @@ def rejudge_run(
 
     Example: hindcast rejudge run-1 --judge strict --by-family
     """
-    wanted = wanted_of(episode, episodes, every=False, family=family, origin=origin, seed=seed, usual=None)
+    wanted = select_episodes(
+        episode, episodes, every=False, family=family, origin=origin, seed=seed, usual=None
+    )
     source = open_source(run)
     settings = override_endpoint(source.settings, overrides or [])
     with progress_bar() as bar:
@@ -97,7 +101,7 @@ def rejudge_run(
 
 
 def _writable(source: Source) -> RunHandle:
-    """The run, to be appended to. Raises SettingsError for a source that is read-only, such as an archive."""
+    """Return the source as a run that can be appended to. Raises SettingsError if it is read-only, such as an archive."""
     if not isinstance(source, RunHandle):
         raise SettingsError(
             f"--save appends to a run's own log, and {source.name} is read-only here. Omit --save, or name a run of "

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hindcast.app.cli.bars import progress_bar
-from hindcast.app.cli.options import All, Episode, Episodes, Families, Origin, Seed, SourceName, wanted_of
+from hindcast.app.cli.options import (
+    All,
+    Episode,
+    Episodes,
+    Families,
+    Origin,
+    Seed,
+    SourceName,
+    select_episodes,
+)
 from hindcast.app.cli.output import Block, Report, Table
 from hindcast.app.replay.steps import EpisodeReplay, StepsReport, replay_steps
 from hindcast.app.runs.sources import open_source
@@ -22,9 +31,9 @@ app = typer.Typer(
 )
 
 SAMPLE = 20
-"""Episodes in the sample by default."""
+"""Default size of the sample, in episodes."""
 SHOWN_LINES = 12
-"""Lines shown of a difference; --json has all."""
+"""Maximum number of lines shown of a difference; --json has all."""
 
 
 @app.command("steps")
@@ -51,7 +60,9 @@ def replay_steps_of(
 
     Example: hindcast replay steps run-1 --episodes 50 --family store/buy
     """
-    wanted = wanted_of(episode, episodes, every=every, family=family, origin=origin, seed=seed, usual=SAMPLE)
+    wanted = select_episodes(
+        episode, episodes, every=every, family=family, origin=origin, seed=seed, usual=SAMPLE
+    )
     with progress_bar() as bar:
         task = bar.add_task("replaying", total=wanted.sample)
 
@@ -84,7 +95,9 @@ def replay_sampling_of(
     with loading():
         from hindcast.app.replay.sampling import replay_sampling  # loads torch, so only now
 
-    wanted = wanted_of(episode, episodes, every=every, family=family, origin=origin, seed=seed, usual=SAMPLE)
+    wanted = select_episodes(
+        episode, episodes, every=every, family=family, origin=origin, seed=seed, usual=SAMPLE
+    )
     with progress_bar() as bar:
         task = bar.add_task("computing answers", total=None)
         report = asyncio.run(
@@ -133,9 +146,9 @@ def _sampling_text(report: "SamplingReport") -> Iterator[Block]:
     )
     yield (
         f"draws: {report.tokens - report.rounded - report.not_drawn} tokens are what their seed draws, {report.rounded} "
-        f"but for rounding, {report.not_drawn} are not; {report.seeds_derived} seeds follow from the run's seed"
+        f"except for rounding, {report.not_drawn} are not; {report.seeds_derived} seeds follow from the run's seed"
     )
-    yield f"generated anew: {report.regenerated_alike} answers alike, {report.differing_tokens} tokens differ in the others"
+    yield f"generated again: {report.regenerated_alike} answers alike, {report.differing_tokens} tokens differ in the others"
     for words, count in _left_out(report):
         yield f"left out: {count} steps {words}"
 

@@ -7,7 +7,7 @@ import typer
 
 from hindcast.app.cli.options import AsOf, SourceName
 from hindcast.app.cli.output import Block, Fields, Report, Table, moment, rate, shorten, weighted_rate
-from hindcast.app.cli.read_model import asking, brought_up, position_at, reading
+from hindcast.app.cli.read_model import connect_as_is, connect_read_model, position_at, update_read_models
 from hindcast.app.runs.runs import RunHandle, list_runs, open_run, run_folder
 from hindcast.app.system.home import home_folder
 from hindcast.core.errors import HindcastError, SettingsError
@@ -35,7 +35,7 @@ def list_all() -> Report:
     home = home_folder()
     names = list_runs(home)
     opened, notes = _open_all(names)
-    failed = brought_up([*opened.values()])
+    failed = update_read_models([*opened.values()])
     found = [
         _overview(opened[name], failed.get(name)) if name in opened else _unread(name, notes[name])
         for name in names
@@ -53,7 +53,7 @@ def _fork_of(entry: dict[str, Any]) -> str | None:
 
 
 def _open_all(names: Sequence[str]) -> tuple[dict[str, RunHandle], dict[str, str]]:
-    """The runs that can be opened, and the errors of the others by name."""
+    """Open all runs; returns the opened runs and the errors of the others, by name."""
     opened: dict[str, RunHandle] = {}
     notes: dict[str, str] = {}
     for name in names:
@@ -69,12 +69,12 @@ def _unread(name: str, note: str) -> dict[str, Any]:
 
 
 def _overview(run: RunHandle, failure: HindcastError | OSError | None) -> dict[str, Any]:
-    """A run in one line, from its read model. `failure`: why the read model may lack events."""
+    """Summarize a run from its read model. `failure`: why the read model may lack events."""
     known: dict[str, Any] = {"run": run.name, "folder": str(run.folder)}
     if run.fork is not None:
         known |= {"parent": run.fork.parent, "forked_at": run.fork.at}
     try:
-        with reading(run, failure) as connection:
+        with connect_as_is(run, failure) as connection:
             summary = run_summary(connection)
     except (HindcastError, OSError) as error:
         return known | {"note": str(error)}
@@ -95,7 +95,7 @@ def show_one(run: SourceName = None, as_of: AsOf = None) -> Report:
 
     Example: hindcast run show run-1 --as-of update=40
     """
-    with asking(run) as connection:
+    with connect_read_model(run) as connection:
         summary = run_summary(connection, as_of=position_at(connection, as_of))
     return Report(summary, _summary_text(summary))
 
@@ -212,9 +212,9 @@ def _gain(gain: tuple[float, float, float]) -> str:
 
 @run_app.command("compare")
 def compare(
-    run: Annotated[str, typer.Argument(metavar="RUN", help="A fork, or any run.")],
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The run, such as a fork.")],
     other: Annotated[
-        str | None, typer.Argument(metavar="[OTHER]", help="What it is compared with; default: its parent.")
+        str | None, typer.Argument(metavar="[OTHER]", help="The run to compare it with; default: its parent.")
     ] = None,
 ) -> Report:
     """Compare two runs: where they diverge, settings that differ, success by version, and updates after that.
@@ -225,7 +225,7 @@ def compare(
     """
     chosen = open_run(run)
     if other is None and chosen.fork is None:
-        raise SettingsError(f"run {run} is no fork: name the run to compare it with")
+        raise SettingsError(f"run {run} is not a fork: name the run to compare it with")
     base = other or (chosen.fork.parent if chosen.fork else None)
     if other is None and chosen.fork is not None and chosen.fork.archive:
         raise SettingsError(
@@ -233,7 +233,7 @@ def compare(
             f"compare the two: hindcast import {chosen.fork.archive}, hindcast rebuild {base}, hindcast run compare {run} {base}"
         )
     first, second = (run, other) if other else (base, run)
-    with asking(first) as left, asking(second) as right:
+    with connect_read_model(first) as left, connect_read_model(second) as right:
         found = compare_runs(left, right)
     return Report(found, _comparison_text(found))
 
@@ -244,7 +244,7 @@ COMPARED = ("loss", "kl", "entropy_estimate", "gradient_norm", "ratio_mean")
 
 def _comparison_text(found: Comparison) -> Iterator[Block]:
     left, right = found.left, found.right
-    where = "no common beginning" if found.parted_at is None else f"one log up to position {found.parted_at}"
+    where = "no common log" if found.parted_at is None else f"one log up to position {found.parted_at}"
     yield f"{left} ({found.left_updates} updates) and {right} ({found.right_updates} updates): {where}"
     yield ""
     yield Table(
@@ -292,7 +292,7 @@ def list_versions(run: SourceName = None, as_of: AsOf = None) -> Report:
 
     Example: hindcast policy list --json
     """
-    with asking(run) as connection:
+    with connect_read_model(run) as connection:
         found = list_policies(connection, as_of=position_at(connection, as_of))
     return Report(
         {"policies": found},

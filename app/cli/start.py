@@ -1,4 +1,4 @@
-"""`hindcast start`."""
+"""`hindcast start`: starts or resumes a run."""
 
 import asyncio
 from pathlib import Path
@@ -37,7 +37,7 @@ def start(
         typer.Option("--set", metavar="KEY=VALUE", help="A setting of a new run; repeatable."),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="Settings file of a new run; default: hindcast.toml if there is one.")
+        Path | None, typer.Option(help="Settings file of a new run; default: hindcast.toml if it exists.")
     ] = None,
     tasks: Annotated[
         Path | None, typer.Option(help="Task file of your own site (docs/your-site.md), for a new run.")
@@ -68,7 +68,7 @@ def start(
     goals = parse_until(until or [])
     chosen = [*overrides_for(tasks), *(overrides or [])]
     handle = select_run(home, name=run, recipe=recipe, config=config, overrides=chosen)
-    plugins_in_use(handle.settings)  # raises before anything is started
+    plugins_in_use(handle.settings)  # raises before anything starts
     require_actors(handle.settings, actors)
     require_reachable(goals, handle.settings)
     find_engine(handle.settings.policy.engine).require(handle.settings)
@@ -86,7 +86,7 @@ def start(
 
 
 def summary_text(summary: Summary) -> str:
-    """The run's numbers after a start, and the commands that show more."""
+    """Format the numbers of the run when its system has ended, and the commands that show more."""
     played = [f"{summary.episodes} episodes"] if summary.episodes or not summary.demonstrations else []
     played += [f"{summary.demonstrations} demonstrations"] if summary.demonstrations else []
     return (

@@ -19,7 +19,7 @@ from hindcast.app.cli.options import (
     site_and_family,
 )
 from hindcast.app.cli.output import Report, Table, rate, shorten, show
-from hindcast.app.cli.read_model import asking, position_at
+from hindcast.app.cli.read_model import connect_read_model, position_at
 from hindcast.app.settings.configuration import resolve
 from hindcast.app.system.home import home_folder, users_umask
 from hindcast.storage.readmodel.episode_queries import EpisodeFilter
@@ -47,7 +47,7 @@ def list_all(
     Example: hindcast task list --environment store
     """
     environment, family = site_and_family(environment, family)
-    with asking(run) as connection:
+    with connect_read_model(run) as connection:
         position = position_at(connection, as_of)
         found = list_tasks(
             connection,
@@ -89,7 +89,10 @@ def list_all(
 @task_app.command("select")
 def select(
     out: Annotated[
-        Path, typer.Option(help="Settings file to write; held-out tasks go into a second file in its folder.")
+        Path,
+        typer.Option(
+            help="Settings file to write; held-out tasks are written to a second file in its folder."
+        ),
     ] = Path("tasks.toml"),
     attempts: Annotated[int, typer.Option(min=1, help="Attempts at each task.")] = 16,
     held_out: Annotated[
@@ -100,7 +103,7 @@ def select(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting; repeatable.")
     ] = None,
 ) -> Report:
-    """Let the base policy attempt every task of a recipe, and keep those that it solves at least once.
+    """Run the base policy on every task of a recipe, and keep the tasks that it solves at least once.
 
     Use the file in a run with `hindcast start --config`, and in an evaluation with `hindcast eval --tasks`.
 
@@ -208,7 +211,7 @@ def show_phases(run: SourceName = None, as_of: AsOf = None) -> Report:
 
     Example: hindcast curriculum show
     """
-    with asking(run) as connection:
+    with connect_read_model(run) as connection:
         found = list_phases(connection, as_of=position_at(connection, as_of))
     return Report(
         {"phases": found},
@@ -246,7 +249,7 @@ def show_phases(run: SourceName = None, as_of: AsOf = None) -> Report:
 
 
 def _values(phase: PhaseRow) -> str:
-    """Lowest, median and highest value, and their number."""
+    """Format lowest, median and highest value, and the number of values."""
     if not phase.valued:
         return show(None)
     low, middle, high = map(show, (phase.value_low, phase.value_median, phase.value_high))

@@ -1,4 +1,4 @@
-"""`hindcast verify`."""
+"""`hindcast verify`: recomputes a run's updates from its log."""
 
 import asyncio
 from collections.abc import Iterator
@@ -46,7 +46,7 @@ def verify_run(
         typer.Option(
             "--from",
             metavar="PLACE",
-            help=f"Recompute from the last checkpoint at or before it, instead of from the base weights: {PLACES}.",
+            help=f"Recompute from the last checkpoint at or before this place, not from the base weights: {PLACES}.",
         ),
     ] = None,
     until: Annotated[
@@ -69,7 +69,7 @@ def verify_run(
             "--tolerance",
             metavar="T",
             min=0,
-            help="Accept numbers up to T apart: for another processor or other versions than the recording's.",
+            help="Accept differences up to T, for another processor or other versions than those of the recording.",
         ),
     ] = None,
 ) -> Report:
@@ -152,7 +152,7 @@ def _report_text(report: "VerifyReport") -> Iterator[Block]:
 
 
 def _how(report: "VerifyReport") -> list[str]:
-    """How the verification was done: recomputed part, processes, time."""
+    """Describe the verification: recomputed part, processes, time."""
     lines = []
     if report.stretches and report.stretches[0].stretch.begin.position > 0:
         begin = report.stretches[0].stretch.begin
@@ -196,7 +196,7 @@ def _divergence_text(found: "Divergence") -> Iterator[Block]:
 
 
 def _machines(then: "Fingerprint | None", now: "Fingerprint | None") -> str:
-    """Hardware and versions that decide about the bits, then and now."""
+    """Hardware and versions that determine the bits of a result, then and now."""
     if then is None or now is None:
         return "unknown"
     return ", ".join(

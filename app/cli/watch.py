@@ -1,4 +1,4 @@
-"""`hindcast watch` and `hindcast page`: look at running and finished runs."""
+"""`hindcast watch` and `hindcast page`: show running and finished runs."""
 
 import asyncio
 import os
@@ -57,7 +57,7 @@ def watch_run(
 
 
 def _is_terminal() -> bool:
-    """Whether the output is a screen to draw on, and the input has keys."""
+    """Whether input and output are a terminal that can be drawn on."""
     return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
 
@@ -102,7 +102,7 @@ def _curve(handle: RunHandle) -> list[Counts]:
 
 
 class NoPageServed(HindcastError):
-    """No page is served whose address could be printed."""
+    """No system in this home serves a page."""
 
 
 @app.command("page")
@@ -134,7 +134,7 @@ def show_page(
         address = running_page(home)
         return Report({"address": address}, [address])
     open_run(home=home)
-    # a network can be overheard, so this token is valid only as long as its server
+    # network traffic can be overheard, so this token is valid only while the server runs
     token = page_token(home) if is_loopback(host) else secrets.token_urlsafe(32)
 
     def ready(base: str) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from hindcast.app.cli import leave
+from hindcast.app.cli import exit_with_error
 from hindcast.app.docs_site.pictures import make_run, take_pictures
 from hindcast.app.docs_site.site import configuration, write_pages
 from hindcast.core.errors import HindcastError
@@ -46,4 +46,4 @@ if __name__ == "__main__":
     try:
         typer.run(build)
     except HindcastError as error:
-        leave(error)
+        exit_with_error(error)

@@ -283,10 +283,10 @@ def test_stats_add_up(handle: RunHandle) -> None:
         (("run", "show", "--as-of", "99999"), "the read model knows positions 0 to", 1),
         (
             ("record", "http://x/", *RECORD),
-            "run tale exists, and keeps its recipe and its settings",
+            "run tale exists and keeps its recipe and settings",
             2,
         ),
-        (("eval", "--run", "tale"), "--policy base is no version of a run", 2),
+        (("eval", "--run", "tale"), "--policy base is not a version of a run", 2),
         (("config", "check", "/nowhere.toml"), "cannot be read: No such file", 2),
         (("config", "show", "--set", "actors.contxts=1"), "the nearest is actors.contexts", 2),
     ],

@@ -145,7 +145,7 @@ def test_every_command_that_asks_the_read_model_takes_as_of() -> None:
     asking = {
         path: {option for parameter in command.params for option in parameter.opts}
         for path, command in commands()
-        if re.search(r"\b(asking|_answer)\(", inspect.getsource(inspect.unwrap(command.callback)))
+        if re.search(r"\b(connect_read_model|_answer)\(", inspect.getsource(inspect.unwrap(command.callback)))
     }
     assert {("run", "show"), ("episode", "list"), ("lineage", "update")} <= set(asking)
     assert {path for path, options in asking.items() if "--as-of" not in options} <= {("run", "compare")}

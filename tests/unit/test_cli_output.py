@@ -7,7 +7,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from hindcast.app.cli import leave
+from hindcast.app.cli import exit_with_error
 from hindcast.app.cli.options import RunName, with_common_options
 from hindcast.app.cli.output import Block, Fields, Output, Report, Table, say
 from hindcast.core.errors import SettingsError
@@ -23,7 +23,7 @@ def test_nothing_that_is_printed_moves_a_cursor_or_turns_the_reading_direction(
     Output(as_json=False).print(Report(None, text))
     say(WRITTEN)
     with pytest.raises(SystemExit):
-        leave(SettingsError(WRITTEN))
+        exit_with_error(SettingsError(WRITTEN))
     told = capsys.readouterr()
     for text in (told.out, told.err):
         assert not set(text) & {"\x1b", "\x9b", "\u202e"}

@@ -12,7 +12,7 @@ from PIL import Image
 from hindcast.actors.environments.base import WindowImage
 from hindcast.actors.environments.window import box_in, marks_in
 from hindcast.actors.episodes.screenshots import MAX_MISSING, EpisodeScreenshots, ScreenshotBudget
-from hindcast.app.cli.episode import in_words, write_out
+from hindcast.app.cli.episode import screenshot_summary, write_screenshots
 from hindcast.core.domain.observation import Box, Mark
 from hindcast.core.errors import DiskFull
 from hindcast.core.ids import digest_hex
@@ -209,7 +209,7 @@ def test_with_marks_there_is_a_second_file_for_each_picture_and_a_reason_where_i
         row(step=0, sha256=good.sha256, size_bytes=good.size, scale=0.5, marks=marks),
         row(step=1, sha256=bad.sha256, size_bytes=bad.size, scale=0.5, marks=marks),
     )
-    files, without = write_out(rows, blobs, tmp_path / "out", marked=True)
+    files, without = write_screenshots(rows, blobs, tmp_path / "out", marked=True)
     assert [file.name for file in files] == [
         "step-000-before.jpg",
         "step-000-before-marks.png",
@@ -231,12 +231,12 @@ def test_pictures_are_counted_in_words_and_written_out(tmp_path: Path) -> None:
         row(step=4, sha256="ab" * 32, size_bytes=5, released=88),
         row(shows="after", sha256=first.sha256, size_bytes=first.size),
     )
-    assert in_words(rows) == [
+    assert screenshot_summary(rows) == [
         "2 screenshots, 0 KiB; --screenshots DIR writes them out",
         "1 screenshots were deleted (storage.keep_page_episodes)",
         "no screenshot after step 3: not drawn",
     ]
-    files, without = write_out(rows, blobs, tmp_path / "out" / "pictures")
+    files, without = write_screenshots(rows, blobs, tmp_path / "out" / "pictures")
     assert [file.name for file in files] == ["step-000-before.jpg", "end.jpg"]
     assert all(file.read_bytes() == b"the first page" for file in files)
     assert without == ["no step-004-before.jpg: deleted at position 88"]
