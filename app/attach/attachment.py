@@ -4,7 +4,8 @@ Consumes every event after the consumer's position. Waits for the log (`log.appe
 its own lock, and between retries of an event that the consumer refuses. Produces nothing in the log: position, dead letters
 and effect are in the consumer's store; its status is in `consumers/NAME.json`.
 
-It pulls: a slow consumer buffers a few hundred events, a blocked one blocks only its own thread, and the run notices neither.
+It pulls events: a slow consumer buffers a few hundred of them, a blocked one blocks only its own thread, and neither affects
+the run.
 """
 
 import asyncio
@@ -32,21 +33,21 @@ from hindcast.events.log.consumer import Retries, consume
 from hindcast.events.log.port import EventLog, LogIdentity
 from hindcast.storage.readmodel.sqlite_address import sqlite_address
 
-TELL_S = 0.5
+STATUS_INTERVAL_S = 0.5
 """Shortest time between two writes of the consumer's status."""
-LEAVE_S = 3.0
-"""How long a stop waits for the event that is being applied."""
+STOP_TIMEOUT_S = 3.0
+"""Time that a stop waits for the event that is being applied."""
 
 T = TypeVar("T")
 State = Literal["running", "stopped", "failed"]
 
 
 class AlreadyAttached(HindcastError):
-    """A consumer of this name is attached to the run already."""
+    """A consumer of this name is already attached to the run."""
 
 
 class NeverBegun(HindcastError):
-    """A stop came before the consumer began; its thread may still be blocked."""
+    """The attachment was stopped before the consumer began; its thread may still be blocked."""
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,16 +59,16 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     begin: str = "start"
     """Where a consumer without a position begins: `start`, `live`, or the position before its first event."""
     until: str = ""
-    """A position, or `end`, the current end of the log; empty: for ever."""
+    """A position, or `end`, the current end of the log; empty: no end."""
     store: str = ""
     """Database address; empty: SQLite under the run's folder."""
     tries: int = 5
     set_aside: bool = False
-    """Whether to skip an event that is refused for good; else the consumer stops."""
+    """Whether to skip an event that the consumer refuses in every try; otherwise the consumer stops."""
 
 
 class AttachmentStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """Status that an attached consumer's process wrote last to `consumers/NAME.json`."""
+    """Last status of an attached consumer's process, stored in `consumers/NAME.json`."""
 
     name: str
     target: str
@@ -76,7 +77,7 @@ class AttachmentStatus(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     pid: int
     began: float = 0.0
-    """When the process began, by `process_began`; the system may give its number to another process later."""
+    """Start time of the process by `process_began`; a later process with the same pid has another one."""
     state: State
     detail: str = ""
     working_on: int | None = None
@@ -127,17 +128,17 @@ async def attach(
     """Run a consumer until it is stopped, reaches `until`, or fails. `loading` resolves the target's name.
 
     Raises:
-        AlreadyAttached, SettingsError: it cannot begin.
-        NeverBegun: it was stopped before it began.
-        ConsumerStopped: it refused an event for good; the message names the position.
+        AlreadyAttached, SettingsError: the consumer cannot begin.
+        NeverBegun: the consumer was stopped before it began.
+        ConsumerStopped: the consumer refused an event in every try; the message names the position.
         ForeignLog, BrokerUnreachable, StoreUnavailable, ConsumerMoved: the log or the store failed.
 
     """
     folder = consumers_folder(handle.folder)
     thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=attachment.name)
     with detached(handle, attachment.name):
-        teller = _Teller(folder, attachment, handle)
-        async with teller.telling(), handle.connect_log("reader") as log:
+        status_writer = _StatusWriter(folder, attachment, handle)
+        async with status_writer.reporting(), handle.connect_log("reader") as log:
             found = asyncio.get_running_loop().run_in_executor(thread, loading, attachment.target)
             attached = await _unless_stopped(found, attachment, session)
             store = ConsumerStore(attachment.store or store_url(handle, attachment.name))
@@ -148,7 +149,7 @@ async def attach(
             try:
                 resumed = await _unless_stopped(effect.open(), attachment, session)
                 session.on_start(attached, effect.standing, identity.last, resumed)
-                teller.effect = effect
+                status_writer.effect = effect
                 consuming = consume(
                     log,
                     effect,
@@ -175,7 +176,7 @@ async def attach(
 
 
 async def _unless_stopped(work: Awaitable[T], attachment: Attachment, session: AttachmentSession) -> T:
-    """Await start-up work of the consumer's own code. Raises NeverBegun on a stop."""
+    """Await start-up work of the consumer's code. Raises NeverBegun if a stop comes first."""
     done = await _until_stopped(work, session.stop)
     if done is None:
         raise NeverBegun(
@@ -185,7 +186,7 @@ async def _unless_stopped(work: Awaitable[T], attachment: Attachment, session: A
 
 
 async def _until_stopped(work: Awaitable[T], stop: asyncio.Event) -> T | None:
-    """The result of `work`; None if a stop comes first. It does not wait for threads that `work` uses."""
+    """Await `work` and return its result; None if a stop comes first. Does not wait for threads that `work` uses."""
     working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     try:
         await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -201,7 +202,7 @@ async def _leave(effect: AttachedEffect, thread: ThreadPoolExecutor) -> bool:
     effect.stopping = True
     ended = asyncio.get_running_loop().run_in_executor(thread, lambda: None)
     thread.shutdown(wait=False)
-    done, _ = await asyncio.wait((ended,), timeout=LEAVE_S)
+    done, _ = await asyncio.wait((ended,), timeout=STOP_TIMEOUT_S)
     return bool(done)
 
 
@@ -241,14 +242,14 @@ def _until(attachment: Attachment, identity: LogIdentity) -> int | None:
     raise SettingsError(f"--until {attachment.until!r} is neither a position nor `end`")
 
 
-class _Teller:
+class _StatusWriter:
     """Writes the consumer's status file."""
 
     def __init__(self, folder: Path, attachment: Attachment, handle: RunHandle) -> None:
         self.effect: AttachedEffect | None = None
         self._path = folder / f"{attachment.name}.json"
         shown = ConsumerStore(attachment.store or store_url(handle, attachment.name)).shown_url
-        self._word = AttachmentStatus(
+        self._status = AttachmentStatus(
             name=attachment.name,
             target=attachment.target,
             store=shown,
@@ -260,9 +261,9 @@ class _Teller:
         self._last: AttachmentStatus | None = None
 
     @asynccontextmanager
-    async def telling(self) -> AsyncIterator[None]:
+    async def reporting(self) -> AsyncIterator[None]:
         """Report `running` until the end of the block, then how it ended."""
-        self._tell(self._word)
+        self._write(self._status)
         ticking = asyncio.ensure_future(self._tick())
         state: State = "stopped"
         detail = ""
@@ -276,21 +277,21 @@ class _Teller:
         finally:
             ticking.cancel()
             await asyncio.wait((ticking,))
-            self._tell(msgspec.structs.replace(self._word, state=state, detail=detail))
+            self._write(msgspec.structs.replace(self._status, state=state, detail=detail))
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(TELL_S)
+            await asyncio.sleep(STATUS_INTERVAL_S)
             working = self.effect.working_on if self.effect else None
             on, since = working or (None, 0.0)
-            if working and time.time() - since < TELL_S:
-                on, since = None, 0.0  # not reported: the next is another one
-            self._tell(msgspec.structs.replace(self._word, working_on=on, working_since=since))
+            if working and time.time() - since < STATUS_INTERVAL_S:
+                on, since = None, 0.0  # too recent to report
+            self._write(msgspec.structs.replace(self._status, working_on=on, working_since=since))
 
-    def _tell(self, word: AttachmentStatus) -> None:
-        if word != self._last:
-            write_json(self._path, msgspec.to_builtins(word))
-            self._last = word
+    def _write(self, status: AttachmentStatus) -> None:
+        if status != self._last:
+            write_json(self._path, msgspec.to_builtins(status))
+            self._last = status
 
 
 @contextmanager
@@ -308,9 +309,9 @@ def detached(handle: RunHandle, name: str) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            told = read_json(folder / f"{name}.json") or {}
+            status = read_json(folder / f"{name}.json") or {}
             raise AlreadyAttached(
-                f"a consumer called {name!r} is attached already (pid {told.get('pid', 'unknown')}). Give this one "
+                f"a consumer called {name!r} is attached already (pid {status.get('pid', 'unknown')}). Give this one "
                 "another --name."
             ) from None
         yield

@@ -3,12 +3,12 @@
 Sources of the positions:
 - `projector`: the read model, which stores it with its rows;
 - `learner`, `curriculum`, `actor`: the position that each process reports as read, a few hundred events ahead of what it
-  has applied; the learner also records in each plan up to where it had read;
+  has applied; the learner also records its position in each plan;
 - `episodes`, `verdicts`, `relabels`: the work queues of actors, judge and relabeler; all work up to the position is done;
 - attached consumers: their own store.
 
-Lag is first a time: the age of the first event that the consumer has not applied. While the system is down, it is measured
-to the last event instead, because it would grow in a stopped run.
+The lag in time is the age of the first event that the consumer has not applied. While the system is down, it is measured up
+to the last event, because otherwise it would grow in a stopped run.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ from hindcast.storage.readmodel.fold import read_cursor
 from hindcast.storage.readmodel.tables import batches, notices
 
 STALLED_S = 30.0
-"""A consumer that works on one event for longer is stalled."""
+"""Time on one event after which a consumer counts as stalled."""
 TAILS = ("learner", "curriculum", "actor")
 
 State = Literal["running", "stopped", "stalled", "failed", "starting", "restarting", "unknown"]
@@ -48,7 +48,7 @@ class ConsumerRow(msgspec.Struct, frozen=True, kw_only=True):
     kind: Literal["ours", "queue", "attached"]
     state: State
     detail: str = ""
-    """Reason of the state; the last error."""
+    """Reason of the state, such as the last error."""
     position: int | None = None
     lag_s: float | None = None
     """Age of the first event not applied; 0 if there is none."""
@@ -60,7 +60,7 @@ class ConsumerRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Lag:
-    """Lag of positions behind the log's end."""
+    """Computes how far positions are behind the end of the log."""
 
     def __init__(self, log: EventLog, last: int, *, now_ns: int | None) -> None:
         """`now_ns` None: use the time of the last event."""
@@ -89,7 +89,7 @@ class Lag:
         return self._known[position]
 
 
-class _Told(msgspec.Struct):
+class _ReadModelFigures(msgspec.Struct):
     """Consumers' figures from the read model."""
 
     position: int | None = None
@@ -104,37 +104,41 @@ async def list_consumers(handle: RunHandle, *, stores: Sequence[str] = ()) -> li
     async with handle.connect_log("reader") as log:
         identity = await log.identity()
         lag = Lag(log, identity.last, now_ns=time.time_ns() if up else None)
-        told = await asyncio.to_thread(_told, handle)
-        rows = [await _projector(told, lag, processes)]
+        figures = await asyncio.to_thread(_read_figures, handle)
+        rows = [await _projector(figures, lag, processes)]
         served = await log.served()
-        rows += [await _tail(role, served, told, lag, processes) for role in TAILS]
-        rows += [await _queue(queue, told, lag, processes) for queue in served if queue.name in QUEUES]
+        rows += [await _tail(role, served, figures, lag, processes) for role in TAILS]
+        rows += [await _queue(queue, figures, lag, processes) for queue in served if queue.name in QUEUES]
         rows += await _attached(handle, lag, stores)
     return rows
 
 
-async def _projector(told: _Told, lag: Lag, processes: Sequence[ProcessState]) -> ConsumerRow:
+async def _projector(figures: _ReadModelFigures, lag: Lag, processes: Sequence[ProcessState]) -> ConsumerRow:
     state, detail = _state_of_role("projector", processes)
-    lag_s, lag_events = await lag.of(told.position)
+    lag_s, lag_events = await lag.of(figures.position)
     return ConsumerRow(
         name="projector",
         kind="ours",
         state=state,
         detail=detail,
-        position=told.position,
+        position=figures.position,
         lag_s=lag_s,
         lag_events=lag_events,
-        dead_letters=told.dead_letters["projector"],
+        dead_letters=figures.dead_letters["projector"],
     )
 
 
 async def _tail(
-    role: str, served: Sequence[BrokerConsumer], told: _Told, lag: Lag, processes: Sequence[ProcessState]
+    role: str,
+    served: Sequence[BrokerConsumer],
+    figures: _ReadModelFigures,
+    lag: Lag,
+    processes: Sequence[ProcessState],
 ) -> ConsumerRow:
     state, detail = _state_of_role(role, processes)
     known = [reader.handed for reader in served if reader.role == role and state != "stopped"]
-    if role == "learner" and told.planned_as_of is not None:
-        known.append(told.planned_as_of)
+    if role == "learner" and figures.planned_as_of is not None:
+        known.append(figures.planned_as_of)
     position = max(known, default=None)
     lag_s, lag_events = await lag.of(position)
     return ConsumerRow(
@@ -145,12 +149,12 @@ async def _tail(
         position=position,
         lag_s=lag_s,
         lag_events=lag_events,
-        dead_letters=told.dead_letters[role],
+        dead_letters=figures.dead_letters[role],
     )
 
 
 async def _queue(
-    queue: BrokerConsumer, told: _Told, lag: Lag, processes: Sequence[ProcessState]
+    queue: BrokerConsumer, figures: _ReadModelFigures, lag: Lag, processes: Sequence[ProcessState]
 ) -> ConsumerRow:
     state, detail = _state_of_role(QUEUES[queue.name].role, processes)
     return ConsumerRow(
@@ -162,7 +166,7 @@ async def _queue(
         lag_s=0.0 if queue.oldest is None else await lag.age_s(queue.oldest),
         lag_events=queue.waiting + queue.in_work,
         in_work=queue.in_work,
-        dead_letters=told.dead_letters[queue.name],
+        dead_letters=figures.dead_letters[queue.name],
     )
 
 
@@ -257,25 +261,25 @@ def _suspended(pid: int) -> bool:
         return False
 
 
-def _told(handle: RunHandle) -> _Told:
+def _read_figures(handle: RunHandle) -> _ReadModelFigures:
     model = handle.read_model()
     try:
         with model.reading() as connection:
             cursor = read_cursor(connection)
             about = select(notices.c.about, func.count()).where(notices.c.type == "event.dead_lettered")
-            return _Told(
+            return _ReadModelFigures(
                 position=cursor.position if cursor else None,
                 planned_as_of=connection.scalar(select(func.max(batches.c.as_of))),
                 dead_letters=Counter(dict(connection.execute(about.group_by(notices.c.about)).all())),
             )
     except ReadModelUnavailable:
-        return _Told()
+        return _ReadModelFigures()
     finally:
         model.close()
 
 
 def _standing(url: str, run: str, name: str) -> tuple[ConsumerPosition | None, int]:
-    """Position from the consumer's store; None if the store does not answer, as when its address needs a password."""
+    """Position and number of dead letters in a consumer's store; None and 0 if it does not answer, as without its password."""
     try:
         found = next((one for one in _standings(url, run) if one.name == name), None)
         return found, _letters(url, run, name) if found else 0

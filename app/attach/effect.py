@@ -37,11 +37,11 @@ T = TypeVar("T")
 
 
 class Refused(Exception):
-    """The consumer's own code raised a HindcastError, which is about the event and not about the system."""
+    """The consumer's own code raised a HindcastError: the event failed, not the system."""
 
 
 class AttachedEffect:
-    """The effect (`events.log.consumer.Effect`, `Bookmarked`). Call `open` first."""
+    """Applies events and stores the position. Implements `events.log.consumer.Effect` and `Bookmarked`; call `open` first."""
 
     def __init__(
         self, attached: Attached, store: ConsumerStore, *, new: ConsumerPosition, thread: Executor
@@ -53,7 +53,7 @@ class AttachedEffect:
         self.working_on: tuple[int, float] | None = None
         """Position of the event that is being applied, and since when (unix seconds)."""
         self.stopping = False
-        """Set it to apply no further event; finished work is kept."""
+        """True: apply no further event. Finished work is kept."""
         self._attached = attached
         self._store = store
         self._thread = thread
@@ -83,7 +83,7 @@ class AttachedEffect:
         return self.standing.position
 
     async def bookmark(self) -> Bookmark | None:
-        """The log that it has read."""
+        """Identify the log that the consumer has read."""
         return self.standing.bookmark
 
     async def apply(self, recordeds: Sequence[Recorded], position: int) -> None:
@@ -150,10 +150,10 @@ class AttachedEffect:
 
 
 class LiveAttachedEffect(AttachedEffect):
-    """The same for a consumer that may skip an event (`events.log.consumer.LiveEffect`); stores skips locally."""
+    """An effect that may skip events (`events.log.consumer.LiveEffect`) and stores the skipped ones in the consumer's store."""
 
     async def set_aside(self, recorded: Recorded, error: str) -> None:
-        """Record that this event was skipped, and move on."""
+        """Record that an event was skipped, and move past it."""
         await self._blocking(partial(self._set_aside, recorded, error))
 
     def _set_aside(self, recorded: Recorded, error: str) -> None:

@@ -1,7 +1,7 @@
 """Store of attached consumers: their position, in one transaction with their effect, in SQLite or PostgreSQL.
 
-By default a SQLite file per consumer under the run's folder; by `--store` a database that several machines reach. The
-position is only ever moved from where this process believes it to be, so two processes under one name show at once.
+By default each consumer has a SQLite file under the run's folder; `--store` names a database that several machines can use.
+A process moves the position only from the value that it knows, so a second process of the same name is detected at once.
 """
 
 import socket
@@ -87,7 +87,7 @@ class ConsumerPosition(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bookmark(self) -> Bookmark | None:
-        """The log that it has read, so that another log of the same name is refused."""
+        """Identify the log that the consumer has read, so that another log of the same name is refused."""
         if not self.last_position:
             return None
         return Bookmark(position=self.last_position, digest=self.last_digest, first_digest=self.first_digest)
@@ -137,10 +137,10 @@ class ConsumerStore:
 
     @contextmanager
     def asking(self) -> Iterator[Connection]:
-        """A transaction for Hindcast's own statements, whose errors are all the database's.
+        """A transaction for Hindcast's own statements, in which every error is one of the database.
 
         Raises:
-            StoreUnavailable: it does not answer, is full, or is damaged.
+            StoreUnavailable: the database does not answer, is full, or is damaged.
 
         """
         try:

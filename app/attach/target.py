@@ -1,6 +1,6 @@
 """Resolves `MODULE:NAME` to an attached consumer, which applies an event within a transaction.
 
-Modules are found as Python finds them, and in the current folder. Mistakes are reported before any event is read.
+Modules are imported from Python's path and from the current folder. Mistakes are reported before any event is read.
 """
 
 import importlib
@@ -21,7 +21,7 @@ from hindcast.events.log.projection import Projection
 
 
 class TargetFailed(HindcastError):
-    """The consumer's module fails when it is imported, or its class when it is called."""
+    """Importing the consumer's module or calling its class raised an error."""
 
 
 class WritingConsumer(Protocol):
@@ -34,18 +34,18 @@ class WritingConsumer(Protocol):
 
 @runtime_checkable
 class FoldConsumer(Projection[Any], Protocol):
-    """A consumer that is only a state: `events.log.projection.Projection`."""
+    """A consumer whose only effect is its state: `events.log.projection.Projection`."""
 
 
 Prepare = Callable[[Connection], None]
-"""Called at every start before the first event, in its own transaction."""
+"""Function that is called at every start before the first event, in its own transaction."""
 
 
 class Attached:
     """A consumer and its state; applies events one by one in one thread."""
 
     def __init__(self, target: str, consumer: Any, *, prepare: Prepare | None = None) -> None:
-        """Raises SettingsError when `consumer` is of no known form."""
+        """Raises SettingsError if `consumer` is neither a function of (event, db) nor a fold."""
         self.target = target
         self._consumer = consumer
         self._prepare = prepare
@@ -95,7 +95,7 @@ class Attached:
             self._state = msgspec.msgpack.decode(snapshot, type=self._type)
         except msgspec.ValidationError as error:
             raise SettingsError(
-                f"{self.target}: its stored state is no {self._type} any more ({error}). Attach it under another "
+                f"{self.target}: its stored state is not a {self._type} any more ({error}). Attach it under another "
                 "--name, or delete its state: hindcast consumer forget NAME"
             ) from error
 
@@ -116,7 +116,7 @@ def load(target: str) -> Attached:
     """Load the consumer named `MODULE:NAME`; a class is called without arguments.
 
     Raises:
-        SettingsError: there is no such module or name, or it is no consumer.
+        SettingsError: there is no such module or name, or it is not a consumer.
         TargetFailed: the module's own code failed; its error is the cause.
 
     """
@@ -126,17 +126,17 @@ def load(target: str) -> Attached:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        return _made(target, module_name, name)
+        return _create(target, module_name, name)
     except HindcastError:
         raise
     except (Exception, SystemExit) as error:  # the module's own code
         raise TargetFailed(
-            f"{target} cannot be attached: its own code fails before the first event, with {one_line(_said(error))} Try: "
+            f"{target} cannot be attached: its own code fails before the first event, with {one_line(_describe(error))} Try: "
             f"python -c 'import {module_name}'"
         ) from error
 
 
-def _made(target: str, module_name: str, name: str) -> Attached:
+def _create(target: str, module_name: str, name: str) -> Attached:
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
@@ -151,12 +151,12 @@ def _made(target: str, module_name: str, name: str) -> Attached:
         public = [key for key in vars(module) if not key.startswith("_")]
         raise SettingsError(f"module {module_name} has no {name!r}; {advice(name, public)}")
     consumer = found() if inspect.isclass(found) else found
-    beside = module if inspect.isfunction(consumer) else consumer
-    return Attached(target, consumer, prepare=getattr(beside, "prepare", None))
+    owner = module if inspect.isfunction(consumer) else consumer
+    return Attached(target, consumer, prepare=getattr(owner, "prepare", None))
 
 
-def _said(error: BaseException) -> str:
-    """An error's kind and its message, ended by a full stop."""
+def _describe(error: BaseException) -> str:
+    """Describe an error by type and message, with a full stop."""
     text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return text if text.endswith(".") else f"{text}."
 
@@ -166,7 +166,7 @@ def _check_callable(target: str, consumer: Any) -> None:
     if not callable(consumer):
         problem = f"it is a {type(consumer).__name__}"
     elif inspect.iscoroutinefunction(consumer) or inspect.iscoroutinefunction(consumer.__call__):
-        problem = "it is async; it runs in a thread of its own and may simply block"
+        problem = "it is async, but a consumer is an ordinary function: it has its own thread and may block"
     else:
         try:
             inspect.signature(consumer).bind(None, None)
@@ -174,7 +174,7 @@ def _check_callable(target: str, consumer: Any) -> None:
             problem = f"it cannot be called with an event and a connection ({error})"
     if problem is not None:
         raise SettingsError(
-            f"{target} is no consumer: {problem}. A consumer is a function of (event, db), or has initial() and "
+            f"{target} is not a consumer: {problem}. A consumer is a function of (event, db), or has initial() and "
             "apply(state, event). See docs/attach.md"
         )
 

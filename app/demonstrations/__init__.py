@@ -1,1 +1,1 @@
-"""Demonstrations: recorded from a person or from scripted demonstrators, and appended to a run."""
+"""Records demonstrations of people and scripted demonstrators, and appends them to a run."""

@@ -43,11 +43,11 @@ async def save_login(
 ) -> Path:
     """Open the site, wait for the login, and store the browser's state. Returns the file.
 
-    `steps`: done first; `logged_in` returns once the person has logged in.
+    `steps` are performed first; `logged_in` returns after the person has logged in.
 
     Raises:
         SettingsError: address, origins, steps or name are invalid.
-        EnvironmentFailed, BrowserUnavailable: the site or the browser broke.
+        EnvironmentFailed, BrowserUnavailable: the site or the browser failed.
 
     """
     definition = WebTask(

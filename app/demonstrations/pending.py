@@ -83,13 +83,13 @@ class PendingEpisode:
         self._on_wait(limit_s)
 
     async def suspected(self, *, index: int, excerpt: str) -> None:
-        """See `StepRecord`. Records nothing: the demonstrator has read the page and acts as they think right."""
+        """See `StepRecord`. Records nothing: the demonstrator has read the page and decides."""
 
 
 def request_for(
     task: Task, settings: Settings, *, source: str, drawn: str, lease_s: float, attempt: int = 0
 ) -> EpisodeRequested:
-    """The request of a demonstration; `drawn` distinguishes it from others of the same task."""
+    """Build the request of a demonstration; `drawn` distinguishes it from others of the same task."""
     names = (settings.run.seed, source, task.id, drawn)
     return EpisodeRequested(
         episode=derive_id("ep", *names, *((attempt,) if attempt else ())),
@@ -117,7 +117,7 @@ class UnfinishedDemonstration(msgspec.Struct):
 
 
 class AppendState(msgspec.Struct):
-    """State of a log that an append needs. A pure fold."""
+    """State that an append needs, folded from the log."""
 
     phase: int = 0
     tasks: set[str] = msgspec.field(default_factory=set)
@@ -177,7 +177,7 @@ class Appender:
         self.standing = standing
 
     async def append(self, shown: DemonstratedEpisode) -> int:
-        """Append one; returns the position of its last event. Raises EngineFailed if another process requests episodes."""
+        """Append a demonstration; returns the position of its last event. Raises EngineFailed if another process requests episodes."""
         for content in shown.blobs.values():
             await asyncio.to_thread(self._handle.blobs.put, content)
         standing = self.standing
@@ -231,13 +231,13 @@ class Appender:
 
 @asynccontextmanager
 async def appending(handle: RunHandle, *, name: str, source: str) -> AsyncIterator[Appender]:
-    """Open a run for appending demonstrations; `name` is the appender, `source` the origin of their tasks.
+    """Open a run to append demonstrations. `name`: last part of the producer's name; `source`: source of new tasks.
 
     Raises:
         SettingsError, ForeignLog: the run cannot be resumed.
 
     """
-    async with handle.connect("reader"):  # the broker stays up for all of it
+    async with handle.connect("reader"):  # keeps the broker running until the end
         await open_log(handle, None)
         async with (
             handle.connect_log("curriculum") as log,

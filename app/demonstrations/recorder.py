@@ -4,8 +4,8 @@
                                                              │
     run's log <── episode.requested, episode.started, step.taken …, episode.ended
 
-Nothing is appended before the end, so that an abandoned recording leaves nothing, and so that the person's result can
-become the check of a new task. `app.demonstrations.pending` appends it.
+Everything is appended at the end, so that an abandoned recording leaves no events, and the person's result can become the
+check of a new task. `app.demonstrations.pending` appends it.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ from hindcast.core.settings.schema import Settings
 NAME = "recorder"
 """Name of the recording actor, `actor.recorder` in the facts."""
 SOURCE = "recorded"
-"""Origin of a task that was defined together with its demonstration."""
+"""Source of a task that was defined with its demonstration."""
 
 
 class Recording(DemonstratedEpisode, frozen=True, kw_only=True):
@@ -61,12 +61,12 @@ async def play(
 ) -> Recording:
     """Open the site, record the person until they are done, and hold the result.
 
-    `number`: of the task in its family; `derive_check`: the task has no check and gets one from the result; `acting` runs
-    concurrently and ends the recording.
+    `number`: index of the task in its family. `derive_check`: the task has no check and gets one from the result. `acting`
+    runs concurrently and ends the recording.
 
     Raises:
         RecordingStopped: there is no result.
-        EnvironmentFailed, BrowserUnavailable: the site or the browser broke.
+        EnvironmentFailed, BrowserUnavailable: the site or the browser failed.
 
     """
     if derive_check:
@@ -108,10 +108,10 @@ async def play(
                 ),
             )
             async with asyncio.TaskGroup() as tasks:
-                beside = tasks.create_task(_run(acting, person))
+                actions = tasks.create_task(_run(acting, person))
                 observe_ms = (time.monotonic() - began) * 1000
                 ended = await episode.play(start, observe_ms=observe_ms)
-                beside.cancel()
+                actions.cancel()
         finally:
             await world.close()
     if derive_check:
@@ -138,7 +138,7 @@ async def _run(acting: Callable[[Person], Awaitable[None]], person: Person) -> N
 
 
 def reached(evidence: Evidence) -> Check:
-    """A check made from the person's result: their answer, else the final address."""
+    """Derive a check from the person's result: the answer, or else the final address."""
     if evidence.answer:
         return Check(of="answer", exact=evidence.answer)
     return Check(of="url", exact=evidence.final_url)

@@ -1,4 +1,4 @@
-"""Scripted demonstrators in a real browser: one episode, and `hindcast task solve`, which counts their successes by family.
+"""Runs scripted demonstrators in a real browser, for one episode or for `hindcast task solve`, which counts successes.
 
 An episode is kept if its evaluator judges it a success. Its task seeds differ from those of training and evaluation.
 """
@@ -29,7 +29,7 @@ log = structlog.get_logger()
 
 
 async def demonstrate(world: EpisodeWorld, task: Task) -> tuple[DemonstratedStep, ...]:
-    """The steps of one demonstrated episode; empty if it failed. Raises EnvironmentFailed."""
+    """Play one episode with its demonstrator; returns the steps, none if it failed. Raises EnvironmentFailed."""
     next_action = DEMONSTRATORS[(task.environment, task.family)]
     start = await world.reset(task)
     observation = start.observation
@@ -72,11 +72,11 @@ class Solved(msgspec.Struct, frozen=True, kw_only=True):
     won: int
     episodes: int
     mean_steps: float
-    """Mean steps of successful episodes."""
+    """Mean number of steps of successful episodes."""
 
 
 def solvable(environment: str, families: Sequence[str], settings: Settings) -> tuple[str, ...]:
-    """The requested families, or all of the environment with a demonstrator.
+    """Return the requested families, or all families of the environment with a demonstrator.
 
     Raises:
         SettingsError: the environment or a family does not exist, or a family has no demonstrator.
@@ -96,7 +96,7 @@ def solvable(environment: str, families: Sequence[str], settings: Settings) -> t
 async def solve(
     environment: str, families: Sequence[str], *, episodes: int, settings: Settings
 ) -> AsyncIterator[Solved]:
-    """Play every family's demonstrator, family after family, on seeds of demonstrations."""
+    """Play every family's demonstrator, one family after the other, on seeds of demonstrations."""
     source = task_sources(settings)[environment]
     async with sites_running(settings) as sites, BrowserHost(settings.actors) as host:
         slots = asyncio.Semaphore(settings.actors.contexts)
@@ -113,7 +113,7 @@ async def solve(
 
 
 async def _steps(host: BrowserHost, site: Venue, task: Task, slots: asyncio.Semaphore) -> int:
-    """Steps of a successful episode; 0 for any other."""
+    """Play one episode; returns its number of steps if it succeeded, else 0."""
     async with slots:
         world = await host.open_world(site)
         try:

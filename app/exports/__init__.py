@@ -1,4 +1,4 @@
-"""Exports of a run: one module for each format, and their common parts."""
+"""Exports a run: one module for each format, and their common parts."""
 
 EXPORTERS = "exporters"
-"""The kind of plugin. It stands here because `exporter` loads SQLAlchemy, which few processes need."""
+"""The kind of plugin. Defined here because `exporter` imports SQLAlchemy, which few processes need."""

@@ -45,11 +45,11 @@ FIRST_PAGE = "The page that the episode begins on."
 
 
 def trajectory_of(played: AssembledEpisode, sources: ExportSources) -> Trajectory:
-    """An episode as a trajectory. Its images are those of `images_of`."""
+    """Convert an episode to a trajectory. `images_of` lists its images."""
     steps = played.steps
     seen = [_seen(step.fact.observation, step.fact.url, sources) for step in steps]
     seen.append(_seen(played.ended.final_observation, played.ended.evidence.final_url, sources))
-    told = [
+    converted = [
         Step(
             step_id=1,
             source="user",
@@ -70,24 +70,26 @@ def trajectory_of(played: AssembledEpisode, sources: ExportSources) -> Trajector
             if following
             else _after(step) or _image(played.ended.screenshot)
         )
-        told.append(_step(step, _with_image(seen[number + 1], picture), sources, step_id=len(told) + 1))
+        converted.append(
+            _step(step, _with_image(seen[number + 1], picture), sources, step_id=len(converted) + 1)
+        )
     return Trajectory(
         schema_version=VERSION,
         session_id=played.ended.episode,
         trajectory_id=played.ended.episode,
         agent=_agent(played, sources),
-        steps=told,
+        steps=converted,
         final_metrics=FinalMetrics(
             total_prompt_tokens=sum(len(step.fact.prompt_ids) // 4 for step in steps),
             total_completion_tokens=sum(len(step.fact.action_ids) // 4 for step in steps),
-            total_steps=len(told),
+            total_steps=len(converted),
         ),
-        extra={KEY: _beside(played, sources)},
+        extra={KEY: _extra_document(played, sources)},
     )
 
 
 def images_of(played: AssembledEpisode) -> list[BlobRef]:
-    """The screenshots that an episode's trajectory names."""
+    """Screenshots that an episode's trajectory references."""
     shots = [step.fact.screenshot for step in played.steps] + [played.ended.screenshot]
     found = [shot.image for shot in shots if shot is not None and shot.image is not None]
     return list(dict.fromkeys(found))
@@ -109,8 +111,8 @@ def _agent(played: AssembledEpisode, sources: ExportSources) -> Agent:
     )
 
 
-def _beside(played: AssembledEpisode, sources: ExportSources) -> dict[str, Any]:
-    """The episode's document without what the trajectory contains."""
+def _extra_document(played: AssembledEpisode, sources: ExportSources) -> dict[str, Any]:
+    """Parts of the episode's document that the trajectory itself does not contain."""
     document = msgspec.to_builtins(document_of(played, sources, steps=False))
     return {
         key: value for key, value in document.items() if key not in ("steps", "final_page", "instruction")
@@ -169,7 +171,7 @@ def _step(step: AssembledStep, led_to: ObservationResult, sources: ExportSources
     extra: dict[str, Any] = {"position": step.position, "result": fact.result}
     if fact.detail:
         extra["detail"] = fact.detail
-    if thought and not sampled:  # no model was asked, so ATIF has no reasoning for it
+    if thought and not sampled:  # ATIF allows reasoning only if a model was called
         extra["thought"] = thought
     return Step(
         step_id=step_id,
@@ -228,7 +230,7 @@ class AtifWriter(EpisodeFileWriter):
                 self._images += 1
 
     def close(self, log_digest: str) -> Mapping[str, int]:
-        """Nothing left to write."""
+        """Return the numbers of episodes and images."""
         return {**super().close(log_digest), "images": self._images}
 
 

@@ -1,6 +1,6 @@
 """ATIF, Harbor's Agent Trajectory Interchange Format, version 1.8: the part that represents an episode.
 
-Field by field as the published models have it (RFC 0001 of harbor-framework/harbor; package harbor 0.25,
+Fields are those of the published models (RFC 0001 of harbor-framework/harbor; package harbor 0.25,
 `harbor.models.trajectories`). Not supported, and refused by an import: subagents, continuations, audio.
 """
 

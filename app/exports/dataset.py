@@ -1,6 +1,6 @@
 """`hindcast export --format dataset`: a folder that Hugging Face `datasets` loads: parquet shards and a card.
 
-A row is an episode with its steps. `train` has the training episodes, `test` the evaluations. Shards are cut by size; the
+A row is an episode with its steps. `train` has the training episodes, `test` the evaluations. Shards are split by size; the
 front matter of `README.md` lists columns and splits, and its text gives the provenance.
 """
 
@@ -23,7 +23,7 @@ DATA, CARD = "data", "README.md"
 SIZES = ((1_000, "n<1K"), (10_000, "1K<n<10K"), (100_000, "10K<n<100K"), (1_000_000, "100K<n<1M"))
 LARGEST = "1M<n<10M"
 DTYPES = {pa.string(): "string", pa.int64(): "int64", pa.float64(): "float64"}
-"""Arrow's types as `datasets` calls them."""
+"""Arrow type -> name of the type in `datasets`."""
 
 _TEXT, _INTEGER = pa.string(), pa.int64()
 STEP: dict[str, Any] = {
@@ -129,7 +129,7 @@ class DatasetWriter(Writer):
         self._splits[name].add(row, size)
 
     def close(self, log_digest: str) -> Mapping[str, int]:
-        """Write the card, last because it contains the counts."""
+        """Finish the shards and write the card, which contains the counts."""
         for shards in self._splits.values():
             shards.finish()
         splits = [shards.split for shards in self._splits.values() if shards.split.examples]
@@ -139,7 +139,7 @@ class DatasetWriter(Writer):
 
 
 def row_of(played: AssembledEpisode, sources: ExportSources) -> dict[str, Any]:
-    """An episode as a row."""
+    """Convert an episode to a row."""
     task, ended = played.request.task, played.ended
     verdict = sources.chosen[ended.episode]
     low, high = ended.policy_versions
@@ -196,7 +196,7 @@ class Card(msgspec.Struct, frozen=True):
         examples = sum(split.examples for split in self.splits)
         total = sum(split.bytes for split in self.splits)
         yield f"pretty_name: {json.dumps(f'Episodes of run {self.origin.run}')}"
-        yield "license: unknown  # yours to say: of the pages, the tasks and the policy"
+        yield "license: unknown  # choose one that fits the pages, the tasks and the policy"
         yield "tags:"
         yield from (f"- {tag}" for tag in ("agents", "web-agents", "trajectories", "hindcast"))
         yield "size_categories:"
@@ -238,15 +238,15 @@ class Card(msgspec.Struct, frozen=True):
         yield f"| episodes | {', '.join(f'{k} = {v}' for k, v in chosen.items()) or 'all that ended by themselves'} |"
         yield f"| Hindcast | `{origin.code_rev}` |"
         yield ""
-        yield "`hindcast audit` on the run's log, or on an archive of it, gives the same digest: the data are those of that log."
+        yield "`hindcast audit` on the run's log, or on an archive of it, gives the same digest if the data come from that log."
         yield ""
         yield "## Licence"
         yield ""
-        yield "To be filled in by who publishes: pages belong to their sites, tasks to their authors."
+        yield "The publisher of the dataset fills this in: pages belong to their sites, tasks to their authors."
 
 
 def _features(schema: Any, *, indent: str) -> Iterator[str]:
-    """Columns in the form of `datasets`: a list of names with a `dtype`, or a `list` of such."""
+    """Yield the columns as `datasets` lists them: names with a `dtype`, or with a `list` of columns."""
     for field in schema:
         yield f"{indent}- name: {field.name}"
         if pa.types.is_list(field.type):

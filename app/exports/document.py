@@ -1,7 +1,7 @@
-"""One episode as one document: a line of `episodes.jsonl`, and the format of imported demonstrations.
+"""Document of one episode: a line of `episodes.jsonl`, and the format of imported demonstrations.
 
-It holds all of an episode except what belongs to one policy (token ids, log-probabilities): instruction, pages, actions,
-end, verdicts. Strict: an unknown key is refused, so that nothing is ignored silently.
+It contains instruction, pages, actions, end and verdicts of an episode, but not the data of one policy (token ids,
+log-probabilities). Unknown keys are refused, so that nothing is ignored silently.
 """
 
 from typing import Any, Literal
@@ -21,7 +21,7 @@ FORMAT: Literal["hindcast-episode/1"] = "hindcast-episode/1"
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Base of the document's parts."""
+    """Base class of the document's parts."""
 
 
 class DocumentTask(Document, frozen=True, kw_only=True):
@@ -49,13 +49,13 @@ class DocumentStep(Document, frozen=True, kw_only=True):
     thought: str = ""
     """Text before the answer, if answers have a thought."""
     answer: str = ""
-    """The answer as sampled. An import writes its own, in the run's form and dialect."""
+    """The answer as sampled. An import ignores it and writes the action in the run's form and dialect."""
     result: StepResult = "ok"
     detail: str = ""
 
 
 class DocumentVerdict(Document, frozen=True, kw_only=True):
-    """One judge's verdict. For information: an import asks the run's own judges."""
+    """One judge's verdict, for information only: after an import, the run's own judges judge."""
 
     judge: str
     version: str
@@ -93,7 +93,7 @@ class EpisodeDocument(Document, frozen=True, kw_only=True):
 
 
 def document_of(played: AssembledEpisode, sources: ExportSources, *, steps: bool = True) -> EpisodeDocument:
-    """The document of an episode of a run. `steps` False: without steps and pages."""
+    """Build the document of an episode. `steps` False: without steps and pages."""
     task, ended = played.request.task, played.ended
     return EpisodeDocument(
         format=FORMAT,

@@ -44,7 +44,7 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     position: int
     log_digest: str
-    """Rolling sha256 over the events up to there, as in `batch.planned`."""
+    """Rolling sha256 of the events up to the position, as in `batch.planned`."""
     recipe: str
     base_policy: str
     base_policy_sha256: str
@@ -64,7 +64,7 @@ class EpisodeDownload(NamedTuple):
 def open_sources(
     source: Source, connection: Connection, *, position: int, wanted: EpisodeFilter
 ) -> ExportSources:
-    """What an export of a source reads, with the selected episodes: about 100 bytes each."""
+    """Collect the data sources of an export and the selected episodes, at about 100 bytes each."""
     shared: dict[tuple[str | None, float | None], Verdict] = {}
     chosen = {
         row.episode: shared.setdefault((row.outcome, row.reward), Verdict(row.outcome, row.reward))
@@ -85,12 +85,12 @@ async def export(
     as_of: int | None = None,
     on_event: Callable[[int, int], None] = lambda _at, _last: None,
 ) -> Exported:
-    """Write a run's log, as far as its read model goes, into a folder that is not there yet. `on_event`: position, last one.
+    """Write a run's log, up to the position of its read model, into a new folder. `on_event` gets position and last position.
 
     Raises:
         PluginError, SettingsError: there is no such exporter, or it has no such option.
-        ExportRefused: the folder holds something, or an episode cannot be a file.
-        NotInReadModel: the read model has not come that far.
+        ExportRefused: the folder is not empty, or an episode's id cannot be a file name.
+        NotInReadModel: the read model has not reached the position.
         CorruptEvent, ForeignLog, UnknownVersion: the log cannot be trusted or understood.
 
     """
@@ -119,7 +119,7 @@ async def write_export(
     format_name: str,
     on_event: Callable[[int], None] = lambda _: None,
 ) -> Exported:
-    """Read the log once through the writer; afterwards `folder` holds the files.
+    """Pass the log through the writer once; afterwards `folder` contains the files.
 
     Raises:
         CorruptEvent, ForeignLog, UnknownVersion: the log cannot be trusted or understood.
@@ -142,7 +142,7 @@ async def write_export(
                 writer.episode(played)
             on_event(recorded.position)
     if started is None:
-        raise HindcastError(f"the log of run {origin.run} holds nothing up to position {origin.position} yet")
+        raise HindcastError(f"the log of run {origin.run} has no events up to position {origin.position} yet")
     done = Exported(
         format=format_name,
         run=origin.run,
@@ -162,7 +162,7 @@ async def write_export(
 def export_episode(
     source: Source, connection: Connection, episode: str, *, format_name: str, position: int
 ) -> EpisodeDownload:
-    """Export one ended episode as of a position. Blocks. Of plugins, only declared ones: the format comes from an address.
+    """Export one ended episode as of a position. Blocks. Only declared plugins are used, because the format comes from a URL.
 
     Raises:
         NotInReadModel: there is no such episode or format, or the episode has not ended.
@@ -172,7 +172,9 @@ def export_episode(
     names = plugin_names(EXPORTERS)
     file = find_exporter(format_name).episode_file if format_name in names else None
     if file is None:
-        raise NotInReadModel(f"an episode is no file of format {format_name!r}; {advice(format_name, names)}")
+        raise NotInReadModel(
+            f"an episode cannot be downloaded in the format {format_name!r}; {advice(format_name, names)}"
+        )
     row = show_episode(connection, episode, as_of=position).episode
     played = None
     if row.state == "ended" and row.requested_position is not None:

@@ -1,9 +1,9 @@
-"""What an exporter is: a plugin that writes a run in one format, for `hindcast export` and for downloads of one episode.
+"""Interface of exporters: plugins that write a run in one format, for `hindcast export` and downloads of single episodes.
 
     log ──> facts ────────────────────> Writer.fact
               └─> EpisodeAssembler ───> Writer.episode ──> pages and images from the blobs, verdicts from the read model
 
-Most formats are one file for each episode: they give an `EpisodeFile` and need no writer of their own.
+Most formats have one file for each episode: they define an `EpisodeFile` and need no writer.
 """
 
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ class Verdict(msgspec.Struct, frozen=True):
     """Verdict of the training judge on an episode."""
 
     outcome: str | None
-    """None: no verdict yet."""
+    """None: there is no verdict yet."""
     reward: float | None
 
 
@@ -43,7 +43,7 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     filter: EpisodeFilter
     settings: Settings
     code_rev: str
-    """Revision of the Hindcast that wrote it."""
+    """Code revision of the Hindcast that writes the export."""
 
 
 class ExportSources:
@@ -81,10 +81,10 @@ class Writer:
     """Writes one export. A format overrides the methods that it needs."""
 
     def fact(self, recorded: Recorded) -> None:
-        """Take every event of the run up to the position, in order; of episodes, only those of selected ones."""
+        """Take every event up to the position, in order, except the events of episodes that are not selected."""
 
     def episode(self, played: AssembledEpisode) -> None:
-        """Take every selected episode that ended by itself, in the order of their ends."""
+        """Take every selected episode that ended without being abandoned or cancelled, in the order of their ends."""
 
     def close(self, log_digest: str) -> Mapping[str, int]:
         """Finish the files; returns counts by kind. `log_digest`: rolling digest of everything up to the position."""
@@ -95,7 +95,7 @@ class EpisodeFile(msgspec.Struct, frozen=True, kw_only=True):
     """An episode as one file."""
 
     suffix: str
-    """Of the file's name, without a dot."""
+    """Suffix of the file's name, without a dot."""
     media_type: str
     content: Callable[[AssembledEpisode, ExportSources], bytes]
 
@@ -104,13 +104,13 @@ class Exporter(msgspec.Struct, frozen=True, kw_only=True):
     """One format of `hindcast export`."""
 
     writes: str
-    """What it writes, in a few words."""
+    """Short description of what the exporter writes."""
     episode_file: EpisodeFile | None = None
     """An episode as a file, which the page also offers for download; None: the format has no such file."""
     writer: Callable[[Path, ExportSources, Any], Writer] | None = None
-    """From the folder, the sources and the options to a writer; None: a file for each episode."""
+    """Creates a writer from folder, sources and options; None: one file for each episode."""
     options: type[msgspec.Struct] = NoOptions
-    """What `--option` may set."""
+    """Options that `--option` may set."""
     state_version: int = 1
     """Version of the format: raise it when readers of older exports no longer understand newer ones."""
 
@@ -131,12 +131,12 @@ class EpisodeFileWriter(Writer):
         self._episodes += 1
 
     def close(self, log_digest: str) -> Mapping[str, int]:
-        """Nothing left to write."""
+        """Return the number of episodes."""
         return {"episodes": self._episodes}
 
 
 def find_exporter(name: str) -> Exporter:
-    """The exporter of a format. Raises PluginError where there is none."""
+    """Find the exporter of a format. Raises PluginError if there is none or it is invalid."""
     found = find_plugin(EXPORTERS, name, Exporter)
     problems = check_exporter(found)
     if problems:
@@ -145,7 +145,7 @@ def find_exporter(name: str) -> Exporter:
 
 
 def check_exporter(found: Exporter) -> list[str]:
-    """What is wrong with an exporter, one sentence each."""
+    """Describe the mistakes of an exporter, one sentence each."""
     problems = []
     if found.writer is None and found.episode_file is None:
         problems.append("it has neither a writer nor an episode_file")
@@ -161,7 +161,7 @@ def check_exporter(found: Exporter) -> list[str]:
 def open_writer(
     name: str, exporter: Exporter, folder: Path, sources: ExportSources, options: msgspec.Struct
 ) -> Writer:
-    """The writer of a format."""
+    """Open the writer of a format."""
     if exporter.writer is not None:
         return exporter.writer(folder, sources, options)
     assert exporter.episode_file is not None, f"{name} was checked when it was found"

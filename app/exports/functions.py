@@ -1,4 +1,4 @@
-"""Actions as function calls, as trajectory formats write them: `click(element=7)`."""
+"""Converts actions to function calls of trajectory formats, such as `click(element=7)`, and back."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from hindcast.core.domain.action import ACTIONS, Action
 
 
 def function_name(action: str) -> str:
-    """A function name that providers of function calls accept.
+    """Return an action's name in the form that function calls allow.
 
     >>> function_name("Select Dropdown Option")
     'select_dropdown_option'
@@ -19,12 +19,12 @@ _NAMES = {function_name(name): name for name in ACTIONS}
 
 def arguments_of(action: Action) -> dict[str, Any]:
     """Arguments of the function call."""
-    told = {"element": action.element, "argument": action.argument}
-    return {name: value for name, value in told.items() if value is not None}
+    given = {"element": action.element, "argument": action.argument}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def action_of(function: str, arguments: dict[str, Any]) -> Action:
-    """The action of a function call. Raises ValueError, with a readable reason, if it is none."""
+    """Convert a function call to an action. Raises ValueError with a readable reason."""
     name = _NAMES.get(function)
     if name is None:
         raise ValueError(f"there is no action {function!r}; there are: {', '.join(_NAMES)}")
@@ -40,7 +40,7 @@ def action_of(function: str, arguments: dict[str, Any]) -> Action:
 
 
 def definitions() -> list[dict[str, Any]]:
-    """All actions in the format of OpenAI's function calls."""
+    """Definitions of all actions in the format of OpenAI's function calls."""
     return [_definition(name) for name in ACTIONS]
 
 

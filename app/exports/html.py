@@ -21,7 +21,7 @@ LAYOUT = "file.html"
 
 
 def page_of(played: AssembledEpisode, sources: ExportSources) -> bytes:
-    """The whole file. Raises ModelFolderMissing, HindcastError."""
+    """Render an episode as a complete HTML file. Raises ModelFolderMissing, HindcastError."""
     origin = sources.origin
     detail = show_episode(sources.connection, played.name, as_of=origin.position)
     told = with_frames(detail, sources.source)
@@ -42,7 +42,7 @@ def page_of(played: AssembledEpisode, sources: ExportSources) -> bytes:
 
 @cache
 def _template() -> tuple[Any, dict[str, Any]]:
-    """The template of an episode, and what every file has in common."""
+    """Load the template of an episode and the variables that all files share."""
     templates = environment()
     style = (FOLDER / "static" / "page.css").read_text()
     digest = b64encode(sha256(style.encode()).digest()).decode()
@@ -54,7 +54,7 @@ def _template() -> tuple[Any, dict[str, Any]]:
 
 
 def _pictures(told: EpisodePage, sources: ExportSources) -> dict[str, str]:
-    """The film strip's images as data URLs."""
+    """Data URLs of the film strip's images, by digest."""
     sizes = {row.sha256: row.size_bytes or 0 for row in told.detail.screenshots if row.sha256}
     found = {}
     for frame in told.frames:

@@ -35,7 +35,7 @@ class JsonlWriter(Writer):
         self._counts["episodes"] += 1
 
     def close(self, log_digest: str) -> Mapping[str, int]:
-        """Nothing left to write."""
+        """Close the files; returns the counts."""
         self._facts.close()
         self._episodes.close()
         return self._counts

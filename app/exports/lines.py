@@ -1,9 +1,9 @@
-"""One event as one line of JSON, and back to the same bytes.
+"""Converts an event to a line of JSON, and back to the same bytes.
 
-Payload and envelope are written as recorded, in any version, without loss. Values that JSON lacks are objects of one key.
-`{"$bytes": "<base64>"}` are bytes (packed numbers). `{"$float": "nan"}` (`inf`, `-inf`; an unusual NaN by its eight bytes,
-as in `7ff8000000000001`) is a float that is no number. `{"$map": …}` is an object whose only key looks like one of the
-above. Integers have up to 64 bits.
+Payload and envelope are written as recorded, in any version, without loss. Values that JSON lacks are objects with one key.
+`{"$bytes": "<base64>"}` is bytes (packed numbers). `{"$float": "nan"}` is a float that JSON cannot write: `nan`, `inf`,
+`-inf`, or another NaN by its eight bytes, such as `7ff8000000000001`. `{"$map": …}` is an object whose only key is one of
+these three. Integers have up to 64 bits.
 """
 
 import math
@@ -28,40 +28,40 @@ NO_LINE = (
     ValueError,
     struct.error,
 )
-"""Errors of reading a line that is no event: another shape, longer integers, endless nesting."""
+"""Errors of reading a line that is not an event: wrong shape, too long integers, too deep nesting."""
 _USUAL = ("nan", "inf", "-inf")
 _MARKS = {BYTES, FLOAT, MAP}
 _FIELDS = tuple(name for name in Envelope.__struct_fields__ if name != "payload")
 
 
 class LineRefused(HindcastError):
-    """A line is no exported event."""
+    """A line is not an exported event."""
 
     exit_code = 2
 
 
 def to_line(recorded: Recorded) -> bytes:
-    """The event as JSON, without a line end."""
+    """Encode an event as JSON, without a line end."""
     envelope = recorded.envelope
     plain = {name: getattr(envelope, name) for name in _FIELDS}
     plain["prev_hash"] = envelope.prev_hash.hex()
-    payload = _told(msgspec.msgpack.decode(envelope.payload))
+    payload = _to_json(msgspec.msgpack.decode(envelope.payload))
     told = {"position": recorded.position, "sha256": recorded.digest.hex(), **plain, "payload": payload}
     return msgspec.json.encode(told)
 
 
 def from_line(line: bytes | str) -> tuple[int, bytes]:
-    """Position and original bytes of the line's event.
+    """Decode a line to the position and the original bytes of its event.
 
     Raises:
-        LineRefused: it is no such line, or was changed: the digest of its bytes differs from the one that it names.
+        LineRefused: the line is not an exported event, or its bytes do not have the digest that it names.
 
     """
     try:
         told = msgspec.json.decode(line, type=dict[str, Any])
         position, digest = int(told.pop("position")), told.pop("sha256")
         told["prev_hash"] = bytes.fromhex(told["prev_hash"])
-        told["payload"] = msgspec.Raw(msgspec.msgpack.encode(_meant(told["payload"])))
+        told["payload"] = msgspec.Raw(msgspec.msgpack.encode(_from_json(told["payload"])))
         content = msgspec.msgpack.encode(Envelope(**told))
     except NO_LINE as error:
         raise LineRefused(f"this line is no exported event: {type(error).__name__} {error}") from error
@@ -73,27 +73,27 @@ def from_line(line: bytes | str) -> tuple[int, bytes]:
     return position, content
 
 
-def _told(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     if isinstance(value, bytes):
         return {BYTES: b64encode(value).decode()}
     if isinstance(value, float) and not math.isfinite(value):
-        return {FLOAT: _named(value)}
+        return {FLOAT: _float_name(value)}
     if isinstance(value, list):
-        return [_told(item) for item in value]
+        return [_to_json(item) for item in value]
     if isinstance(value, dict):
-        told = {key: _told(item) for key, item in value.items()}
+        told = {key: _to_json(item) for key, item in value.items()}
         return {MAP: told} if len(told) == 1 and told.keys() <= _MARKS else told
     return value
 
 
-def _named(value: float) -> str:
+def _float_name(value: float) -> str:
     bits = struct.pack(">d", value)
     return next((name for name in _USUAL if struct.pack(">d", float(name)) == bits), bits.hex())
 
 
-def _meant(value: Any) -> Any:
+def _from_json(value: Any) -> Any:
     if isinstance(value, list):
-        return [_meant(item) for item in value]
+        return [_from_json(item) for item in value]
     if not isinstance(value, dict):
         return value
     if len(value) == 1 and value.keys() <= _MARKS:
@@ -102,5 +102,5 @@ def _meant(value: Any) -> Any:
             return b64decode(inside, validate=True)
         if mark == FLOAT:
             return float(inside) if inside in _USUAL else struct.unpack(">d", bytes.fromhex(inside))[0]
-        return {key: _meant(item) for key, item in inside.items()}
-    return {key: _meant(item) for key, item in value.items()}
+        return {key: _from_json(item) for key, item in inside.items()}
+    return {key: _from_json(item) for key, item in value.items()}

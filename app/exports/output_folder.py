@@ -1,4 +1,4 @@
-"""Output folder of an export: complete or absent."""
+"""Creates the output folder of an export, either complete or not at all."""
 
 import fcntl
 import os
@@ -12,7 +12,7 @@ from hindcast.core.errors import HindcastError
 from hindcast.events.disk import Disk
 
 PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,120}")
-"""File names that cannot leave their folder; a log may come from anyone."""
+"""Episode ids that are safe as file names; a log may come from an untrusted source."""
 
 
 class ExportRefused(HindcastError):
@@ -22,14 +22,14 @@ class ExportRefused(HindcastError):
 
 
 class ExportFailed(HindcastError):
-    """The disk refuses the export."""
+    """Writing the export failed."""
 
 
 @contextmanager
 def whole_folder(folder: Path) -> Iterator[Path]:
-    """A new folder to write into, next to the target; it is durably renamed to the target if the block succeeds, else deleted.
+    """Yield a new folder next to the target. It is durably renamed to the target if the block succeeds, else deleted.
 
-    What a killed export left there is deleted. An export cannot be resumed: it reads the log from its start in one pass, and
+    Files that a killed export left are deleted. An export cannot be resumed: it reads the log from its start in one pass, and
     an unfinished parquet file is unreadable.
 
     Raises:
@@ -40,7 +40,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
     folder = folder.absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ExportRefused(
-            f"{folder} is there already and not empty: an export is never mixed with what was there. Name another folder "
+            f"{folder} exists and is not empty: an export never mixes with other files. Name another folder "
             "with --to, or delete it"
         )
     unfinished, disk = folder.with_name(f".{folder.name}.unfinished"), Disk()
@@ -68,13 +68,13 @@ def _claim(unfinished: Path) -> int:
     try:
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not os.path.samestat(os.fstat(held), unfinished.stat()):
-            raise FileNotFoundError  # the holder has just finished
+            raise FileNotFoundError  # the other export has just finished
         for entry in unfinished.iterdir():
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
     except (BlockingIOError, FileNotFoundError) as error:
         os.close(held)
         raise ExportRefused(
-            f"another export into the same folder is at work in {unfinished}: wait for it, or name another folder with --to"
+            f"another export into the same folder is writing {unfinished}: wait for it, or name another folder with --to"
         ) from error
     return held
 
@@ -83,7 +83,7 @@ def file_name(episode: str, suffix: str) -> str:
     """File name of an episode. Raises ExportRefused if its id would lead outside the folder."""
     if PLAIN.fullmatch(episode) is None:
         raise ExportRefused(
-            f"episode {episode!r} has an id that no file can be named after: letters, digits, `_`, `.` and `-` only. Leave it "
+            f"episode {episode!r} has an id that cannot be a file name: letters, digits, `_`, `.` and `-` only. Leave it "
             "out with --family, --task, --outcome or --policy"
         )
     return f"{episode}.{suffix}"

@@ -68,7 +68,7 @@ class ParquetWriter(Writer):
         self._chosen = sources.chosen
         self._tables = {name: TableFile(folder / f"{name}.parquet", schema_of(name)) for name in TABLES}
         self._open: dict[str, Row] = {}
-        """Rows of running episodes, as far as they are known."""
+        """Incomplete rows of running episodes."""
 
     def fact(self, recorded: Recorded) -> None:
         """Add the rows of an event."""

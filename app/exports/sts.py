@@ -48,7 +48,7 @@ class StsMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def session_of(played: AssembledEpisode, sources: ExportSources) -> list[dict[str, Any]]:
-    """Lines of an episode's session."""
+    """Convert an episode to the lines of a session."""
     task, ended = played.request.task, played.ended
     header = {
         "type": "session",

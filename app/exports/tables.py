@@ -1,4 +1,4 @@
-"""The tables of `hindcast export --format parquet`: each column with its type and what it means (docs/exports.md)."""
+"""Tables of `hindcast export --format parquet`: each column with its type and meaning (docs/exports.md)."""
 
 from typing import Any, NamedTuple
 

@@ -1,1 +1,1 @@
-"""Imports of demonstrations: read, checked, replayed as episodes, appended to a run."""
+"""Imports demonstrations: reads and checks files, replays them as episodes, appends them to a run."""

@@ -1,6 +1,6 @@
 """Converts an ATIF trajectory into an episode document: the inverse of `app.exports.atif`.
 
-What a demonstration needs and ATIF lacks is in `extra`, as our export writes it: the page of each observation
+ATIF lacks parts that a demonstration needs. Hindcast's export writes them into `extra`: the page of each observation
 (`extra.page`), and task and evidence (`extra.hindcast`). A trajectory without them is refused, because text alone does not
 name the interactive elements. Token ids and log-probabilities belong to another policy and are dropped.
 """
@@ -18,20 +18,20 @@ from hindcast.core.domain.observation import Page
 
 
 def document_of_trajectory(content: bytes) -> EpisodeDocument:
-    """The document. Raises DocumentError, naming the key."""
+    """Convert a trajectory to a document. Raises DocumentError naming the key."""
     found = decoded(content, Trajectory)
     if found.schema_version not in READ:
-        raise DocumentError("schema_version", f"{found.schema_version!r} is none of {', '.join(READ)}")
+        raise DocumentError("schema_version", f"{found.schema_version!r} is not one of {', '.join(READ)}")
     for number, step in enumerate(found.steps):
         if step.step_id != number + 1:
-            raise DocumentError(f"steps[{number}].step_id", f"{number + 1} is due, not {step.step_id}")
-    beside = (found.extra or {}).get(KEY)
-    if not isinstance(beside, dict):
-        raise DocumentError(f"extra.{KEY}", "missing: it says which task this is, and how it ended")
+            raise DocumentError(f"steps[{number}].step_id", f"expected {number + 1}, found {step.step_id}")
+    extra = (found.extra or {}).get(KEY)
+    if not isinstance(extra, dict):
+        raise DocumentError(f"extra.{KEY}", "missing: it contains the task and how the episode ended")
     instruction, first, agents = _parts(found.steps)
     pages = [_page(first, "steps[1]")] + [_page(step, f"steps[{at}]") for at, step in agents]
     plain = {
-        **beside,
+        **extra,
         "format": FORMAT,
         "instruction": instruction,
         "steps": [
@@ -47,10 +47,10 @@ def document_of_trajectory(content: bytes) -> EpisodeDocument:
 
 
 def _parts(steps: list[Step]) -> tuple[str, Step, list[tuple[int, Step]]]:
-    """The instruction, the step that shows the first page, and what the agent did, with its place."""
+    """Split steps into the instruction, the step with the first page, and the agent's steps with their index."""
     if len(steps) < 3 or steps[0].source != "user" or not isinstance(steps[0].message, str):
         raise DocumentError(
-            "steps", "expected the user's instruction, the first page, and what the agent did"
+            "steps", "expected the user's instruction, the first page, and steps of the agent"
         )
     if steps[1].source != "system" or steps[1].observation is None:
         raise DocumentError("steps[1]", "expected a system step whose observation is the first page")
@@ -58,7 +58,7 @@ def _parts(steps: list[Step]) -> tuple[str, Step, list[tuple[int, Step]]]:
     other = next((at for at, step in agents if step.source != "agent"), None)
     if other is not None:
         raise DocumentError(
-            f"steps[{other}].source", f"{steps[other].source!r}: nobody but the agent has a say then"
+            f"steps[{other}].source", f"{steps[other].source!r}: only the agent may act after the first page"
         )
     return steps[0].message, steps[1], agents
 
@@ -75,7 +75,7 @@ def _page(step: Step, key: str) -> Page | None:
         return None
     at = f"{key}.observation.results[0].extra.page"
     if "page" not in extra:
-        raise DocumentError(at, "missing: the page as it was recorded, which text alone does not give")
+        raise DocumentError(at, "missing: the recorded page, which text alone does not contain")
     try:
         return decoded(msgspec.json.encode(extra["page"]), Page)
     except DocumentError as wrong:
@@ -85,7 +85,7 @@ def _page(step: Step, key: str) -> Page | None:
 def _step(step: Step, page: Page | None, *, key: str) -> DocumentStep:
     calls = step.tool_calls or []
     if len(calls) != 1:
-        raise DocumentError(f"{key}.tool_calls", f"a step is one action, not {len(calls)}")
+        raise DocumentError(f"{key}.tool_calls", f"a step has one action, found {len(calls)}")
     try:
         action = action_of(calls[0].function_name, calls[0].arguments)
     except ValueError as error:

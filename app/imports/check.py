@@ -15,19 +15,19 @@ from hindcast.core.text.nearest import advice
 
 
 def check(document: EpisodeDocument, settings: Settings, *, sources: Mapping[str, TaskSource]) -> None:
-    """`sources`: the run's tasks by environment. Raises DocumentError."""
+    """Check a document under a run's settings. `sources`: the run's tasks by environment. Raises DocumentError."""
     task, steps = document.task.as_task(), document.steps
     if task.environment not in EVALUATORS:
         raise DocumentError(
             "task.environment",
-            f"{task.environment!r} has no evaluator, so nobody could tell whether it succeeded; there are: "
+            f"{task.environment!r} has no evaluator, so no judge could tell whether the episode succeeded; environments with one: "
             f"{', '.join(sorted(EVALUATORS))}",
         )
     if not find_environment(task.environment).imports_goals and not _is_own(task, sources):
         raise DocumentError(
             "task",
-            f"no task of the run: tasks of {task.environment} may name resets and logins, and those of a file are not "
-            f"taken. Import into a run that has task {task.seed} of {task.environment}/{task.family}",
+            f"no task of the run: tasks of {task.environment} may name resets and logins, so they are not taken "
+            f"from a file. Import into a run that has task {task.seed} of {task.environment}/{task.family}",
         )
     if not steps:
         raise DocumentError("steps", "there is none")
@@ -47,11 +47,9 @@ def _is_own(task: Task, sources: Mapping[str, TaskSource]) -> bool:
 
 def _check_step(step: DocumentStep, key: str, settings: Settings, *, last: bool) -> None:
     if step.page is None:
-        raise DocumentError(
-            f"{key}.page", "missing: what was seen must be known to learn what to do about it"
-        )
+        raise DocumentError(f"{key}.page", "missing: training needs the page on which the action was chosen")
     if step.action is None:
-        raise DocumentError(f"{key}.action", "null: an answer that is no action is nothing to imitate")
+        raise DocumentError(f"{key}.action", "null: an answer without an action cannot be imitated")
     action, takes = step.action, ACTIONS.get(step.action.name)
     if takes is None:
         raise DocumentError(
@@ -75,7 +73,7 @@ def _check_step(step: DocumentStep, key: str, settings: Settings, *, last: bool)
     if step.thought and settings.actors.answer_format == "plain":
         raise DocumentError(
             f"{key}.thought",
-            "answers of this run have no room for a thought (actors.answer_format = 'plain'). Import into a run with "
+            "answers of this run contain no thought (actors.answer_format = 'plain'). Import into a run with "
             "actors.answer_format = 'thinking', or leave thoughts out",
         )
 
@@ -103,5 +101,5 @@ def _check_end(document: EpisodeDocument) -> None:
         raise DocumentError("final_page", "missing: the page that the last action led to")
     if exits and document.final_page not in (None, document.steps[-1].page):
         raise DocumentError(
-            "final_page", "exit changes no page, but this is another one than that of the last step"
+            "final_page", "exit changes no page, but this page differs from that of the last step"
         )

@@ -1,4 +1,4 @@
-"""Decodes a document of a known kind, and names the key and the reason where it does not fit."""
+"""Decodes JSON documents strictly; errors name the key and the reason."""
 
 import re
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 
 LARGEST = 2**63 - 1
-"""As the columns of the read model; an event could hold one bit more."""
+"""Largest integer of a document, as in the columns of the read model; an event could hold one bit more."""
 Kind = TypeVar("Kind", bound=msgspec.Struct)
 _AT = re.compile(r" - at `\$\.?(.*)`$")
 
@@ -20,7 +20,7 @@ class DocumentError(Exception):
 
 
 def decoded(content: bytes, kind: type[Kind]) -> Kind:
-    """A document of a kind, with nothing in it that the kind has no place for. Raises DocumentError."""
+    """Decode a document; unknown keys at any depth are refused. Raises DocumentError."""
     try:
         found = msgspec.json.decode(content, type=kind, strict=True)
         plain = msgspec.json.decode(content)
@@ -36,14 +36,14 @@ def decoded(content: bytes, kind: type[Kind]) -> Kind:
 
 
 def from_validation(error: Exception) -> DocumentError:
-    """msgspec's message as key and reason."""
+    """Split msgspec's message into key and reason."""
     text = str(error)
     at = _AT.search(text)
     return DocumentError(at[1], text[: at.start()]) if at is not None else DocumentError("", text)
 
 
 def _unplaced(plain: Any, found: Any, key: str) -> Iterator[str]:
-    """Keys of objects that structures do not know, at any depth."""
+    """Yield keys that the decoded structs do not have, at any depth."""
     if isinstance(found, msgspec.Struct) and isinstance(plain, dict):
         for name, value in plain.items():
             at = f"{key}.{name}" if key else name
@@ -57,7 +57,7 @@ def _unplaced(plain: Any, found: Any, key: str) -> Iterator[str]:
 
 
 def _too_long(plain: Any, key: str) -> Iterator[str]:
-    """Keys of integers beyond `LARGEST`, at any depth."""
+    """Yield keys of integers beyond `LARGEST`, at any depth."""
     if isinstance(plain, int) and not -LARGEST <= plain <= LARGEST:
         yield key
     elif isinstance(plain, dict):

@@ -1,7 +1,7 @@
-"""Documents of demonstrated episodes out of files. Whatever does not fit is refused, naming file, line and key.
+"""Reads documents of demonstrated episodes from files. Errors name file, line and key.
 
-`jsonl`: a document a line (`app.exports.document`), as in `episodes.jsonl` of an export. `atif`: a trajectory in a file, or
-a folder of such files.
+`jsonl`: one document per line (`app.exports.document`), as in `episodes.jsonl` of an export. `atif`: a file with a
+trajectory, or a folder of such files.
 """
 
 from collections.abc import Iterator
@@ -19,23 +19,23 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 
 
 class ImportRefused(HindcastError):
-    """A file holds something that cannot become a demonstration; nothing was appended."""
+    """A file contains something that cannot become a demonstration; nothing was appended."""
 
     exit_code = 2
 
 
 class LocatedDocument(NamedTuple):
-    """A document and where it stands."""
+    """A document and its location: file, and line if the file has several."""
 
     where: str
     document: EpisodeDocument
 
 
 def read_documents(path: Path, format_name: Format) -> Iterator[LocatedDocument]:
-    """The documents in their order, one at a time.
+    """Yield the documents in order, one at a time.
 
     Raises:
-        ImportRefused: the file cannot be read, or holds something else.
+        ImportRefused: the file cannot be read, or contains something else.
 
     """
     found = _lines(path) if format_name == "jsonl" else _files(path)
@@ -50,7 +50,7 @@ def read_documents(path: Path, format_name: Format) -> Iterator[LocatedDocument]
 
 
 def refused(where: str, wrong: DocumentError) -> ImportRefused:
-    """The error as a message for the user."""
+    """Convert the error of a document to a message for the user."""
     return ImportRefused(
         f"{where}: {wrong}. Nothing was appended; docs/exports.md says what a demonstration is"
     )

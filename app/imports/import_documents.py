@@ -43,7 +43,7 @@ class ImportedDemonstrations(msgspec.Struct, frozen=True, kw_only=True):
     episodes: int
     """Episodes appended."""
     present: int
-    """In the log already, or twice in the file."""
+    """Episodes skipped because the log has them already or the file has them twice."""
     steps: int
     """Steps of the appended episodes."""
     outcomes: dict[str, int]
@@ -55,10 +55,10 @@ class ImportedDemonstrations(msgspec.Struct, frozen=True, kw_only=True):
 async def try_out(
     path: Path, settings: Settings, *, format_name: Format, said: Callable[[int], None] = lambda _: None
 ) -> int:
-    """Read, check and play every document, without a run; how many there are.
+    """Read, check and replay every document without a run. Returns the number of documents.
 
     Raises:
-        ImportRefused: one does not fit; names file, line and key.
+        ImportRefused: a document is invalid; names file, line and key.
 
     """
     tokenizer = await asyncio.to_thread(load_tokenizer, policy_folder(settings.policy.base))
@@ -119,7 +119,7 @@ async def import_documents(
 
 
 def _late(read: LocatedDocument) -> str:
-    return f"{read.where} has become another since it was checked"
+    return f"{read.where} has changed since it was checked"
 
 
 async def _attempt(appender: Appender, document: EpisodeDocument, settings: Settings) -> int | None:

@@ -1,6 +1,6 @@
-"""Replays a document as an episode, with the code that plays every episode, in a world that shows the recorded pages.
+"""Replays a document as an episode in a world that shows the recorded pages, with the code that plays every episode.
 
-So an imported demonstration equals the run's own: prompts by its renderer, history and scaffold, answers in its form and
+Therefore an imported demonstration has the form of the run's own: prompts by its renderer, history and scaffold, answers in its form and
 dialect, token ids by its policy's tokenizer. The result is compared with the document.
 """
 
@@ -29,7 +29,7 @@ from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import EpisodeRequested
 
 SOURCE = "imported"
-"""Origin of a task that came with its demonstration."""
+"""Source of a task that was imported with its demonstration."""
 
 
 class RecordedWorld:
@@ -41,18 +41,18 @@ class RecordedWorld:
         self._steps = 0
 
     async def reset(self, task: Task) -> ResetResult:
-        """The first page."""
+        """Return the first page."""
         page = self._pages[0]
         assert page is not None, "checked"
         return ResetResult(instruction=self._document.instruction, observation=observe(page))
 
     async def step(self, action: Action | ParseFailure) -> StepOutcome:
-        """The next page. Raises DocumentError if the action differs from the document's."""
+        """Return the next page. Raises DocumentError if the action differs from the document's."""
         shown = self._document.steps[self._steps]
         if action != shown.action:
             raise DocumentError(
                 f"steps[{self._steps}].action",
-                f"written as an answer of this run it would be read as {action}: it cannot be put in the run's words",
+                f"written as an answer of this run it would be read as {action}: the run's answer format cannot express it",
             )
         self._steps += 1
         page = self._pages[self._steps]
@@ -68,21 +68,21 @@ class RecordedWorld:
         )
 
     async def picture(self) -> WindowImage:
-        """There is none."""
+        """Return that no image exists."""
         return WindowImage(missing="imported")
 
     async def finish(self, answer: str | None) -> Evidence:
-        """The document's evidence. Raises DocumentError if the answer differs."""
+        """Return the document's evidence. Raises DocumentError if the answer differs."""
         if answer != self._document.evidence.answer:
             raise DocumentError("evidence.answer", f"written as an answer of this run it would be {answer!r}")
         return self._document.evidence
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 def request_of(document: EpisodeDocument, settings: Settings, *, attempt: int = 0) -> EpisodeRequested:
-    """The request of a document's episode, identified by its content: pages and actions, not verdicts."""
+    """Build the request of a document's episode, identified by its content except verdicts and source."""
     shown = msgspec.structs.replace(document, verdicts=(), source=None)
     return request_for(
         document.task.as_task(),
@@ -97,7 +97,7 @@ def request_of(document: EpisodeDocument, settings: Settings, *, attempt: int = 
 async def play(
     document: EpisodeDocument, settings: Settings, tokenizer: Any, *, attempt: int = 0
 ) -> DemonstratedEpisode:
-    """The facts of the demonstration under a run's settings. Raises DocumentError."""
+    """Replay a document under a run's settings; returns the facts of the episode. Raises DocumentError."""
     task = document.task.as_task()
     actors = settings.actors.model_copy(update={"screenshots": "off", "screenshot_observation": "off"})
     request = request_of(document, settings, attempt=attempt)
@@ -120,12 +120,12 @@ async def play(
     )
     try:
         ended = await episode.play(start, observe_ms=0.0)
-    except SettingsError as error:  # what must stay of a prompt leaves no room for a page
+    except SettingsError as error:  # the parts of the prompt that must stay leave no room for a page
         raise DocumentError("", str(error)) from error
     if (ended.reason, ended.steps) != (document.reason, len(document.steps)):
         raise DocumentError(
             "reason",
-            f"played over it ends after {ended.steps} steps with {ended.reason!r}, not {document.reason!r}",
+            f"replayed, it ends after {ended.steps} steps with {ended.reason!r}, not {document.reason!r}",
         )
     judged = JudgedEpisode(task, ended.evidence, _no_transcript)
     verdict = await reach_verdict(RuleJudge(), judged, timeout_s=settings.judge.timeout_s)
@@ -141,8 +141,8 @@ async def play(
 
 
 async def _no_transcript() -> None:
-    """Rules read none."""
+    """Return nothing: rules read no transcript."""
 
 
 def _no_wait(limit_s: float) -> None:
-    raise EngineFailed(f"a step of an imported demonstration took longer than {limit_s:g} s to write down")
+    raise EngineFailed(f"a step of an imported demonstration took longer than {limit_s:g} s to record")

@@ -32,7 +32,7 @@ from hindcast.app.exports.dataset import SCHEMA, DatasetOptions, DatasetWriter
 from hindcast.app.exports.document import EpisodeDocument
 from hindcast.app.exports.export import export_episode, open_sources, write_export
 from hindcast.app.exports.functions import action_of, arguments_of, function_name
-from hindcast.app.exports.lines import LineRefused, _meant, _told, from_line
+from hindcast.app.exports.lines import LineRefused, _from_json, _to_json, from_line
 from hindcast.app.exports.output_folder import ExportFailed, ExportRefused, file_name, whole_folder
 from hindcast.app.exports.tables import TABLES
 from hindcast.app.imports.atif import document_of_trajectory
@@ -134,8 +134,8 @@ def test_an_altered_line_is_refused(told: Told) -> None:
     )
 )
 def test_whatever_messagepack_can_say_survives_json(value: Any) -> None:
-    line = msgspec.json.encode(_told(value))
-    assert msgspec.msgpack.encode(_meant(msgspec.json.decode(line))) == msgspec.msgpack.encode(value)
+    line = msgspec.json.encode(_to_json(value))
+    assert msgspec.msgpack.encode(_from_json(msgspec.json.decode(line))) == msgspec.msgpack.encode(value)
 
 
 def test_episodes_are_documents_with_their_pages(told: Told) -> None:
@@ -239,7 +239,9 @@ def test_a_trajectory_gives_its_document_back(told: Told) -> None:
             assert document_of_trajectory(content) == document
             back += 1
         else:
-            with pytest.raises(DocumentError, match=r"steps\[\d\]\.tool_calls: a step is one action, not 0"):
+            with pytest.raises(
+                DocumentError, match=r"steps\[\d\]\.tool_calls: a step has one action, found 0"
+            ):
                 document_of_trajectory(content)
             refused += 1
     assert back > 2

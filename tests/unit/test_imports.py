@@ -202,10 +202,10 @@ FOREIGN = {
     ("change", "said"),
     [
         ({}, r"extra\.hindcast: missing"),
-        ({"schema_version": "ATIF-v9.9"}, r"schema_version: 'ATIF-v9\.9' is none of ATIF-v1\.0"),
+        ({"schema_version": "ATIF-v9.9"}, r"schema_version: 'ATIF-v9\.9' is not one of ATIF-v1\.0"),
         (
             {"steps": [{"step_id": 2, "source": "user", "message": ""}]},
-            r"steps\[0\]\.step_id: 1 is due, not 2",
+            r"steps\[0\]\.step_id: expected 1, found 2",
         ),
         ({"extra": {"hindcast": {}}}, "steps: expected the user's instruction, the first page"),
         ({"subagent_trajectories": []}, "unknown field `subagent_trajectories`"),
