@@ -1,1 +1,1 @@
-"""Replays, resamples and rejudges recorded episodes. Invariant 9: nothing here appends to a log."""
+"""Replays recorded episodes and recomputes their answers. Invariant 9: nothing here appends to a log."""

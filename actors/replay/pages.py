@@ -1,7 +1,7 @@
-"""Differences between two pages, in words, and a page under another address. Pure.
+"""Compares two pages and describes their differences; maps addresses between the recorded site and the present one. Pure.
 
-The store's port changes with each start, and MiniWoB++'s folder with each machine. So addresses are compared without
-what precedes `plain_address`, as fingerprints are.
+The store's port changes with each start, and MiniWoB++'s folder with each machine. Therefore only the `plain_address` part
+of addresses is compared, as in fingerprints.
 """
 
 import difflib
@@ -16,35 +16,35 @@ from hindcast.core.prompts.rendering.lines import render_line
 from hindcast.events.envelope import BlobRef
 
 GONE = (
-    "the recorded page itself is gone: its blob was deleted (storage.keep_page_episodes) or removed; only its fingerprint "
+    "the recorded page is missing: its blob was deleted (storage.keep_page_episodes) or removed; only its fingerprint "
     "is left"
 )
 CONTEXT_LINES = 1
-"""Lines around each change."""
+"""Number of unchanged lines around each change."""
 
 
 class Bases(msgspec.Struct, frozen=True):
-    """The part of the site's addresses before the plain address, then and now."""
+    """The part of the site's addresses before the plain address, in the recording and now."""
 
     recorded: str
     now: str
 
     @classmethod
     def of(cls, recorded_url: str, now_url: str) -> "Bases":
-        """From the addresses of a page of the site, then and now."""
+        """Build it from the recorded and the present address of a page of the site."""
         return cls(base_of(recorded_url), base_of(now_url))
 
     def as_now(self, address: str) -> str:
-        """An address that an agent gave, mapped to the site now; any other address unchanged."""
+        """Map a recorded address to the present site; addresses of other sites stay unchanged."""
         return _moved(address, self.recorded, self.now)
 
     def as_recorded(self, address: str) -> str:
-        """An address of the site now, mapped to the recorded site."""
+        """Map an address of the present site to the recorded site."""
         return _moved(address, self.now, self.recorded)
 
 
 def base_of(url: str) -> str:
-    """The part before the plain address: scheme, host and port, or a folder; empty for `about:blank`.
+    """Return the part before the plain address: scheme, host and port, or a folder; empty for `about:blank`.
 
     >>> base_of("http://127.0.0.1:4711/cart?id=3")
     'http://127.0.0.1:4711'
@@ -64,16 +64,16 @@ def _moved(address: str, old: str, new: str) -> str:
 
 
 def is_same_blob(page: Page, ref: BlobRef, bases: Bases) -> bool:
-    """Whether a page equals the one stored under this digest: it is encoded again, with the recorded address."""
+    """Whether a page, encoded with the recorded address, has the digest of a stored one."""
     again = msgspec.structs.replace(page, url=bases.as_recorded(page.url))
     return digest_hex(msgspec.msgpack.encode(again)) == ref.sha256
 
 
 def tell_apart(recorded: Page, now: Page) -> tuple[str, ...]:
-    """The differences of two pages as lines, `-` as recorded and `+` as now; empty for equal fingerprints."""
+    """List the differences of two pages as lines: `-` recorded, `+` now; empty for equal fingerprints."""
     if page_digest(recorded) == page_digest(now):
         return ()
-    # pages with equal text, such as an empty value and none, still differ in their fields
+    # pages with equal text may differ in their fields, for instance an empty value and a missing one
     return (
         _changes(_lines(recorded), _lines(now))
         or _changes([repr(node) for node in recorded.nodes], [repr(node) for node in now.nodes])
@@ -104,13 +104,13 @@ def _lines(page: Page) -> list[str]:
 
 
 def _line(node: Node) -> str:
-    """The node as a policy reads it, then what a rendering leaves out."""
+    """Format a node as a policy reads it, followed by what renderers leave out."""
     rest = " ".join(f"{name}={value!r}" for name, value in sorted(node.attributes.items()))
     return f"{render_line(node)}  <{node.tag}{f' {rest}' if rest else ''}> depth {node.depth}"
 
 
 def tell_values_apart(recorded: Any, now: Any, *, path: str = "") -> tuple[str, ...]:
-    """Where two plain values differ, one line per place: `state.cart[0].quantity: recorded 2, now 3`."""
+    """List where two plain values differ, one line for each place: `state.cart[0].quantity: recorded 2, now 3`."""
     if isinstance(recorded, dict) and isinstance(now, dict):
         return tuple(
             line
@@ -135,7 +135,7 @@ class _Absent:
 
 _ABSENT = _Absent()
 SHOWN_CHARS = 160
-"""Most characters of a value in a difference."""
+"""Maximum number of characters of a value in a difference."""
 
 
 def _show(value: Any) -> str:

@@ -1,7 +1,7 @@
-"""Episodes assembled from their events in the log: all of them, some by name, or a seeded sample.
+"""Reads recorded episodes from the log: all, some by name, or a seeded sample.
 
-The sample is the episodes whose names rank lowest under the seed. So it is the same for every reader of the log, needs
-one pass, and never holds more episodes than requested.
+The sample has the episodes whose names rank lowest under the seed. Therefore it is the same for every reader of the log,
+needs one pass, and never keeps more episodes than requested.
 """
 
 import asyncio
@@ -26,9 +26,9 @@ Result = TypeVar("Result")
 async def each(
     items: AsyncGenerator[Item, None], work: Callable[[Item], Awaitable[Result]], *, at_once: int
 ) -> list[Result]:
-    """Return the results in the items' order. The stream is read only as fast as the workers take items.
+    """Run `work` on a stream of items, `at_once` concurrently; returns the results in order.
 
-    Raises: what stream or work raise, in an exception group.
+    The stream is read only as fast as the workers take items. Raises the errors of stream and work as an exception group.
     """
     queue: asyncio.Queue[tuple[int, Item] | None] = asyncio.Queue(at_once)
     results: dict[int, Result] = {}
@@ -51,20 +51,20 @@ async def each(
 
 
 class NoSuchEpisode(HindcastError):
-    """A requested episode is not in the log, or was never begun."""
+    """A requested episode is not in the log, or has not started."""
 
 
 class EpisodeSelection(msgspec.Struct, frozen=True, kw_only=True):
-    """Which of a run's episodes are selected; every condition narrows."""
+    """Selects episodes of a run that meet all conditions."""
 
     episodes: frozenset[str] = frozenset()
     """Episodes by name; empty: any."""
     families: frozenset[str] = frozenset()
-    """`find_price` or `store/find_price`; empty: any."""
+    """Families such as `find_price` or `store/find_price`; empty: any."""
     origin: str | None = None
     """`online`, `demonstration` or `evaluation`; None: any."""
     sample: int | None = None
-    """Largest number of episodes, drawn by `seed`; None: all."""
+    """Maximum number of episodes, drawn by `seed`; None: all."""
     seed: int = 1
 
     def takes(self, request: EpisodeRequested) -> bool:
@@ -85,7 +85,7 @@ async def recorded_episodes(
     Without `steps`, no steps are kept.
 
     Raises:
-        NoSuchEpisode: an episode requested by name is not there.
+        NoSuchEpisode: an episode requested by name has not started.
         CorruptEvent, UnknownVersion, ForeignLog: see `events.log.reader.read`.
     """
     assembler = EpisodeAssembler(wants=wanted.takes, steps=steps)
@@ -105,7 +105,7 @@ async def recorded_episodes(
     missing = sorted(wanted.episodes - seen - assembler.running.keys())
     if missing and sample is None:
         raise NoSuchEpisode(
-            f"run {log.run} has begun no episode {missing[0]!r} that was asked for"
+            f"run {log.run} has started no episode {missing[0]!r}"
             f"{f', nor {len(missing) - 1} others' if len(missing) > 1 else ''}. Run: hindcast episode list"
         )
     for episode in (assembler.running if sample is None else sample.episodes).values():
@@ -119,11 +119,11 @@ class _Sample:
         self._size = size
         self._seed = seed
         self._ranks: list[tuple[int, str]] = []
-        """A heap, the highest rank first."""
+        """Heap with the highest rank first."""
         self.episodes: dict[str, AssembledEpisode] = {}
 
     def add(self, episode: AssembledEpisode) -> str | None:
-        """Add an episode. Returns the name of the one that leaves the sample."""
+        """Add an episode. Returns the name of the episode that leaves the sample; None if none does."""
         self.episodes[episode.name] = episode
         heapq.heappush(self._ranks, (-derive_seed(self._seed, "replay", episode.name), episode.name))
         if len(self._ranks) <= self._size:

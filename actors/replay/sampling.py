@@ -1,4 +1,4 @@
-"""Comparison of a run's sampled answers with recomputed ones: pure sums over steps, no model here."""
+"""Compares a run's sampled answers with recomputed ones. Pure: contains no model."""
 
 from collections.abc import Mapping
 
@@ -12,11 +12,11 @@ from hindcast.events.log.port import EventLog
 from hindcast.events.log.reader import read
 
 TOLERANCE = 1e-4
-"""Largest difference of log-probabilities, and of a draw's distance from its token's share, by another order of summation."""
+"""Largest error that another order of summation causes: in log-probabilities, and in a draw's distance from its token's share."""
 
 
 class Origins(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run's answers derive from, in addition to the data in each step."""
+    """Inputs of a run's answers that are not in the steps themselves."""
 
     run_seeds: frozenset[int]
     """The seeds of the run and, for a fork, of its ancestors."""
@@ -27,7 +27,7 @@ class Origins(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_origins(log: EventLog) -> Origins:
-    """Every seed and every policy version that a log names."""
+    """Collect the seeds, weights and deleted blobs that a log names."""
     seeds: set[int] = set()
     refs: dict[int, BlobRef] = {}
     released: set[str] = set()
@@ -46,7 +46,7 @@ async def read_origins(log: EventLog) -> Origins:
 
 
 def version_of(step: AssembledStep) -> int | None:
-    """The policy version that sampled a step's answer: -1 for a demonstrator, None where there were several."""
+    """Return the policy version that sampled a step's answer: -1 for a demonstrator, None if there were several."""
     versions = set(unpack_ids(step.fact.versions).tolist())
     return versions.pop() if len(versions) == 1 else None
 
@@ -64,9 +64,9 @@ class AnswerReplay(msgspec.Struct, frozen=True, kw_only=True):
     beyond: int
     """Tokens whose log-probability differs by more than the tolerance."""
     not_drawn: int
-    """Tokens that the recorded seed does not draw, by more than the tolerance."""
+    """Tokens that the recorded seed misses by more than the tolerance."""
     rounded: int
-    """Tokens that the seed misses by less: the order of summation decided."""
+    """Tokens that the recorded seed misses by less, because of the order of summation."""
     differing_tokens: int
     """Tokens of the regenerated answer (same seed) that differ in place or are missing."""
     seed_derived: bool
@@ -79,12 +79,12 @@ class AnswerReplay(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def differing_tokens(recorded: list[int], again: list[int]) -> int:
-    """Places at which two answers have different tokens, the longer one's rest included."""
+    """Count the places at which two answers have different tokens, including the rest of the longer one."""
     same = sum(1 for one, other in zip(recorded, again, strict=False) if one == other)
     return max(len(recorded), len(again)) - same
 
 
 def recorded_logprobs(step: AssembledStep) -> list[float]:
-    """Log-probability of each token; empty where none were recorded."""
+    """Return the log-probability of each token; empty if none were recorded."""
     values: list[float] = unpack_floats(step.fact.logprobs).tolist()
     return values

@@ -1,13 +1,12 @@
-"""Replays one recorded episode through its site: the recorded actions, every page compared with the recorded one.
+"""Replays the actions of a recorded episode on its site and compares every page with the recorded one.
 
-It consumes an episode of the log, waits for the browser, bounded as in a run, and returns the first difference, or none.
+Consumes an episode of the log; waits for the browser with the time limits of a run; returns the first difference, or none.
 Invariant 9: nothing is appended or published; blobs are only read.
 
-Pages may depend on the time between two actions. For families known for it (`hangs_on_time`), the replay waits before
-each action as long as the policy took.
+Pages may depend on the time between two actions. For tasks that do (`depends_on_time`), the replay waits before each
+action as long as the policy took.
 
-Where an episode comes out differently, the first cause that holds is named. None is a proof, but each says what to check
-next.
+If an episode differs, `explain` names the first cause that applies. A cause is no proof; it says what to check next.
 """
 
 import asyncio
@@ -41,7 +40,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """The first difference of a replayed episode from its recording."""
 
     step: int
-    """Index of the step; the number of steps: after the last one."""
+    """Index of the step; the number of steps if the difference is after the last one."""
     position: int | None
     """Position of the step in the log."""
     what: What
@@ -50,19 +49,19 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     lines: tuple[str, ...] = ()
     """The differences of two pages or two pieces of evidence."""
     altered: bool = False
-    """Whether the recorded page does not have the recorded fingerprint: one of the two was altered afterwards."""
+    """Whether the recorded page lacks the recorded fingerprint, so one of the two was altered after the recording."""
 
 
-def hangs_on_time(task: Task) -> bool:
+def depends_on_time(task: Task) -> bool:
     """Whether the pages of a task depend on elapsed time."""
     return find_environment(task.environment).depends_on_time(task)
 
 
 async def drive(world: EpisodeWorld, episode: AssembledEpisode, blobs: BlobStore) -> Difference | None:
-    """Play an episode again as far as it was recorded.
+    """Replay an episode as far as it was recorded; returns the first difference, None if there is none.
 
     Raises:
-        EnvironmentFailed, BrowserUnavailable: the world broke; there is no result.
+        EnvironmentFailed, BrowserUnavailable: the world failed; there is no result.
     """
     task = episode.request.task
     start = await world.reset(task)
@@ -86,7 +85,7 @@ class _Drive:
         self._episode = episode
         self._blobs = blobs
         self._bases = bases
-        self._slow = hangs_on_time(episode.request.task)
+        self._slow = depends_on_time(episode.request.task)
         self._message: str | None = None
 
     async def run(self, page: Page) -> Difference | None:
@@ -116,7 +115,7 @@ class _Drive:
         return await self._compare_end(page, end) if isinstance(end, EpisodeEnded) else None
 
     def _ended_by_page(self, number: int) -> bool | None:
-        """Whether the page ended the episode with this step; None where the episode was abandoned there."""
+        """Whether the page ended the episode with this step; None if the episode was abandoned there."""
         if number < len(self._episode.steps) - 1:
             return False
         end = self._episode.end
@@ -169,7 +168,7 @@ class _Drive:
             step=after,
             position=None,
             what="evidence",
-            recorded="what the site said about itself at the end",
+            recorded="the evidence at the end of the episode",
             now=f"{len(lines)} values differ",
             lines=lines,
         )
@@ -198,11 +197,11 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
-    """What pages depend on, in addition to seed and actions."""
+    """Code and packages that pages depend on, in addition to seed and actions."""
 
     code_rev: str
     packages: dict[str, str]
-    """Versions, such as of `miniwob` and `playwright`."""
+    """Version by package, such as `miniwob` and `playwright`."""
 
 
 MATTER = ("miniwob", "playwright")
@@ -212,43 +211,43 @@ MATTER = ("miniwob", "playwright")
 def explain(
     task: Task, difference: Difference, again: Difference | None, *, then: Surroundings, now: Surroundings
 ) -> Cause:
-    """The likely cause of a difference. `again`: result of a second replay; None: as recorded."""
+    """Name the likely cause of a difference. `again`: result of a second replay; None: as recorded."""
     if difference.altered:
         return Cause(
             kind="altered",
-            words="the recorded page does not have the recorded fingerprint: event or blob was altered afterwards",
+            words="the recorded page does not have the recorded fingerprint: event or blob was altered after the recording",
         )
     if "timeout" in (difference.recorded.split(" ")[0], difference.now.split(" ")[0]):
         return Cause(
             kind="deadline",
-            words="a deadline (actors.action_timeout_s, actors.page_timeout_s): how fast a machine answers is no part "
+            words="a deadline (actors.action_timeout_s, actors.page_timeout_s): the speed of a machine is not part "
             "of an episode",
         )
     changes = differences(then, now) if again == difference else []
     since = f"since the recording changed {'; '.join(changes)}" if changes else ""
-    if hangs_on_time(task):
+    if depends_on_time(task):
         clock = f"what {task.family} shows depends on the time that passes between actions (docs/miniwob.md)"
         return Cause(kind="clock", words=f"{clock}; or it is steady: {since}" if since else clock)
     if again is None:
         return Cause(
             kind="chance",
-            words="replayed once more it came out as recorded: something on the page is a race that was won otherwise",
+            words="a second replay was as recorded: the page has a race condition",
         )
     if again != difference:
         return Cause(
             kind="unsteady",
-            words="replayed once more it came out in a third way: this page is not repeatable",
+            words="a second replay differed from both: this page is not repeatable",
         )
     if since:
         return Cause(kind="version", words=f"steady, and {since}")
     return Cause(
         kind="steady",
-        words="steady, with the same code and packages: the browser is another one, or the record was altered",
+        words="steady, with the same code and packages: the browser differs, or the record was altered",
     )
 
 
 def differences(then: Surroundings, now: Surroundings) -> list[str]:
-    """What changed between recording and replay, in words."""
+    """Describe what changed between recording and replay."""
     changes = [
         f"{name} {_version(then.packages, name)} -> {_version(now.packages, name)}"
         for name in MATTER

@@ -1,4 +1,4 @@
-"""State files: read, checked completely, and rejected with a message before anything starts."""
+"""Reads state files and checks them completely before anything starts."""
 
 import re
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ from hindcast.core.errors import SettingsError
 from hindcast.core.text.plain_values import parse_toml
 
 SHIPPED = "laser"
-"""Value of `scaffold.states` for the files here, one per environment that has one."""
+"""Value of `scaffold.states` that selects the shipped files, at most one for each environment."""
 
 
 def site_states(states: str, environment: str) -> SiteStates | None:
-    """The states of an environment under `scaffold.states`; None where it has none.
+    """Return the states of an environment under `scaffold.states`; None if it has none.
 
     Raises:
         SettingsError: the file cannot be read, or a rule in it is invalid.
@@ -42,13 +42,13 @@ def check_states(states: str) -> None:
 
 @lru_cache(maxsize=16)
 def read_states(path: Path) -> SiteStates:
-    """The states in a user's file. Raises SettingsError."""
+    """Read the states from a user's file. Raises SettingsError."""
     try:
         return parse_states(path.read_text(encoding="utf-8"), source=str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(
-            f"scaffold.states: the state file {path} cannot be read ({error}). It is the path of a file, or "
-            f"{SHIPPED!r} for those that ship."
+            f"scaffold.states: the state file {path} cannot be read ({error}). Give the path of a file, or "
+            f"{SHIPPED!r} for the shipped files."
         ) from error
 
 
@@ -63,7 +63,7 @@ def parse_states(text: str, *, source: str) -> SiteStates:
     try:
         found = msgspec.convert(parse_toml(text), SiteStates)
     except msgspec.ValidationError as error:
-        raise SettingsError(f"the state file {source} does not fit: {error}") from error
+        raise SettingsError(f"the state file {source} is invalid: {error}") from error
     except ValueError as error:
         raise SettingsError(f"the state file {source} is not TOML: {error}") from error
     problems = list(_problems(found))
@@ -91,13 +91,13 @@ def _problems(site: SiteStates) -> Iterator[str]:
 def _state_problems(site: SiteStates, state: SiteState) -> Iterator[str]:
     where = f"state {state.name!r}"
     if not state.path and not state.shows:
-        yield f"{where} has neither path nor shows: it would be every page. Say how to recognise it"
+        yield f"{where} has neither path nor shows, so it would match every page: add one of them"
     yield from _pattern_problems(state.path, f"{where}, path")
     for shown in (*state.shows, *(state.candidate.reads if state.candidate else ())):
         yield from _pattern_problems(shown.text, where)
     unknown = sorted(set(state.uses) - set(site.groups))
     if unknown:
-        yield f"{where} uses {', '.join(map(repr, unknown))}, which is no group; there are: {', '.join(site.groups) or 'none'}"
+        yield f"{where} uses {', '.join(map(repr, unknown))}, which are not groups; groups: {', '.join(site.groups) or 'none'}"
         return
     own = len(state.actions)
     rules = site.rules_of(state)
@@ -106,18 +106,18 @@ def _state_problems(site: SiteStates, state: SiteState) -> Iterator[str]:
     known = [rule for rule in rules if rule.action in ACTIONS]
     if all(rule.needs_element or (rule.quotes and not rule.arguments) for rule in known):
         yield (
-            f"{where} allows nothing that every page offers: add an action without an element, such as Go_backward or "
+            f"{where} allows no action that is possible on every page: add an action without an element, such as Go_backward or "
             "Wait, or exit with arguments or any text"
         )
     for name in sorted({rule.action for rule in known}):
         if len({rule.is_fixed for rule in known if rule.action == name}) == 2:
-            yield f"{where} allows {name} with given arguments and with any text: it has to be one of the two"
+            yield f"{where} allows {name} with given arguments and with any text: choose one of the two"
 
 
 def _action_problems(rule: ActionRule, where: str) -> Iterator[str]:
     takes = ACTIONS.get(rule.action)
     if takes is None:
-        yield f"{where} allows {rule.action!r}, which is no action; there are: {', '.join(ACTIONS)}"
+        yield f"{where} allows {rule.action!r}, which is not an action; actions: {', '.join(ACTIONS)}"
         return
     if takes.element == "none" and (rule.kind or rule.text):
         yield f"{where}: {rule.action} takes no element, but kind or text is given"
@@ -138,11 +138,11 @@ def _backup_problems(site: SiteStates) -> Iterator[str]:
     if not any(state.candidate for state in site.state):
         yield "[backup] chooses a candidate, but no state shows one: give a state a [state.candidate]"
     if not any(state.searching for state in site.state):
-        yield "[backup] chooses in states with searching = true, and there are none"
+        yield "[backup] needs a state with searching = true, and there is none"
 
 
 def _pattern_problems(pattern: str, where: str) -> Iterator[str]:
     try:
         re.compile(pattern)
     except re.error as error:
-        yield f"{where}: {pattern!r} is no regular expression: {error}"
+        yield f"{where}: {pattern!r} is not a regular expression: {error}"

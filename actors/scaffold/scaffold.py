@@ -1,7 +1,7 @@
-"""The scaffold of one episode: the state of a page, what the policy reads about it, and its allowed answers.
+"""The scaffold of one episode: finds the state of a page, its text in the prompt, and its allowed answers.
 
-It acts only through the allowed forms of an answer, for the backup's choice too. That answer is sampled like any other,
-from the remaining vocabulary, and trained on as sampled (invariant 4).
+It acts only by constraining the form of an answer, also for the backup's choice. The answer is sampled like any other, from
+the allowed tokens, and trained on as sampled (invariant 4).
 """
 
 import re
@@ -22,7 +22,7 @@ _WORD = re.compile(r"\w+")
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """A candidate's page that the episode opened."""
+    """A candidate whose page the episode opened."""
 
     address: str
     """Path of its page's address."""
@@ -31,18 +31,18 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Memory = tuple[Candidate, ...]
-"""Each candidate once, the latest one last."""
+"""Viewed candidates, each once, the latest last."""
 
 
 def remember(memory: Memory, page: Page, rule: CandidateRule) -> Memory:
-    """The memory after a page that shows a candidate."""
+    """Return the memory after a page that shows a candidate."""
     read = (node.text for node in page.nodes if any(each.match(node) for each in rule.reads))
     seen = Candidate(address=path_of(page), text=" ".join(" ".join(read).split()))
     return (*(known for known in memory if known.address != seen.address), seen)
 
 
 def best(memory: Memory, instruction: str) -> Candidate | None:
-    """The candidate whose text has the most words of the instruction, the later of equal ones; None without any."""
+    """Return the candidate whose text has the most words of the instruction, on a tie the later one; None without candidates."""
     wanted = _words(instruction)
     if not memory:
         return None
@@ -59,7 +59,7 @@ class ScaffoldedPage(msgspec.Struct, frozen=True, kw_only=True):
     heading: str
     """Text above the page; empty: none."""
     forms: tuple[Form, ...] | None
-    """An answer has one of these; None: any answer goes."""
+    """Allowed forms of an answer; None: any answer is allowed."""
     record: Scaffolded
 
 
@@ -77,7 +77,7 @@ class Scaffold:
         self._chosen = ""
 
     def frame(self, page: Page, *, step: int, instruction: str) -> ScaffoldedPage:
-        """What the policy reads in addition to a page, and its allowed answers; `step` counts from 0."""
+        """Return the text that precedes a page in the prompt, and the allowed answers. `step` counts from 0."""
         settings, state = self._settings, self._site.recognise(page)
         choices: tuple[ActionChoice, ...] = ()
         if state is not None:
@@ -127,7 +127,7 @@ class Scaffold:
 
 
 def _chosen(backup: Backup, candidate: Candidate, page: Page) -> ActionChoice | None:
-    """The one action that chooses a candidate; None where its page is open already."""
+    """Return the action that chooses a candidate; None if its page is already open."""
     if backup.argument == "text":
         return ActionChoice(action=Action(name=backup.action, argument=candidate.text))
     if candidate.address == path_of(page):
@@ -138,9 +138,9 @@ def _chosen(backup: Backup, candidate: Candidate, page: Page) -> ActionChoice | 
 def scaffold_of(
     task: Task, settings: ScaffoldSettings, *, dialect: Dialect = "webrl", binding: bool = True
 ) -> Scaffold | None:
-    """The scaffold of a task's episode; None where its site has no states. Raises SettingsError.
+    """Create the scaffold of a task's episode; None if its site has no states. Raises SettingsError.
 
-    Its choices are written in `dialect`. One that is not `binding` restricts nothing: a demonstrator knows what to do.
+    `dialect`: dialect of its choices. `binding` False: it does not constrain answers, for demonstrators.
     """
     site = site_states(settings.states, task.environment)
     if site is None:

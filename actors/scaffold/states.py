@@ -1,6 +1,6 @@
-"""A site as states, from its file: how each is recognized and which actions it allows. Rules over pages, no model.
+"""States of a site: rules that recognize the state of a page and list its allowed actions, without a model.
 
-Pure: a page in, the state and its choices out. A page outside all states allows any answer.
+Pure: maps a page to its state and choices. A page in no state allows any answer.
 """
 
 import re
@@ -18,7 +18,7 @@ Kinds = str | tuple[str, ...]
 
 
 class ElementRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which elements of a page match; a field that is left out does not matter."""
+    """Matches elements of a page; an omitted field matches anything."""
 
     kind: Kinds = ()
     """`link`, `button`, … (`core.domain.observation.Node`), or several."""
@@ -26,7 +26,7 @@ class ElementRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Regular expression for the whole text, with white space folded."""
 
     def match(self, node: Node) -> re.Match[str] | None:
-        """How an element of the page matches; None when it does not."""
+        """Match an element of the page; None if it does not match."""
         kinds = (self.kind,) if isinstance(self.kind, str) else self.kind
         if kinds and node.kind not in kinds:
             return None
@@ -34,7 +34,7 @@ class ElementRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ActionRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Allowed actions: one by name, on every matching element if it takes one."""
+    """Allows an action by name, on every matching element if it takes an element."""
 
     action: str
     """A name of `core.domain.action.ACTIONS`."""
@@ -42,11 +42,11 @@ class ActionRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: str = ""
     """Regular expression for the element's text."""
     arguments: tuple[str, ...] = ()
-    """The only allowed arguments. If `quotes` is empty too: any text, or any option of a dropdown."""
+    """Allowed arguments. If these and `quotes` are empty: any text, or any option of a dropdown."""
     quotes: tuple[ElementRule, ...] = ()
-    """Arguments from the page: of each matching element, the first group of `text`, or the whole."""
+    """Arguments from the page: for each matching element the first group of `text`, or its whole text."""
     closing: bool = False
-    """Whether it stays allowed once the backup has chosen a candidate, if any action does."""
+    """Whether the action stays allowed after the backup chose a candidate. If no rule is closing, all stay allowed."""
 
     @property
     def is_fixed(self) -> bool:
@@ -60,7 +60,7 @@ class ActionRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return takes == "required" or (takes == "optional" and bool(self.kind or self.text))
 
     def choices(self, page: Page) -> Iterator[ActionChoice]:
-        """The choices that it allows on a page, in the page's order."""
+        """Yield the allowed choices on a page, in the page's order."""
         if not self.needs_element:
             yield from self._with_arguments(None, page)
             return
@@ -91,7 +91,7 @@ class ActionRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class CandidateRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a page that shows a candidate is remembered."""
+    """Reads a candidate from its page."""
 
     reads: tuple[ElementRule, ...]
     """Elements of the page that describe it."""
@@ -116,7 +116,7 @@ class SiteState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     candidate: CandidateRule | None = None
     """How to read a candidate on its page; None: its page shows none."""
     searching: bool = False
-    """Whether a candidate is still searched for here, so that the backup may choose one."""
+    """Whether the episode still searches for a candidate here, so that the backup may choose one."""
 
     def covers(self, page: Page) -> bool:
         """Whether a page is in this state."""
@@ -126,7 +126,7 @@ class SiteState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Backup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How a remembered candidate is chosen: one action, with its argument from the candidate."""
+    """Chooses a remembered candidate with one action, whose argument comes from the candidate."""
 
     action: str
     """An action without an element, such as `Goto` or `exit`."""
@@ -139,23 +139,23 @@ class SiteStates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     environment: str
     state: tuple[SiteState, ...]
-    """States in order; the first that covers a page is the page's."""
+    """States in order; a page has the first state that covers it."""
     groups: dict[str, tuple[ActionRule, ...]] = {}
     """Actions that several states allow."""
     backup: Backup | None = None
     rules: str = ""
-    """Name and digest of the file; set by the code that reads it."""
+    """Name and digest of the file; the reader of the file sets it."""
 
     def recognise(self, page: Page) -> SiteState | None:
-        """The state of a page; None when it has none."""
+        """Return the state of a page; None if no state covers it."""
         return next((state for state in self.state if state.covers(page)), None)
 
     def rules_of(self, state: SiteState) -> tuple[ActionRule, ...]:
-        """Every action rule of a state, those of its groups first."""
+        """Return every action rule of a state, those of its groups first."""
         return (*(rule for name in state.uses for rule in self.groups[name]), *state.actions)
 
     def choices(self, state: SiteState, page: Page, *, closing: bool = False) -> tuple[ActionChoice, ...]:
-        """The allowed choices on a page of a state, never empty. With `closing`, only closing ones if there are any."""
+        """Return the allowed choices on a page of a state, never empty. With `closing`, only closing ones if there are any."""
         rules = self.rules_of(state)
         if closing:
             rest = _distinct(choice for rule in rules if rule.closing for choice in rule.choices(page))
@@ -165,7 +165,7 @@ class SiteStates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def path_of(page: Page) -> str:
-    """The path of a page's address: the same on every machine and port."""
+    """Return the path of a page's address, which does not depend on machine and port."""
     return urlsplit(page.url).path or "/"
 
 

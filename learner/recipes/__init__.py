@@ -1,4 +1,4 @@
-"""Recipes: named settings, one TOML file each, which a user's own settings override."""
+"""Recipes: named settings, one TOML file each. A user's own settings override them."""
 
 import tomllib
 from importlib.resources import files
@@ -20,7 +20,7 @@ def recipe_names() -> list[str]:
 
 
 def load_recipe(name: str) -> dict[str, Any]:
-    """A recipe's settings as plain values, by section as in the settings file; not validated.
+    """Load a recipe's settings as plain values by section, as in a settings file; not validated.
 
     Raises:
         SettingsError: no recipe has that name.

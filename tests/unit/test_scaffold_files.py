@@ -91,15 +91,18 @@ def test_the_first_state_that_covers_a_page_is_the_pages() -> None:
     [
         ("environment = ", "is not TOML"),
         ('environment = "x"\nstate = []', r"has no \[\[state\]\]"),
-        (states(WAY_OUT + 'colour = "red"\n'), "does not fit: Object contains unknown field `colour`"),
+        (states(WAY_OUT + 'colour = "red"\n'), "is invalid: Object contains unknown field `colour`"),
         (states("").replace('path = "/list"\n', "") + WAY_OUT, "state 'list' has neither path nor shows"),
         (
             states(WAY_OUT).replace('"/list"', '"/li(st"'),
-            r"state 'list', path: '/li\(st' is no regular expression",
+            r"state 'list', path: '/li\(st' is not a regular expression",
         ),
-        (states(WAY_OUT.replace("Go_backward", "Fly")), "allows 'Fly', which is no action; there are: Click"),
-        (states('uses = ["head"]\n' + WAY_OUT), "uses 'head', which is no group; there are: none"),
-        (states('[[state.actions]]\naction = "Click"\n'), "allows nothing that every page offers"),
+        (
+            states(WAY_OUT.replace("Go_backward", "Fly")),
+            "allows 'Fly', which is not an action; actions: Click",
+        ),
+        (states('uses = ["head"]\n' + WAY_OUT), "uses 'head', which are not groups; groups: none"),
+        (states('[[state.actions]]\naction = "Click"\n'), "allows no action that is possible on every page"),
         (
             states(WAY_OUT + '[[state.actions]]\naction = "Wait"\nkind = "link"\n'),
             "Wait takes no element, but kind or text is given",

@@ -1,1 +1,1 @@
-"""State files that ship, one per environment: data, read by `actors.scaffold.files`."""
+"""Shipped state files, one per environment, which `actors.scaffold.files` reads."""
