@@ -25,9 +25,7 @@ from hindcast.storage.snapshots import SnapshotKind, append_snapshot, newest_sta
 RULES = (
     "hindcast.actors.curriculum.projection",
     "hindcast.actors.curriculum.state",
-    "hindcast.actors.curriculum.state",
     "hindcast.actors.curriculum.phases",
-    "hindcast.actors.curriculum.leases",
     "hindcast.actors.curriculum.leases",
     "hindcast.core.rl.advantages",
     "hindcast.core.domain.evidence",
@@ -35,6 +33,7 @@ RULES = (
     "hindcast.core.rl.values",
     "hindcast.core.plugins",
     "hindcast.core.rl.algorithm",
+    "hindcast.core.rl.algorithm_options",
     "hindcast.core.rl.staleness",
     "hindcast.core.rl.combined_state",
     "hindcast.core.domain.task",

@@ -122,7 +122,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         ("family", TEXT, "task family, such as store/find_price; empty: unknown"),
         ("goal", TEXT, "goal as JSON; null: unknown"),
         ("until_step", INTEGER, "number of steps up to the first achievement"),
-        ("relevance", pa.list_(REAL), "relevance of each of these steps"),
+        ("relevance", pa.list_(REAL), "relevance of each step before `until_step`"),
         ("failure", TEXT, "why the relabeler could not decide; empty: it could"),
         ("occurred_ns", INTEGER, "nanoseconds since 1970 by the relabeler's clock"),
     ),

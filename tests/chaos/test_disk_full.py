@@ -166,24 +166,24 @@ async def test_a_broker_that_lost_its_disk_is_renewed_and_whatever_was_acknowled
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("small_disk", [400], indirect=True)
+@pytest.mark.parametrize("small_disk", [600], indirect=True)
 def test_a_system_on_a_disk_that_runs_full_pauses_says_so_and_goes_on_by_itself(
     small_disk: SmallDisk, tmp_path: Path
 ) -> None:
     """Nearly full: a pause that stands in the log. Full: everybody waits. Room: everything goes on, and verifies."""
     home = Home(small_disk.place / "home")
     spoken = tmp_path / "spoken.txt"
-    changes = {"storage.min_free_mib": "40", "storage.full_wait_s": "2", "log.append_timeout_s": "30"}
+    changes = {"storage.min_free_mib": "140", "storage.full_wait_s": "2", "log.append_timeout_s": "30"}
     with spoken.open("w") as output:
         process = subprocess.Popen(
-            [*COMMAND, "start", "--run", "full", *settings(**changes)],
+            [*COMMAND, "start", "--run", "full", *settings(changes)],
             cwd=ROOT,
             env=home.environment,
             stdout=output,
         )
     try:
         home.wait_for("a first update", lambda: counted(home, UpdateApplied) >= 1)
-        small_disk.fill(leave_bytes=30 * MIB)
+        small_disk.fill(leave_bytes=120 * MIB)
         home.wait_for("a pause", lambda: commands(home) == ["pause"])
         small_disk.fill()
         home.wait_for("everybody to wait for room", lambda: "is FULL" in spoken.read_text())

@@ -75,7 +75,7 @@ async def everything(home: Home) -> list[Recorded]:
 def outcome(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     home = Home(tmp_path_factory.mktemp("home"))
     print(f"\nthis schedule again: HINDCAST_FAULTS={FAULTS} HINDCAST_FAULT_SEED={SEED}")
-    process = home.start("--run", RUN, *settings(**CHANGES))
+    process = home.start("--run", RUN, *settings(CHANGES))
     trials: list[Trial] = []
     with Witness(home.folder, RUN) as witness:
         try:

@@ -185,7 +185,7 @@ def check_control(log: list[Recorded]) -> None:
 
 def test_a_run_does_not_notice_who_is_attached_and_heeds_who_controls_it(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    system = home.start("--run", RUN, *settings(**{"actors.contexts": "2"}))
+    system = home.start("--run", RUN, *settings({"actors.contexts": "2"}))
     attached: list[subprocess.Popen[str]] = []
     try:
         attached += [

@@ -36,7 +36,7 @@ from hindcast.events.envelope import Recorded
 from hindcast.events.jetstream.broker import secret_path
 from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.reader import read, tail
-from processes.system import COMMAND, ROOT, SMALL, Home
+from processes.system import COMMAND, ROOT, SMALL_GROUPS, Home
 from servers.nats_servers import Server, hub_and_leaf, serving
 from servers.s3_server import BUCKET, S3Server, s3_server  # noqa: F401  # fixture
 
@@ -86,7 +86,7 @@ class Machine(Home):
 
 def first_machine(folder: Path, hub: Server) -> RunHandle:
     """A run opened as `hindcast start` does, with nobody at work."""
-    settings = {**SMALL, "curriculum.environments": "miniwob", "actors.contexts": "4"}
+    settings = {**SMALL_GROUPS, "curriculum.environments": "miniwob", "actors.contexts": "4"}
     settings |= {"log.url": hub.url, "storage.blobs": f"s3://{BUCKET}/{folder.name}"}
     overrides = [f"{key}={value}" for key, value in settings.items()]
     handle = create_run(resolve(folder=folder, environment={}, overrides=overrides), name=RUN, home=folder)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from processes.system import Home, settings
+from processes.system import SMALL, Home, settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.broker, pytest.mark.browser]
 
@@ -23,7 +23,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     """Three updates of the policy: all of the first phase and half of the second."""
     home = Home(tmp_path_factory.mktemp("home"))
     begin = ("start", "--run", "phases", "--recipe", "webrl", "--until", "updates=1")
-    assert home.json(*begin, *settings(**PHASES), timeout_s=600)["updates"] == 1
+    assert home.json(*begin, *settings(PHASES, base=SMALL), timeout_s=600)["updates"] == 1
     assert home.json("start", "--run", "phases", "--until", "updates=3", timeout_s=600)["updates"] == 3
     return home
 

@@ -15,7 +15,7 @@ from hindcast.events.catalogue import BatchPlanned, EpisodeRelabeled, UpdateAppl
 from hindcast.events.envelope import Fact
 from hindcast.events.log.reader import read
 from processes.run_witness import Witness
-from processes.system import Home, settings
+from processes.system import SMALL, Home, settings
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.broker, pytest.mark.browser]
 
@@ -84,7 +84,7 @@ def test_hindsight_learning_goes_on_after_an_interruption_beside_a_judge_and_int
     tmp_path: Path,
 ) -> None:
     home = Home(tmp_path)
-    process = home.start("--run", "h", "--recipe", "hsl", *settings(**HINDSIGHT))
+    process = home.start("--run", "h", "--recipe", "hsl", *settings(HINDSIGHT, base=SMALL))
     home.wait_for("cloning", lambda: published(home, "policy") >= 1, timeout_s=600)
     home.kill("learner.1", "relabeler.1", "judge.1")
     home.wait_for(
@@ -129,7 +129,7 @@ def test_hindsight_learning_goes_on_after_an_interruption_beside_a_judge_and_int
 
 def test_groups_after_cloning_go_on_after_the_learner_was_killed(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    process = home.start("--run", "r", "--recipe", "webagent_r1", *settings(**GROUPS))
+    process = home.start("--run", "r", "--recipe", "webagent_r1", *settings(GROUPS))
     home.wait_for("cloning", lambda: published(home, "policy") >= 1, timeout_s=600)
     home.kill("learner.1")
     with Witness(home.folder, "r") as witness:

@@ -258,7 +258,7 @@ def test_an_actor_without_a_browser_says_so_and_the_system_stops(tmp_path: Path)
         "start",
         "--until",
         "updates=1",
-        *settings(**{"actors.browser_path": '"/nowhere/chromium"'}),
+        *settings({"actors.browser_path": '"/nowhere/chromium"'}),
         timeout_s=300,
     )
     assert done.returncode == 1

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hindcast.core import telemetry_names as names
-from processes.system import SMALL, Home
+from processes.system import SMALL_GROUPS, Home
 from servers.otlp_receiver import OtlpReceiver, ReceivedSpan, receiving
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400), pytest.mark.broker, pytest.mark.browser]
@@ -69,7 +69,7 @@ def test_a_request_can_be_followed_to_the_update_it_led_to(tmp_path: Path) -> No
     home = Home(tmp_path / "home")
     with receiving() as receiver:
         chosen = {
-            **SMALL,
+            **SMALL_GROUPS,
             "telemetry.otlp_endpoint": receiver.endpoint,
             "telemetry.log_format": "json",
         }

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,12 @@ SMALL = {
     "curriculum.lease_s": "60",
     "actors.episode_timeout_s": "40",
     "actors.temperature": "1.4",
-    "learner.options.group_batch": "2",
     "learner.minibatches": "2",
     "learner.epochs": "1",
 }
-"""Short episodes, and enough chance that the members of a group differ."""
+"""Short episodes, and enough chance that the members of a group differ; for every algorithm."""
+SMALL_GROUPS = SMALL | {"learner.options.group_batch": "2"}
+"""The same for algorithms that compare the members of a group."""
 
 
 class Home:
@@ -67,7 +69,9 @@ class Home:
         )
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert line, f"nothing came up:\n{self.words()}"
+        if not line:
+            process.communicate(timeout=40)
+            raise AssertionError(f"nothing came up:\n{self.words()}")
         assert json.loads(line)["ready"]
         return process
 
@@ -122,6 +126,10 @@ class Home:
         raise AssertionError(f"{what} did not happen within {timeout_s} s:\n{self.words()}")
 
 
-def settings(**changes: str) -> list[str]:
+def settings(
+    changes: Mapping[str, str] | None = None, *, base: Mapping[str, str] = SMALL_GROUPS
+) -> list[str]:
     """`--set` arguments of a small run."""
-    return [part for key, value in {**SMALL, **changes}.items() for part in ("--set", f"{key}={value}")]
+    return [
+        part for key, value in {**base, **(changes or {})}.items() for part in ("--set", f"{key}={value}")
+    ]

@@ -44,7 +44,10 @@ def test_all_are_played_with_the_largest_budget() -> None:
     [
         (["--budgets", "2,x"], "numbers of steps above 0"),
         (["--budgets", "0"], "numbers of steps above 0"),
-        (["--budgets", "2", "--set", "scaffold.states=laser"], "a scaffold acts by the number of steps left"),
+        (
+            ["--budgets", "2", "--set", "scaffold.states=laser"],
+            "a scaffold's actions depend on the number of steps left",
+        ),
     ],
 )
 def test_budgets_that_cannot_be_read_off_are_refused(arguments: list[str], words: str) -> None:

@@ -117,7 +117,7 @@ def test_a_digest_kept_elsewhere_tells_a_log_that_was_rewritten(home: Path) -> N
 def test_what_is_no_position_and_digest_is_refused(home: Path, text: str) -> None:
     result = call(home, RUN, "--expect", text)
     assert result.exit_code != 0
-    assert "it looks like" in str(result.exception)
+    assert "such as 812:" in str(result.exception)
 
 
 def test_an_archive_is_audited_like_its_run_without_a_broker(home: Path) -> None:

@@ -106,10 +106,10 @@ def test_what_is_wrong_with_a_judge_is_said_before_a_run_starts(installed: Path)
     assert "judge.options of the judge 'brevity': Object contains unknown field `least`" in wrong(
         *with_brevity("brevity", least=1)
     )
-    assert "judge.options names 'brevity', which is no judge of judge.judges" in wrong(
+    assert "judge.options names 'brevity', which is not in judge.judges" in wrong(
         with_brevity("brevity", most=1)[1]
     )
-    assert "judge.judges names 'brevty', which is no judge; the nearest is brevity" in wrong(
+    assert "judge.judges names 'brevty', which is not a judge; the nearest is brevity" in wrong(
         "judge.judges=brevty"
     )
     assert f"the plugin '{MODULE}:ALGORITHM' is a Algorithm, no" in wrong(f"judge.judges={MODULE}:ALGORITHM")

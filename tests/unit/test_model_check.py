@@ -209,7 +209,7 @@ def test_the_command_says_all_of_it_and_fails_where_something_failed(
 
 
 def test_prompt_settings_that_contradict_each_other_are_refused() -> None:
-    with pytest.raises(SettingsError, match="is no renderer; the nearest is lines/1"):
+    with pytest.raises(SettingsError, match="is not a renderer; the nearest is lines/1"):
         _settings("actors.renderer=lines/9")
     with pytest.raises(SettingsError, match=r"needs actors\.renderer = 'webrl/3'"):
         _settings("actors.framing=webrl/1")

@@ -61,13 +61,13 @@ def test_what_is_wrong_with_a_relabeler_is_said_before_a_run_starts(installed: P
             resolve(environment={}, overrides=overrides)
         return str(refused.value)
 
-    assert "relabeler.kind names 'titels', which is no relabeler; the nearest is titles" in wrong(
+    assert "relabeler.kind names 'titels', which is not a relabeler; the nearest is titles" in wrong(
         "relabeler.kind=titels"
     )
     assert "relabeler.options of the relabeler 'titles': Object contains unknown field `least`" in wrong(
         "relabeler.kind=titles", "relabeler.options={least=1}"
     )
-    assert "relabeler.options is set, and relabeler.kind" in wrong("relabeler.options={shortest=1}")
+    assert "relabeler.options is set although relabeler.kind" in wrong("relabeler.options={shortest=1}")
     assert "relabeler.kind: the plugin" in wrong(f"relabeler.kind={MODULE}:TitlesOptions")
     assert [one.problems for one in find_plugins("relabelers")] == [()] * 4
     assert plugin_names("relabelers") == ["endpoint", "learned", "rules", "titles"]
