@@ -1,5 +1,5 @@
 # Two commands: `make run` trains an agent, `make test` passes the tests. Both set everything up first.
-.PHONY: run setup vllm test quick test-vllm check docs clean
+.PHONY: run setup vllm test test-slow quick test-vllm check docs clean
 
 PY := .venv/bin/python
 
@@ -19,10 +19,17 @@ check: setup
 	.venv/bin/mypy
 	.venv/bin/mypy --explicit-package-bases tests/vllm
 
+PYTEST := .venv/bin/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 25 --durations-min 10
+
 test: setup
 	@sh app/setup.sh tests
 	@$(MAKE) --no-print-directory check
-	.venv/bin/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 25 --durations-min 10
+	$(PYTEST) -m "not slow"
+
+# Whole runs of every recipe, faults injected for minutes, the tour: what `make test` leaves out and CI runs, too.
+test-slow: setup
+	@sh app/setup.sh tests
+	$(PYTEST) -m slow
 
 # The unit tests without broker, browser and model: what to run while writing code.
 quick: setup
