@@ -31,9 +31,9 @@ test-slow: setup
 	@sh app/setup.sh tests
 	$(PYTEST) -m slow
 
-# The unit tests without broker, browser and model: what to run while writing code.
+# The unit tests without broker, browser, model and other processes: what to run while writing code.
 quick: setup
-	.venv/bin/pytest -n 2 --dist loadfile -m "not broker and not browser and not torch and not slow" tests/unit tests/golden
+	.venv/bin/pytest -n 2 --dist loadfile -m "not broker and not browser and not torch and not process and not slow" tests/unit tests/golden
 
 docs: setup
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'

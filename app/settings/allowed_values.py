@@ -2,6 +2,7 @@
 
 import ast
 import inspect
+from copy import deepcopy
 from functools import cache
 from itertools import pairwise
 from textwrap import dedent
@@ -59,10 +60,16 @@ def algorithm_options() -> dict[str, AlgorithmOption]:
 @cache
 def settings_schema() -> dict[str, Any]:
     """Build the JSON Schema of all settings, with one schema of `learner.options` for each algorithm."""
-    schema = Settings.model_json_schema()
+    schema = deepcopy(_schema_of_settings())
     options = schema["$defs"]["LearnerSettings"]["properties"]["options"]
     options["anyOf"] = [one | {"title": algorithm} for algorithm, one in _option_schemas().items()]
     return schema
+
+
+@cache
+def _schema_of_settings() -> dict[str, Any]:
+    """Build the JSON Schema of all settings, which takes 0.1 s; without the options of algorithms."""
+    return Settings.model_json_schema()
 
 
 def _option_schemas() -> dict[str, dict[str, Any]]:
@@ -105,7 +112,7 @@ def allowed_values(key: str) -> str:
     if key.startswith(f"{TABLE}."):
         option = algorithm_options().get(key.removeprefix(f"{TABLE}."))
         return describe_shape(option.shape, option.shape["$defs"]) if option else ""
-    schema = Settings.model_json_schema()
+    schema = _schema_of_settings()
     section, _, name = key.partition(".")
     if section not in schema["properties"]:
         return ""

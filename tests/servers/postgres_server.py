@@ -162,7 +162,7 @@ def postgres() -> Iterator[LivePostgres]:
     patch.undo()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.process)])
 def new_database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NewDatabase]:
     """Every test that asks for it runs on both."""
     if request.param == "sqlite":

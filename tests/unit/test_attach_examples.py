@@ -129,6 +129,7 @@ def test_the_weight_outliers_are_named_with_the_position_of_their_step(handle: R
     assert len(found) >= off_policy > 0
 
 
+@pytest.mark.process
 def test_the_csv_sink_writes_each_event_once_also_after_a_crash_in_the_midst_of_a_line(
     handle: RunHandle, tmp_path: Path
 ) -> None:
@@ -151,6 +152,7 @@ def test_the_csv_sink_writes_each_event_once_also_after_a_crash_in_the_midst_of_
     ]
 
 
+@pytest.mark.process
 def test_the_duckdb_sink_writes_each_event_once_also_when_a_crash_undoes_what_it_had_taken_in(
     handle: RunHandle, tmp_path: Path
 ) -> None:

@@ -98,6 +98,7 @@ async def test_a_process_that_fails_abandons_the_episode_with_its_words(family: 
     await playing.close()
 
 
+@pytest.mark.process
 async def test_a_process_that_hangs_is_killed_with_what_it_started(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bridge, "CLOSE_S", 0.5)
     playing = world()

@@ -437,6 +437,7 @@ def test_the_schema_lists_every_setting(handle: RunHandle) -> None:
 # --- as processes
 
 
+@pytest.mark.process
 def test_exit_codes_and_streams_of_real_processes(handle: RunHandle, tmp_path: Path) -> None:
     good = process(handle.home, "run", "list", "--json")
     assert (good.returncode, good.stderr) == (0, "")
@@ -456,6 +457,7 @@ def test_exit_codes_and_streams_of_real_processes(handle: RunHandle, tmp_path: P
     )
 
 
+@pytest.mark.process
 def test_a_home_that_is_a_file_and_a_place_that_is_none_are_said_in_words(tmp_path: Path) -> None:
     taken = tmp_path / "taken"
     taken.write_text("")
@@ -472,12 +474,14 @@ def test_a_home_that_is_a_file_and_a_place_that_is_none_are_said_in_words(tmp_pa
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.process
 def test_nothing_is_coloured_when_piped(handle: RunHandle) -> None:
     for arguments in (("--help",), ("run", "show"), ("run", "--nosuch")):
         done = process(handle.home, *arguments, FORCE_COLOR="1")
         assert "\x1b" not in done.stdout + done.stderr
 
 
+@pytest.mark.process
 def test_a_reader_that_stops_listening_is_no_fault(handle: RunHandle) -> None:
     script = f"{sys.executable} -c 'from hindcast.app.cli import main; main()' config schema | head -n 1"
     done = subprocess.run(
@@ -486,6 +490,7 @@ def test_a_reader_that_stops_listening_is_no_fault(handle: RunHandle) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.process
 def test_following_goes_on_until_ctrl_c_and_then_tells_the_cursor(handle: RunHandle) -> None:
     follower = subprocess.Popen(
         [

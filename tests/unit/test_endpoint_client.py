@@ -117,6 +117,7 @@ async def test_servers_may_leave_out_what_they_do_not_count() -> None:
     assert (answer.value, answer.consulted.model, answer.consulted.prompt_tokens) == (7, "asked-for", 0)
 
 
+@pytest.mark.process
 def test_the_package_is_loaded_by_what_asks_alone() -> None:
     code = "import sys, hindcast.app.system.judges, hindcast.app.system.judges, hindcast.actors.judges.endpoint; print('openai' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -84,6 +84,7 @@ def test_what_was_added_since_is_folded_at_the_next_question(handle: RunHandle) 
     assert asyncio.run(rebuilt())
 
 
+@pytest.mark.process
 def test_commands_at_once_fold_once_and_all_answer(handle: RunHandle) -> None:
     words = [*COMMAND, "run", "show", "--json"]
     asked = [subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(3)]

@@ -112,6 +112,7 @@ def test_what_is_made_outside_the_home_has_the_users_umask(tmp_path: Path) -> No
     assert (mode(outside), mode(outside / "file")) == (0o755, 0o644)
 
 
+@pytest.mark.process
 def test_commands_close_the_home_and_keep_their_files_in_it_private(tmp_path: Path) -> None:
     home = tmp_path / "home"
     asyncio.run(recorded_home(home, a_run(1, groups=1)))

@@ -29,6 +29,8 @@ from hindcast.storage.readmodel.task_queries import list_tasks
 from servers.postgres_server import PASSWORD, LivePostgres
 from stories.synthetic_run import Tale, Told, a_run, record, recorded_run
 
+pytestmark = pytest.mark.process
+
 SETTINGS = StorageSettings(project_events=16)
 WAIT_S = 30.0
 NAMES = ("zebra", "Zebra", "Äpfel", "apfel", "a b", "a_b", "a-b", "ab", "AB", "éclair", "_under", "10", "9")

@@ -243,6 +243,7 @@ def export_to(endpoint: str, *, linger_s: float) -> "subprocess.CompletedProcess
     )
 
 
+@pytest.mark.process
 def test_a_collector_that_is_not_there_is_told_of_once_and_changes_nothing() -> None:
     done = export_to("http://127.0.0.1:1", linger_s=1.5)
     assert done.stdout == "went on\n"

@@ -235,6 +235,7 @@ def on_a_terminal(handle: RunHandle, *, until_seen: str, keys: bytes) -> tuple[i
         os.close(master)
 
 
+@pytest.mark.process
 async def test_a_terminal_without_colour_gets_none_and_q_leaves(handle: RunHandle) -> None:
     status, drawn = on_a_terminal(handle, until_seen="projector", keys=b"q")
     assert status == 0, drawn[-2000:]
