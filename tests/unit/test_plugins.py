@@ -3,11 +3,15 @@
 import json
 import sys
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
+from math import log
 from pathlib import Path
 
 import msgspec
 import pytest
+import torch
+from factories import terms
 from typer.testing import CliRunner
 
 import hindcast.core.plugins as plugins
@@ -17,13 +21,17 @@ from hindcast.app.runs.runs import create_run, open_run
 from hindcast.app.settings.configuration import resolve
 from hindcast.core.errors import PluginError, SettingsError
 from hindcast.core.plugins import PluginIdentity
+from hindcast.core.rl.loss_normalization import EpisodeTokens
 from hindcast.events.catalogue import BatchPlanned, RunStarted, UpdateApplied
+from hindcast.learner.algorithms import loss_for
+from hindcast.learner.algorithms.base import EpisodePart
+from hindcast.learner.batch_plan import plan
 from hindcast.learner.buffer.snapshots import FoldedLog, source_of
 from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.verify.verify import verify
 from stories.example_plugins import forget, install
 from stories.forged_log import audited
-from stories.training_story import Bench, bench, events_of, learn, settings_with
+from stories.training_story import Bench, Member, bench, events_of, folded, learn, settings_with, tell
 
 pytestmark = pytest.mark.torch
 
@@ -80,6 +88,62 @@ async def test_the_example_trains_and_verifies_as_a_built_in_algorithm_does(
     assert (used.module, used.state_version, len(used.source)) == (MODULE, 1, 64)
 
 
+async def test_the_example_trains_with_rehearsal_under_the_default_recipe_and_the_audit_is_clean(
+    installed: Path, tmp_path: Path
+) -> None:
+    recipe = resolve(environment={}, overrides=["learner.algorithm=rloo"]).settings.learner
+    assert recipe.options["rehearsal_episodes"] == 6
+    learner = {"minibatches": recipe.minibatches, "epochs": recipe.epochs}
+    options = recipe.options | {"rehearsal_memory": 5}
+    settings = settings_with(algorithm="rloo", options=options, **learner)
+    made = await bench(tmp_path, batches=4, settings=settings)
+    each = recipe.minibatches * recipe.epochs
+    assert (await learn(made, until=4 * each)).updates == 4 * each
+    facts = [recorded.fact for recorded in await events_of(made.log)]
+    plans = [fact for fact in facts if isinstance(fact, BatchPlanned)]
+    rehearsed = [one for plan in plans for one in plan.episodes if one.rehearsed]
+    members = Counter((plan.batch, one.group) for plan in plans for one in plan.episodes if one.rehearsed)
+    assert 1 in members.values(), "a group of which one member is rehearsed has nothing to compare"
+    assert {one.advantage for one in rehearsed} == {0.0}
+    updates = [fact for fact in facts if isinstance(fact, UpdateApplied)]
+    assert updates[-1].metrics["rehearsal_loss"] > 0
+    assert updates[-1].metrics["kl"] > 0
+    assert (await audited(made)).clean
+    assert (await verify(made.log, made.blobs, policy=made.policy)).identical
+
+
+async def test_the_example_compares_rewards_with_their_format_terms(installed: Path, tmp_path: Path) -> None:
+    options = {"group_batch": 1, "format_penalty": 0.5}
+    settings = settings_with(algorithm="rloo", options=options)
+    made = await bench(tmp_path, batches=0, settings=settings)
+    await tell(made.log, made.story.group(Member(1.0, 1, unparsable=True), Member(1.0, 1)))
+    planned = plan(await folded(made.log), settings)
+    assert planned is not None
+    assert [one.advantage for one in planned.episodes] == [-0.5, 0.5]
+
+
+def test_the_examples_loss_imitates_rehearsed_episodes_and_compares_the_others(installed: Path) -> None:
+    options = {"rehearsal_coefficient": 0.5, "kl_coefficient": 0.1}
+    loss = loss_for(settings_with(algorithm="rloo", options=options).learner)
+    shares, cloning = loss.shares(
+        [
+            EpisodePart(EpisodeTokens("g", (2, 4)), succeeded=True),
+            EpisodePart(EpisodeTokens("g", (3,)), succeeded=False),
+            EpisodePart(EpisodeTokens("h", (5, 2)), succeeded=True, rehearsed=True),
+        ]
+    )
+    assert shares == [0.5, 0.5, 0.5, 0.0, 0.0]
+    assert cloning == pytest.approx([0.0, 0.0, 0.0, 0.5 / 7, 0.5 / 7])
+    log_probs = torch.tensor([log(0.5)], requires_grad=True)
+    compared = terms(advantage=2.0, behaviour=[0.5], proximal=[0.5], reference=[0.25], share=0.5)
+    found = loss.sample_loss(log_probs, compared)
+    # -0.5 * 2 log(1/2), and 0.5 * 0.1 (r - log r - 1) with r = 0.25 / 0.5
+    assert float(found.loss.detach()) == pytest.approx(log(2) + 0.05 * (log(2) - 0.5), rel=1e-5)
+    old = terms(advantage=0.0, behaviour=[0.5], proximal=[0.5], share=0.0, cloning_share=0.25)
+    found = loss.sample_loss(log_probs, old)
+    assert (found.policy, found.cloning) == pytest.approx((0.0, 0.25 * log(2)))
+
+
 async def test_without_the_plugin_verify_and_resume_refuse_in_words(
     installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,7 +169,7 @@ async def test_another_state_version_is_refused_and_another_source_only_named(
     file.write_text(source + "\n# a remark\n")
     forget(MODULE, JUDGE_MODULE)
     assert (await verify(made.log, made.blobs, policy=made.policy)).identical
-    file.write_text(source.replace("loss = -terms.share", "loss = -1.5 * terms.share"))
+    file.write_text(source.replace("policy = -terms.share", "policy = -1.5 * terms.share"))
     forget(MODULE, JUDGE_MODULE)
     report = await verify(made.log, made.blobs, policy=made.policy)
     assert report.first_divergence is not None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits, options_of
-from hindcast.core.rl.algorithm_options import GroupOptions
+from hindcast.core.rl.algorithm_options import GroupOptions, Positive
 from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.events.catalogue import BatchPlanned
 from hindcast.learner.algorithms.base import EpisodePart, SampleLoss, SampleTerms
@@ -29,24 +29,30 @@ class RlooOptions(GroupOptions, frozen=True, kw_only=True, forbid_unknown_fields
 
     scale: float = 1.0
     """What advantages are multiplied by."""
+    rehearsal_coefficient: Positive = 0.5
+    """c: weight of the cloning term on rehearsed successes (`rehearsal_episodes`)."""
 
 
 class RlooPlanner(GroupPlanner):
     """Plans whole groups as M-GRPO does, with other advantages."""
 
     def plan(self, state: BufferState, settings: Settings) -> BatchPlanned | None:
-        """The next batch, or None while there is not enough for one."""
+        """The next batch, or None while there is not enough for one. Rehearsed episodes keep advantage 0."""
         made, scale = super().plan(state, settings), options_of(settings.learner).scale
         if made is None:
             return None
         rewards: dict[str, dict[str, float]] = defaultdict(dict)
         for one in made.episodes:
-            rewards[one.group][one.episode] = one.reward
+            if not one.rehearsed:
+                rewards[one.group][one.episode] = one.reward + one.format_term
         episodes = []
         for one in made.episodes:
-            others = [reward for name, reward in rewards[one.group].items() if name != one.episode]
-            advantage = scale * (one.reward - sum(others) / len(others))
-            episodes.append(msgspec.structs.replace(one, advantage=advantage))
+            if not one.rehearsed:
+                members = rewards[one.group]
+                others = [reward for name, reward in members.items() if name != one.episode]
+                advantage = scale * (members[one.episode] - sum(others) / len(others))
+                one = msgspec.structs.replace(one, advantage=advantage)
+            episodes.append(one)
         return msgspec.structs.replace(made, episodes=tuple(episodes))
 
 
@@ -54,20 +60,35 @@ class Rloo:
     """The loss."""
 
     def __init__(self, settings: LearnerSettings) -> None:
-        """It has no settings of its own."""
+        """`settings`: the section `learner`."""
+        self._options = options_of(settings)
 
     def shares(self, episodes: Sequence[EpisodePart]) -> tuple[list[float], list[float]]:
-        """See `Loss.shares`: a mean over episodes, a sum over their tokens."""
-        shares = [1.0 / len(episodes) for episode in episodes for _ in episode.tokens.tokens]
-        return shares, [0.0] * len(shares)
+        """See `Loss.shares`: compared episodes have a share in the policy term, rehearsed ones in the cloning term."""
+        compared = sum(not one.rehearsed for one in episodes)
+        rehearsed = len(episodes) - compared
+        shares, cloning = [], []
+        for one in episodes:
+            steps, tokens = len(one.tokens.tokens), sum(one.tokens.tokens)
+            imitated = self._options.rehearsal_coefficient / (rehearsed * tokens) if one.rehearsed else 0.0
+            shares += [0.0 if one.rehearsed else 1.0 / compared] * steps
+            cloning += [imitated] * steps
+        return shares, cloning
 
     def sample_loss(self, log_probs: torch.Tensor, terms: SampleTerms) -> SampleLoss:
         """See `Loss.sample_loss`."""
         import torch
 
         weights = torch.from_numpy(terms.correction.weights)
-        loss = -terms.share * terms.advantage * (weights * log_probs).sum()
-        return step_loss(loss, log_probs, terms, contributes=True)
+        policy = -terms.share * terms.advantage * (weights * log_probs).sum()
+        cloning = -terms.cloning_share * log_probs.sum()
+        loss = policy + cloning
+        if terms.reference is not None:
+            difference = torch.from_numpy(terms.reference) - log_probs
+            penalty = (torch.exp(difference) - difference - 1).sum()
+            loss = loss + terms.share * self._options.kl_coefficient * penalty
+        told = step_loss(loss, log_probs, terms, contributes=True)
+        return told._replace(policy=float(policy.detach()), cloning=float(cloning.detach()))
 
 
 ALGORITHM = Algorithm(
@@ -76,5 +97,5 @@ ALGORITHM = Algorithm(
     planner=RlooPlanner,
     loss=Rloo,
     options=RlooOptions,
-    changeable=CHANGEABLE | {"scale"},
+    changeable=CHANGEABLE | {"scale", "rehearsal_coefficient"},
 )
