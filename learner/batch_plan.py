@@ -13,11 +13,15 @@ from functools import cache
 import msgspec
 
 from hindcast.core.domain.arrays import unpack_ids
-from hindcast.core.errors import CorruptEvent
-from hindcast.core.rl.algorithm import CLONING_BEFORE, find_algorithm
-from hindcast.core.rl.combined_state import CRITIC, ORM, RELABELER
+from hindcast.core.errors import CorruptEvent, PluginError
+from hindcast.core.plugins import identify_plugin
+from hindcast.core.rl.advantages import group_advantages
+from hindcast.core.rl.algorithm import ALGORITHMS, CLONING_BEFORE, find_algorithm, options_as
+from hindcast.core.rl.algorithm_options import GroupOptions
+from hindcast.core.rl.combined_state import CRITIC, ORM, POLICY, RELABELER
 from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.events.catalogue import BatchPlanned, SamplesSwept
+from hindcast.events.catalogue.training import PlannedEpisode
 from hindcast.learner.buffer.records import Episode
 from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.planners.auxiliary import RelabelerPlanner, RewardModelPlanner
@@ -115,6 +119,52 @@ def plan(state: BufferState, settings: Settings) -> BatchPlanned | None:
         if planned is not None:
             return planned
     return None
+
+
+def require_consistent(planned: BatchPlanned, settings: LearnerSettings) -> None:
+    """Refuse a plan of the policy that the audit would report, before it is recorded and trained on.
+
+    `plan` does not do this, so that `verify` still computes older runs whose plans were not checked.
+
+    Raises:
+        PluginError: a rehearsed episode is planned as if it were compared, or the advantages are not those that the trait
+            `group_advantages` promises.
+    """
+    if planned.model != POLICY:
+        return
+    compared: dict[str, dict[str, PlannedEpisode]] = {}
+    for one in planned.episodes:
+        if not one.rehearsed:
+            compared.setdefault(one.group, {})[one.episode] = one
+        elif one.advantage != 0 or one.format_term != 0 or one.replaces is not None:
+            raise PluginError(
+                f"{_planner_in_words(planned)} gives the rehearsed episode {one.episode} the advantage {one.advantage!r}, the "
+                f"format term {one.format_term!r} and replaces = {one.replaces!r}; they must be 0, 0 and None. A rehearsed "
+                "episode is a stored success that is only imitated: leave it unchanged in the planner's `plan`, and give it a "
+                "share of the cloning term in the loss's `shares`. Correct the plugin and start the run again, or set "
+                "learner.options.rehearsal_episodes = 0"
+            )
+    if not find_algorithm(planned.algorithm).traits.group_advantages:
+        return
+    options = options_as(settings, GroupOptions)
+    for group, members in compared.items():
+        found = {name: one.advantage for name, one in members.items()}
+        rewards = [one.reward + one.format_term for one in members.values()]
+        advantages = group_advantages(
+            rewards, deviation=options.group_deviation, epsilon=options.group_epsilon
+        )
+        due = dict(zip(members, advantages, strict=True))
+        if found != due:
+            raise PluginError(
+                f"{_planner_in_words(planned)} gives the members of group {group} the advantages {found}. Its trait "
+                f"group_advantages promises their normalized rewards, {due}: set group_advantages=False in its traits for "
+                "other advantages, and start the run again"
+            )
+
+
+def _planner_in_words(planned: BatchPlanned) -> str:
+    module = identify_plugin(ALGORITHMS, planned.algorithm).module
+    return f"batch {planned.batch} cannot be trained on: the planner of the plugin {planned.algorithm!r} (module {module})"
 
 
 def missing(state: BufferState, settings: Settings) -> str:

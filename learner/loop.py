@@ -40,7 +40,7 @@ from hindcast.events.catalogue import (
 )
 from hindcast.events.log.port import EventLog
 from hindcast.events.log.publisher import Publisher
-from hindcast.learner.batch_plan import minibatches_of, missing, plan, sweep
+from hindcast.learner.batch_plan import minibatches_of, missing, plan, require_consistent, sweep
 from hindcast.learner.buffer.records import Sample
 from hindcast.learner.buffer.snapshots import LEARNER, FoldedLog, source_of
 from hindcast.learner.buffer.state import BufferState
@@ -206,6 +206,8 @@ class Learner:
         await self.following.decide(fact, entity="replay")
 
     async def _plan(self, planned: BatchPlanned) -> None:
+        """Record a plan. Raises PluginError where it is not consistent."""
+        require_consistent(planned, self._state.settings.learner)
         async with self._spans.planning(planned):
             await self.following.decide(
                 planned, entity=f"batch_{planned.batch}", correlation=f"batch_{planned.batch}"

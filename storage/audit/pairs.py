@@ -12,7 +12,8 @@ def check_pairs(check: Check, event: Event, episodes: Episodes) -> None:
     planned = event.payload["episodes"]
     signs = [one["advantage"] for one in planned]
     expected = [1.0, -1.0] * (len(planned) // 2)
-    check.require(signs == expected, event, "its episodes are not pairs", expected, signs)
+    algorithm = event.payload["algorithm"]
+    check.require(signs == expected, event, f"{algorithm!r}: its episodes are not pairs", expected, signs)
     for better, worse in zip(planned[::2], planned[1::2], strict=False):
         _check_pair(check, event, episodes, better, worse)
 

@@ -226,6 +226,7 @@ class Plans(Check):
             self._check_episode(event, planned, fact["as_of"])
             if planned.get("kept") is not None:
                 self._check_kept(event, planned)
+        self._check_rehearsed(event, fact)
         if fact.get("model", POLICY) != POLICY:
             return  # a critic's batch uses nothing up: the policy's batch follows
         for name in own:
@@ -258,12 +259,23 @@ class Plans(Check):
         if planned.get("rehearsed"):
             before = episode.uses or episode.swept_at
             self.require(before, event, f"it rehearses {name}, which was not used up before")
-            self.require(
-                planned["advantage"] == 0,
+
+    def _check_rehearsed(self, event: Event, fact: dict[str, Any]) -> None:
+        """Report the advantages of rehearsed episodes, which are only imitated, as one defect of the batch."""
+        given = {
+            planned["episode"]: planned["advantage"]
+            for planned in fact["episodes"]
+            if planned.get("rehearsed") and planned["advantage"] != 0
+        }
+        if given:
+            algorithm = fact["algorithm"]
+            self.defect(
                 event,
-                f"advantage of {name}, which is rehearsed",
+                f"algorithm {algorithm!r} gave an advantage to {len(given)} rehearsed episodes of batch {fact['batch']}",
                 0,
-                planned["advantage"],
+                ", ".join(f"{name}: {advantage}" for name, advantage in given.items()),
+                meaning=f"The planner of {algorithm!r} compares stored successes that are only to be imitated, or the "
+                "event was altered.",
             )
 
     def _check_kept(self, event: Event, planned: dict[str, Any]) -> None:
@@ -293,7 +305,13 @@ class Plans(Check):
             name, found = planned["episode"], planned["advantage"]
             due = expected[planned["group"], name]
             if found != due:
-                self.defect(event, f"the advantage of {name} does not follow from its group", due, found)
+                algorithm = fact["algorithm"]
+                self.defect(
+                    event,
+                    f"{algorithm!r}: the advantage of {name} does not follow from its group",
+                    due,
+                    found,
+                )
                 return
 
     def _advantages(self, rewards: dict[str, float]) -> list[float]:

@@ -23,6 +23,7 @@ from hindcast.core.errors import PluginError, SettingsError
 from hindcast.core.plugins import PluginIdentity
 from hindcast.core.rl.loss_normalization import EpisodeTokens
 from hindcast.events.catalogue import BatchPlanned, RunStarted, UpdateApplied
+from hindcast.learner import loop
 from hindcast.learner.algorithms import loss_for
 from hindcast.learner.algorithms.base import EpisodePart
 from hindcast.learner.batch_plan import plan
@@ -120,6 +121,41 @@ async def test_the_example_compares_rewards_with_their_format_terms(installed: P
     planned = plan(await folded(made.log), settings)
     assert planned is not None
     assert [one.advantage for one in planned.episodes] == [-0.5, 0.5]
+
+
+async def test_a_plan_that_compares_a_rehearsed_episode_is_refused_and_the_audit_counts_them(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = installed / f"{MODULE}.py"
+    wrong = "msgspec.structs.replace(one, advantage=0.5) if one.rehearsed else one"
+    file.write_text(file.read_text().replace("episodes.append(one)", f"episodes.append({wrong})"))
+    forget(MODULE, JUDGE_MODULE)
+    options = {"rehearsal_episodes": 2}
+    made = await bench(tmp_path, batches=1, settings=settings_with(algorithm="rloo", options=options))
+    with pytest.raises(PluginError) as refused:
+        await learn(made, until=2)
+    for words in ("batch 0", "'rloo' (module hindcast_rloo)", "ep_group_2_", "advantage 0.5", "unchanged"):
+        assert words in str(refused.value)
+    assert not any(isinstance(recorded.fact, BatchPlanned) for recorded in await events_of(made.log))
+    with monkeypatch.context() as patch:  # as such a run was recorded before plans were checked
+        patch.setattr(loop, "require_consistent", lambda planned, settings: None)
+        await learn(made, until=2)
+    (defect,) = (await audited(made)).defects
+    assert defect.what == "algorithm 'rloo' gave an advantage to 4 rehearsed episodes of batch 0"
+    assert "0.5" in defect.found
+    assert "The planner of 'rloo'" in defect.meaning
+    assert (await verify(made.log, made.blobs, policy=made.policy)).identical
+
+
+async def test_advantages_other_than_those_that_the_traits_promise_are_refused(
+    installed: Path, tmp_path: Path
+) -> None:
+    file = installed / f"{MODULE}.py"
+    file.write_text(file.read_text().replace("compares=", "group_advantages=True, compares="))
+    forget(MODULE, JUDGE_MODULE)
+    made = await bench(tmp_path, batches=1, settings=settings_with(algorithm="rloo"))
+    with pytest.raises(PluginError, match="set group_advantages=False"):
+        await learn(made, until=2)
 
 
 def test_the_examples_loss_imitates_rehearsed_episodes_and_compares_the_others(installed: Path) -> None:
