@@ -14,7 +14,22 @@ NotNegative = Annotated[float, Meta(ge=0)]
 
 
 class GroupOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Options of algorithms that compare the members of a task's group."""
+    """Options of algorithms that compare the members of a task's group.
+
+    The buffer, `GroupPlanner` and the curriculum honor `group_batch`, `success_replay`, `replay_memory` and `rehearsal_memory`
+    for every algorithm that derives from this struct and from that planner. The others are honored up to a point, and have no
+    effect unless the algorithm's own planner or loss does the rest:
+
+    - `group_deviation`, `group_epsilon`: `GroupPlanner` computes its advantages with them. A planner with advantages of its
+      own must apply them itself, or has no use for them.
+    - `format_penalty`: `GroupPlanner` compares rewards with it and records it as `PlannedEpisode.format_term`. A planner with
+      advantages of its own must add that term to the reward.
+    - `kl_coefficient`: above 0, the learner computes `SampleTerms.reference`. The loss must add the penalty.
+    - `replay_correction`: the learner sets `SampleTerms.correction` by it. The loss must apply those weights, and take its
+      ratio to `SampleTerms.proximal`.
+    - `rehearsal_episodes`: `GroupPlanner` adds rehearsed episodes to each mini-batch. The planner must leave their advantage
+      at 0, and the loss must give them a share of its cloning term.
+    """
 
     group_batch: Number = 4
     """Informative groups in one batch."""
