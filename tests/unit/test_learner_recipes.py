@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from hindcast.core.errors import SettingsError
-from hindcast.core.rl.algorithm import find_algorithm
+from hindcast.core.plugins import own_names
+from hindcast.core.rl.algorithm import ALGORITHMS, find_algorithm
 from hindcast.core.settings.changes import decode_settings, merge
 from hindcast.learner.numerics import configure, differences, fingerprint, processor
 from hindcast.learner.recipes import DEFAULT, load_recipe, recipe_names
@@ -21,6 +22,11 @@ pytestmark = pytest.mark.torch
 def test_a_recipe_holds_only_settings_there_are(name: str) -> None:
     settings = decode_settings(load_recipe(name))
     assert find_algorithm(settings.learner.algorithm).check(settings) == []
+
+
+def test_the_page_of_recipes_names_every_recipe_and_every_built_in_algorithm() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text()
+    assert [name for name in (*recipe_names(), *own_names(ALGORITHMS)) if f"`{name}`" not in page] == []
 
 
 def test_the_default_recipe_waits_for_groups_that_differ_and_anchors_the_policy() -> None:
