@@ -1,22 +1,27 @@
 """The kinds of plugins that there are: what a plugin of each must be, and which of them settings use."""
 
+import asyncio
 import sys
+import tempfile
+import traceback
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from pathlib import Path
+from typing import Any, NoReturn
 
 import msgspec
 
 from hindcast.actors.environments.base import NO_ANSWERS
 from hindcast.actors.environments.plugin import ENVIRONMENTS, Environment
-from hindcast.actors.judges.plugin import JUDGES, JudgePlugin, JudgeTraits
+from hindcast.actors.judges.base import judge_problems
+from hindcast.actors.judges.plugin import JUDGES, JudgeContext, JudgePlugin, JudgeTraits, options_of
 from hindcast.actors.relabelers.plugin import RELABELERS, RelabelerPlugin, RelabelerTraits
 from hindcast.app.alerts import ALERTS
 from hindcast.app.alerts.alert import Alert, check_alert
 from hindcast.app.exports import EXPORTERS
 from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.domain.observation import Node, Page
-from hindcast.core.errors import PluginError
+from hindcast.core.errors import HindcastError, PluginError, SettingsError
 from hindcast.core.models.engine import ENGINES, Engine, EngineTraits
 from hindcast.core.plugins import PluginIdentity, identify_plugin, load_plugin, plugin_names
 from hindcast.core.prompts.rendering import KIND as RENDERERS
@@ -30,6 +35,7 @@ from hindcast.core.settings.schema import (
     RelabelerSettings,
     Settings,
 )
+from hindcast.storage.blobs.store import BlobStore
 
 
 class PluginKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +73,7 @@ def find_plugins(kind: str | None = None, name: str | None = None) -> list[Plugi
     """The plugins of a kind, or of all, with what is wrong with each; `name`: those of this name, or `module:object`.
 
     Raises:
-        PluginError: there is no such kind, or no plugin of this name.
+        PluginError: there is no such kind, or no plugin of this name, or the object is a plugin of no kind.
 
     """
     known = plugin_kinds()
@@ -75,18 +81,24 @@ def find_plugins(kind: str | None = None, name: str | None = None) -> list[Plugi
         raise PluginError(f"there is no kind of plugin {kind!r}; there are: {', '.join(known)}")
     kinds = list(known) if kind is None else [kind]
     if name is not None and ":" in name:
-        return [_check(one, name) for one in [each for each in kinds if _fits(each, name)] or kinds]
+        return [_check(_kind_of(name, kinds), name)]
     pairs = [(one, each) for one in kinds for each in plugin_names(one) if name in (None, each)]
     if name is not None and not pairs:
         load_plugin(kinds[0], name)
     return [_check(one, each) for one, each in pairs]
 
 
-def _fits(kind: str, name: str) -> bool:
-    try:
-        return isinstance(load_plugin(kind, name), plugin_kinds()[kind].type)
-    except PluginError:
-        return False
+def _kind_of(name: str, kinds: list[str]) -> str:
+    """The kind among these of the object that `module:object` names; the only one, whatever the object is."""
+    if len(kinds) == 1:
+        return kinds[0]
+    found = load_plugin(kinds[0], name)
+    types = {kind: plugin_kinds()[kind].type for kind in kinds}
+    for kind, one in types.items():
+        if isinstance(found, one):
+            return kind
+    wanted = ", ".join(f"{one.__module__}.{one.__name__} ({kind})" for kind, one in types.items())
+    raise PluginError(f"{name} is of the type {type(found).__name__}; a plugin is one of: {wanted}")
 
 
 def _check(kind: str, name: str) -> PluginFinding:
@@ -97,7 +109,10 @@ def _check(kind: str, name: str) -> PluginFinding:
         return PluginFinding(kind=kind, name=name, identity=None, problems=(str(error),))
     wanted = plugin_kinds()[kind].type
     if isinstance(found, wanted):
-        problems = plugin_kinds()[kind].check(name, found)
+        try:
+            problems = plugin_kinds()[kind].check(name, found)
+        except Exception as error:  # the plugin's code may raise anything
+            problems = [f"it fails while it is checked: {_place_of(error)}"]
     else:
         problems = [f"it is a {type(found).__name__}, no {wanted.__module__}.{wanted.__name__}"]
     if "torch" in sys.modules and not had_torch:
@@ -107,6 +122,12 @@ def _check(kind: str, name: str) -> PluginFinding:
         problems.append("it declares no state_version, a whole number")
     identity = identify_plugin(kind, name) if versioned else None
     return PluginFinding(kind=kind, name=name, identity=identity, problems=tuple(problems))
+
+
+def _place_of(error: Exception) -> str:
+    """What was raised, and in which line."""
+    place = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({place.filename}:{place.lineno})"
 
 
 def _check_algorithm(name: str, found: Algorithm) -> list[str]:
@@ -130,9 +151,38 @@ def _check_judge(name: str, found: JudgePlugin) -> list[str]:
     problems = _check_traits(found.traits, JudgeTraits)
     if (found.open is None) == (found.versions is None):
         problems.append("it needs either open or versions")
-    if not isinstance(found.check(Settings(judge=JudgeSettings(judges=(name,)))), list):
+    settings = Settings(judge=JudgeSettings(judges=(name,)))
+    wrong: Any = found.check(settings)
+    if not isinstance(wrong, list):
         problems.append("its check returns no list of sentences")
+    elif found.open is not None and not wrong:
+        problems += asyncio.run(_check_opened(name, found.open, settings))
     return problems
+
+
+async def _check_opened(
+    name: str, open_judge: Callable[[JudgeContext], Any], settings: Settings
+) -> list[str]:
+    """Open a judge as a run does; one that needs an endpoint or a model of the settings is not opened."""
+
+    async def no_endpoint() -> NoReturn:
+        raise SettingsError("a check has no endpoint")
+
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            context = JudgeContext(
+                name=name,
+                settings=settings,
+                options=options_of(name, settings),
+                blobs=BlobStore(Path(folder)),
+                endpoint=no_endpoint,
+            )
+            async with open_judge(context) as judge:
+                return judge_problems(judge, name)
+        except HindcastError:
+            return []
+        except Exception as error:
+            return [f"it cannot be opened: {_place_of(error)}"]
 
 
 def _check_relabeler(name: str, found: RelabelerPlugin) -> list[str]:
@@ -176,7 +226,13 @@ def _check_environment(name: str, found: Environment) -> list[str]:
     unknown = sorted(set(found.demonstrators()) - set(source.families()))
     if unknown:
         problems.append(f"it has demonstrators for families that it does not have: {', '.join(unknown)}")
-    verdict: Any = found.evaluate(task, Evidence(answer=None, final_url="", probes={}), NO_ANSWERS)
+    try:
+        verdict: Any = found.evaluate(task, Evidence(answer=None, final_url="", probes={}), NO_ANSWERS)
+    except Exception as error:
+        return [
+            *problems,
+            f"its evaluate fails on an episode without an answer and with empty probes, as one that was cut off has: {_place_of(error)}",
+        ]
     if not isinstance(verdict, Judgment):
         problems.append("its evaluate returns no hindcast.core.domain.evidence.Judgment")
     return problems

@@ -6,8 +6,9 @@ Invariant "Verdicts are facts about a judge": a verdict names its judge, and exi
 version.
 """
 
+import inspect
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -62,6 +63,26 @@ class Judge(Protocol):
     async def judge(self, episode: JudgedEpisode) -> Verdict:
         """Return the verdict. May raise anything: the episode is then undecided."""
         ...
+
+
+def judge_problems(judge: Any, name: str) -> list[str]:
+    """What is wrong with an opened judge that the settings call `name`, one sentence each."""
+    problems = []
+    identity = getattr(judge, "identity", None)
+    if not isinstance(identity, JudgeIdentity):
+        problems.append(
+            f"its identity is {identity!r}, not a hindcast.events.catalogue.verdict.JudgeIdentity"
+        )
+    elif identity.name != name:
+        problems.append(
+            f"it signs its verdicts as {identity.name!r}, so that no run would find them: its identity must have the name that "
+            "it is opened with (JudgeContext.name)"
+        )
+    if not isinstance(getattr(judge, "asks_model", None), bool):
+        problems.append("it does not say whether a model decides (asks_model, True or False)")
+    if not inspect.iscoroutinefunction(getattr(judge, "judge", None)):
+        problems.append("it has no `async def judge(self, episode)`")
+    return problems
 
 
 class JudgeVersions(Protocol):

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from hindcast.actors.judges.base import Judge, JudgeVersions
+from hindcast.actors.judges.base import Judge, JudgeVersions, judge_problems
 from hindcast.actors.judges.plugin import JudgeContext, find_judge, options_of
 from hindcast.actors.published_versions import PublishedVersions
 from hindcast.actors.relabelers.base import Relabeler
@@ -61,7 +61,10 @@ def shelf_for(names: Collection[str], settings: Settings, blobs: BlobStore) -> J
         versions = find_judge(name).versions
         if versions is not None:
             shelf = versions(settings, blobs)
-            _require_name(name, shelf.name)
+            if shelf.name != name:
+                raise PluginError(
+                    f"the versions of the judge {name!r} are those of {shelf.name!r}: name them as the settings do"
+                )
             return shelf
     return None
 
@@ -73,7 +76,7 @@ async def open_judges(
     """Open the named judges that stay the same during a run; `shelf_for` opens the one that it trains.
 
     Raises:
-        PluginError: a judge is not installed, or has another name than the settings give it.
+        PluginError: a judge is not installed, lacks a part, or has another name than the settings give it.
         SettingsError: a judge lacks its endpoint or its model in the settings.
         ModelFileError: the folder of `judge.webrl_orm` cannot be loaded.
 
@@ -93,17 +96,9 @@ async def open_judges(
                 endpoint=endpoint,
             )
             judges[name] = await opened.enter_async_context(plugin.open(context))
-            _require_name(name, judges[name].identity.name)
+            if problems := judge_problems(judges[name], name):
+                raise PluginError(f"the judge {name!r} cannot be used: {'; '.join(problems)}")
         yield judges
-
-
-def _require_name(name: str, own: str) -> None:
-    """Assert that a judge has the name by which the settings choose its verdicts. Raises PluginError."""
-    if name != own:
-        raise PluginError(
-            f"the judge {name!r} signs its verdicts as {own!r}, so that no run would find them: its identity must have the name "
-            "that it is opened with (JudgeContext.name)"
-        )
 
 
 @asynccontextmanager

@@ -18,7 +18,7 @@ from hindcast.app.plugins import find_plugins, plugins_in_use
 from hindcast.app.settings.configuration import resolve
 from hindcast.app.system.sites import sites_with, task_sources
 from hindcast.core.domain.action import Action
-from hindcast.core.errors import JudgeUnavailable, SettingsError
+from hindcast.core.errors import JudgeUnavailable, PluginError, SettingsError
 from hindcast.core.prompts.rendering import RENDERERS
 from hindcast.core.settings.schema import Settings
 from stories.example_plugins import forget, install
@@ -101,7 +101,7 @@ def test_identities_are_recorded_and_the_commands_check_both(installed: Path) ->
     with pytest.raises(SettingsError, match=r"sites\.options of the environment 'quiz': .*`smallest`"):
         settings_with("quiz", "sites.options={quiz={smallest=3}}")
     with pytest.raises(
-        SettingsError, match=r"sites\.options names 'quizz', which is no environment of the run"
+        SettingsError, match=r"sites\.options names 'quizz', which is not an environment of the run"
     ):
         settings_with("quiz", "sites.options={quizz={largest=3}}")
 
@@ -112,6 +112,22 @@ def test_what_is_wrong_with_an_environment_or_a_renderer_is_said(installed: Path
     forget(*MODULES)
     (finding,) = find_plugins("environments", "quiz")
     assert finding.problems == ("its tasks name the environment 'other', not 'quiz'",)
+    (installed / "raising.py").write_text(
+        "from hindcast_quiz import ENVIRONMENT\n\n"
+        "class Raising(type(ENVIRONMENT)):\n"
+        "    def evaluate(self, task, evidence, answers): return evidence.probes['page']\n\n"
+        "class Closed(type(ENVIRONMENT)):\n"
+        "    def tasks(self, name, settings): return 1 / 0\n\n"
+        "RAISING, CLOSED = Raising(), Closed()\n"
+    )
+    (finding,) = find_plugins(None, "raising:RAISING")
+    assert "with empty probes" in finding.problems[-1]
+    assert "KeyError: 'page' (" in finding.problems[-1]
+    (finding,) = find_plugins(None, "raising:CLOSED")
+    assert "ZeroDivisionError" in finding.problems[0]
+    assert "raising.py:7)" in finding.problems[0]
+    with pytest.raises(PluginError, match=r"raising:Raising is of the type ABCMeta; a plugin is one of: .*\(judges\)"):
+        find_plugins(None, "raising:Raising")
     renderer = installed / "hindcast_markdown.py"
     renderer.write_text(renderer.read_text().replace('return "\\n".join(', "return list("))
     forget(*MODULES)

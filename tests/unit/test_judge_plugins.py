@@ -127,9 +127,57 @@ async def test_a_judge_that_signs_with_another_name_is_refused(installed: Path, 
     file = installed / f"{JUDGE_MODULE}.py"
     file.write_text(file.read_text().replace("context.name", "'mine'"))
     forget(MODULE, JUDGE_MODULE)
-    with pytest.raises(PluginError, match="the judge 'brevity' signs its verdicts as 'mine'"):
+    with pytest.raises(PluginError, match="the judge 'brevity' cannot be used: it signs its verdicts as 'mine'"):
         async with open_judges(("brevity",), Settings(), BlobStore(tmp_path)):
             pass
+
+
+HALF = """
+from contextlib import asynccontextmanager
+from hindcast.actors.judges.plugin import JudgePlugin
+from hindcast.events.catalogue.verdict import JudgeIdentity
+
+class Half:
+    {0}
+
+@asynccontextmanager
+async def _open(context):
+    yield {1}
+
+JUDGE = JudgePlugin(open=_open)
+"""
+WHOLE = {
+    "identity": 'identity = JudgeIdentity(name="brevity", version="1")',
+    "asks_model": "asks_model = False",
+    "judge": "async def judge(self, episode): ...",
+}
+
+
+@pytest.mark.parametrize(
+    ("lacks", "problem"),
+    [
+        ("identity", "its identity is None, not a hindcast.events.catalogue.verdict.JudgeIdentity"),
+        ("asks_model", "it does not say whether a model decides"),
+        ("judge", "it has no `async def judge(self, episode)`"),
+        ("opening", "it cannot be opened: KeyError: 1 ("),
+    ],
+)
+def test_a_judge_that_lacks_a_part_is_found_by_the_check_and_refused_by_a_run(
+    installed: Path, tmp_path: Path, lacks: str, problem: str
+) -> None:
+    body = "\n    ".join(line for name, line in WHOLE.items() if name != lacks)
+    text = HALF.format(body, "{}[1]" if lacks == "opening" else "Half()")
+    (installed / f"{JUDGE_MODULE}.py").write_text(text)
+    forget(MODULE, JUDGE_MODULE)
+    (finding,) = find_plugins("judges", "brevity")
+    assert [problem in one for one in finding.problems] == [True], finding.problems
+
+    async def open_it() -> None:
+        async with open_judges(("brevity",), Settings(), BlobStore(tmp_path)):
+            pass
+
+    with pytest.raises((PluginError, KeyError)):
+        asyncio.run(open_it())
 
 
 async def test_the_judges_of_a_process_share_one_endpoint(tmp_path: Path) -> None:
