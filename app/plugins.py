@@ -3,7 +3,6 @@
 import asyncio
 import sys
 import tempfile
-import traceback
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -21,7 +20,7 @@ from hindcast.app.alerts.alert import Alert, check_alert
 from hindcast.app.exports import EXPORTERS
 from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.domain.observation import Node, Page
-from hindcast.core.errors import HindcastError, PluginError, SettingsError
+from hindcast.core.errors import HindcastError, PluginError, SettingsError, error_and_place
 from hindcast.core.models.engine import ENGINES, Engine, EngineTraits
 from hindcast.core.plugins import PluginIdentity, identify_plugin, load_plugin, plugin_names
 from hindcast.core.prompts.rendering import KIND as RENDERERS
@@ -112,7 +111,7 @@ def _check(kind: str, name: str) -> PluginFinding:
         try:
             problems = plugin_kinds()[kind].check(name, found)
         except Exception as error:  # the plugin's code may raise anything
-            problems = [f"it fails while it is checked: {_place_of(error)}"]
+            problems = [f"it fails while it is checked: {error_and_place(error)}"]
     else:
         problems = [f"it is a {type(found).__name__}, no {wanted.__module__}.{wanted.__name__}"]
     if "torch" in sys.modules and not had_torch:
@@ -122,12 +121,6 @@ def _check(kind: str, name: str) -> PluginFinding:
         problems.append("it declares no state_version, a whole number")
     identity = identify_plugin(kind, name) if versioned else None
     return PluginFinding(kind=kind, name=name, identity=identity, problems=tuple(problems))
-
-
-def _place_of(error: Exception) -> str:
-    """What was raised, and in which line."""
-    place = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({place.filename}:{place.lineno})"
 
 
 def _check_algorithm(name: str, found: Algorithm) -> list[str]:
@@ -182,7 +175,7 @@ async def _check_opened(
         except HindcastError:
             return []
         except Exception as error:
-            return [f"it cannot be opened: {_place_of(error)}"]
+            return [f"it cannot be opened: {error_and_place(error)}"]
 
 
 def _check_relabeler(name: str, found: RelabelerPlugin) -> list[str]:
@@ -231,7 +224,7 @@ def _check_environment(name: str, found: Environment) -> list[str]:
     except Exception as error:
         return [
             *problems,
-            f"its evaluate fails on an episode without an answer and with empty probes, as one that was cut off has: {_place_of(error)}",
+            f"its evaluate fails on an episode without an answer and with empty probes, as one that was cut off has: {error_and_place(error)}",
         ]
     if not isinstance(verdict, Judgment):
         problems.append("its evaluate returns no hindcast.core.domain.evidence.Judgment")

@@ -1,5 +1,7 @@
 """All errors that Hindcast raises for its users. Each message says what failed, where, the value and what to do next."""
 
+import traceback
+
 
 class HindcastError(Exception):
     """Base of all errors for users. The command line prints the message alone and exits with `exit_code`."""
@@ -111,3 +113,10 @@ class RelabelerUnavailable(HindcastError):
 
 class RelabelerFailed(HindcastError):
     """A relabeler cannot determine what an episode achieved: the episode stays without relabels, and the log records why."""
+
+
+def error_and_place(error: BaseException) -> str:
+    """Describe any raised error in one line: its type, its message, and the file and line that raised it."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{place}"

@@ -44,6 +44,8 @@ class ProcessAlerts:
             elif before.state == "paused" and entry.state == "ready":
                 lines.append(f"{entry.name} works again")
             elif entry.restarts > before.restarts:
-                why = f": {entry.detail}" if entry.state == "restarting" else ""
+                why = (
+                    f": {entry.detail}" if entry.state in ("restarting", "starting") and entry.detail else ""
+                )
                 lines.append(f"{entry.name} is started again (time {entry.restarts}){why}")
         return lines

@@ -24,7 +24,8 @@ class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     pid: int
     state: str
-    """`starting`, `ready`, `restarting`, `paused` (no disk space), `finished`, `stopped`, `failed`."""
+    """`starting`, `ready`, `restarting`, `paused` (no disk space), `crashed`, `finished`, `stopped`,
+    `failed`."""
     restarts: int = 0
     since: float = 0.0
     """Unix seconds."""
@@ -34,6 +35,10 @@ class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
     def alive(self) -> bool:
         """Whether a process with this pid exists."""
         return pid_alive(self.pid)
+
+
+CRASHED = "crashed"
+"""State of a worker between an unexpected error and its restart; the detail says what was raised, and where."""
 
 
 def pid_alive(pid: int) -> bool:
@@ -100,6 +105,14 @@ def list_processes(folder: Path) -> list[ProcessState]:
             with suppress(msgspec.ValidationError):  # damaged; its process will write it again
                 found.append(msgspec.convert(content, ProcessState))
     return found
+
+
+def crash_reason(folder: Path, name: str, *, pid: int) -> str:
+    """What the process raised that ended; empty if it ended otherwise, for instance by a signal."""
+    for entry in list_processes(folder):
+        if (entry.name, entry.pid, entry.state) == (name, pid, CRASHED):
+            return entry.detail
+    return ""
 
 
 READY = "ready.json"

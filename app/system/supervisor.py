@@ -20,7 +20,7 @@ from threading import Thread
 from typing import IO, Protocol
 
 from hindcast.app.system.logs import style_of, tell
-from hindcast.app.system.processes import pid_alive, report
+from hindcast.app.system.processes import crash_reason, pid_alive, report
 
 STOP_AFTER_S = 4.0
 """honcho kills its children 5 s after the first of them has ended."""
@@ -91,6 +91,7 @@ class Supervisor:
         self._watch = watch
         self._lasting = lasting
         self._stop_asked = False
+        self._ended_by = ""
         self._starter = int(os.environ.get(STARTER, "0"))
         self._worker: subprocess.Popen[bytes] | None = None
 
@@ -144,7 +145,12 @@ class Supervisor:
             attempt = 0 if time.monotonic() - began > HEALTHY_S else attempt + 1
             pause = BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)]
             self.restarts += 1
-            self.say("restarting", f"exit status {status}; again in {pause} s")
+            assert self._worker is not None
+            reason = crash_reason(self.folder, self.name, pid=self._worker.pid)
+            self._ended_by = (
+                f"{reason}; the traceback is in honcho.log" if reason else f"exit status {status}"
+            )
+            self.say("restarting", f"{self._ended_by}; again in {pause} s")
             self._tell(f"{self.name} ended with status {status}; starting it again in {pause} s")
             self._sleep(pause)
         before_stop()
@@ -164,7 +170,7 @@ class Supervisor:
         if self._watch is not None:
             assert self._worker.stderr is not None
             Thread(target=_pass_on, args=(self._worker.stderr, self._watch), daemon=True).start()
-        self.say("starting", "")
+        self.say("starting", self._ended_by)
         return self._worker.pid
 
     def _wait(self) -> int:

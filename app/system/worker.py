@@ -19,7 +19,7 @@ import uvloop
 from hindcast.app.revision import is_code_newer_than
 from hindcast.app.system.home import home_folder, restrict_new_files
 from hindcast.app.system.logs import configure_logging, current_run, style_of, tell
-from hindcast.app.system.processes import report, report_failure
+from hindcast.app.system.processes import CRASHED, report, report_failure
 from hindcast.app.system.supervisor import HOPELESS, RESTARTS, STOPPED
 from hindcast.core.errors import (
     BrokerDenied,
@@ -31,6 +31,7 @@ from hindcast.core.errors import (
     ReplayDiverged,
     SettingsError,
     UnknownVersion,
+    error_and_place,
 )
 from hindcast.core.fast_import import loading
 
@@ -127,6 +128,15 @@ def explain(error: BaseException, name: str, *, once: bool = False) -> int:
             return HOPELESS
         return 1
     logger.error("crashed", exc_info=error)
+    restarts = int(os.environ.get(RESTARTS, "0"))
+    report(
+        home_folder() / "processes",
+        name=name,
+        pid=os.getpid(),
+        state=CRASHED,
+        restarts=restarts,
+        detail=error_and_place(error),
+    )
     return 1
 
 

@@ -126,7 +126,9 @@ def test_what_is_wrong_with_an_environment_or_a_renderer_is_said(installed: Path
     (finding,) = find_plugins(None, "raising:CLOSED")
     assert "ZeroDivisionError" in finding.problems[0]
     assert "raising.py:7)" in finding.problems[0]
-    with pytest.raises(PluginError, match=r"raising:Raising is of the type ABCMeta; a plugin is one of: .*\(judges\)"):
+    with pytest.raises(
+        PluginError, match=r"raising:Raising is of the type ABCMeta; a plugin is one of: .*\(judges\)"
+    ):
         find_plugins(None, "raising:Raising")
     renderer = installed / "hindcast_markdown.py"
     renderer.write_text(renderer.read_text().replace('return "\\n".join(', "return list("))

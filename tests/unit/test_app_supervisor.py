@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from hindcast.app.alerts.processes import ProcessAlerts
 from hindcast.app.revision import is_code_newer_than
 from hindcast.app.settings.configuration import resolve
 from hindcast.app.system import worker
 from hindcast.app.system.launch import Launch, parse_until, require_reachable
-from hindcast.app.system.processes import FAILURE, list_processes, pid_alive, read_json
+from hindcast.app.system.processes import FAILURE, ProcessState, list_processes, pid_alive, read_json
 from hindcast.app.system.supervisor import HOPELESS, STARTER, STOPPED, Supervisor
 from hindcast.core.errors import BrokerUnreachable, SettingsError, UnknownVersion
 from hindcast.core.settings.operation import is_operational
@@ -57,6 +58,33 @@ def test_a_worker_that_crashes_is_started_again_and_a_stop_ends_it(tmp_path: Pat
     assert not any(pid_alive(pid) for pid in started)
     (entry,) = list_processes(tmp_path)
     assert entry.state == "stopped"
+
+
+def test_people_read_what_a_worker_raised_and_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HINDCAST_HOME", str(tmp_path))
+    script = tmp_path / "crashing.py"
+    script.write_text(
+        "import sys\nfrom hindcast.app.system.worker import explain\n\n"
+        "try:\n    {}['missing']\nexcept KeyError as error:\n    sys.exit(explain(error, 'worker.1'))\n"
+    )
+    folder, again = tmp_path / "processes", threading.Event()
+    supervisor = Supervisor("worker.1", lambda: (sys.executable, str(script)), folder=folder)
+    seen: list[ProcessState] = []
+
+    def on_started(pid: int) -> int:
+        seen.extend(list_processes(folder))
+        if len(seen) == 2:
+            again.set()
+        return 0
+
+    thread = stop_when(supervisor, again)
+    assert supervisor.run(on_started=on_started) == 0
+    thread.join()
+    assert [one.state for one in seen] == ["starting", "starting"]
+    reason = f"KeyError: 'missing' ({script}:5); the traceback is in honcho.log"
+    assert [one.detail for one in seen] == ["", reason]
+    alerts = ProcessAlerts(tmp_path)
+    assert [alerts.look([one]) for one in seen] == [[], [f"worker.1 is started again (time 1): {reason}"]]
 
 
 def test_what_a_crashed_worker_left_running_is_killed_with_its_session(tmp_path: Path) -> None:

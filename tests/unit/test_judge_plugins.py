@@ -127,7 +127,9 @@ async def test_a_judge_that_signs_with_another_name_is_refused(installed: Path, 
     file = installed / f"{JUDGE_MODULE}.py"
     file.write_text(file.read_text().replace("context.name", "'mine'"))
     forget(MODULE, JUDGE_MODULE)
-    with pytest.raises(PluginError, match="the judge 'brevity' cannot be used: it signs its verdicts as 'mine'"):
+    with pytest.raises(
+        PluginError, match="the judge 'brevity' cannot be used: it signs its verdicts as 'mine'"
+    ):
         async with open_judges(("brevity",), Settings(), BlobStore(tmp_path)):
             pass
 
