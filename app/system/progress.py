@@ -151,7 +151,8 @@ class Progress(msgspec.Struct):
                 del self.by_version[min(self.by_version)]
             tally.judged += 1
             tally.successes += fact.judgment.outcome == "success"
-        return f"episode {fact.episode} {fact.judgment.outcome} · {family} · {steps} steps · policy {version}"
+        line = f"episode {fact.episode} {fact.judgment.outcome} · {family} · {steps} steps · policy {version}"
+        return f"{line} · {fact.judgment.reason}" if fact.judgment.outcome == "undecided" else line
 
 
 class Narrator:

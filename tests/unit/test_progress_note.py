@@ -12,6 +12,7 @@ from hindcast.app.system.progress import EVERY_EVENTS, FILE, VERSIONS_KEPT, Narr
 from hindcast.app.system.start import Summary
 from hindcast.events.catalogue import (
     EpisodeEnded,
+    EpisodeJudged,
     EpisodeRequested,
     RunResumed,
     UpdateApplied,
@@ -87,6 +88,19 @@ async def test_a_line_says_of_which_model_an_update_was() -> None:
     assert said(applied, update=2).startswith("update 2 · loss ")
     assert progress.updates == 2
     assert said(weights, model="orm", version=3) == "orm 3 published"
+
+
+@pytest.mark.parametrize(("outcome", "reason"), [("undecided", " · KeyError: 'x'"), ("failure", "")])
+async def test_an_undecided_episode_is_shown_with_its_reason(outcome: str, reason: str) -> None:
+    _, history = await recorded_run(3)
+    place = next(i for i, one in enumerate(history) if isinstance(one.fact, EpisodeJudged))
+    fact = history[place].fact
+    assert isinstance(fact, EpisodeJudged)
+    judgment = msgspec.structs.replace(fact.judgment, outcome=outcome, reason="KeyError: 'x'")
+    verdict = msgspec.structs.replace(fact, judgment=judgment)
+    line = folded(history[:place]).apply(msgspec.structs.replace(history[place], fact=verdict)) or ""
+    assert line.startswith(f"episode {fact.episode} {outcome} · ")
+    assert line.partition(" · policy ")[2].lstrip("0123456789") == reason
 
 
 async def test_a_start_says_once_where_it_continues_though_the_run_was_started_often() -> None:
