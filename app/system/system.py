@@ -93,6 +93,14 @@ def check_home_is_free(home: Path) -> None:
         pass
 
 
+def absolute_python_path(environment: Mapping[str, str]) -> dict[str, str]:
+    """PYTHONPATH for processes in another folder: plugins of a relative folder are found there, too. Empty if it is not set."""
+    given = environment.get("PYTHONPATH")
+    if not given:
+        return {}
+    return {"PYTHONPATH": os.pathsep.join(os.path.abspath(folder) for folder in given.split(os.pathsep))}
+
+
 class System:
     """honcho and all processes under it."""
 
@@ -116,6 +124,7 @@ class System:
         """Start honcho in its own session, so that Ctrl-C reaches only this process."""
         environment = {
             **os.environ,
+            **absolute_python_path(os.environ),
             "HINDCAST_HOME": str(self.home),
             "PYTHON": sys.executable,
             "PYTHONUNBUFFERED": "1",

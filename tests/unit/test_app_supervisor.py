@@ -17,6 +17,7 @@ from hindcast.app.system import worker
 from hindcast.app.system.launch import Launch, parse_until, require_reachable
 from hindcast.app.system.processes import FAILURE, ProcessState, list_processes, pid_alive, read_json
 from hindcast.app.system.supervisor import HOPELESS, STARTER, STOPPED, Supervisor
+from hindcast.app.system.system import absolute_python_path
 from hindcast.core.errors import BrokerUnreachable, SettingsError, UnknownVersion
 from hindcast.core.settings.operation import is_operational
 
@@ -266,3 +267,15 @@ def test_what_ends_the_whole_system_is_what_a_start_says(
     assert read_json(tmp_path / FAILURE) is None
     assert worker.explain(away, "bus.1", once=True) == HOPELESS
     assert read_json(tmp_path / FAILURE) == {"name": "bus.1", "message": str(away)}
+
+
+def test_workers_find_modules_of_a_relative_search_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They run in the home's folder."""
+    monkeypatch.chdir(tmp_path)
+    given = os.pathsep.join(["plugins", "/opt/mine"])
+    assert absolute_python_path({"PYTHONPATH": given}) == {
+        "PYTHONPATH": os.pathsep.join([str(tmp_path / "plugins"), "/opt/mine"])
+    }
+    assert absolute_python_path({}) == {}
