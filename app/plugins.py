@@ -106,6 +106,7 @@ def _check(kind: str, name: str) -> PluginFinding:
         found = load_plugin(kind, name)
     except PluginError as error:
         return PluginFinding(kind=kind, name=name, identity=None, problems=(str(error),))
+    loads_torch = "torch" in sys.modules and not had_torch  # its parts, below, may load it
     wanted = plugin_kinds()[kind].type
     if isinstance(found, wanted):
         try:
@@ -114,7 +115,7 @@ def _check(kind: str, name: str) -> PluginFinding:
             problems = [f"it fails while it is checked: {error_and_place(error)}"]
     else:
         problems = [f"it is a {type(found).__name__}, no {wanted.__module__}.{wanted.__name__}"]
-    if "torch" in sys.modules and not had_torch:
+    if loads_torch:
         problems.append("its module imports torch, which processes that only ask its traits need not load")
     versioned = isinstance(getattr(found, "state_version", None), int)
     if not versioned:
