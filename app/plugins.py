@@ -36,6 +36,9 @@ from hindcast.core.settings.schema import (
 )
 from hindcast.storage.blobs.store import BlobStore
 
+OPEN_S = 60.0
+"""How long a check waits for a judge to open."""
+
 
 class PluginKind(msgspec.Struct, frozen=True, kw_only=True):
     """One kind of plugin."""
@@ -171,7 +174,7 @@ async def _check_opened(
                 blobs=BlobStore(Path(folder)),
                 endpoint=no_endpoint,
             )
-            async with open_judge(context) as judge:
+            async with asyncio.timeout(OPEN_S), open_judge(context) as judge:
                 return judge_problems(judge, name)
         except HindcastError:
             return []

@@ -2,6 +2,8 @@
 
 import traceback
 
+from hindcast.core.text.printable import one_line
+
 
 class HindcastError(Exception):
     """Base of all errors for users. The command line prints the message alone and exits with `exit_code`."""
@@ -119,4 +121,4 @@ def error_and_place(error: BaseException) -> str:
     """Describe any raised error in one line: its type, its message, and the file and line that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{place}"
+    return f"{type(error).__name__}: {one_line(str(error))}{place}"

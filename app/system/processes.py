@@ -24,8 +24,7 @@ class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     pid: int
     state: str
-    """`starting`, `ready`, `restarting`, `paused` (no disk space), `crashed`, `finished`, `stopped`,
-    `failed`."""
+    """`starting`, `ready`, `crashed`, `restarting`, `paused` (no disk space), `finished`, `stopped` or `failed`."""
     restarts: int = 0
     since: float = 0.0
     """Unix seconds."""
@@ -109,9 +108,9 @@ def list_processes(folder: Path) -> list[ProcessState]:
 
 def crash_reason(folder: Path, name: str, *, pid: int) -> str:
     """What the process raised that ended; empty if it ended otherwise, for instance by a signal."""
-    for entry in list_processes(folder):
-        if (entry.name, entry.pid, entry.state) == (name, pid, CRASHED):
-            return entry.detail
+    match read_json(folder / f"{name}.json"):
+        case {"pid": reported, "state": state, "detail": str(reason)} if (reported, state) == (pid, CRASHED):
+            return reason
     return ""
 
 

@@ -15,6 +15,7 @@ from hindcast.app.system.processes import read_json, write_json
 from hindcast.core.errors import ForeignLog
 from hindcast.core.rl.combined_state import POLICY
 from hindcast.core.rl.statistics import wilson
+from hindcast.core.text.printable import one_line
 from hindcast.events.catalogue import (
     ControlRequested,
     EpisodeAbandoned,
@@ -37,6 +38,8 @@ from hindcast.storage.snapshots import SnapshotKind
 
 VERSIONS_KEPT = 16
 """Number of newest policy versions whose success is remembered."""
+REASON_CHARACTERS = 300
+"""Most characters of the reason that an undecided episode's line shows; the log has all of it."""
 
 
 def _update_of(fact: UpdateApplied | UpdateSkipped) -> str:
@@ -152,7 +155,9 @@ class Progress(msgspec.Struct):
             tally.judged += 1
             tally.successes += fact.judgment.outcome == "success"
         line = f"episode {fact.episode} {fact.judgment.outcome} · {family} · {steps} steps · policy {version}"
-        return f"{line} · {fact.judgment.reason}" if fact.judgment.outcome == "undecided" else line
+        if fact.judgment.outcome != "undecided":
+            return line
+        return f"{line} · {one_line(fact.judgment.reason)[:REASON_CHARACTERS]}"
 
 
 class Narrator:

@@ -36,6 +36,7 @@ from hindcast.app.system.system import (
 )
 from hindcast.core.errors import BrokerUnreachable, HindcastError
 from hindcast.core.models.engine import find_engine
+from hindcast.core.text.printable import printable
 from hindcast.events.catalogue import ControlApplied, ControlRequested, RunFinished
 from hindcast.events.envelope import Fact
 from hindcast.events.log.reader import tail
@@ -164,7 +165,7 @@ def _sayer(as_json: bool) -> Say:
 
     def say(line: str) -> None:
         if not as_json:
-            sys.stdout.write(f"[{time.strftime('%H:%M:%S')}] {line}\n")
+            sys.stdout.write(f"[{time.strftime('%H:%M:%S')}] {printable(line)}\n")
             sys.stdout.flush()
 
     return say

@@ -86,13 +86,11 @@ async def work(role: str, name: str, stop: asyncio.Event) -> None:
     loop.set_default_executor(_Unawaited(thread_name_prefix=name))
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    folder = home_folder() / "processes"
     at_work = asyncio.Event()
 
     def ready(detail: str) -> None:
         at_work.set()
-        restarts = int(os.environ.get(RESTARTS, "0"))
-        report(folder, name=name, pid=os.getpid(), state="ready", restarts=restarts, detail=detail)
+        _report(name, "ready", detail)
 
     async with asyncio.TaskGroup() as tasks:
         working = tasks.create_task(ROLES[role](name, stop, ready), name=name)
@@ -128,16 +126,14 @@ def explain(error: BaseException, name: str, *, once: bool = False) -> int:
             return HOPELESS
         return 1
     logger.error("crashed", exc_info=error)
-    restarts = int(os.environ.get(RESTARTS, "0"))
-    report(
-        home_folder() / "processes",
-        name=name,
-        pid=os.getpid(),
-        state=CRASHED,
-        restarts=restarts,
-        detail=error_and_place(error),
-    )
+    _report(name, CRASHED, error_and_place(error))
     return 1
+
+
+def _report(name: str, state: str, detail: str) -> None:
+    """Record this worker's state for people, and for its supervisor."""
+    folder, restarts = home_folder() / "processes", int(os.environ.get(RESTARTS, "0"))
+    report(folder, name=name, pid=os.getpid(), state=state, restarts=restarts, detail=detail)
 
 
 def leave(status: int) -> NoReturn:

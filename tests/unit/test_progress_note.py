@@ -90,13 +90,13 @@ async def test_a_line_says_of_which_model_an_update_was() -> None:
     assert said(weights, model="orm", version=3) == "orm 3 published"
 
 
-@pytest.mark.parametrize(("outcome", "reason"), [("undecided", " · KeyError: 'x'"), ("failure", "")])
+@pytest.mark.parametrize(("outcome", "reason"), [("undecided", " · KeyError: 'x'␛[2J"), ("failure", "")])
 async def test_an_undecided_episode_is_shown_with_its_reason(outcome: str, reason: str) -> None:
     _, history = await recorded_run(3)
     place = next(i for i, one in enumerate(history) if isinstance(one.fact, EpisodeJudged))
     fact = history[place].fact
     assert isinstance(fact, EpisodeJudged)
-    judgment = msgspec.structs.replace(fact.judgment, outcome=outcome, reason="KeyError: 'x'")
+    judgment = msgspec.structs.replace(fact.judgment, outcome=outcome, reason="KeyError:\n'x'\x1b[2J")
     verdict = msgspec.structs.replace(fact, judgment=judgment)
     line = folded(history[:place]).apply(msgspec.structs.replace(history[place], fact=verdict)) or ""
     assert line.startswith(f"episode {fact.episode} {outcome} · ")
