@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from hindcast.app.system.bus import ENOUGH_BYTES, free_bytes
-from hindcast.app.system.processes import ProcessState
+from hindcast.app.system.processes import ProcessState, list_processes
 
 
 class ProcessAlerts:
@@ -18,6 +18,10 @@ class ProcessAlerts:
         self._free = free
         self._full = False
         self._last: dict[str, ProcessState] = {}
+
+    def changes(self) -> list[str]:
+        """Lines about the disk and the processes since the last call."""
+        return self.look_at_disk() + self.look(list_processes(self._home / "processes"))
 
     def look_at_disk(self) -> list[str]:
         """A line when the home's disk becomes full, and one when it has space again."""

@@ -25,7 +25,7 @@ from hindcast.app.system.interrupts import heed_interrupts
 from hindcast.app.system.join import JoinRequest
 from hindcast.app.system.launch import Launch, write_launch
 from hindcast.app.system.listen_addresses import page_address
-from hindcast.app.system.processes import READY, list_processes, read_json, write_json
+from hindcast.app.system.processes import READY, read_json, write_json
 from hindcast.app.system.progress import Narrator, Progress, ProgressNote
 from hindcast.app.system.system import (
     POLICY_SERVER,
@@ -62,7 +62,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def follow(
-    handle: RunHandle, system: System, launch: Launch, say: Say, stop: asyncio.Event
+    handle: RunHandle, system: System, launch: Launch, say: Say, stop: asyncio.Event, alerts: ProcessAlerts
 ) -> Progress:
     """Show what happens until the goal is reached or a stop is asked for; then drain."""
     progress = Progress()
@@ -104,7 +104,7 @@ async def follow(
 
     async with asyncio.TaskGroup() as group:
         reader = group.create_task(read_until_goal())
-        await _watch_processes(system, say, stop, is_over)
+        await _watch_processes(system, say, stop, is_over, alerts)
         reader.cancel()
     if reached:
         say(f"goal reached: {reached}")
@@ -114,14 +114,12 @@ async def follow(
 
 
 async def _watch_processes(
-    system: System, say: Say, stop: asyncio.Event, is_over: Callable[[], bool]
+    system: System, say: Say, stop: asyncio.Event, is_over: Callable[[], bool], alerts: ProcessAlerts
 ) -> None:
     """Show alerts about processes and disk until a stop is asked for or the run is over."""
-    alerts = ProcessAlerts(system.home)
     while not stop.is_set() and not is_over():
         system.check()
-        entries = list_processes(system.home / "processes")
-        for line in alerts.look_at_disk() + alerts.look(entries):
+        for line in alerts.changes():
             say(line)
         await asyncio.sleep(POLL_S)
 
@@ -189,10 +187,11 @@ async def run_system(
         counts[POLICY_SERVER] = 1
         serving_s = settings.vllm.start_timeout_s
     system = System(home, counts, serving_s=serving_s)
+    alerts = ProcessAlerts(home)
     system.start()
     progress = Progress()
     try:
-        await wait_until_ready(system, say, stop)
+        await wait_until_ready(system, say, stop, changes=alerts.changes)
         if not stop.is_set():
             ready = read_json(home / READY) or {}
             page = page_address(home)
@@ -204,7 +203,7 @@ async def run_system(
             handle = handle_of()
             # alerts are not shown where nothing is printed
             async with contextlib.nullcontext() if as_json else _alerts(handle, say):
-                progress = await follow(handle, system, launch, say, stop)
+                progress = await follow(handle, system, launch, say, stop, alerts)
     finally:
         with contextlib.suppress(OSError):  # the reader of the output has gone; stop all the same
             say("stopping; Ctrl-C once more ends everything at once" if stop.is_set() else "stopping")
@@ -263,24 +262,27 @@ async def run_joined(handle: RunHandle, asked: JoinRequest, *, as_json: bool) ->
     stop, say = _heeding_stops(), _sayer(as_json)
     write_launch(handle.home, Launch(run=handle.name, actors=asked.counts.get("actor", 0)))
     system = System(handle.home, asked.counts, machine=asked.machine)
+    alerts = ProcessAlerts(handle.home)
     system.start()
     reason = ""
     try:
         # as a bus writes it: the run is open already
         write_json(handle.home / READY, {"bus_pid": os.getpid(), "idle": handle.idle_roles})
-        await wait_until_ready(system, say, stop)
+        await wait_until_ready(system, say, stop, changes=alerts.changes)
         if not stop.is_set():
             if as_json:
                 _print_ready(run=handle.name, processes=sorted(system.names()))
             say(f"joined run {handle.name} at {asked.url} as {', '.join(sorted(system.names()))}")
-            reason = await _watch(handle, system, say, stop)
+            reason = await _watch(handle, system, say, stop, alerts)
     finally:
         say("stopping; Ctrl-C once more ends everything at once" if stop.is_set() else "stopping")
         await asyncio.to_thread(system.stop)
     return JoinEnd(run=handle.name, reason=reason or "stopped", wall_s=round(time.monotonic() - began, 2))
 
 
-async def _watch(handle: RunHandle, system: System, say: Say, stop: asyncio.Event) -> str:
+async def _watch(
+    handle: RunHandle, system: System, say: Say, stop: asyncio.Event, alerts: ProcessAlerts
+) -> str:
     """Wait until a stop or the end of the run; returns why the run finished, empty after a stop."""
     reason = ""
 
@@ -301,6 +303,6 @@ async def _watch(handle: RunHandle, system: System, say: Say, stop: asyncio.Even
 
     async with asyncio.TaskGroup() as group:
         listening = group.create_task(listen())
-        await _watch_processes(system, say, stop, lambda: bool(reason))
+        await _watch_processes(system, say, stop, lambda: bool(reason), alerts)
         listening.cancel()
     return reason

@@ -213,12 +213,20 @@ class System:
             self._keeping.join(LAST_WORDS_S)
 
 
-async def wait_until_ready(system: System, say: Callable[[str], None], stop: asyncio.Event) -> None:
-    """Return when every part has answered, or a stop is asked for."""
+async def wait_until_ready(
+    system: System,
+    say: Callable[[str], None],
+    stop: asyncio.Event,
+    *,
+    changes: Callable[[], list[str]],
+) -> None:
+    """Return when every part has answered, or a stop is asked for. `changes`: lines about restarts since its last call."""
     began = time.monotonic()
     missing = system.names()
     while missing and not stop.is_set():
         system.check()
+        for line in changes():
+            say(line)
         now = system.waiting_for()
         for name in sorted(missing - now):
             say(f"{name} is ready after {time.monotonic() - began:.1f} s")

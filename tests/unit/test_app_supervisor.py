@@ -15,9 +15,9 @@ from hindcast.app.revision import is_code_newer_than
 from hindcast.app.settings.configuration import resolve
 from hindcast.app.system import worker
 from hindcast.app.system.launch import Launch, parse_until, require_reachable
-from hindcast.app.system.processes import FAILURE, ProcessState, list_processes, pid_alive, read_json
+from hindcast.app.system.processes import FAILURE, ProcessState, list_processes, pid_alive, read_json, report
 from hindcast.app.system.supervisor import HOPELESS, STARTER, STOPPED, Supervisor
-from hindcast.app.system.system import absolute_python_path
+from hindcast.app.system.system import System, absolute_python_path, wait_until_ready
 from hindcast.core.errors import BrokerUnreachable, SettingsError, UnknownVersion
 from hindcast.core.settings.operation import is_operational
 
@@ -279,3 +279,26 @@ def test_workers_find_modules_of_a_relative_search_path(
         "PYTHONPATH": os.pathsep.join([str(tmp_path / "plugins"), "/opt/mine"])
     }
     assert absolute_python_path({}) == {}
+
+
+async def test_a_worker_that_crashes_before_it_is_ready_is_shown_while_the_start_waits(
+    tmp_path: Path,
+) -> None:
+    """It would look like a start that hangs."""
+    said: list[str] = []
+    stop, alerts = asyncio.Event(), ProcessAlerts(tmp_path)
+
+    class Starting(System):
+        def check(self) -> None:
+            """The worker goes from its first start to its second; then the person stops waiting."""
+            restarts = len(said)
+            report(tmp_path / "processes", name="judge.1", pid=1, state="starting")
+            if alerts.changes() == [] and not restarts:
+                report(
+                    tmp_path / "processes", name="judge.1", pid=1, state="restarting", restarts=1, detail="Oh"
+                )
+            else:
+                stop.set()
+
+    await wait_until_ready(Starting(tmp_path, {"judge": 1}), said.append, stop, changes=alerts.changes)
+    assert said == ["judge.1 is started again (time 1): Oh"]
