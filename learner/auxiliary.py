@@ -49,11 +49,13 @@ class AuxiliaryTrainer(ABC, Generic[Example]):
         `folder`: the policy's. `base`: a model with the policy's base weights, owned by the trainer from here on. `seed`: for random
         initial weights. `check`: called before every forward pass; raises if the computation was asked to stop.
         """
+        model = self._model(folder, base, settings, seed)
         self.learned = TrainedModel(
             self.name,
-            self._model(folder, base, settings, seed),
+            model,
             weight_decay=settings.weight_decay,
             offload=settings.offload_optimizer,
+            head=self._head(model),
         )
         self._settings = settings
         self._check = check
@@ -77,6 +79,7 @@ class AuxiliaryTrainer(ABC, Generic[Example]):
             index,
             settings=self._settings,
             rate=self._rate,
+            head_rate=self._head_rate,
             account=lambda: self._report(part, losses, predicted),
             began=began,
         )
@@ -84,6 +87,15 @@ class AuxiliaryTrainer(ABC, Generic[Example]):
     def _model(self, folder: Path, base: Any, settings: LearnerSettings, seed: int) -> Any:
         """The model before its first update."""
         return base.eval()
+
+    def _head(self, model: Any) -> Iterable[torch.nn.Parameter]:
+        """Parameters with a learning rate of their own, `_head_rate`."""
+        return ()
+
+    @property
+    def _head_rate(self) -> float | None:
+        """None: that of the others."""
+        return None
 
     @abstractmethod
     def _examples(self, plan: BatchPlanned, batch: Batch, part: Minibatch) -> list[Example]:
@@ -128,6 +140,14 @@ class CriticTraining(AuxiliaryTrainer[CriticState]):
 
     def _model(self, folder: Path, base: Any, settings: LearnerSettings, seed: int) -> Any:
         return Critic(base, settings.critic_heads, seed=seed).eval()
+
+    def _head(self, model: Any) -> Iterable[torch.nn.Parameter]:
+        head: torch.nn.Module = model.head
+        return head.parameters()
+
+    @property
+    def _head_rate(self) -> float | None:
+        return self._settings.critic_head_rate or None
 
     def values(self, samples: Sequence[Sample], *, tokens_per_forward: int) -> list[float]:
         """V of the state that each step was taken in, in the order of `samples`."""

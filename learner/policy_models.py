@@ -15,6 +15,7 @@ from hindcast.core.models.adapter import adapter_of, adapter_off, add_adapter
 from hindcast.core.models.arithmetic import device_for, recompute_activations
 from hindcast.core.models.logprobs import keeps_apart
 from hindcast.core.models.policy import load_policy, load_weights, weights_of
+from hindcast.core.models.sharded_tensors import is_split, whole
 from hindcast.core.models.vision import freeze_tower
 from hindcast.core.seeds import derive_seed
 from hindcast.core.settings.schema import LearnerSettings
@@ -46,6 +47,10 @@ class Policies:
     def plain(self) -> Any:
         """A model with the base weights. Raises ModelFileError, BlobMissing, BlobCorrupt."""
         return self._placed(self._base)
+
+    def copy_of(self, policy: Any) -> Any:
+        """A model with the weights that the trained one has now. Raises as `plain`."""
+        return _with_weights_of(policy, self.plain())
 
     def trained(self) -> Any:
         """The model to train, before its first update. Raises as `plain`."""
@@ -91,12 +96,7 @@ class Policies:
         now = version == plan.version and version != 0
         model = self._placed(self._base if version == 0 or now else _kept(plan, batch))
         model = self._ranks.spread(model.requires_grad_(False))
-        if now:
-            own = weights_of(model)
-            with torch.no_grad():
-                for name, value in weights_of(policy).items():
-                    own[name].copy_(value)
-        return model
+        return _with_weights_of(policy, model) if now else model
 
     def _placed(self, weights: BlobRef) -> Any:
         """A model with these weights, on its device."""
@@ -110,6 +110,15 @@ class Policies:
         """Path of a blob whose bits were checked."""
         self._blobs.get(weights)
         return self._blobs.path(weights)
+
+
+def _with_weights_of(policy: Any, model: Any) -> Any:
+    """`model` with the weights of `policy`, which may be sharded although `model` is not."""
+    own = weights_of(model)
+    with torch.no_grad():
+        for name, value in weights_of(policy).items():
+            own[name].copy_(value if is_split(own[name]) else whole(value))
+    return model
 
 
 def _kept(plan: BatchPlanned, batch: Batch) -> BlobRef:

@@ -143,6 +143,8 @@ class Training:
         """Replayed successes of the current batch; None if success replay is off."""
         self._parts: list[Minibatch] = []
         self._terms: list[list[SampleTerms]] = []
+        self._renewed_at: int | None = None
+        """Updates before the one that begins with a new optimizer; None: none of this batch does."""
         self._beginning = NO_TIME
         """Time that `begin` took, until an update reports it."""
 
@@ -162,11 +164,13 @@ class Training:
             raise Interrupted
 
     def _model(self, name: str) -> AuxiliaryTrainer[Any]:
-        """The trainer of an auxiliary model, made from the base weights at its first batch."""
+        """The trainer of an auxiliary model, made at its first batch from the base weights, or from the policy's then."""
         if name not in self._beside:
             seed = derive_seed(0, "model", name, self._base.sha256)
+            cloned = name == CRITIC and self._settings.critic_from == "policy"
+            model = self._policies.copy_of(self._policy.model) if cloned else self._policies.plain()
             self._beside[name] = MODELS[name](
-                self._folder, self._policies.plain(), self._settings, seed=seed, check=self._check
+                self._folder, model, self._settings, seed=seed, check=self._check
             )
         return self._beside[name]
 
@@ -181,6 +185,8 @@ class Training:
         replays = options_as(batch.settings, GroupOptions).success_replay
         self._replays = None if replays == "off" else batch.replays
         self._loss = loss_for(batch.settings, plan.algorithm)
+        renews = batch.settings.fresh_optimizer and batch.follows_cloning
+        self._renewed_at = self._policy.update if renews else None
         self._parts = minibatches_of(plan)
         self._terms = []
         advantages = None if plan.critic_version is None else self._advantages(plan, batch)
@@ -280,6 +286,8 @@ class Training:
         if isinstance(self._loss, Weighing):
             weighed = self._loss.weigh(terms, self._now)
         losses = self._backward(weighed)
+        anew = self._renewed_at == self._policy.update
+        steps = 0 if anew else self._policy.steps
 
         def account() -> MinibatchReport:
             return MinibatchReport(
@@ -299,9 +307,10 @@ class Training:
             plan,
             index,
             settings=self._settings,
-            rate=partial(learning_rate, self._settings),
+            rate=partial(learning_rate, self._settings, step=steps + 1),
             account=account,
             began=began.minus(self._beginning),
+            anew=anew,
         )
         if isinstance(fact, UpdateApplied):
             self._beginning = NO_TIME
@@ -398,11 +407,12 @@ class Training:
             )
 
 
-def learning_rate(settings: LearnerSettings, update: int) -> float:
+def learning_rate(settings: LearnerSettings, update: int, *, step: int) -> float:
     """Learning rate of the policy's update 1, 2, 3 …: rises linearly over the warm-up, then stays constant.
 
-    The first cloning updates may have a rate of their own.
+    The first cloning updates may have a rate of their own. `step`: that of the optimizer, from 1 on; it is `update` unless the
+    optimizer began anew, and the warm-up with it (`fresh_optimizer`).
     """
     cloning = update <= settings.cloning_updates and settings.cloning_rate > 0
     rate = settings.cloning_rate if cloning else settings.learning_rate
-    return rate if update >= settings.warmup_updates else rate * update / settings.warmup_updates
+    return rate if step >= settings.warmup_updates else rate * step / settings.warmup_updates

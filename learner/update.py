@@ -2,7 +2,7 @@
 
 import ctypes
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -46,17 +46,29 @@ NO_TIME = Clocks(0.0, 0.0)
 class TrainedModel:
     """A model and its optimizer. Deterministic: equal gradients give equal states."""
 
-    def __init__(self, name: str, model: Any, *, weight_decay: float, offload: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        model: Any,
+        *,
+        weight_decay: float,
+        offload: bool = False,
+        head: Iterable[torch.nn.Parameter] = (),
+    ) -> None:
         """Wrap a model before its first update.
 
-        `model`: a module whose state dict defines it. `offload`: keep the optimizer state on the CPU between steps.
+        `model`: a module whose state dict defines it. `offload`: keep the optimizer state on the CPU between steps. `head`:
+        parameters with a learning rate of their own.
         """
         self.name = name
         self.model = model
         self._offload = offload
+        apart = set(head)
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        groups = [{"params": [one for one in trained if one not in apart]}]
+        groups += [{"params": [one for one in trained if one in apart]}] * bool(apart)
         self.optimizer = torch.optim.AdamW(
-            trained, lr=0.0, betas=BETAS, eps=EPSILON, weight_decay=weight_decay, foreach=False
+            groups, lr=0.0, betas=BETAS, eps=EPSILON, weight_decay=weight_decay, foreach=False
         )
         self.update = 0
         """Optimizer steps so far."""
@@ -71,10 +83,28 @@ class TrainedModel:
         """Clip the gradient to a norm of `largest`; returns the norm before."""
         return float(whole(torch.nn.utils.clip_grad_norm_(self.model.parameters(), largest, foreach=False)))
 
-    def step(self, *, learning_rate: float, weight_decay: float) -> None:
-        """Take one optimizer step with the accumulated gradient."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = learning_rate
+    @property
+    def steps(self) -> int:
+        """Steps of the optimizer since its moments began, or began anew."""
+        return max((int(state[STEPS]) for state in self.optimizer.state.values()), default=0)
+
+    def step(
+        self,
+        *,
+        learning_rate: float,
+        weight_decay: float,
+        head_rate: float | None = None,
+        anew: bool = False,
+    ) -> None:
+        """Take one optimizer step with the accumulated gradient.
+
+        `head_rate` None: `learning_rate`. `anew`: as the first step of a new optimizer, without the moments so far.
+        """
+        if anew:
+            self.optimizer.state.clear()
+        body, *heads = self.optimizer.param_groups
+        for group in (body, *heads):
+            group["lr"] = learning_rate if group is body or head_rate is None else head_rate
             group["weight_decay"] = weight_decay
         if self._offload:
             self._step_one_by_one()
@@ -86,16 +116,20 @@ class TrainedModel:
 
     def _step_one_by_one(self) -> None:
         """Step parameter by parameter, so that only one parameter's optimizer state is on the model's device."""
-        (group,) = self.optimizer.param_groups
-        parameters = group["params"]
+        kept = [(group, group["params"]) for group in self.optimizer.param_groups]
+        for group, _ in kept:
+            group["params"] = []
         try:
-            for parameter in parameters:
-                group["params"] = [parameter]
-                _move(self.optimizer.state.get(parameter, {}), parameter.device)
-                self.optimizer.step()
-                _move(self.optimizer.state.get(parameter, {}), torch.device("cpu"))
+            for group, parameters in kept:
+                for parameter in parameters:
+                    group["params"] = [parameter]
+                    _move(self.optimizer.state.get(parameter, {}), parameter.device)
+                    self.optimizer.step()
+                    _move(self.optimizer.state.get(parameter, {}), torch.device("cpu"))
+                group["params"] = []
         finally:
-            group["params"] = parameters
+            for group, parameters in kept:
+                group["params"] = parameters
 
     def weights(self) -> bytes:
         """The weights as a safetensors file."""
@@ -177,10 +211,12 @@ def step_along(
     rate: Callable[[int], float],
     account: Callable[[], MinibatchReport],
     began: Clocks,
+    head_rate: float | None = None,
+    anew: bool = False,
 ) -> UpdateApplied | UpdateSkipped:
     """Take the optimizer step of mini-batch `index` with the accumulated gradient; skip it if the gradient is not finite.
 
-    `rate`: learning rate of the model's update 1, 2, 3 …. `began`: clock readings when the mini-batch began.
+    `rate`: learning rate of the model's update 1, 2, 3 …. `head_rate`, `anew`: see `TrainedModel.step`. `began`: clock readings when the mini-batch began.
     """
     number, before = learned.update + 1, learned.digest
     norm = learned.clip(settings.max_gradient_norm)
@@ -195,7 +231,7 @@ def step_along(
             state=before,
         )
     chosen = rate(number)
-    learned.step(learning_rate=chosen, weight_decay=settings.weight_decay)
+    learned.step(learning_rate=chosen, weight_decay=settings.weight_decay, head_rate=head_rate, anew=anew)
     give_back_freed()
     taken, told = Clocks.now().minus(began), account()
     return UpdateApplied(

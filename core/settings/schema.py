@@ -208,6 +208,11 @@ class LearnerSettings(ComputingSettings):
     """Change of a token's probability above which it is left out (`masked`)."""
     minibatches: Count = 2
     """Updates from one batch in each epoch."""
+    cloning_minibatches: Annotated[int, Field(ge=0)] = 0
+    """Updates from one batch of `cloning` or `sft`, initial cloning included; 0: `minibatches`."""
+    fresh_optimizer: bool = False
+    """Whether AdamW's moments and the warm-up of the learning rate begin anew where another algorithm takes over from
+    cloning: the gradients of imitation say nothing about those that follow."""
     epochs: Count = 1
     """Passes of `grpo` over one batch; the clip bounds the total change."""
     phase_episodes: Annotated[int, Field(ge=0)] = 0
@@ -220,6 +225,11 @@ class LearnerSettings(ComputingSettings):
     """Passes of the critic over a phase, before the policy's."""
     critic_learning_rate: Annotated[float, Field(gt=0)] = 1e-4
     """Constant learning rate of the critic's AdamW."""
+    critic_head_rate: Annotated[float, Field(ge=0)] = 0.0
+    """That of the critic's head, which begins at zero; 0: `critic_learning_rate`."""
+    critic_from: Literal["base", "policy"] = "base"
+    """Weights that the critic begins with at its first batch: the base policy's, or those of the policy then (WebRL: the
+    cloned one). Fixed from then on."""
     critic_replay: bool = True
     """Whether the critic also trains on replayed episodes (WebRL's ablation: only on the phase's own)."""
     loss_on: Literal["all", "answer"] = "all"

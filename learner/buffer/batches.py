@@ -61,12 +61,18 @@ def take_plan(state: BufferState, recorded: Recorded, fact: BatchPlanned) -> Non
         succeeded=succeeded,
         replays=count_replays(state, fact.episodes),
         reference=_published(state, fact.reference_version),
+        follows_cloning=_follows_cloning(state, fact),
     )
     reference = fact.reference_version
     if reference is not None and reference not in (fact.version, *state.references):
         state.references.append(reference)
     state.batches = fact.batch + 1
     planner_of(fact.algorithm).use_up(state, fact)
+
+
+def _follows_cloning(state: BufferState, fact: BatchPlanned) -> bool:
+    cloned = 0 < state.cloned_version == fact.version
+    return cloned and fact.model == POLICY and not traits_of(fact.algorithm).sets_reference
 
 
 def _published(state: BufferState, version: int | None) -> BlobRef | None:

@@ -176,5 +176,7 @@ class Batch:
     """Use of its stored successes, by episode."""
     reference: BlobRef | None = None
     """Weights of the plan's reference version, unless released."""
+    follows_cloning: bool = False
+    """Whether it is the policy's first batch after its cloning, by another algorithm."""
     done: int = 0
     """Mini-batches computed so far, including skipped ones."""

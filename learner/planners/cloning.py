@@ -57,7 +57,8 @@ class CloningPlanner(PolicyPlanner):
         else:
             if not (planned and self.has_all(state, settings)):
                 return None
-        return as_fact(state, cut(planned, settings.learner.minibatches), planner=self)
+        parts = settings.learner.cloning_minibatches or settings.learner.minibatches
+        return as_fact(state, cut(planned, parts), planner=self)
 
     def has_all(self, state: BufferState, settings: Settings) -> bool:
         """Whether no further episode to imitate can come, which is known only of demonstrations."""

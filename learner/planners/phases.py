@@ -206,6 +206,11 @@ def check_phases(settings: Settings) -> list[str]:
         found.append(
             f"learner.options.phase_window = {list(options.phase_window)} holds nothing: its lower bound comes first"
         )
+    if learner.critic_from == "policy" and learner.lora_rank:
+        found.append(
+            f"learner.critic_from = 'policy' needs a policy whose weights are trained, and learner.lora_rank = {learner.lora_rank} "
+            "trains an adapter: set critic_from = 'base'"
+        )
     demonstrations = settings.curriculum.demonstrations
     if options.phase_demonstrations and (options.phase_replay == "off" or not demonstrations):
         found.append(
