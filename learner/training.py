@@ -212,13 +212,13 @@ class Training:
         self._beginning = Clocks.now().minus(began)
 
     def _advantages(self, plan: BatchPlanned, batch: Batch) -> list[list[float]]:
-        """Advantages from the current critic's values of states  # per planned episode [steps]."""
+        """Advantages from the values of states  # per planned episode [steps]: those of the batch, else the current critic's."""
         critic = self._model(CRITIC)
         assert isinstance(critic, CriticTraining)
-        distinct = {sample.position: sample for sample in batch.samples}
+        unknown = {one.position: one for one in batch.samples if one.position not in batch.values}
         most = batch.settings.tokens_per_forward
-        found = critic.values(list(distinct.values()), tokens_per_forward=most)
-        values = dict(zip(distinct, found, strict=True))
+        found = critic.values(list(unknown.values()), tokens_per_forward=most)
+        values = batch.values | dict(zip(unknown, found, strict=True))
         own = iter(values[sample.position] for sample in batch.samples)
         of_episodes = [list(islice(own, planned.samples)) for planned in plan.episodes]
         assert isinstance(self._loss, Valuing), (

@@ -62,6 +62,10 @@ class PhaseOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     discount: Share = 1.0
     """gamma of advantages (WebRL's experiments: .9, which lowers the advantages of early steps in long successes)."""
+    phase_values: Literal["trained", "first_seen"] = "trained"
+    """Values that a phase's advantages are computed from: `trained`: those of the critic after its batch (WebRL); `first_seen`:
+    what it estimated for each state before it first learned from the state's episode in this phase. A critic that memorizes
+    the outcomes of a phase leaves no advantage in it; what it has not seen it cannot have memorized."""
     phase_replay: Literal["off", "successes", "all"] = "off"
     """Replay of earlier phases: `successes`: the first success of each task; `all`: also its first failure."""
     phase_demonstrations: bool = False

@@ -5,10 +5,11 @@ from itertools import islice
 
 import msgspec
 
-from hindcast.core.domain.arrays import unpack_positions
+from hindcast.core.domain.arrays import unpack_floats, unpack_positions
 from hindcast.core.errors import CorruptEvent
-from hindcast.core.rl.algorithm import traits_of
-from hindcast.core.rl.combined_state import ORM, POLICY, RELABELER
+from hindcast.core.rl.algorithm import options_as, traits_of
+from hindcast.core.rl.algorithm_options import PhaseOptions
+from hindcast.core.rl.combined_state import CRITIC, ORM, POLICY, RELABELER
 from hindcast.events.catalogue import (
     BatchPlanned,
     BlobReleased,
@@ -17,7 +18,7 @@ from hindcast.events.catalogue import (
     WeightsPublished,
 )
 from hindcast.events.envelope import BlobRef, Recorded
-from hindcast.learner.batch_plan import planner_of
+from hindcast.learner.batch_plan import minibatches_of, planner_of
 from hindcast.learner.buffer.groups import count_replays
 from hindcast.learner.buffer.records import Batch, Episode
 from hindcast.learner.buffer.state import BufferState
@@ -62,6 +63,7 @@ def take_plan(state: BufferState, recorded: Recorded, fact: BatchPlanned) -> Non
         replays=count_replays(state, fact.episodes),
         reference=_published(state, fact.reference_version),
         follows_cloning=_follows_cloning(state, fact),
+        values={} if fact.critic_version is None else dict(state.first_values),
     )
     reference = fact.reference_version
     if reference is not None and reference not in (fact.version, *state.references):
@@ -106,8 +108,31 @@ def take_update(state: BufferState, fact: UpdateApplied | UpdateSkipped) -> None
             state.updates = fact.update
         else:
             state.models[fact.model] = replace(state.beside(fact.model), updates=fact.update)
+        if fact.model == CRITIC:
+            _take_values(state, fact)
     if state.batch is not None:
         state.batch.done = fact.minibatch + 1
+
+
+def _take_values(state: BufferState, fact: UpdateApplied) -> None:
+    """Take in the critic's estimates for the states of a mini-batch, from before its step, where they are its first."""
+    plan, batch = state.plan, state.batch
+    if plan is None or batch is None or options_as(batch.settings, PhaseOptions).phase_values != "first_seen":
+        return
+    part = minibatches_of(plan)[fact.minibatch]
+    outcomes = [
+        planned.reward
+        for planned in plan.episodes[part.first_episode : part.end_episode]
+        for _ in range(planned.samples)
+    ]
+    samples = batch.samples[part.first_sample : part.end_sample]
+    apart = unpack_floats(fact.samples.advantages).tolist()
+    if len(apart) != len(samples):
+        raise CorruptEvent(
+            f"update {fact.update} of the critic tells of {len(apart)} samples, and its mini-batch has {len(samples)}"
+        )
+    for sample, outcome, difference in zip(samples, outcomes, apart, strict=True):
+        state.first_values.setdefault(sample.position, outcome - difference)
 
 
 def take_weights(state: BufferState, fact: WeightsPublished) -> None:
@@ -115,7 +140,7 @@ def take_weights(state: BufferState, fact: WeightsPublished) -> None:
     if fact.model == POLICY:
         state.version = fact.version
         state.weights[fact.version] = fact
-        state.phase, state.perplexities = [], {}  # both belong to the policy before it
+        state.phase, state.first_values, state.perplexities = [], {}, {}  # all belong to the policy before it
         if state.plan is not None and traits_of(state.plan.algorithm).sets_reference:
             state.cloned_version = fact.version
     else:

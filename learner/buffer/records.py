@@ -178,5 +178,7 @@ class Batch:
     """Weights of the plan's reference version, unless released."""
     follows_cloning: bool = False
     """Whether it is the policy's first batch after its cloning, by another algorithm."""
+    values: dict[int, float] = field(default_factory=dict)
+    """Values of its states, by position, that do not come from the critic as it is now (`phase_values`)."""
     done: int = 0
     """Mini-batches computed so far, including skipped ones."""

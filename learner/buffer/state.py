@@ -75,6 +75,9 @@ class BufferState:
     """Episodes of the phase that the critic was trained on and the policy was not yet."""
     earlier: dict[str, Episode] = field(default_factory=dict)
     """Episodes of earlier phases that may be replayed, by task and outcome, oldest first."""
+    first_values: dict[int, float] = field(default_factory=dict)
+    """Values of the phase's states, by position, as the critic estimated them before it first learned from them; empty unless
+    `phase_values` asks for them."""
     perplexities: dict[int, float] = field(default_factory=dict)
     """Perplexities of their steps' actions under the current policy, by position, as far as scored."""
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hindcast.core.domain.arrays import pack_floats, unpack_floats, unpack_positions
+from hindcast.core.rl.values import blended_advantages
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import (
     BatchPlanned,
@@ -18,7 +19,7 @@ from hindcast.events.catalogue import (
     UpdateApplied,
     WeightsPublished,
 )
-from hindcast.learner.batch_plan import sweep
+from hindcast.learner.batch_plan import minibatches_of, sweep
 from hindcast.learner.verify.verify import verify
 from stories.forged_log import audited
 from stories.forging import all_of, forge, with_field
@@ -335,3 +336,53 @@ async def test_demonstrations_are_not_replayed_unasked(tmp_path: Path) -> None:
     await learn(made, until=4)
     (plan,) = (one for one in await facts_of(made, BatchPlanned) if one.algorithm == "webrl")
     assert all(one.kept is None for one in plan.episodes)
+
+
+async def test_advantages_can_rest_on_what_the_critic_said_before_it_learned_the_outcome(
+    tmp_path: Path,
+) -> None:
+    settings = phased("webrl", options={"phase_values": "first_seen"}, critic_epochs=3, critic_learning_rate=1e-2)
+    fresh = await phases(tmp_path / "fresh", settings)
+    made = await copy_of(fresh, tmp_path / "made")
+    await learn(made, until=4)
+    planned = {one.batch: one for one in await facts_of(made, BatchPlanned)}
+    updates = await facts_of(made, UpdateApplied)
+    first_batch = [one for one in updates if one.batch == 0]
+    said: dict[int, float] = {}
+    for one in first_batch:
+        for position, outcome, apart in zip(*samples_of(planned[0], one), strict=True):
+            said.setdefault(position, outcome - apart)
+    # the very first mini-batch met a critic that knows nothing, so its states are worth one half to it
+    early, *_ = samples_of(planned[0], first_batch[0])
+    assert [said[position] for position in early] == pytest.approx([0.5] * len(early), abs=1e-6)
+    for one in (one for one in updates if one.batch == 1):
+        positions, _, advantages = samples_of(planned[1], one)
+        expected = advantages_from(planned[1], one.minibatch, [said[position] for position in positions])
+        assert advantages == pytest.approx(expected, abs=1e-5)
+    assert (await verify(made.log, made.blobs, policy=made.policy)).identical
+    whole = await learned(made)
+    for number in (4, 6, 8):
+        cut = await copy_of(fresh, tmp_path / f"cut{number}")
+        with pytest.raises(Killed):
+            await learn(cut, log=Watched(cut.log, number, after=die))
+        await learn(cut, until=4)
+        assert await learned(cut) == whole, f"killed after event {number}"
+
+
+def samples_of(plan: BatchPlanned, update: UpdateApplied) -> tuple[list[int], list[float], list[float]]:
+    """Positions, outcomes and recorded advantages of a mini-batch's samples."""
+    part = minibatches_of(plan)[update.minibatch]
+    positions = unpack_positions(plan.positions).tolist()[part.first_sample : part.end_sample]
+    episodes = plan.episodes[part.first_episode : part.end_episode]
+    outcomes = [one.reward for one in episodes for _ in range(one.samples)]
+    return positions, outcomes, unpack_floats(update.samples.advantages).tolist()
+
+
+def advantages_from(plan: BatchPlanned, minibatch: int, values: Sequence[float]) -> list[float]:
+    """WebRL's advantages of a mini-batch from the values of its states."""
+    part = minibatches_of(plan)[minibatch]
+    left, found = iter(values), []
+    for one in plan.episodes[part.first_episode : part.end_episode]:
+        own = [next(left) for _ in range(one.samples)]
+        found += blended_advantages(own, one.reward, blend=0.5, discount=1.0)
+    return found
