@@ -27,6 +27,7 @@ from hindcast.events.catalogue import (
     BlobReleased,
     EpisodeEnded,
     EpisodeRequested,
+    RunForked,
     UpdateApplied,
     WeightsPublished,
 )
@@ -115,10 +116,12 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Story(msgspec.Struct, frozen=True, kw_only=True):
-    """What the log of a run tells."""
+    """What the log of a run tells; of a fork what follows its parent's part."""
 
     versions: list[Version]
     updates: int
+    last_update: int
+    """Number of the last, the parent's counted."""
     training_episodes: int
     events: int
     log_digest: str
@@ -183,7 +186,7 @@ def train(
 ) -> RunHandle:
     """`hindcast start --until minutes=M` as a user would type it; what it says goes to `<home>/start.log`.
 
-    With `updates` it ends after so many, if that is sooner. A run that stands in `home` already goes on.
+    With `updates` it ends after so many, a parent's counted, if that is sooner. A run that stands in `home` already goes on.
 
     Raises:
         LoopFailed: it ended with another status, or not in time.
@@ -224,7 +227,7 @@ def start_command(
 async def read_story(handle: RunHandle) -> Story:
     """Versions, counts and digest of a run's log."""
     digest = RollingDigest()
-    began = updates = episodes = position = 0
+    began = updates = before = episodes = position = 0
     requested: dict[str, str] = {}
     published: list[tuple[int, int, BlobRef]] = []
     released: set[str] = set()
@@ -233,6 +236,8 @@ async def read_story(handle: RunHandle) -> Story:
             position = recorded.position
             digest.advance(recorded.digest)
             match recorded.fact:
+                case RunForked():
+                    began, before, episodes, published = 0, updates, 0, []
                 case EpisodeRequested() as fact:
                     began = began or recorded.envelope.occurred_ns
                     requested[fact.episode] = fact.origin
@@ -251,7 +256,8 @@ async def read_story(handle: RunHandle) -> Story:
     ]
     return Story(
         versions=versions,
-        updates=updates,
+        updates=updates - before,
+        last_update=updates,
         training_episodes=episodes,
         events=position,
         log_digest=digest.value.hex(),

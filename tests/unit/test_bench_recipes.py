@@ -9,14 +9,14 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.cli.recipes import app as cli
-from bench.loop import LoopFailed, Point
+from bench.loop import LoopFailed
 from bench.recipes import running
-from bench.recipes.claims import find, ratio_of_rates
+from bench.recipes.claims import find
 from bench.recipes.config import Claim, load_table
 from bench.recipes.failures import failure_kind
-from bench.recipes.picture import curves
+from bench.recipes.picture import curves, forest
 from bench.recipes.report import report
-from bench.recipes.results import Result, Results
+from bench.recipes.results import LOST, WON, Measurement, Result, Results
 from bench.recipes.running import identity_of, settings_of
 from hindcast.app.evaluation.evaluation import EvaluatedEpisode, EvaluatedStep
 from hindcast.core.errors import SettingsError
@@ -24,17 +24,24 @@ from hindcast.core.errors import SettingsError
 pytestmark = pytest.mark.torch
 
 CLAIM = Claim(name="x over y", ours="x", theirs="y", paper=1.5)
+FAMILY = "f/g"
+
+
+def measured(successes: int, episodes: int = 100, **others: object) -> Measurement:
+    values = {
+        "temperature": 1.0,
+        "version": 4,
+        "minutes": 2.0,
+        "mean_steps": 1.0,
+        "outcomes": {FAMILY: WON * successes + LOST * (episodes - successes)},
+        "failures": {"wrong stop": episodes - successes},
+    }
+    return Measurement(**(values | others))  # type: ignore[arg-type]
 
 
 def result(row: str, seed: int, successes: int, episodes: int = 100, **others: object) -> Result:
-    values = {
-        "identity": "0",
-        "lost": 0,
-        "mean_steps": 1.0,
-        "by_family": {},
-        "failures": {"wrong stop": episodes - successes},
-    }
-    return Result(row=row, seed=seed, successes=successes, episodes=episodes, **(values | others))  # type: ignore[arg-type]
+    both = tuple(measured(successes, episodes, temperature=one) for one in (1.0, 0.0))
+    return Result(row=row, seed=seed, **({"identity": "0", "measurements": both} | others))  # type: ignore[arg-type]
 
 
 def by_place(*results: Result) -> dict[tuple[str, int], Result]:
@@ -50,7 +57,7 @@ def test_the_repositorys_table_holds_together_and_every_row_has_settings() -> No
     assert len(table.reported_seeds) >= 3
     assert not {*table.reported_seeds} & {*table.tuning_seeds}
     for row in table.rows:
-        assert settings_of(table, row, seed=1).curriculum.families == table.families
+        assert settings_of(table, row, seed=1).curriculum.families == table.families_of(row)
     assert len({identity_of(table, row) for row in table.rows}) == len(table.rows)
 
 
@@ -97,6 +104,8 @@ def test_a_result_is_found_under_its_own_settings_alone(tmp_path: Path) -> None:
     assert results.find("x", 1, "0") == kept
     assert results.find("x", 2, "0") is None
     assert results.find("x", 1, "1") is None
+    assert results.find("x", 1, "0", parent_log="") == kept
+    assert results.find("x", 1, "0", parent_log="another") is None
     next(tmp_path.glob("*.json")).write_text("{")
     with pytest.raises(SettingsError, match="is no result"):
         results.find("x", 1, "0")
@@ -104,34 +113,55 @@ def test_a_result_is_found_under_its_own_settings_alone(tmp_path: Path) -> None:
 
 def test_a_claim_counts_only_seeds_that_both_rows_were_run_with() -> None:
     results = by_place(result("x", 1, 60), result("x", 2, 90), result("y", 1, 30))
-    finding = find(CLAIM, results, (1, 2, 3))
-    assert finding.seeds == (1,)
-    assert finding.ratio is not None
-    assert finding.ratio.rate == pytest.approx(2.0)
-    assert (finding.higher_in, finding.verdict) == (1, "holds")
-    assert find(CLAIM, {}, (1,)).verdict == "not run"
+    finding = find(CLAIM, results, (1, 2, 3), temperature=1.0)
+    assert [*finding.pairs] == [1]
+    assert finding.ratio.rate == pytest.approx(60.5 / 30.5)
+    assert (finding.ratio.low, finding.verdict) == (0.0, "open"), "one seed has no spread"
+    assert find(CLAIM, {}, (1,), temperature=1.0).verdict == "not run"
+
+
+def test_rows_that_descend_from_different_runs_of_their_parent_are_not_compared() -> None:
+    ours = result("x", 1, 60, parent_log="a", log_digest="b")
+    for theirs, compared in (
+        (result("y", 1, 30, log_digest="a"), True),
+        (result("y", 1, 30, log_digest="c", parent_log="a"), True),
+        (result("y", 1, 30, log_digest="z"), False),
+        (result("y", 1, 30), True),
+    ):
+        assert bool(find(CLAIM, by_place(ours, theirs), (1,), temperature=1.0).pairs) == compared
+
+
+def test_tasks_without_a_verdict_on_either_side_are_left_out() -> None:
+    ours = result("x", 1, 0, measurements=(measured(0, outcomes={FAMILY: "11-1", "only/ours": "1111"}),))
+    theirs = result("y", 1, 0, measurements=(measured(0, outcomes={FAMILY: "1001"}),))
+    (pair,) = find(CLAIM, by_place(ours, theirs), (1,), temperature=1.0).pairs.values()
+    assert (pair.tasks, pair.ours, pair.theirs) == (3, 1.0, pytest.approx(2 / 3))
 
 
 @pytest.mark.parametrize(
     ("ours", "theirs", "verdict"),
     [
-        (60, 30, "holds"),
-        (60, 45, "direction holds"),
-        (50, 48, "open"),
-        (30, 60, "refuted"),
-        (0, 50, "no success"),
+        ((60, 62, 58), (30, 31, 30), "holds"),
+        ((36, 37, 36), (30, 31, 30), "direction holds"),
+        ((50, 60, 30), (48, 40, 50), "open"),
+        ((30, 31, 30), (60, 62, 58), "refuted"),
     ],
 )
-def test_what_a_ratio_says_of_a_claim(ours: int, theirs: int, verdict: str) -> None:
-    results = by_place(result("x", 1, 2 * ours, 200), result("y", 1, 2 * theirs, 200))
-    assert find(CLAIM, results, (1,)).verdict == verdict
+def test_what_a_ratio_says_of_a_claim(ours: tuple[int, ...], theirs: tuple[int, ...], verdict: str) -> None:
+    rows = [result("x", seed, won) for seed, won in enumerate(ours)]
+    rows += [result("y", seed, won) for seed, won in enumerate(theirs)]
+    assert find(CLAIM, by_place(*rows), range(3), temperature=1.0).verdict == verdict
 
 
-def test_the_interval_of_a_ratio_is_katz() -> None:
-    # log 2 ± 1.96 sqrt(1/60 - 1/100 + 1/30 - 1/100) = log 2 ± 1.96 * sqrt(.03)
-    ratio = ratio_of_rates(60, 100, 30, 100)
-    assert ratio is not None
-    assert (ratio.low, ratio.high) == (pytest.approx(1.4243, abs=1e-3), pytest.approx(2.8084, abs=1e-3))
+@pytest.mark.parametrize(("margin", "verdict"), [(5.0, "holds"), (2.0, "open")])
+def test_a_claim_with_a_margin_holds_if_ours_is_hardly_worse(margin: float, verdict: str) -> None:
+    claim = Claim(name="x as good as y", ours="x", theirs="y", margin=margin)
+    rows = [result("x", seed, won) for seed, won in enumerate((49, 50, 51))]
+    rows += [result("y", seed, won) for seed, won in enumerate((51, 50, 51))]
+    # differences -2, 0, 0: mean -.67, Student's interval -.67 ± 4.303 * 1.155 / sqrt(3) = [-3.54, 2.20]
+    found = find(claim, by_place(*rows), range(3), temperature=1.0)
+    assert 100 * found.points.low == pytest.approx(-3.54, abs=0.01)
+    assert found.verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -153,18 +183,26 @@ def test_the_report_says_of_every_row_whether_it_was_run() -> None:
     table = load_table()
     ran = result("base", table.reported_seeds[0], 100, 300)
     text = report(table, by_place(ran), table.reported_seeds)
-    assert f"| base | {ran.seed} | 33.3% | [28.2%, 38.8%] | 300 |" in text
-    assert text.count("not run") >= 3 * (len(table.rows) - 1) + len(table.pairs)
+    assert f"| base | {ran.seed} | 1 | 33.3% | [28.2, 38.8] | 300 |" in text
+    assert f"| base | {ran.seed} | 0 | 33.3% |" in text
+    assert text.count("not run") >= 3 * (len(table.rows) - 1) + len(table.claims)
     assert "| base | 200 | 0% | 0% | 0% | 100% |" in text
 
 
-def test_the_picture_has_a_line_per_seed_and_leaves_out_what_was_not_trained() -> None:
-    point = Point(version=4, minutes=2.0, success=0.5, low=0.4, high=0.6, episodes=100)
-    trained = [result("x<", seed, 50, curve=(point,)) for seed in (1, 2)]
-    text = curves([("x<", trained), ("base", [result("base", 1, 30)])])
+def test_the_curves_have_a_line_per_seed_and_leave_out_what_was_not_trained() -> None:
+    trained = [result("x<", seed, 50, updates=4, minutes=2.0) for seed in (1, 2)]
+    text = curves([("x<", trained), ("base", [result("base", 1, 30)])], temperature=1.0)
     assert text.count("<polyline") == 2
     assert "x&lt;" in text
     assert "base" not in text
+
+
+def test_the_forest_has_a_point_per_claim_that_was_run_and_the_papers_ratio() -> None:
+    rows = [result("x", seed, 60 + seed) for seed in range(3)] + [result("y", seed, 30) for seed in range(3)]
+    known = find(CLAIM, by_place(*rows), range(3), temperature=1.0)
+    text = forest([known, find(CLAIM, {}, range(3), temperature=1.0)])
+    assert (text.count("<circle"), text.count("-5 -6z")) == (1, 1)
+    assert "x over y" in text
 
 
 def test_a_row_that_misses_its_minutes_does_not_keep_the_others_from_being_run(
@@ -180,7 +218,9 @@ def test_a_row_that_misses_its_minutes_does_not_keep_the_others_from_being_run(
     rows = ("arpo", "sft")
     chosen = [part for row in rows for part in ("--row", row)]
     said = CliRunner().invoke(
-        cli, [*chosen, "--seed", "31", "--folder", str(tmp_path), "--json"], catch_exceptions=False
+        cli,
+        [*chosen, "--seed", "31", "--folder", str(tmp_path), "--results", str(tmp_path), "--json"],
+        catch_exceptions=False,
     )
     assert said.exit_code == 0
     table = [row.name for row in load_table().rows if row.name in rows]

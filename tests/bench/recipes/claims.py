@@ -1,71 +1,82 @@
-"""What the measured rows say about a claim: ratio of two success rates over the seeds that both were run with."""
+"""What the measured rows say about a claim: success of two rows, paired by seed and task, at one temperature."""
 
 from collections.abc import Mapping, Sequence
-from math import exp, log, sqrt
+from math import nan
 
 import msgspec
 
 from bench.recipes.config import Claim
-from bench.recipes.results import Result
-from hindcast.core.rl.statistics import NORMAL_95, Interval
+from bench.recipes.paired import SeedPair, mean_of, points, ratio, seed_pair
+from bench.recipes.results import LOST, UNDECIDED, WON, Measurement, Result
+from hindcast.core.rl.statistics import Interval
+
+Results = Mapping[tuple[str, int], Result]
+"""Results by row and seed."""
+OUTCOMES = {WON: 1.0, LOST: 0.0, UNDECIDED: nan}
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """How a claim stands."""
 
     claim: Claim
-    seeds: tuple[int, ...]
-    """That both rows were run with; none: nothing is known."""
-    ours: float = 0.0
-    theirs: float = 0.0
-    """Success over all episodes of those seeds."""
-    ratio: Interval | None = None
-    """Ours over theirs with its 95 % interval; None where nobody ever succeeded."""
-    higher_in: int = 0
-    """Seeds in which ours is higher."""
+    temperature: float
+    pairs: dict[int, SeedPair]
+    """By seed; none: nothing is known."""
+
+    @property
+    def ratio(self) -> Interval:
+        """Ours over theirs, with its 95 % interval over seeds."""
+        return ratio([*self.pairs.values()])
+
+    @property
+    def points(self) -> Interval:
+        """Ours minus theirs, likewise."""
+        return points([*self.pairs.values()])
+
+    @property
+    def rates(self) -> tuple[Interval, Interval]:
+        """Mean success of ours and theirs over the seeds, each with its own interval."""
+        found = self.pairs.values()
+        return mean_of([one.ours for one in found]), mean_of([one.theirs for one in found])
+
+    @property
+    def higher_in(self) -> int:
+        """Seeds in which ours is higher."""
+        return sum(one.ours > one.theirs for one in self.pairs.values())
 
     @property
     def verdict(self) -> str:
-        """In words."""
-        if not self.seeds:
+        """`holds`: the interval lies above 1 and reaches the paper's ratio, or, for a margin, above it."""
+        if not self.pairs:
             return "not run"
-        if self.ratio is None:
-            return "no success"
-        if self.ratio.low > 1:
-            return (
-                "holds"
-                if self.claim.paper is None or self.ratio.rate >= self.claim.paper
-                else "direction holds"
-            )
-        return "refuted" if self.ratio.high < 1 else "open"
+        if self.claim.margin is not None:
+            return "holds" if self.points.low > -self.claim.margin / 100 else "open"
+        found = self.ratio
+        if found.low > 1:
+            reached = self.claim.paper is None or found.high >= self.claim.paper
+            return "holds" if reached else "direction holds"
+        return "refuted" if found.high < 1 else "open"
 
 
-def find(claim: Claim, results: Mapping[tuple[str, int], Result], seeds: Sequence[int]) -> Finding:
-    """The finding over those seeds that both rows were run with. `results` by row and seed."""
-    both = [seed for seed in seeds if (claim.ours, seed) in results and (claim.theirs, seed) in results]
-    if not both:
-        return Finding(claim=claim, seeds=())
-    ours = [results[claim.ours, seed] for seed in both]
-    theirs = [results[claim.theirs, seed] for seed in both]
-    won, tried = sum(one.successes for one in ours), sum(one.episodes for one in ours)
-    lost_won, lost_tried = sum(one.successes for one in theirs), sum(one.episodes for one in theirs)
-    return Finding(
-        claim=claim,
-        seeds=tuple(both),
-        ours=won / max(1, tried),
-        theirs=lost_won / max(1, lost_tried),
-        ratio=ratio_of_rates(won, tried, lost_won, lost_tried),
-        higher_in=sum(one.rate > other.rate for one, other in zip(ours, theirs, strict=True)),
-    )
+def find(claim: Claim, results: Results, seeds: Sequence[int], *, temperature: float) -> Finding:
+    """The finding over those seeds that both rows were run with, from one checkpoint where they share one."""
+    pairs = {}
+    for seed in seeds:
+        ours, theirs = results.get((claim.ours, seed)), results.get((claim.theirs, seed))
+        if ours is None or theirs is None:
+            continue
+        if ours.parent_log and theirs.descent and not ours.descent & theirs.descent:
+            continue  # their parent was trained anew in between
+        pairs[seed] = seed_pair(*_outcomes(ours.last(temperature), theirs.last(temperature)))
+    return Finding(claim=claim, temperature=temperature, pairs=pairs)
 
 
-def ratio_of_rates(won: int, tried: int, other_won: int, other_tried: int) -> Interval | None:
-    """Ratio of two proportions with Katz's log interval (1978): episodes count as independent, seeds' spread left out.
-
-    None where one of them is 0.
-    """
-    if not (won and other_won):
-        return None
-    ratio = (won / tried) / (other_won / other_tried)
-    spread = NORMAL_95 * sqrt(1 / won - 1 / tried + 1 / other_won - 1 / other_tried)
-    return Interval(rate=ratio, low=exp(log(ratio) - spread), high=exp(log(ratio) + spread))
+def _outcomes(ours: Measurement, theirs: Measurement) -> tuple[list[float], list[float]]:
+    """Outcomes task by task, in the families that both were measured on."""
+    shared = [family for family in ours.outcomes if family in theirs.outcomes]
+    both = [
+        (OUTCOMES[one], OUTCOMES[other])
+        for family in shared
+        for one, other in zip(ours.outcomes[family], theirs.outcomes[family], strict=True)
+    ]
+    return [one for one, _ in both], [other for _, other in both]

@@ -1,91 +1,168 @@
-"""The table in words: Markdown, every row with its interval, n and digest; a row that was not run says so."""
+"""The table in words: Markdown, every claim with its interval beside the paper's ratio; a row that was not run says so."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
-from bench.recipes.claims import Finding, find
+from bench.recipes.claims import Finding, Results, find
 from bench.recipes.config import Claim, Table
 from bench.recipes.failures import KINDS
-from bench.recipes.results import Result
-from hindcast.core.rl.statistics import wilson
-
-Measured = Mapping[tuple[str, int], Result]
-"""Results by row and seed."""
+from bench.recipes.paired import power
+from hindcast.core.rl.statistics import Interval, wilson
 
 
-def report(table: Table, results: Measured, seeds: Sequence[int]) -> str:
-    """Everything, for these seeds."""
-    parts = [
-        _markdown(_PAIRS, [_finding(find(claim, results, seeds), seeds) for claim in table.pairs]),
-        _markdown(_PAIRS, [_finding(find(claim, results, seeds), seeds) for claim in table.ablations]),
-        _markdown(_ROWS, [cells for row in table.rows for cells in _row(row.name, results, seeds)]),
-        _markdown(("row", "failed", *KINDS), list(_failures(table, results, seeds))),
-    ]
-    titles = ("Head to head", "Ablations", "Rows", "How episodes failed")
-    return "\n".join(f"### {title}\n\n{part}" for title, part in zip(titles, parts, strict=True) if part)
-
-
-_PAIRS = ("claim", "ours", "theirs", "ratio", "95 %", "paper", "seeds", "higher in", "verdict")
-_ROWS = ("row", "seed", "success", "95 %", "n", "lost", "updates", "minutes", "episodes", "code", "log")
-
-
-def _finding(finding: Finding, seeds: Sequence[int]) -> tuple[str, ...]:
-    claim: Claim = finding.claim
-    paper = "-" if claim.paper is None else f"{claim.paper:g}"
-    if not finding.seeds:
-        return (
-            claim.name,
-            claim.ours,
-            claim.theirs,
-            "-",
-            "-",
-            paper,
-            f"0 of {len(seeds)}",
-            "-",
-            finding.verdict,
+def findings(
+    table: Table, claims: Sequence[Claim], results: Results, seeds: Sequence[int], *, temperature: float
+) -> list[Finding]:
+    """How claims stand over those of the seeds that each is for."""
+    return [
+        find(
+            claim, results, [seed for seed in seeds if seed in table.seeds_of(claim)], temperature=temperature
         )
-    ratio = finding.ratio
+        for claim in claims
+    ]
+
+
+def report(table: Table, results: Results, seeds: Sequence[int]) -> str:
+    """Everything, for these seeds."""
+    primary, *others = table.temperatures
+
+    def stand(claims: Sequence[Claim], temperature: float) -> str:
+        found = findings(table, claims, results, seeds, temperature=temperature)
+        return _markdown(_CLAIMS, [_finding(one) for one in found])
+
+    parts = [
+        (f"Claims (temperature {primary:g})", stand(table.claims, primary)),
+        (f"Ablations and controls (temperature {primary:g})", stand(table.ablations, primary)),
+        *((f"Secondary: claims at temperature {one:g}", stand(table.claims, one)) for one in others),
+        (
+            "Rows",
+            _markdown(
+                _ROWS, [cells for row in table.rows for cells in _row(row.name, table, results, seeds)]
+            ),
+        ),
+        ("How episodes failed", _markdown(("row", "failed", *KINDS), [*_failures(table, results, seeds)])),
+        ("Diagnostics", _diagnostics(table, results, seeds)),
+    ]
+    return "\n".join(f"### {title}\n\n{part}" for title, part in parts if part)
+
+
+def power_report(table: Table) -> str:
+    """How likely each claim's interval is to exclude 1, by the pilot's rates."""
+    lines = []
+    for claim in (*table.claims, *table.ablations):
+        if claim.pilot is None or claim.margin is not None:
+            continue
+        ours, theirs = claim.pilot
+        seeds = table.planned_seeds(claim)
+        found = power(ours, theirs, seeds=seeds, tasks=table.episodes, spread=table.spread)
+        lines.append((claim.name, f"{ours:.0%}", f"{theirs:.0%}", str(seeds), f"{found:.0%}"))
+    return _markdown(("claim", "ours", "theirs", "seeds", "power"), lines)
+
+
+_CLAIMS = (
+    "claim",
+    "ours",
+    "theirs",
+    "ratio",
+    "95 %",
+    "points",
+    "95 %",
+    "paper",
+    "seeds",
+    "higher in",
+    "verdict",
+)
+_ROWS = (
+    "row",
+    "seed",
+    "temperature",
+    "success",
+    "95 %",
+    "n",
+    "lost",
+    "updates",
+    "minutes",
+    "episodes",
+    "code",
+    "log",
+)
+
+
+def _finding(finding: Finding) -> tuple[str, ...]:
+    claim = finding.claim
+    paper = "-" if claim.paper is None else f"{claim.paper:g}"
+    if claim.margin is not None:
+        paper = f"margin {claim.margin:g} points"
+    if not finding.pairs:
+        return (claim.name, claim.ours, claim.theirs, "-", "-", "-", "-", paper, "0", "-", finding.verdict)
+    ours, theirs = finding.rates
+    ratio, points = finding.ratio, finding.points
     return (
         claim.name,
-        f"{claim.ours} {finding.ours:.1%}",
-        f"{claim.theirs} {finding.theirs:.1%}",
-        "-" if ratio is None else f"{ratio.rate:.2f}",
-        "-" if ratio is None else f"[{ratio.low:.2f}, {ratio.high:.2f}]",
+        f"{claim.ours} {ours.rate:.1%}",
+        f"{claim.theirs} {theirs.rate:.1%}",
+        f"{ratio.rate:.2f}",
+        _interval(ratio, "{:.2f}", 1),
+        f"{100 * points.rate:+.1f}",
+        _interval(points, "{:+.1f}", 100),
         paper,
-        f"{len(finding.seeds)} of {len(seeds)}",
-        f"{finding.higher_in} of {len(finding.seeds)}",
+        str(len(finding.pairs)),
+        f"{finding.higher_in} of {len(finding.pairs)}",
         finding.verdict,
     )
 
 
-def _row(name: str, results: Measured, seeds: Sequence[int]) -> Iterable[tuple[str, ...]]:
+def _interval(found: Interval, form: str, scale: float) -> str:
+    return f"[{form.format(scale * found.low)}, {form.format(scale * found.high)}]"
+
+
+def _row(name: str, table: Table, results: Results, seeds: Sequence[int]) -> Iterable[tuple[str, ...]]:
     for seed in seeds:
         result = results.get((name, seed))
         if result is None:
             yield (name, str(seed), "not run", *["-"] * (len(_ROWS) - 3))
             continue
-        band = wilson(result.successes, result.episodes)
-        yield (
-            name,
-            str(seed),
-            f"{band.rate:.1%}",
-            f"[{band.low:.1%}, {band.high:.1%}]",
-            str(result.episodes),
-            str(result.lost),
-            str(result.updates),
-            f"{result.minutes:.1f}",
-            str(result.training_episodes),
-            result.revision or "-",
-            f"`{result.log_digest[:16]}`" if result.log_digest else "-",
-        )
+        for temperature in table.temperatures:
+            found = result.last(temperature)
+            band = wilson(found.successes, found.episodes)
+            yield (
+                name,
+                str(seed),
+                f"{temperature:g}",
+                f"{band.rate:.1%}",
+                _interval(band, "{:.1f}", 100),
+                str(found.episodes),
+                str(found.lost),
+                str(result.updates),
+                f"{result.minutes:.1f}",
+                str(result.training_episodes),
+                result.revision or "-",
+                f"`{result.log_digest[:16]}`" if result.log_digest else "-",
+            )
 
 
-def _failures(table: Table, results: Measured, seeds: Sequence[int]) -> Iterable[tuple[str, ...]]:
+def _failures(table: Table, results: Results, seeds: Sequence[int]) -> Iterable[tuple[str, ...]]:
     for row in table.rows:
-        own = [results[row.name, seed] for seed in seeds if (row.name, seed) in results]
+        own = [
+            results[row.name, seed].last(table.temperatures[0])
+            for seed in seeds
+            if (row.name, seed) in results
+        ]
         failed = sum(one.episodes - one.successes for one in own)
         if failed:
             counts = [sum(one.failures.get(kind, 0) for one in own) for kind in KINDS]
             yield (row.name, str(failed), *(f"{count / failed:.0%}" for count in counts))
+
+
+def _diagnostics(table: Table, results: Results, seeds: Sequence[int]) -> str:
+    """One line per row: each figure's mean over the seeds."""
+    lines = []
+    for row in table.rows:
+        own = [results[row.name, seed].diagnostics for seed in seeds if (row.name, seed) in results]
+        names = sorted({name for one in own for name in one})
+        told = [f"{name} {sum(one.get(name, 0.0) for one in own) / len(own):.4g}" for name in names]
+        if told:
+            lines.append(f"- **{row.name}**: {', '.join(told)}\n")
+    return "".join(lines)
 
 
 def _markdown(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
