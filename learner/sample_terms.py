@@ -96,6 +96,8 @@ def sample_terms(
                     proximal=prox,
                     behaviour=behaviour,
                     ratio_cap=settings.ratio_cap,
+                    icepop_low=settings.icepop_low,
+                    icepop_high=settings.icepop_high,
                     mask_difference=settings.mask_difference,
                 ),
             )

@@ -34,6 +34,10 @@ def sample(tokens: int) -> Sample:
     )
 
 
+BOUNDS = {"ratio_cap": 2.0, "icepop_low": 0.5, "icepop_high": 5.0, "mask_difference": 0.3}
+"""Bounds of the off-policy corrections."""
+
+
 def terms(
     *,
     advantage: float,
@@ -54,7 +58,7 @@ def terms(
         behaviour=mu,
         proximal=prox,
         reference=None if reference is None else np.log(np.array(reference)).astype(np.float32),
-        correction=correct(correction, proximal=prox, behaviour=mu, ratio_cap=2.0, mask_difference=0.3),
+        correction=correct(correction, proximal=prox, behaviour=mu, **BOUNDS),
     )
 
 

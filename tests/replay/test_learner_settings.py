@@ -65,7 +65,7 @@ def drawn_settings(random: Random, algorithm: str) -> Settings:
         "loss_mean": of("nested", "token", "episode"),
         "group_deviation": of("population", "sample"),
         "group_epsilon": of(1e-4, 1e-6),
-        "correction": of("none", "truncated", "decoupled", "masked"),
+        "correction": of("none", "truncated", "decoupled", "masked", "icepop"),
         "dual_clip": of(0.0, 3.0),
         "kl_coefficient": of(0.0, 0.05),
         "cloning_coefficient": of(0.0, 0.3),
