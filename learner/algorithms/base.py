@@ -71,7 +71,7 @@ class SampleLoss(NamedTuple):
     ratio: float
     """Sum of pi / mu."""
     clipped: int
-    """Tokens whose policy term is clipped and has no gradient."""
+    """Tokens whose policy term is clipped. They have no gradient, except in CISPO."""
     contributing: int
     """Tokens neither left out by the correction nor clipped."""
 
