@@ -65,7 +65,7 @@ def terms(
 def loss_of(policy: list[float], given: SampleTerms, **learner: Any) -> tuple[SampleLoss, list[float]]:
     """The loss at these probabilities, and its gradient with respect to their logarithms."""
     log_probs = torch.log(torch.tensor(policy)).requires_grad_()
-    settings = settings_with(clip_low=0.2, clip_high=0.3, **learner).learner
+    settings = settings_with(**{"clip_low": 0.2, "clip_high": 0.3} | learner).learner
     found = loss_for(settings).sample_loss(log_probs, given)
     found.loss.backward()  # type: ignore[no-untyped-call]
     assert log_probs.grad is not None
