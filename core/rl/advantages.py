@@ -53,7 +53,7 @@ def overlong_term(steps: int, limit: int, *, buffer: float, penalty: float) -> f
     paper, 0 < buffer <= 1.
     """
     excess = (steps - (1 - buffer) * limit) / (buffer * limit)
-    return -penalty * min(max(excess, 0.0), 1.0)
+    return 0.0 - penalty * min(max(excess, 0.0), 1.0)
 
 
 def failed_altogether(results: Sequence[float]) -> bool:

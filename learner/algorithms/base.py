@@ -87,6 +87,8 @@ class EpisodePart(NamedTuple):
     """Per step: 1 where it is trained on; None: all are."""
     step_weights: tuple[float, ...] | None = None
     """Of a relabelled demonstration: what each step counts."""
+    truncated: bool = False
+    """It ended at its task's limit of steps."""
 
 
 CurrentLogProbs = Callable[[Sequence[Sample]], Sequence[NDArray[np.float32]]]

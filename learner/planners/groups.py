@@ -36,6 +36,12 @@ class GroupPlanner(PolicyPlanner):
         """`stale`: a fresh episode with a token from more than `max_staleness` versions ago."""
         return "stale" if too_old(state, episode, settings) else why_unusable(state, episode)
 
+    def compared(
+        self, state: BufferState, members: Sequence[Episode], settings: LearnerSettings
+    ) -> list[GroupSlot]:
+        """A group's members with what is added to their rewards; a stored success may replace one of them."""
+        return compared_as(state, members, options_as(settings, GroupOptions))
+
     def groups_swept(
         self, state: BufferState, swept: set[str], settings: LearnerSettings
     ) -> dict[str, list[str]]:
@@ -44,7 +50,7 @@ class GroupPlanner(PolicyPlanner):
         options = options_as(settings, GroupOptions)
         for group_id in state.complete:
             members = [m for m in trainable(state, state.groups[group_id]) if m.id not in swept]
-            if members and not _is_planned(compared_as(state, members, options), options):
+            if members and not _is_planned(self.compared(state, members, settings), options):
                 reason = "agreed" if len(members) > 1 else "alone"
                 reasons.setdefault(reason, []).extend(member.id for member in members)
         return reasons
@@ -57,7 +63,7 @@ class GroupPlanner(PolicyPlanner):
         for group_id in state.complete:
             group = state.groups[group_id]
             members = trainable(state, group)
-            compared = compared_as(state, members, options)
+            compared = self.compared(state, members, learner)
             if _is_planned(compared, options):
                 chosen.append(compared)
                 consumed += [one.replaces for one in compared if one.replaces is not None]
@@ -102,7 +108,7 @@ def _is_planned(compared: Sequence[GroupSlot], options: GroupOptions) -> bool:
     """Whether a group is trained on: its rewards differ or, without `group_filter`, it has at least two members."""
     if not options.group_filter:
         return len(compared) > 1
-    return is_informative([one.reward for one in compared])
+    return is_informative([one.result for one in compared])
 
 
 def _entries(compared: Sequence[GroupSlot], options: GroupOptions) -> list[BatchEntry]:
@@ -112,7 +118,14 @@ def _entries(compared: Sequence[GroupSlot], options: GroupOptions) -> list[Batch
         [one.reward for one in compared], deviation=options.group_deviation, epsilon=options.group_epsilon
     )
     return [
-        BatchEntry(one.episode, group, advantage, format_term=one.format_term, replaces=one.replaces)
+        BatchEntry(
+            one.episode,
+            group,
+            advantage,
+            format_term=one.format_term,
+            length_term=one.length_term,
+            replaces=one.replaces,
+        )
         for one, advantage in zip(compared, advantages, strict=True)
     ]
 

@@ -82,6 +82,7 @@ RECIPES = [
     ("dr_grpo", {**GROUPS, "options": {"episode_tokens": 20}}),
     ("gspo", {**GROUPS, "options": {"sequence": "episode"}}),
     ("cispo", {**GROUPS, "correction": "icepop"}),
+    ("dapo", {**GROUPS, "options": {"overlong_buffer": 1.0}}),
 ]
 
 

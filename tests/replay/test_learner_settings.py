@@ -25,7 +25,7 @@ SEEDS = 6
 SEEDS_PHASED = 2
 """With a critic beside the policy, and each of its phases twice as dear."""
 ALGORITHMS = (
-    *("grpo", "dr_grpo", "gspo", "cispo"),
+    *("grpo", "dr_grpo", "gspo", "cispo", "dapo"),
     *("webrl", "reinforce", "awr", "digirl"),
     *("sft", "filtered_bc", "self_imitation", "dpo", "hsl"),
 )
@@ -99,12 +99,16 @@ def drawn_settings(random: Random, algorithm: str) -> Settings:
         }
     if traits_of(algorithm).compares == "groups":
         options = {"group_filter": of(True, True, False)}
+        if algorithm == "gspo":
+            options |= {"sequence": of("step", "episode")}
+        if algorithm == "dapo":
+            options |= {"overlong_buffer": of(0.9, 1.0), "overlong_filter": of(False, True)}
         learner |= {
             "success_replay": of("off", "random", "first"),
             "replay_correction": of("behaviour", "recomputed"),
             "format_penalty": of(0.0, 1.0),
             "rehearsal_episodes": of(0, 2),
-            "options": options | ({"sequence": of("step", "episode")} if algorithm == "gspo" else {}),
+            "options": options,
         }
     if algorithm == "hsl":
         learner |= {
@@ -138,7 +142,9 @@ def drawn_groups(made: Bench, random: Random, settings: Settings) -> list[Told]:
             members.append(
                 Member(
                     0.0 if undecided else float(random.random() < 0.5),
-                    1 + random.randrange(3),
+                    9
+                    if settings.learner.algorithm == "dapo" and random.random() < 0.3
+                    else 1 + random.randrange(3),
                     outcome="undecided" if undecided else None,
                     abandoned=random.random() < 0.1,
                     version=-1 if shown else 0,

@@ -12,8 +12,8 @@ import torch
 from factories import loss_of, terms
 from numpy.typing import NDArray
 
-from hindcast.core.rl.advantages import group_advantages
-from hindcast.core.rl.algorithm import find_algorithm
+from hindcast.core.rl.advantages import group_advantages, overlong_term
+from hindcast.core.rl.algorithm import find_algorithm, options_of
 from hindcast.core.rl.loss_normalization import EpisodeTokens
 from hindcast.core.settings.changes import decode_settings
 from hindcast.learner.algorithms import loss_for
@@ -23,7 +23,7 @@ from stories.training_story import settings_with
 
 pytestmark = pytest.mark.torch
 
-VARIANTS = ("dr_grpo", "gspo", "cispo")
+VARIANTS = ("dr_grpo", "gspo", "cispo", "dapo")
 
 
 def shares_of(algorithm: str, *lengths: tuple[int, ...], **options: Any) -> list[float]:
@@ -170,6 +170,34 @@ def test_cispo_within_its_bounds_has_the_gradient_of_grpo() -> None:
     assert loss_of([0.21, 0.09], given, algorithm="cispo")[1] == pytest.approx(
         loss_of([0.21, 0.09], given)[1], rel=1e-5
     )
+
+
+def test_dapo_has_one_mean_over_tokens_and_the_higher_upper_clip() -> None:
+    assert shares_of("dapo", (2, 4), (8,)) == pytest.approx([1 / 14] * 3)
+    options = options_of(settings_with(algorithm="dapo").learner)
+    assert (options.clip_low, options.clip_high, options.group_filter) == (0.2, 0.28, True)
+
+
+def test_dapo_leaves_out_episodes_that_were_cut_off_if_asked_to() -> None:
+    parts = [
+        EpisodePart(EpisodeTokens("g", (2, 4)), succeeded=False, truncated=True),
+        EpisodePart(EpisodeTokens("g", (8,)), succeeded=True),
+        EpisodePart(EpisodeTokens("h", (5,)), succeeded=True, rehearsed=True, truncated=True),
+    ]
+    learner = settings_with(algorithm="dapo", options={"overlong_filter": True}).learner
+    shares, cloning = loss_for(learner).shares(parts)
+    assert shares == [0.0, 0.0, 1 / 8, 0.0]
+    assert cloning == [0.0, 0.0, 0.0, 0.5 / 5]
+    assert loss_for(settings_with(algorithm="dapo").learner).shares(parts)[0] == [1 / 14] * 3 + [0.0]
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    # of 20 steps the last 5 are the buffer: 0 up to 15, then 1/5 of the penalty for each step
+    [(1, 0.0), (15, 0.0), (16, -0.1), (18, -0.3), (20, -0.5), (21, -0.5)],
+)
+def test_the_punishment_of_long_episodes_rises_over_the_buffer(steps: int, expected: float) -> None:
+    assert overlong_term(steps, 20, buffer=0.25, penalty=0.5) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("algorithm", VARIANTS)
