@@ -103,8 +103,8 @@ def sample_terms(
                     proximal=prox,
                     behaviour=behaviour,
                     ratio_cap=settings.ratio_cap,
-                    icepop_low=settings.icepop_low,
-                    icepop_high=settings.icepop_high,
+                    icepop_alpha=settings.icepop_alpha,
+                    icepop_beta=settings.icepop_beta,
                     mask_difference=settings.mask_difference,
                 ),
             )

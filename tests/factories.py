@@ -34,7 +34,7 @@ def sample(tokens: int) -> Sample:
     )
 
 
-BOUNDS = {"ratio_cap": 2.0, "icepop_low": 0.5, "icepop_high": 5.0, "mask_difference": 0.3}
+BOUNDS = {"ratio_cap": 2.0, "icepop_alpha": 0.5, "icepop_beta": 5.0, "mask_difference": 0.3}
 """Bounds of the off-policy corrections."""
 
 

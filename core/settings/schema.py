@@ -204,9 +204,9 @@ class LearnerSettings(ComputingSettings):
     """Off-policy correction (importance weights) of online episodes: `core.rl.importance_weights`."""
     ratio_cap: Annotated[float, Field(gt=1)] = 2.0
     """Upper bound of the ratio of proximal to behaviour policy (`truncated`, `decoupled`)."""
-    icepop_low: Annotated[float, Field(ge=0, le=1)] = 0.5
+    icepop_alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
     """Lower bound of that ratio, below which a token is left out (`icepop`)."""
-    icepop_high: Annotated[float, Field(ge=1)] = 5.0
+    icepop_beta: Annotated[float, Field(ge=1)] = 5.0
     """Upper bound of that ratio, above which a token is left out (`icepop`)."""
     mask_difference: Annotated[float, Field(gt=0, le=1)] = 0.3
     """Change of a token's probability above which it is left out (`masked`)."""

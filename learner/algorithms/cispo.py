@@ -1,19 +1,18 @@
 """CISPO, clipped importance-sampling-weight policy optimization (MiniMax-M1, arXiv 2506.13585, eq. 4 and 5).
 
-    L = -1/T sum over tokens of w sg[clip(rho, 1-low, 1+high)] A log pi        T: tokens of the mini-batch, sg: stop-gradient
+    L = -1/T sum over tokens of w sg[min(rho, 1+high)] A log pi        T: tokens of the mini-batch, sg: stop-gradient
 
 The ratio rho = pi / pi_prox is a clipped, constant weight of REINFORCE's loss. So a clipped token keeps its gradient, whose
 weight is bounded, whereas in GRPO it has none. A is GRPO's, w the off-policy correction (`core.rl.importance_weights`).
-The paper sets no lower bound, as `clip_low = 1` does here, and no KL penalty. It does not say what its upper bound is.
+Eq. 5 has a lower bound, too, which the paper switches off and this code leaves out. The paper has no KL penalty, and does not
+give its upper bound.
 `learner.loss_mean` has no effect: the mean is over tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
-
-from msgspec import Meta
+from typing import TYPE_CHECKING
 
 from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits, options_as
 from hindcast.core.rl.algorithm_options import NotNegative, Positive
@@ -35,8 +34,6 @@ if TYPE_CHECKING:
 class CispoOptions(GroupLossOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of CISPO."""
 
-    clip_low: Annotated[float, Meta(gt=0, le=1)] = 1.0
-    """Lower clip of the weight, which is at least 1 - `clip_low`; 1: none (the paper)."""
     clip_high: Positive = 4.0
     """Upper clip of the weight, which is at most 1 + `clip_high`. 4: weights up to 5, as in ScaleRL (arXiv 2510.13786);
     the paper does not give its value."""
@@ -55,9 +52,9 @@ class Cispo(GroupLoss):
         """See `GroupLoss.surrogate`: log pi with a constant weight, so that every token has a gradient."""
         import torch
 
-        options = options_as(self.settings, CispoOptions)
+        clip_high = options_as(self.settings, CispoOptions).clip_high
         ratio = torch.exp(self.log_ratio(log_probs, terms)).detach()
-        weight = torch.clamp(ratio, 1 - options.clip_low, 1 + options.clip_high)
+        weight = torch.clamp(ratio, max=1 + clip_high)
         values = weight * terms.advantage * log_probs
         return Surrogate(values, clipped=weight != ratio, learned=torch.ones_like(ratio, dtype=torch.bool))
 

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, NamedTuple
-
-from msgspec import Meta
+from typing import TYPE_CHECKING, NamedTuple
 
 from hindcast.core.rl.algorithm import options_as
 from hindcast.core.rl.algorithm_options import GroupOptions, NotNegative, Positive
@@ -28,8 +26,6 @@ if TYPE_CHECKING:
 class GroupLossOptions(GroupOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of algorithms whose loss is a `GroupLoss`."""
 
-    clip_low: Annotated[float, Meta(gt=0, lt=1)] = 0.2
-    """Lower clip of the ratio."""
     clip_high: Positive = 0.28
     """Upper clip of the ratio. If above `clip_low`, unlikely tokens may rise faster than likely ones fall (ARPO, DAPO)."""
     cloning_coefficient: NotNegative = 0.0
@@ -38,7 +34,7 @@ class GroupLossOptions(GroupOptions, frozen=True, kw_only=True, forbid_unknown_f
     """Weight of the cloning term on rehearsed successes (`rehearsal_episodes`)."""
 
 
-CHANGEABLE = OF_PLANNER | {"clip_low", "clip_high", "cloning_coefficient", "rehearsal_coefficient"}
+CHANGEABLE = OF_PLANNER | {"clip_high", "cloning_coefficient", "rehearsal_coefficient"}
 """Options that the learner alone reads."""
 
 

@@ -13,7 +13,9 @@ what its groups no longer teach, since all their members succeed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta
 
 from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits, options_as
 from hindcast.core.rl.algorithm_options import NotNegative
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
 class GrpoOptions(GroupLossOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of M-GRPO."""
 
+    clip_low: Annotated[float, Meta(gt=0, lt=1)] = 0.2
+    """Lower clip of the ratio."""
     dual_clip: NotNegative = 0.0
     """Bound of the ratio for tokens with a negative advantage (dual clip); above 1 (ARPO's option: 3); 0: no bound."""
 
@@ -65,7 +69,7 @@ def check(settings: Settings) -> list[str]:
     return found
 
 
-CHANGEABLE = OF_EVERY_LOSS | {"dual_clip"}
+CHANGEABLE = OF_EVERY_LOSS | {"clip_low", "dual_clip"}
 """Options that the learner alone reads."""
 ALGORITHM = Algorithm(
     traits=AlgorithmTraits(compares="groups", group_advantages=True, limits_staleness=True),

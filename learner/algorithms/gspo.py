@@ -14,8 +14,8 @@ The paper has one response per prompt. An episode has one per step, so `sequence
 - `episode`: all answers of an episode, since its one reward is of them all; multi-turn training on whole conversations does the
   same. s_i is computed when an update starts, by one more forward pass. The mean is over episodes.
 
-Ratios of sequences are much closer to 1 than those of tokens: the paper's clips are 3e-4 and 4e-4. Clips of a recipe for GRPO, as
-in `arpo`, are far too wide for them. The authors train without KL. `learner.loss_mean` has no effect.
+Ratios of sequences are much closer to 1 than those of tokens: the paper's clips are 3e-4 and 4e-4. The authors train without KL.
+`learner.loss_mean` has no effect.
 """
 
 from __future__ import annotations
@@ -31,12 +31,18 @@ from msgspec import Meta
 from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits, options_as
 from hindcast.core.rl.algorithm_options import NotNegative, Positive
 from hindcast.core.rl.loss_normalization import EpisodeTokens, episode_shares, nested_shares
+from hindcast.core.settings.schema import Settings
 from hindcast.learner.algorithms.base import CurrentLogProbs, SampleTerms
-from hindcast.learner.algorithms.grpo import CHANGEABLE, Grpo, GrpoOptions, check
+from hindcast.learner.algorithms.grpo import CHANGEABLE, Grpo, GrpoOptions
+from hindcast.learner.algorithms.grpo import check as check_as_grpo
 from hindcast.learner.planners.groups import GroupPlanner, episodes_per_batch
 
 if TYPE_CHECKING:
     import torch
+
+
+TOO_WIDE = 0.1
+"""A clip this wide is one of tokens' ratios: the paper's are 3e-4 and 4e-4."""
 
 
 class GspoOptions(GrpoOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -87,6 +93,19 @@ class Gspo(Grpo):
         if self._of_episodes:
             return of_tokens
         return log_probs - log_probs.detach() + of_tokens.mean().detach()
+
+
+def check(settings: Settings) -> list[str]:
+    """As for GRPO; and its clips of tokens' ratios would never clip a sequence's."""
+    options = options_as(settings.learner, GspoOptions)
+    found = check_as_grpo(settings)
+    if max(options.clip_low, options.clip_high) >= TOO_WIDE:
+        found.append(
+            f"learner.options.clip_low = {options.clip_low:g} and learner.options.clip_high = {options.clip_high:g} are clips "
+            "of tokens' ratios. learner.algorithm = 'gspo' clips ratios of whole sequences, which stay near 1: "
+            "set learner.options.clip_low=3e-4 and learner.options.clip_high=4e-4"
+        )
+    return found
 
 
 ALGORITHM = Algorithm(

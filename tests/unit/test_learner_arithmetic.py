@@ -127,8 +127,8 @@ def corrected(kind: CorrectionKind) -> TokenCorrection:
         proximal=np.array([log(0.25), log(0.35), log(0.4)], dtype=np.float32),
         behaviour=np.array([log(0.5), log(0.1), log(0.4)], dtype=np.float32),
         ratio_cap=2.0,
-        icepop_low=0.6,
-        icepop_high=4.0,
+        icepop_alpha=0.6,
+        icepop_beta=4.0,
         mask_difference=0.2 if kind == "masked" else 0.9,
     )
 
@@ -164,7 +164,7 @@ def test_icepop_leaves_out_tokens_on_either_side_of_its_bounds(
         "icepop",
         proximal=np.log(np.array([0.04, 0.06, 0.4, 0.6])).astype(np.float32),
         behaviour=np.log(np.full(4, 0.1)).astype(np.float32),
-        **BOUNDS | {"icepop_low": bounds[0], "icepop_high": bounds[1]},
+        **BOUNDS | {"icepop_alpha": bounds[0], "icepop_beta": bounds[1]},
     )
     assert found.weights.tolist() == pytest.approx(weights, rel=1e-5)
     assert found.kept.tolist() == [weight > 0 for weight in weights]

@@ -12,6 +12,8 @@ import torch
 from factories import loss_of, terms
 from numpy.typing import NDArray
 
+from hindcast.app.settings.configuration import resolve
+from hindcast.core.errors import SettingsError
 from hindcast.core.rl.advantages import group_advantages, overlong_term
 from hindcast.core.rl.algorithm import find_algorithm, options_of
 from hindcast.core.rl.loss_normalization import EpisodeTokens
@@ -19,6 +21,7 @@ from hindcast.core.settings.changes import decode_settings
 from hindcast.learner.algorithms import loss_for
 from hindcast.learner.algorithms.base import EpisodePart, SampleTerms, Weighing
 from hindcast.learner.buffer.records import Sample
+from hindcast.learner.recipes import load_recipe
 from stories.training_story import settings_with
 
 pytestmark = pytest.mark.torch
@@ -145,18 +148,11 @@ def test_gspo_counts_each_sequence_as_one() -> None:
 def test_cispo_weighs_log_pi_by_the_clipped_ratio() -> None:
     # ratios 1.1, 1.5 (clipped to 1.3) and 0.5 (no lower clip): loss -1/4 * 2 * sum of weight log pi
     given = terms(advantage=2.0, behaviour=[0.2] * 3, proximal=[0.2] * 3, share=0.25)
-    found, gradient = loss_of([0.22, 0.3, 0.1], given, algorithm="cispo", clip_low=1.0)
+    found, gradient = loss_of([0.22, 0.3, 0.1], given, algorithm="cispo")
     expected = -0.25 * 2 * (1.1 * log(0.22) + 1.3 * log(0.3) + 0.5 * log(0.1))
     assert float(found.loss) == pytest.approx(expected, rel=1e-5)
     assert gradient == pytest.approx([-0.25 * 2 * 1.1, -0.25 * 2 * 1.3, -0.25 * 2 * 0.5], rel=1e-5)
     assert (found.clipped, found.contributing) == (1, 3)
-
-
-def test_cispo_may_have_a_lower_bound() -> None:
-    given = terms(advantage=1.0, behaviour=[0.2], proximal=[0.2])
-    found, gradient = loss_of([0.1], given, algorithm="cispo")  # ratio 0.5, at least 0.8
-    assert gradient == pytest.approx([-0.8], rel=1e-5)
-    assert found.clipped == 1
 
 
 def test_cispo_keeps_the_gradient_of_a_token_that_grpo_clips() -> None:
@@ -225,3 +221,22 @@ def test_a_group_of_one_has_nothing_to_compare(algorithm: str) -> None:
         f"curriculum.group_size = 1 leaves learner.algorithm = {algorithm!r} nothing to compare: it needs at least 2"
     ]
     assert found.check(settings_with(algorithm=algorithm)) == []
+
+
+@pytest.mark.parametrize("algorithm", ["grpo", *VARIANTS])
+@pytest.mark.parametrize("recipe", ["mgrpo", "webagent_r1", "arpo", "laser", "combined"])
+def test_recipes_of_grpo_fit_its_variants(recipe: str, algorithm: str) -> None:
+    overrides = [f"learner.algorithm={algorithm}"]
+    if algorithm == "gspo" and "clip_high" in load_recipe(recipe)["learner"]["options"]:
+        with pytest.raises(SettingsError, match=r"set learner\.options\.clip_low=3e-4 and"):
+            resolve(recipe=recipe, environment={}, overrides=overrides)
+        overrides += ["learner.options.clip_low=3e-4", "learner.options.clip_high=4e-4"]
+    assert resolve(recipe=recipe, environment={}, overrides=overrides).settings.learner.algorithm == algorithm
+
+
+def test_an_option_of_grpo_that_a_variant_lacks_is_refused_by_name() -> None:
+    chosen = ["learner.algorithm=cispo", "learner.options.dual_clip=3"]
+    with pytest.raises(
+        SettingsError, match=r"'cispo' has no option 'dual_clip'; there are: clip_high, cloning"
+    ):
+        resolve(recipe="mgrpo", environment={}, overrides=chosen)
