@@ -39,7 +39,7 @@ class GroupOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     has no policy gradient; its updates still follow the KL penalty and AdamW's moments."""
     group_deviation: Deviation = "population"
     """Standard deviation of a group's rewards: `population`: over N; `sample`: over N - 1 (torch.std, in the released code of
-    WebAgent-R1 and ARPO). WebAgent-R1's paper does not say which."""
+    WebAgent-R1 and ARPO); `none`: advantages are not divided. WebAgent-R1's paper does not say which of the first two."""
     group_epsilon: Positive = EPSILON
     """Added to that deviation: 1e-4 in WebAgent-R1, 1e-6 in ARPO's released code."""
     kl_coefficient: NotNegative = 0.01
