@@ -151,7 +151,9 @@ def test_a_refused_start_leaves_no_run_and_its_name_is_free_once_the_mistake_is_
 
     assert "--until episodes=N counts" in refused("--recipe", "sft", "--until", "episodes=5")
     assert "--without bus: another machine cannot have this role" in refused("--without", "bus")
-    (installed / f"{JUDGE_MODULE}.py").write_text(sound.replace("JudgeIdentity(name=name", "dict(name=name"))
+    (installed / f"{JUDGE_MODULE}.py").write_text(
+        sound.replace("events.JudgeIdentity(name=name", "dict(name=name")
+    )
     forget(MODULE, JUDGE_MODULE)
     said = refused("--set", "judge.judges=brevity")
     assert "judge.judges: the plugin 'brevity' cannot judge: its identity is {'name': 'brevity'" in said
