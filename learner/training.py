@@ -269,7 +269,7 @@ class Training:
         return self._log_probs(self._policy.model, samples)
 
     def step(self, index: int) -> UpdateApplied | UpdateSkipped:
-        """Compute one mini-batch of the current batch: one optimizer step, or none if the gradient is not finite.
+        """Compute one mini-batch of the current batch: one optimizer step, or none without a finite gradient.
 
         Returns the event to record.
 
@@ -285,6 +285,15 @@ class Training:
         weighed: Sequence[SampleTerms] = terms
         if isinstance(self._loss, Weighing):
             weighed = self._loss.weigh(terms, self._now)
+        if not any(term.counts for term in weighed):
+            return UpdateSkipped(
+                update=self._policy.update + 1,
+                model=POLICY,
+                batch=plan.batch,
+                minibatch=index,
+                reason="the loss leaves out every episode of the mini-batch",
+                state=self._policy.digest,
+            )
         losses = self._backward(weighed)
         anew = self._renewed_at == self._policy.update
         steps = 0 if anew else self._policy.steps

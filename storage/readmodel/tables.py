@@ -14,7 +14,7 @@ from sqlalchemy import Text as AnyText
 
 from hindcast.storage.readmodel.descriptions import description
 
-SCHEMA_VERSION = 17
+SCHEMA_VERSION = 18
 """Version of tables and mappers. A read model of another version is dropped and folded again; there are no migrations.
 
 Increase it with every change of a table or a mapper: all rows of a read model must follow from the same rules.
@@ -268,7 +268,7 @@ batch_episodes = _recorded(
     _number_key("place"),
     *_text("episode", "group_id", "replaces"),
     *_integer("batch", "samples", "epoch", "kept", "relabel"),
-    *_real("reward", "format_term", "advantage"),
+    *_real("reward", "format_term", "length_term", "advantage"),
     Column("trained", Boolean, nullable=False),
     Column("rehearsed", Boolean, nullable=False),
     indexes=(("episode", "trained", "position"), ("batch",)),
