@@ -12,9 +12,10 @@ pytestmark = [pytest.mark.broker, pytest.mark.browser]
 TABLE = """
 reported_seeds = [5]
 tuning_seeds = [1]
+temperatures = [1.0]
 episodes = 8
 points = 1
-edition = 1
+edition = 2
 minutes = 8.0
 families = ["miniwob/click-tab-2", "miniwob/click-collapsible-2"]
 
@@ -30,14 +31,28 @@ updates = 2
 set = ["learner.options.group_batch=1", "learner.epochs=1"]
 
 [[rows]]
+name = "further"
+recipe = "mgrpo"
+from = "trained"
+updates = 2
+set = ["learner.options.group_batch=1", "learner.epochs=1"]
+
+[[rows]]
 name = "never"
 recipe = "arpo"
 updates = 2
 
-[[pairs]]
+[[claims]]
 name = "trained over base"
 ours = "trained"
 theirs = "base"
+paper = 1.5
+
+[[claims]]
+name = "further over trained"
+ours = "further"
+theirs = "trained"
+paper = 1.1
 """
 
 
@@ -53,17 +68,19 @@ def test_rows_are_measured_kept_and_not_run_again(tmp_path: Path) -> None:
         str(tmp_path / "table.toml"),
         "--folder",
         str(tmp_path / "kept"),
+        "--results",
+        str(tmp_path / "results"),
     )
     said = home.json(*command, timeout_s=600)
     found = {one["row"]: one for one in said["results"]}
-    assert set(found) == {"base", "trained"}
+    assert set(found) == {"base", "trained", "further"}
     assert found["base"]["episodes"] + found["base"]["lost"] == 8
     assert found["trained"]["updates"] >= 2
     assert len(found["trained"]["curve"]) == 1
-    kept = {path: path.read_bytes() for path in (tmp_path / "kept" / "results").iterdir()}
+    kept = {path: path.read_bytes() for path in (tmp_path / "results").iterdir()}
     again = home.json(*command, timeout_s=100)
     assert json.dumps(again["results"], sort_keys=True) == json.dumps(said["results"], sort_keys=True)
-    assert {path: path.read_bytes() for path in (tmp_path / "kept" / "results").iterdir()} == kept
+    assert {path: path.read_bytes() for path in (tmp_path / "results").iterdir()} == kept
     report = (tmp_path / "kept" / "report.md").read_text()
     assert "| never | 5 | not run |" in report
     assert "| trained over base |" in report

@@ -240,7 +240,7 @@ def measurement(
         found = tally.by_task.get(request.task.id, [])
         family = f"{request.task.environment}/{request.task.family}"
         outcomes[family] += UNDECIDED if not found else WON if found[0] else LOST
-    failures = dict.fromkeys(KINDS, 0)
+    failures: dict[str, int] = dict.fromkeys(KINDS, 0)
     for episode in tally.decided:
         if not episode.succeeded:
             failures[failure_kind(episode)] += 1
