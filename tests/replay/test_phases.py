@@ -341,7 +341,9 @@ async def test_demonstrations_are_not_replayed_unasked(tmp_path: Path) -> None:
 async def test_advantages_can_rest_on_what_the_critic_said_before_it_learned_the_outcome(
     tmp_path: Path,
 ) -> None:
-    settings = phased("webrl", options={"phase_values": "first_seen"}, critic_epochs=3, critic_learning_rate=1e-2)
+    settings = phased(
+        "webrl", options={"phase_values": "first_seen"}, critic_epochs=3, critic_learning_rate=1e-2
+    )
     fresh = await phases(tmp_path / "fresh", settings)
     made = await copy_of(fresh, tmp_path / "made")
     await learn(made, until=4)
