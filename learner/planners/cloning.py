@@ -83,7 +83,7 @@ class CloningPlanner(PolicyPlanner):
         if not self.has_all(state, settings):
             return ""
         return (
-            f"a demonstration to imitate: all {state.shown} were played, and none that may be imitated is left. Fork the run with "
+            f"a demonstration to imitate: all {state.shown} were played, and none that succeeded is left. Fork the run with "
             "more curriculum.demonstrations or other families"
         )
 
