@@ -1,12 +1,13 @@
 """The tasks that a run draws from, and which of them comes next: a seeded, deterministic function of the curriculum's state.
 
 Groups teach only where the rewards of their members differ, so families and tasks with a success rate away from 0 and 1
-come more often. None is forgotten: every family is tried once before any preference counts, every `COVER_EVERY`-th group
+come more often (`curriculum.sampling = "learnable"`; `"uniform"` draws each alike). None is forgotten: every family is tried once before any preference counts, every `COVER_EVERY`-th group
 goes to the family tried least, and the preference never becomes 0. So mastered tasks stay measured, and hopeless ones
 get another chance with a better policy.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Literal
 
 from hindcast.actors.curriculum.state import CurriculumState
 from hindcast.actors.environments.base import TaskSource
@@ -177,9 +178,15 @@ def drawn_from(
     return joined(own, unvaried), False
 
 
-def choose_task(state: CurriculumState, *, pool: Pool, run_seed: int) -> Task:
-    """Choose the task of the next online group. `pool` has at least one family with a task."""
+def choose_task(
+    state: CurriculumState, *, pool: Pool, sampling: Literal["learnable", "uniform"], run_seed: int
+) -> Task:
+    """Choose the task of the next online group (`curriculum.sampling`). `pool` has at least one family with a task."""
     number = state.opened["online"]
+    if sampling == "uniform":
+        names = [name for name, tasks in pool.items() if tasks]
+        drawn = pool[names[_draw([1.0] * len(names), run_seed, "curriculum", number, "family")]]
+        return list(drawn.values())[_draw([1.0] * len(drawn), run_seed, "curriculum", number, "task")]
     family = _choose_family(state, [name for name, tasks in pool.items() if tasks], number, run_seed)
     rate = _family_rate(state, family)
     attempted = {group.task.id for group in state.groups.values() if group.origin == "online"}
@@ -197,6 +204,12 @@ def choose_demonstration(*, pool: Pool, number: int, run_seed: int) -> Task:
     family = families[number % len(families)]
     order = sorted(pool[family], key=lambda key: derive_seed(run_seed, "demonstration", key))
     return pool[family][order[number // len(families) % len(order)]]
+
+
+def is_hasty(settings: CurriculumSettings, *, number: int, run_seed: int) -> bool:
+    """Whether the demonstrator of the `number`-th demonstration is in haste (`curriculum.hasty_share`)."""
+    share = settings.hasty_share
+    return share > 0 and _draw([share, 1 - share], run_seed, "haste", number) == 0
 
 
 def demonstrated_pool(demonstrable: Pool, *, wanted: int, run_seed: int) -> Pool:

@@ -152,6 +152,7 @@ class CurriculumProjection:
                 origin=fact.origin,
                 members=[Member() for _ in range(fact.group_size)],
                 revisits=fact.revisits,
+                hasty=fact.hasty,
             )
             state.groups[fact.group] = group
             state.opened[fact.origin] += 1

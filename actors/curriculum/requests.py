@@ -13,7 +13,7 @@ than a batch of groups worth training on, which leave room for another group: `e
 
 from collections.abc import Iterator
 
-from hindcast.actors.curriculum.pool import Pool, choose_demonstration, choose_task, drawn_from
+from hindcast.actors.curriculum.pool import Pool, choose_demonstration, choose_task, drawn_from, is_hasty
 from hindcast.actors.curriculum.projection import DEMONSTRATION, ONLINE
 from hindcast.actors.curriculum.state import CurriculumState, Group, Member
 from hindcast.core.rl.algorithm import find_algorithm, traits_of
@@ -52,7 +52,7 @@ def next_requests(
         return []
     seed, share = settings.run.seed, settings.curriculum.revisit_share
     drawn, revisits = drawn_from(state, pool=pool, revisit_share=share, run_seed=seed)
-    task = choose_task(state, pool=drawn, run_seed=seed)
+    task = choose_task(state, pool=drawn, sampling=settings.curriculum.sampling, run_seed=seed)
     group = derive_id("group", seed, ONLINE, state.opened[ONLINE])
     members = [Member() for _ in range(settings.curriculum.group_size)]
     opened = Group(id=group, task=task, origin=ONLINE, members=members, revisits=revisits)
@@ -101,7 +101,8 @@ def _demonstration(state: CurriculumState, settings: Settings, pool: Pool, offse
     number = state.opened[DEMONSTRATION] + offset
     task = choose_demonstration(pool=pool, number=number, run_seed=settings.run.seed)
     name = derive_id("group", settings.run.seed, DEMONSTRATION, number)
-    group = Group(id=name, task=task, origin=DEMONSTRATION, members=[Member()])
+    hasty = is_hasty(settings.curriculum, number=number, run_seed=settings.run.seed)
+    group = Group(id=name, task=task, origin=DEMONSTRATION, members=[Member()], hasty=hasty)
     return _request(state, settings, group, 0)
 
 
@@ -119,6 +120,7 @@ def _request(state: CurriculumState, settings: Settings, group: Group, member: i
         temperature=settings.actors.temperature,
         phase=state.phase or 0,
         revisits=group.revisits,
+        hasty=group.hasty,
         min_version=max(0, state.version - settings.learner.max_staleness),
         lease_s=settings.curriculum.lease_s,
     )

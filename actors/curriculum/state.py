@@ -54,6 +54,8 @@ class Group(msgspec.Struct):
     members: list[Member]
     revisits: bool = False
     """Whether its task is from an earlier phase, drawn again against forgetting."""
+    hasty: bool = False
+    """Whether the demonstrator is in haste (`curriculum.hasty_share`)."""
     batch: int | None = None
     """The batch it was planned into; from then on no episode is requested for it."""
 

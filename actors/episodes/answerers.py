@@ -7,13 +7,14 @@ policy sampled it, so there is no behaviour distribution to correct for.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, Unpack
 
 import msgspec
 
 from hindcast.actors.engines.base import PolicyEngine, routed_by
 from hindcast.actors.environments.base import Demonstrate
+from hindcast.actors.environments.early_stopping_demonstrator import LEAVE
 from hindcast.actors.episodes.prompt_reader import (
     PromptParts,
     PromptReader,
@@ -188,20 +189,24 @@ class _ShownAnswerer(ABC):
 
 
 class DemonstratorAnswerer(_ShownAnswerer):
-    """Answers by the scripted demonstrator of the task's family."""
+    """Answers by the scripted demonstrator of the task's family, which may leave before it is done."""
 
     def __init__(
         self,
         request: EpisodeRequested,
         *,
-        demonstrators: Mapping[tuple[str, str], Demonstrate],
+        demonstrate: Demonstrate,
+        leaves_at: int | None = None,
         **parts: Unpack[PromptParts],
     ) -> None:
-        """Raises LookupError when the family has no demonstrator."""
+        """`leaves_at`: index of the step at which it leaves; None: once it is done."""
         super().__init__(request, **parts)
-        self._demonstrate = demonstrators[request.task.environment, request.task.family]
+        self._demonstrate = demonstrate
+        self._leaves_at = leaves_at
 
     async def _next(self, situation: Situation) -> Action:
+        if situation.index == self._leaves_at:
+            return LEAVE
         return self._demonstrate(self._task, situation.instruction, situation.observation, situation.actions)
 
 

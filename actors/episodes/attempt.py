@@ -14,6 +14,7 @@ import structlog
 
 from hindcast.actors.engines.base import PolicyEngine
 from hindcast.actors.environments.base import Demonstrate, EpisodeWorld, Venue
+from hindcast.actors.environments.early_stopping_demonstrator import last_page_action
 from hindcast.actors.episodes.answerers import Answerer, DemonstratorAnswerer, PolicyAnswerer
 from hindcast.actors.episodes.episode import DEMONSTRATION, Episode
 from hindcast.actors.episodes.prompt_reader import vision_engine
@@ -157,7 +158,8 @@ class Attempt:
 
     async def _play(self) -> Ended | None:
         request, settings = self._request, self._stage.settings
-        answerer = await self._answerer()
+        if request.origin != DEMONSTRATION:
+            await self._adopted()
         site = self._stage.sites.get(request.task.environment)
         if site is None:
             raise EnvironmentFailed(
@@ -166,6 +168,7 @@ class Attempt:
             )
         began = time.monotonic()
         self._world = await self._stage.host.open_world(site)
+        answerer = await self._answerer(self._world)
         start = await self._world.reset(request.task)
         observe_ms = (time.monotonic() - began) * 1000
         if not await self._record.start(instruction=start.instruction, renderer=settings.actors.renderer):
@@ -186,28 +189,22 @@ class Attempt:
         )
         return await episode.play(start, observe_ms=observe_ms)
 
-    async def _answerer(self) -> Answerer:
+    async def _answerer(self, world: EpisodeWorld) -> Answerer:
+        """Raises LookupError when a demonstrated family has no demonstrator."""
         request, stage = self._request, self._stage
         actors, run_seed = stage.settings.actors, stage.settings.run.seed
         if request.origin == DEMONSTRATION:
+            task = request.task
+            demonstrate = stage.demonstrators[task.environment, task.family]
             return DemonstratorAnswerer(
                 request,
-                demonstrators=stage.demonstrators,
+                demonstrate=demonstrate,
+                leaves_at=await last_page_action(world, task, demonstrate) if request.hasty else None,
                 tokenizer=stage.engine.tokenizer,
                 settings=actors,
                 run_seed=run_seed,
                 scaffold=scaffold_of(request.task, stage.settings.scaffold, binding=False),
                 seeing=vision_engine(stage.engine, actors),
-            )
-        limit_s = actors.generate_timeout_s
-        if not await stage.adoption.reach(request.min_version, within_s=limit_s):
-            wanted = f"policy version {request.min_version}"
-            await self._record.exceeded(
-                setting="actors.generate_timeout_s", limit_s=limit_s, waited_for=wanted
-            )
-            raise EngineFailed(
-                f"{request.episode} wants {wanted} or newer; after {limit_s:g} s (actors.generate_timeout_s) this "
-                f"actor still samples from {stage.engine.version}"
             )
         return PolicyAnswerer(
             request,
@@ -217,6 +214,20 @@ class Attempt:
             scaffold=scaffold_of(request.task, stage.settings.scaffold, dialect=actors.dialect),
             content=stage.settings.telemetry.content,
         )
+
+    async def _adopted(self) -> None:
+        """Wait until the engine samples from the least version that may play it. Raises EngineFailed after the limit."""
+        request, stage = self._request, self._stage
+        limit_s = stage.settings.actors.generate_timeout_s
+        if not await stage.adoption.reach(request.min_version, within_s=limit_s):
+            wanted = f"policy version {request.min_version}"
+            await self._record.exceeded(
+                setting="actors.generate_timeout_s", limit_s=limit_s, waited_for=wanted
+            )
+            raise EngineFailed(
+                f"{request.episode} wants {wanted} or newer; after {limit_s:g} s (actors.generate_timeout_s) this "
+                f"actor still samples from {stage.engine.version}"
+            )
 
     async def _abandon(self, error: Exception) -> Abandoned:
         steps = self._record.steps

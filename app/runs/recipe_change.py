@@ -65,6 +65,7 @@ CHANGEABLE = OF_CURRICULUM | frozenset(
         "weight_decay",
         "max_gradient_norm",
         "cloning_epochs",
+        "cloning_failures",
         "cloning_rate",
         "orm_every",
         "orm_epochs",

@@ -76,6 +76,12 @@ class CurriculumSettings(Section):
     """Attempts at one group member before it is given up."""
     demonstrations: Annotated[int, Field(ge=0, le=100_000_000)] = 0
     """Episodes by the sites' scripted demonstrators at the start of the run."""
+    hasty_share: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Share of these in which the demonstrator leaves instead of its last action on a page, as people in haste do, so that the
+    task is not done. Where a task asks for an answer, it plays on. See `learner.cloning_failures`."""
+    sampling: Literal["learnable", "uniform"] = "learnable"
+    """How the tasks of online episodes are drawn: `learnable`: families and tasks in proportion to the variance p(1-p) of
+    their outcomes, new tasks first; `uniform`: every family and task is equally likely."""
     revisit_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Share of groups that use tasks of earlier phases, in a phase with tasks of its own."""
 
@@ -255,6 +261,9 @@ class LearnerSettings(ComputingSettings):
     cloning, has fewer demonstrations in all."""
     cloning_epochs: Count = 4
     """Maximum batches of cloning that contain the same episode."""
+    cloning_failures: bool = False
+    """Whether `cloning` and `sft`, initial cloning included, imitate demonstrations that failed, too: behaviour cloning on
+    unfiltered demonstrations. Nothing else imitates them."""
     orm_every: Annotated[int, Field(ge=0)] = 0
     """Newly labeled episodes after which the outcome reward model (judge `orm`) is trained on a batch; 0: never."""
     orm_truth: str = "rules"

@@ -86,7 +86,7 @@ class StateValued(Fact, frozen=True, kw_only=True):
     """`critic`, or `orm`: then the value is P(YES) for an episode at its start."""
 
 
-@fact("episode.requested", subject=REQUEST, roles="curriculum", version=2, refs={"min_version": "policy"})
+@fact("episode.requested", subject=REQUEST, roles="curriculum", version=3, refs={"min_version": "policy"})
 class EpisodeRequested(Fact, frozen=True, kw_only=True):
     """The curriculum requested an episode. These events are the actors' work queue; invariant 2 begins here."""
 
@@ -105,6 +105,8 @@ class EpisodeRequested(Fact, frozen=True, kw_only=True):
     phase: int
     revisits: bool = False
     """Whether its task is one of an earlier phase, against forgetting."""
+    hasty: bool = False
+    """Whether its demonstrator leaves instead of its last action on a page."""
     min_version: int
     """Least policy version that may play it."""
     lease_s: float

@@ -1,4 +1,5 @@
-"""Batches of successful episodes to imitate (cloning), each used in up to `cloning_epochs` batches.
+"""Batches of episodes to imitate (cloning), each used in up to `cloning_epochs` batches: successes, and demonstrations that
+failed where `cloning_failures` says so.
 
 If only demonstrations are imitated and all of them have ended, a batch may be smaller than `cloning_batch`.
 """
@@ -31,8 +32,10 @@ class CloningPlanner(PolicyPlanner):
         return origin in self._origins
 
     def why_swept(self, state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
-        """`unsuccessful`: a failure is not imitated. No episode is too old."""
-        return "unsuccessful" if episode.outcome == "failure" else why_unusable(state, episode)
+        """`unsuccessful`: a failure is not imitated, unless it is a demonstration and those are. No episode is too old."""
+        if episode.outcome == "failure" and not _is_imitated(episode, settings):
+            return "unsuccessful"
+        return why_unusable(state, episode)
 
     def plan(self, state: BufferState, settings: Settings) -> BatchPlanned | None:
         """Episodes used least first, ties in an order drawn from the run's seed, until there are `cloning_batch` steps.
@@ -44,7 +47,10 @@ class CloningPlanner(PolicyPlanner):
         pool = [
             episode
             for episode in state.episodes.values()
-            if episode.origin in self._origins and episode.decided and episode.succeeded and episode.samples
+            if episode.origin in self._origins
+            and episode.decided
+            and _is_imitated(episode, settings.learner)
+            and episode.samples
         ]
         pool.sort(key=lambda episode: (episode.uses, derive_seed(seed, "cloning", episode.uses, episode.id)))
         planned: list[list[BatchEntry]] = []
@@ -90,3 +96,7 @@ class CloningPlanner(PolicyPlanner):
                 state, state.settings.learner
             ):
                 drop(state, episode)
+
+
+def _is_imitated(episode: Episode, settings: LearnerSettings) -> bool:
+    return episode.succeeded or (settings.cloning_failures and episode.origin == DEMONSTRATION)

@@ -8,6 +8,7 @@ import pytest_asyncio
 
 from hindcast.actors.environments.base import EpisodeWorld
 from hindcast.actors.environments.browser import BrowserHost
+from hindcast.actors.environments.early_stopping_demonstrator import last_page_action
 from hindcast.actors.environments.store.evaluators import achieved_goals, evaluate
 from hindcast.actors.environments.store.families import DEMONSTRATORS, FAMILIES
 from hindcast.actors.environments.store.server import serve
@@ -27,6 +28,16 @@ pytestmark = pytest.mark.browser
 SETTINGS = SiteSettings()
 TASKS = StoreTasks(SETTINGS)
 SEEDS = range(100, 105)
+ASKING = {
+    "find_feature",
+    "find_price",
+    "find_product",
+    "find_rating",
+    "compare",
+    "order_status",
+    "impossible",
+}
+"""Families whose tasks ask for an answer."""
 MAX_NODES = 50
 MAX_CHARS = 1200
 """Of a page as `lines/1`: what a small policy reads at once."""
@@ -84,6 +95,27 @@ async def episode(host: BrowserHost, site: StoreSite, task: Task) -> Played:
         return await play(world, task)
     finally:
         await world.close()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_a_demonstrator_in_haste_fails_where_it_has_something_to_do(
+    host: BrowserHost, site: StoreSite, family: str
+) -> None:
+    task, demonstrate = TASKS.task(family, SEEDS[0]), DEMONSTRATORS[family]
+    world = await host.open_world(site)
+    try:
+        leaves_at = await last_page_action(world, task, demonstrate)
+        start = await world.reset(task)
+        observation, earlier = start.observation, list[Action]()
+        for _ in range(leaves_at or 0):
+            earlier.append(demonstrate(task, start.instruction, observation, earlier))
+            observation = (await world.step(earlier[-1])).observation
+        evidence = await world.finish("done")
+    finally:
+        await world.close()
+    assert (leaves_at is None) == (family in ASKING)
+    assert evaluate(task, evidence).outcome == "failure"
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -104,6 +104,7 @@ class World:
 
     async def reset(self, task: Task) -> ResetResult:
         await self._maybe("reset")
+        self.actions.clear()
         return ResetResult(instruction="Buy it", observation=self._observation())
 
     async def step(self, action: Action | ParseFailure) -> StepOutcome:

@@ -288,6 +288,32 @@ def test_a_demonstration_is_encoded_as_the_policy_would_sample_it_and_claims_no_
     run_virtually(main())
 
 
+@pytest.mark.parametrize(("ends_with", "clicks"), [("done", 1), ("42", 2), (None, 2)])
+def test_a_demonstrator_in_haste_leaves_instead_of_its_last_action_unless_it_has_an_answer_to_give(
+    ends_with: str | None, clicks: int
+) -> None:
+    """Its task is played once beforehand, to know which action is the last; nothing of that is recorded."""
+
+    async def main() -> None:
+        bench = Bench(done_after=3 if ends_with is None else 99)
+
+        def demonstrate(task: Task, instruction: str, seen: Observation, earlier: Sequence[Action]) -> Action:
+            over = len(earlier) == 2 and ends_with is not None
+            return Action(name="exit", argument=ends_with) if over else Action(name="Click", element=1)
+
+        bench.demonstrators = {("shop", "buy"): demonstrate}
+        await bench.tell(requested(origin="demonstration", hasty=True))
+        await bench.act()
+        actions = [step.action for step in await bench.facts(StepTaken)]
+        (ended,) = await bench.facts(EpisodeEnded)
+        assert [action.name for action in actions] == ["Click"] * clicks + ["exit"]
+        assert ended.evidence == Evidence(
+            answer="42" if ends_with == "42" else "done", final_url="http://shop/", probes={"actions": clicks}
+        )
+
+    run_virtually(main())
+
+
 @pytest.mark.parametrize(
     ("when", "trouble", "reason", "words"),
     [

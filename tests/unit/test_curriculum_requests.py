@@ -2,6 +2,8 @@
 
 from collections import Counter
 
+import pytest
+
 from hindcast.actors.curriculum.pool import preference
 from hindcast.actors.curriculum.requests import finished
 from stories.curriculum_story import Story, published, settings_of
@@ -134,3 +136,27 @@ def test_preference_is_highest_where_outcomes_are_most_uncertain_and_never_nothi
     values = [preference(rate) for rate in rates]
     assert values[0] == values[4] > 0
     assert values[1] == values[3] < values[2] == 1.0
+
+
+def test_a_share_of_the_demonstrators_is_in_haste_whatever_else_happens() -> None:
+    """The draw depends on the run's seed and the demonstration's number alone."""
+    shares = {}
+    for share in (0.0, 0.6, 1.0):
+        story = Story(
+            settings_of(curriculum={"demonstrations": 200, "max_running": 200, "hasty_share": share})
+        )
+        facts = story.request()
+        shares[share] = sum(fact.hasty for fact in facts if fact.origin == "demonstration") / 200
+        assert not any(fact.hasty for fact in facts if fact.origin != "demonstration")
+    assert shares == {0.0: 0.0, 0.6: pytest.approx(0.6, abs=0.1), 1.0: 1.0}
+
+
+def test_uniform_sampling_prefers_nothing() -> None:
+    rates = {"buy": 1.0, "find": 0.0, "compare": 0.5, "fill": 0.5}
+    drawn = {}
+    for sampling in ("uniform", "learnable"):
+        drawn[sampling] = families(Story(settings_of(curriculum={"sampling": sampling})), 400, rates)
+    assert set(drawn["uniform"]) == set(rates)
+    assert min(drawn["uniform"].values()) > 70, drawn["uniform"]
+    assert max(drawn["uniform"].values()) < 130, drawn["uniform"]
+    assert drawn["learnable"]["compare"] > 1.5 * drawn["learnable"]["buy"]

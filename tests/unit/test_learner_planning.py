@@ -242,6 +242,24 @@ class TestCloning:
         made = await self.plans(tmp_path, policy, 50, cloning_epochs=2)
         assert len([e for fact in made for e in fact.episodes]) == 10
 
+    @pytest.mark.parametrize("imitated", [False, True])
+    async def test_demonstrations_that_failed_are_cloned_where_the_settings_say_so(
+        self, tmp_path: Path, policy: Path, imitated: bool
+    ) -> None:
+        settings = settings_with(algorithm="cloning", cloning_batch=5, cloning_failures=imitated)
+        shown = [Member(reward, 2, origin="demonstration") for reward in (0.0, 1.0)]
+        own = Member(0.0, 3), Member(1.0, 1)
+        log = await log_with(tmp_path, policy, settings, (shown[0],), (shown[1],), own)
+        state = await folded(log)
+        (swept,) = sweep(state, settings)
+        assert swept.episodes == (("ep_group_2_0",) if imitated else ("ep_group_0_0", "ep_group_2_0"))
+        planned = plan(state, settings)
+        assert (planned is not None) == imitated
+        if planned is not None:
+            assert {one.episode for one in planned.episodes} == {
+                f"ep_group_{g}_{m}" for g, m in ((0, 0), (1, 0), (2, 1))
+            }
+
     async def test_failures_are_swept_and_never_cloned(self, tmp_path: Path, policy: Path) -> None:
         settings = settings_with(algorithm="cloning", cloning_batch=2)
         log = await log_with(tmp_path, policy, settings, (Member(0.0, 3), Member(1.0, 2)))
