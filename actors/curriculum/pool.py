@@ -186,7 +186,9 @@ def choose_task(
     if sampling == "uniform":
         names = [name for name, tasks in pool.items() if tasks]
         drawn = pool[names[_draw([1.0] * len(names), run_seed, "curriculum", number, "family")]]
-        return list(drawn.values())[_draw([1.0] * len(drawn), run_seed, "curriculum", number, "task")]
+        groups = {key: state.tasks[key].groups if key in state.tasks else 0 for key in drawn}
+        least = [key for key, count in groups.items() if count == min(groups.values())]
+        return drawn[least[_draw([1.0] * len(least), run_seed, "curriculum", number, "task")]]
     family = _choose_family(state, [name for name, tasks in pool.items() if tasks], number, run_seed)
     rate = _family_rate(state, family)
     attempted = {group.task.id for group in state.groups.values() if group.origin == "online"}

@@ -81,7 +81,8 @@ class CurriculumSettings(Section):
     task is not done. Where a task asks for an answer, it plays on. See `learner.cloning_failures`."""
     sampling: Literal["learnable", "uniform"] = "learnable"
     """How the tasks of online episodes are drawn: `learnable`: families and tasks in proportion to the variance p(1-p) of
-    their outcomes, new tasks first; `uniform`: every family and task is equally likely."""
+    their outcomes, new tasks first; `uniform`: every family is equally likely, and none of its tasks comes again before all
+    others came."""
     revisit_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Share of groups that use tasks of earlier phases, in a phase with tasks of its own."""
 

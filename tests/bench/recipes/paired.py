@@ -9,7 +9,7 @@ the spread of seeds (too narrow) and the pairing (too wide).
 """
 
 from collections.abc import Sequence
-from math import exp, log, sqrt
+from math import exp, inf, log, sqrt
 
 import msgspec
 import numpy as np
@@ -48,7 +48,7 @@ def ratio(pairs: Sequence[SeedPair]) -> Interval:
     One seed has no spread: the interval is [0, inf].
     """
     found = mean_of([one.log_ratio for one in pairs])
-    return Interval(rate=exp(found.rate), low=exp(found.low), high=exp(min(found.high, 700.0)))
+    return Interval(rate=exp(found.rate), low=exp(found.low), high=exp(found.high) if len(pairs) > 1 else inf)
 
 
 def points(pairs: Sequence[SeedPair]) -> Interval:

@@ -1,6 +1,7 @@
 """The table in words: Markdown, every claim with its interval beside the paper's ratio; a row that was not run says so."""
 
 from collections.abc import Iterable, Sequence
+from math import isfinite
 
 from bench.recipes.claims import Finding, Results, find
 from bench.recipes.config import Claim, Table
@@ -112,6 +113,8 @@ def _finding(finding: Finding) -> tuple[str, ...]:
 
 
 def _interval(found: Interval, form: str, scale: float) -> str:
+    if not isfinite(found.high):
+        return "-"  # one seed has no spread
     return f"[{form.format(scale * found.low)}, {form.format(scale * found.high)}]"
 
 
