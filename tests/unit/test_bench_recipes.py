@@ -65,9 +65,9 @@ def test_the_repositorys_table_holds_together_and_every_row_has_settings() -> No
     ("change", "words"),
     [
         (("tuning_seeds = [1, 2]", "tuning_seeds = [31]"), "seed 31 is for tuning and reported"),
-        (('ours = "arpo"', 'ours = "nobody"'), "'nobody', which is no row"),
-        (("points = 2", "points = 2\ncolour = 3"), "colour"),
-        (("points = 2", "points = ["), "is no table of recipes"),
+        (('ours = "webrl"', 'ours = "nobody"'), "'nobody', which is no row"),
+        (("points = 1", "points = 1\ncolour = 3"), "colour"),
+        (("points = 1", "points = ["), "is no table of recipes"),
     ],
 )
 def test_a_table_that_does_not_hold_together_is_refused(
@@ -84,7 +84,7 @@ def test_a_rows_identity_is_what_it_sets_the_base_policy_and_the_edition(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     table = load_table()
-    row = table.row("sft")
+    row = table.row("bc")
     known = identity_of(table, row)
     others = {
         identity_of(table, msgspec.structs.replace(row, set=(*row.set, "learner.learning_rate=9e-9"))),
@@ -215,7 +215,7 @@ def test_a_row_that_misses_its_minutes_does_not_keep_the_others_from_being_run(
         raise LoopFailed(f"{name} did not end in time")
 
     monkeypatch.setattr(running, "train", late)
-    rows = ("arpo", "sft")
+    rows = ("r1_zero", "bc")
     chosen = [part for row in rows for part in ("--row", row)]
     places = ["--folder", str(tmp_path), "--results", str(tmp_path)]
     said = CliRunner().invoke(
