@@ -2,6 +2,7 @@
 
 from typing import Self
 
+from hindcast.actors.curriculum.leases import DRAIN, EVALUATE
 from hindcast.actors.curriculum.leases import FAMILIES as LEASE_FAMILIES
 from hindcast.actors.curriculum.state import RECENT, CurriculumState, FamilyTally, Group, Member, Tally
 from hindcast.core.rl.advantages import SUCCESS_RESULT, failed_altogether, is_informative
@@ -36,13 +37,11 @@ from hindcast.events.catalogue import (
 from hindcast.events.envelope import Recorded
 from hindcast.events.registry import BY_CLASS
 
-FAMILIES = LEASE_FAMILIES | {"curriculum", "verdict", "learner", "control"}
+FAMILIES = LEASE_FAMILIES | {"curriculum", "evaluation", "verdict", "learner", "control"}
 """Families of events that the state follows from."""
 
 ONLINE = "online"
 DEMONSTRATION = "demonstration"
-DRAIN = "drain"
-"""`control.requested`: cancel what nobody has started, request nothing until the run is resumed."""
 
 
 class CurriculumProjection:
@@ -85,6 +84,7 @@ class CurriculumProjection:
         """The state after one more event; changes and returns the same object."""
         state.position = recorded.position
         state.leases.apply(recorded)
+        state.evaluations.apply(recorded, judge=self._judge, newest=state.version)
         match recorded.fact:
             case TaskProposed() as fact:
                 state.proposed.add(fact.task.id)
@@ -104,12 +104,14 @@ class CurriculumProjection:
             case PhaseStarted() as fact:
                 state.phase = fact.phase
                 state.phases.begin(episodes=self._phase_episodes)
-            case ControlRequested(command=drain) if drain == DRAIN:
+            case ControlRequested(command=drain) as fact if drain == DRAIN:
                 state.draining, state.drained = True, False
+                state.last_version = state.version if fact.arguments.get(EVALUATE) else None
             case ControlApplied(command=drain) if drain == DRAIN:
                 state.drained = True
             case RunResumed():
                 state.draining = state.drained = False
+                state.last_version = None
             case EpisodeRequested() as fact:
                 self._requested(state, fact)
             case EpisodeStarted(episode=episode):

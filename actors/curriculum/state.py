@@ -3,7 +3,8 @@
 Invariant "Counters are projections": everything here follows from events alone, so a curriculum that dies continues
 where it stopped. The state grows with the tasks of a run, not with its episodes.
 
-How admission counts (see `core.rl.staleness`; episodes of origin `online` only):
+How admission counts (see `core.rl.staleness`; episodes of origin `online` only, and those of evaluations nowhere but in
+`evaluations`):
 - an episode that ends waits for its verdict, then for the rest of its group, then for the learner;
 - it is *discarded* as soon as no update can use it: abandoned, cancelled, undecided, swept, used up without training, too
   old for the next batch, or in a group whose members agree. The last must not wait for the learner: where all groups
@@ -22,6 +23,7 @@ from typing import Literal
 
 import msgspec
 
+from hindcast.actors.curriculum.evaluations import Evaluations
 from hindcast.actors.curriculum.leases import LeaseBook
 from hindcast.actors.curriculum.phases import Phases
 from hindcast.core.domain.task import Task
@@ -141,6 +143,9 @@ class CurriculumState:
     """Whether a drain is in force: no episode begins until the run is resumed."""
     drained: bool = False
     """Whether the episodes that waited at the drain have been cancelled."""
+    last_version: int | None = None
+    """Version to evaluate before the drain is applied; None: no drain asks for an evaluation."""
+    evaluations: Evaluations = field(default_factory=Evaluations)
 
     def members(self, *origins: str) -> Iterator[tuple[Group, Member]]:
         """Members of the running groups, of the given origins or of all."""

@@ -68,6 +68,7 @@ def as_line(view: RunView) -> str:
         (
             f"position {view.position}",
             f"success {success}",
+            *((view.evaluation,) if view.evaluation else ()),
             f"policy {_number(learner.policy_version)}",
             f"{learner.updates} updates, {_loss(learner)}",
             *(f"{count} of the {model}" for model, count in learner.beside.items()),
@@ -119,6 +120,8 @@ def _success(view: RunView, curve: Sequence[Counts]) -> RenderableType:
         drawn = sparkline(curve, width=CURVE_WIDTH)
         rows.append(("success", f"{drawn}  policies {curve[0][0]} to {curve[-1][0]}, ▁ 0 % to █ 100 %"))
     rows += [(rate.of, rate_in_words(rate)) for rate in view.success]
+    if view.evaluation:
+        rows.insert(0, ("held out", one_line(view.evaluation)))
     return _named(rows or [("success", "no verdict on an online episode yet")])
 
 

@@ -100,6 +100,8 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the window's groups with equal outcomes, which teach nothing."""
     notices: tuple[str, ...]
     """The newest notices, in words."""
+    evaluation: str
+    """The newest evaluation, in words; empty: there was none."""
     bottleneck: str
     consumers: tuple[ConsumerRow, ...] = ()
 

@@ -47,7 +47,15 @@ from hindcast.events.registry import BY_CLASS
 from hindcast.learner.batch_plan import wanted
 from hindcast.learner.buffer.batches import take_plan, take_release, take_update, take_weights
 from hindcast.learner.buffer.groups import drop, forget_settled, remember, resolve
-from hindcast.learner.buffer.records import DEMONSTRATION, Episode, Group, Sample, Verdict, requested_episode
+from hindcast.learner.buffer.records import (
+    DEMONSTRATION,
+    EVALUATION,
+    Episode,
+    Group,
+    Sample,
+    Verdict,
+    requested_episode,
+)
 from hindcast.learner.buffer.relabels import collect, leave_behind, take_relabels
 from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.planners.phases import store_demonstration
@@ -177,6 +185,8 @@ def _fork(state: BufferState, recorded: Recorded, fact: RunForked) -> None:
 
 
 def _request(state: BufferState, recorded: Recorded, fact: EpisodeRequested) -> None:
+    if fact.origin == EVALUATION:
+        return
     state.requests += 1
     state.shown += fact.origin == DEMONSTRATION and fact.attempt == 0
     state.outcomes.expect(fact, state.settings.learner, at=recorded.position)

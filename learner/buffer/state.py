@@ -57,7 +57,7 @@ class BufferState:
     complete: dict[str, None] = field(default_factory=dict)
     """Ids of complete groups in the order of completion."""
     requests: int = 0
-    """Episodes requested so far, of any origin."""
+    """Episodes requested so far, without those of evaluations."""
     shown: int = 0
     """Demonstrations requested so far; further attempts do not count."""
     settled_groups: dict[str, int] = field(default_factory=dict)

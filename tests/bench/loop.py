@@ -18,7 +18,7 @@ import msgspec
 
 from bench.command import hindcast
 from hindcast.actors.environments.base import TaskSource
-from hindcast.app.evaluation.evaluation import FIRST_SEED, EvaluationReport, evaluate, plan_requests
+from hindcast.app.evaluation.evaluation import EvaluationReport, evaluate, plan_requests
 from hindcast.app.runs.runs import RunHandle, list_runs, open_run
 from hindcast.core.errors import HindcastError
 from hindcast.core.models.folders import policy_folder
@@ -173,7 +173,7 @@ def requests_for(
             families=names,
             temperature=temperature,
             lease_s=settings.curriculum.lease_s,
-            first_seed=FIRST_SEED + seed * SEEDS_APART,
+            first_seed=FIRST_EVALUATION_SEED + seed * SEEDS_APART,
         )
     ]
 

@@ -22,7 +22,13 @@ async def test_the_end_of_a_run_leaves_a_log_the_room_it_was_given_while_the_run
     assert at_the_start.settings.log.max_bytes != LIMIT
     await resize_log(at_the_start, LIMIT)
     async with asyncio.timeout(30):
-        await _finish(at_the_start, Progress(position=len(facts), updates=3), "updates=3")
+        await _finish(
+            at_the_start,
+            Progress(position=len(facts), updates=3),
+            "updates=3",
+            say=print,
+            stop=asyncio.Event(),
+        )
     async with at_the_start.connect_log() as log:
         assert (await log.fill()).limit_bytes == LIMIT
         (last,) = await log.read(after=(await log.identity()).last - 1, limit=1)
