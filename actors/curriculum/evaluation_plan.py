@@ -60,8 +60,8 @@ def request_evaluation(
     ending = state.draining and state.last_version is None
     if one is None or ending or state.leases.pauses:
         return []
-    free = settings.evaluation.max_running - sum(1 for _ in one.standing("running"))
-    owed = [place for place, _ in zip(one.standing("owed"), range(max(0, free)), strict=False)]
+    free = max(0, settings.evaluation.max_running - len(one.standing("running")))
+    owed = one.standing("owed")[:free]
     return [_request(state, one, place, settings=settings, sources=sources) for place in owed]
 
 
@@ -99,7 +99,7 @@ def finish_evaluation(
     if one is None:
         return None
     reason = ""
-    if any(one.standing("owed", "running", "ended")):
+    if one.standing("owed", "running", "ended"):
         reason = broken or _cut_short(state, one, settings)
         if not reason:
             return None
@@ -120,9 +120,9 @@ def _cut_short(state: CurriculumState, one: OpenEvaluation, settings: Settings) 
     every = settings.evaluation.every
     if not every:
         return "evaluation.every = 0"
-    if any(one.standing("owed", "running")) or state.version // every <= one.version // every:
+    if one.standing("owed", "running") or state.version // every <= one.version // every:
         return ""
-    waiting = sum(1 for _ in one.standing("ended"))
+    waiting = len(one.standing("ended"))
     return f"{waiting} episodes have no verdict, and policy {state.version} is to be evaluated"
 
 
@@ -147,5 +147,5 @@ def _result(temperature: float, family: str, played: Sequence[EvaluationMember])
         successes=successes,
         failures=failures,
         lost=len(played) - successes - failures,
-        reward=sum(one.reward for one in played if one.standing in ("success", "failure")),
+        reward=sum((one.reward for one in played if one.standing in ("success", "failure")), 0.0),
     )

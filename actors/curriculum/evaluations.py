@@ -7,7 +7,6 @@ which of its members it plays. A member is played again once if its episode brok
 this state: see `evaluation_plan`.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -75,9 +74,9 @@ class OpenEvaluation(msgspec.Struct):
         task, temperature = divmod(place, len(self.temperatures))
         return self.tasks[task], self.temperatures[temperature]
 
-    def standing(self, *standings: Standing) -> Iterator[int]:
+    def standing(self, *standings: Standing) -> list[int]:
         """Indexes of the members with one of the given standings."""
-        return (place for place, member in enumerate(self.members) if member.standing in standings)
+        return [place for place, member in enumerate(self.members) if member.standing in standings]
 
 
 @dataclass(slots=True)

@@ -24,7 +24,6 @@ from hindcast.core.rl.algorithm import traits_of
 from hindcast.core.settings.schema import Settings
 from hindcast.storage.blobs.store import BlobStore
 
-
 logger = structlog.get_logger(__name__)
 
 

@@ -20,6 +20,7 @@ from bench.command import hindcast
 from hindcast.actors.environments.base import TaskSource
 from hindcast.app.evaluation.evaluation import EvaluationReport, evaluate, plan_requests
 from hindcast.app.runs.runs import RunHandle, list_runs, open_run
+from hindcast.core.domain.task import FIRST_EVALUATION_SEED
 from hindcast.core.errors import HindcastError
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.settings.schema import Settings
