@@ -8,6 +8,7 @@ import typer
 from hindcast.app.cli.options import AsOf, SourceName
 from hindcast.app.cli.output import Block, Fields, Report, Table, moment, rate, shorten, weighted_rate
 from hindcast.app.cli.read_model import connect_as_is, connect_read_model, position_at, update_read_models
+from hindcast.app.evaluation.evaluation_lines import temperature_in_words
 from hindcast.app.runs.runs import RunHandle, list_runs, open_run, run_folder
 from hindcast.app.system.home import home_folder
 from hindcast.core.errors import HindcastError, SettingsError
@@ -141,6 +142,35 @@ def _summary_text(summary: RunSummary) -> Iterator[Block]:
             ),
         ]
     )
+    if summary.evaluations:
+        yield ""
+        yield Table(
+            (
+                "evaluated",
+                "sampling",
+                "success on held-out tasks",
+                "n",
+                "lost",
+                "sampled by",
+                "seconds",
+                "share",
+            ),
+            [
+                (
+                    row.version,
+                    temperature_in_words(one.temperature),
+                    f"{one.success.rate:.1%} [{one.success.low:.1%}, {one.success.high:.1%}]",
+                    one.judged,
+                    one.lost,
+                    f"{row.version_low} to {row.version_high}",
+                    f"{row.seconds or 0:.0f}",
+                    f"{row.share or 0:.0%}",
+                )
+                for row in summary.evaluations
+                for one in row.rates
+            ],
+            empty="The first evaluation is still going on.",
+        )
     yield ""
     yield Table(
         ("policy", "origin", "success", "as played", "undecided", "mixed"),
