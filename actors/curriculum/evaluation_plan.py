@@ -3,7 +3,7 @@
 - An evaluation starts with the version that the run begins with, and again when a version that is a multiple of
   `evaluation.every` is published. Versions that become due while one is open are skipped, so evaluations that take long
   never use more than `evaluation.max_running` episodes at a time.
-- A drain that asks for it (`evaluate`) evaluates the newest version before the run ends.
+- A drain that asks for it (`EVALUATE`) evaluates the newest version before the run ends; the learner trains no further.
 - Episodes of evaluations are no part of admission, staleness, tallies or phases (`state`), and the learner ignores them.
 
 Why an evaluation always finishes: a member broken twice is lost, and one whose verdict never comes is lost once the next
@@ -34,7 +34,7 @@ def start_evaluation(
     if before.open is not None or not every or not tasks or state.leases.pauses:
         return None
     if state.draining:
-        if state.last_version is None or before.version >= state.last_version:
+        if not state.ending or before.version >= state.version:
             return None
     elif before.begun and state.version // every <= before.passed // every:
         return None
@@ -57,8 +57,7 @@ def request_evaluation(
     Raises SettingsError where one of its tasks does not exist any more.
     """
     one = state.evaluations.open
-    ending = state.draining and state.last_version is None
-    if one is None or ending or state.leases.pauses:
+    if one is None or (state.draining and not state.ending) or state.leases.pauses:
         return []
     free = max(0, settings.evaluation.max_running - len(one.standing("running")))
     owed = one.standing("owed")[:free]

@@ -12,7 +12,6 @@ from typing import Literal
 
 import msgspec
 
-from hindcast.actors.curriculum.leases import DRAIN
 from hindcast.events.catalogue import (
     EpisodeAbandoned,
     EpisodeCancelled,
@@ -23,6 +22,7 @@ from hindcast.events.catalogue import (
     EvaluationFinished,
     EvaluationStarted,
 )
+from hindcast.events.catalogue.operation import DRAIN
 from hindcast.events.envelope import Recorded
 
 EVALUATION = "evaluation"

@@ -26,13 +26,6 @@ from hindcast.events.catalogue import (
 )
 from hindcast.events.envelope import Recorded
 
-PAUSE = "pause"
-RESUME = "resume"
-DRAIN = "drain"
-"""Cancel what nobody has started, request nothing until the run is resumed."""
-EVALUATE = "evaluate"
-"""Argument of a drain: first evaluate the newest version (`evaluation`), then report the drain as applied."""
-
 
 @dataclass(slots=True)
 class Pauses:

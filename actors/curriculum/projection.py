@@ -2,7 +2,6 @@
 
 from typing import Self
 
-from hindcast.actors.curriculum.leases import DRAIN, EVALUATE
 from hindcast.actors.curriculum.leases import FAMILIES as LEASE_FAMILIES
 from hindcast.actors.curriculum.state import RECENT, CurriculumState, FamilyTally, Group, Member, Tally
 from hindcast.core.rl.advantages import SUCCESS_RESULT, failed_altogether, is_informative
@@ -34,6 +33,7 @@ from hindcast.events.catalogue import (
     UpdateSkipped,
     WeightsPublished,
 )
+from hindcast.events.catalogue.operation import DRAIN, EVALUATE
 from hindcast.events.envelope import Recorded
 from hindcast.events.registry import BY_CLASS
 
@@ -106,12 +106,11 @@ class CurriculumProjection:
                 state.phases.begin(episodes=self._phase_episodes)
             case ControlRequested(command=drain) as fact if drain == DRAIN:
                 state.draining, state.drained = True, False
-                state.last_version = state.version if fact.arguments.get(EVALUATE) else None
+                state.ending = bool(fact.arguments.get(EVALUATE))
             case ControlApplied(command=drain) if drain == DRAIN:
                 state.drained = True
             case RunResumed():
-                state.draining = state.drained = False
-                state.last_version = None
+                state.draining = state.drained = state.ending = False
             case EpisodeRequested() as fact:
                 self._requested(state, fact)
             case EpisodeStarted(episode=episode):

@@ -30,7 +30,7 @@ from hindcast.actors.curriculum.evaluation_plan import (
 )
 from hindcast.actors.curriculum.evolution import PendingDecision
 from hindcast.actors.curriculum.feasibility import FeasibilityChecker, Valuer
-from hindcast.actors.curriculum.leases import DRAIN, PAUSE, RESUME, Lease, LeaseTimer
+from hindcast.actors.curriculum.leases import Lease, LeaseTimer
 from hindcast.actors.curriculum.pool import admitted_pool
 from hindcast.actors.curriculum.projection import DEMONSTRATION, FAMILIES, CurriculumProjection
 from hindcast.actors.curriculum.requests import finished, next_requests
@@ -58,6 +58,7 @@ from hindcast.events.catalogue import (
     TaskProposed,
     WaitExceeded,
 )
+from hindcast.events.catalogue.operation import DRAIN, PAUSE, RESUME
 from hindcast.events.envelope import Fact
 from hindcast.events.log.port import EventLog, Expectation
 from hindcast.events.log.publisher import Publisher
@@ -379,7 +380,7 @@ class _Curriculum:
         A drain with an evaluation spares that one's episodes, and is recorded after it.
         """
         state, settings = self._state, self._settings
-        spared = state.evaluations.places if state.last_version is not None else {}
+        spared = state.evaluations.places if state.ending else {}
         waiting = [lease for lease in state.leases.waiting() if lease.episode not in spared]
         for lease in waiting:
             fact = EpisodeCancelled(
@@ -395,7 +396,7 @@ class _Curriculum:
             except ExpectationFailed:
                 continue
         due = state.evaluations.open or start_evaluation(state, settings=settings, tasks=self._means.held_out)
-        if state.last_version is not None and due:
+        if state.ending and due:
             if waiting:
                 await self._publisher.commit()
                 await self._caught_up((await self._log.identity()).last)

@@ -143,8 +143,8 @@ class CurriculumState:
     """Whether a drain is in force: no episode begins until the run is resumed."""
     drained: bool = False
     """Whether the episodes that waited at the drain have been cancelled."""
-    last_version: int | None = None
-    """Version to evaluate before the drain is applied; None: no drain asks for an evaluation."""
+    ending: bool = False
+    """Whether the drain asks to evaluate the newest version before it is applied."""
     evaluations: Evaluations = field(default_factory=Evaluations)
 
     def members(self, *origins: str) -> Iterator[tuple[Group, Member]]:

@@ -21,7 +21,6 @@ from pathlib import Path
 
 import msgspec
 
-from hindcast.actors.curriculum.leases import DRAIN, EVALUATE
 from hindcast.app.alerts.processes import ProcessAlerts
 from hindcast.app.runs.runs import RunHandle, open_run
 from hindcast.app.system.interrupts import heed_interrupts
@@ -41,6 +40,7 @@ from hindcast.core.errors import BrokerUnreachable, HindcastError
 from hindcast.core.models.engine import find_engine
 from hindcast.core.text.printable import printable
 from hindcast.events.catalogue import ControlApplied, ControlRequested, EvaluationFinished, RunFinished
+from hindcast.events.catalogue.operation import DRAIN, EVALUATE
 from hindcast.events.envelope import Fact
 from hindcast.events.log.reader import tail
 

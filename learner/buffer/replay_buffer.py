@@ -23,6 +23,7 @@ from hindcast.events.catalogue import (
     BatchPlanned,
     BlobReleased,
     CheckpointSaved,
+    ControlRequested,
     EpisodeAbandoned,
     EpisodeCancelled,
     EpisodeEnded,
@@ -42,6 +43,7 @@ from hindcast.events.catalogue import (
     UpdateSkipped,
     WeightsPublished,
 )
+from hindcast.events.catalogue.operation import DRAIN, EVALUATE
 from hindcast.events.envelope import Recorded
 from hindcast.events.registry import BY_CLASS
 from hindcast.learner.batch_plan import wanted
@@ -129,8 +131,10 @@ class ReplayBuffer:
                 state.started = fact
                 state.fingerprint, state.plugins = fact.fingerprint, fact.plugins
                 _configure(state, recorded, fact.settings)
+            case ControlRequested(command=command) if command == DRAIN:
+                state.ending = bool(fact.arguments.get(EVALUATE))
             case RunResumed():
-                state.fingerprint = fact.fingerprint
+                state.fingerprint, state.ending = fact.fingerprint, False
             case RunForked():
                 _fork(state, recorded, fact)
             case RecipeChanged():
@@ -179,6 +183,7 @@ def _check_fork(state: BufferState, recorded: Recorded, fact: RunForked) -> None
 
 def _fork(state: BufferState, recorded: Recorded, fact: RunForked) -> None:
     leave_behind(state)
+    state.ending = False
     if fact.start is not None:
         state.fingerprint, state.plugins = fact.start.fingerprint, fact.start.plugins
         _configure(state, recorded, fact.start.settings)

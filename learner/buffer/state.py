@@ -47,6 +47,8 @@ class BufferState:
     """Of the latest start of the run."""
     plugins: tuple[PluginIdentity, ...] = ()
     """That the run began with, or its fork."""
+    ending: bool = False
+    """Whether the run is about to end: nothing more is trained until it is resumed."""
     last_learner: int = 0
     """Position of the last event of the learner's family; 0: none."""
 
