@@ -22,7 +22,7 @@ from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.domain.observation import Node, Page
 from hindcast.core.errors import HindcastError, PluginError, SettingsError, error_and_place
 from hindcast.core.models.engine import ENGINES, Engine, EngineTraits
-from hindcast.core.plugins import PluginIdentity, identify_plugin, load_plugin, plugin_names
+from hindcast.core.plugins import PluginIdentity, identify_plugin, load_plugin, own_names, plugin_names
 from hindcast.core.prompts.rendering import KIND as RENDERERS
 from hindcast.core.prompts.rendering import Renderer
 from hindcast.core.rl.algorithm import ALGORITHMS, CLONING_BEFORE, Algorithm, AlgorithmTraits
@@ -69,6 +69,25 @@ def plugins_in_use(settings: Settings) -> tuple[PluginIdentity, ...]:
         for kind, one in plugin_kinds().items()
         for name in dict.fromkeys(one.used(settings))
     )
+
+
+def require_plugins(settings: Settings) -> None:
+    """Require the plugins of a run with these settings, and that its judges of other packages can judge.
+
+    Raises:
+        PluginError: one is missing, or a judge has a part that no run could use.
+
+    """
+    plugins_in_use(settings)
+    for name in settings.judge.judges:
+        if name in own_names(JUDGES):
+            continue
+        for finding in find_plugins(JUDGES, name):
+            if finding.problems:
+                raise PluginError(
+                    f"judge.judges: the plugin {name!r} cannot judge: {'; '.join(finding.problems)}. Correct it; "
+                    f"`hindcast plugin check {name}` checks it again"
+                )
 
 
 def find_plugins(kind: str | None = None, name: str | None = None) -> list[PluginFinding]:

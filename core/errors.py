@@ -1,6 +1,9 @@
 """All errors that Hindcast raises for its users. Each message says what failed, where, the value and what to do next."""
 
+import sysconfig
 import traceback
+from importlib.metadata import entry_points
+from pathlib import Path
 
 from hindcast.core.text.printable import one_line
 
@@ -117,8 +120,36 @@ class RelabelerFailed(HindcastError):
     """A relabeler cannot determine what an episode achieved: the episode stays without relabels, and the log records why."""
 
 
+PACKAGES = frozenset({"api", "app", "actors", "core", "events", "learner", "storage"})
+"""Folders of Hindcast's own packages."""
+
+
 def error_and_place(error: BaseException) -> str:
-    """Describe any raised error in one line: its type, its message, and the file and line that raised it."""
+    """Describe any raised error in one line: its type, its message, and the file and line to look at.
+
+    That is the innermost line of a plugin, although torch or Hindcast, called with a wrong value, may have raised the error;
+    without a plugin, the line that raised it.
+    """
     frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
+    of_plugins = [frame for frame in frames if _is_of_a_plugin(frame.filename)]
+    found = (of_plugins or frames)[-1:]
+    place = "".join(f" ({frame.filename}:{frame.lineno})" for frame in found)
     return f"{type(error).__name__}: {one_line(str(error))}{place}"
+
+
+def _is_of_a_plugin(file: str) -> bool:
+    """Whether a file is neither Python's nor Hindcast's, nor that of an installed package without plugins."""
+    path, own = Path(file), Path(__file__).parents[1]
+    if not path.is_file():  # as <string>
+        return False
+    if path.is_relative_to(own) and path.relative_to(own).parts[0] in PACKAGES:
+        return False
+    for installed in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+        if path.is_relative_to(installed):
+            return path.relative_to(installed).parts[0].removesuffix(".py") in _packages_with_plugins()
+    return not path.is_relative_to(sysconfig.get_path("stdlib"))
+
+
+def _packages_with_plugins() -> set[str]:
+    groups = (group for group in entry_points().groups if group.startswith("hindcast."))
+    return {entry.module.partition(".")[0] for group in groups for entry in entry_points(group=group)}

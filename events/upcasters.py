@@ -105,6 +105,7 @@ added_to_each("batch.planned", "episodes", since=2, format_term=0.0, replaces=No
 added("batch.planned", since=3, model="policy")  # only the policy was trained
 added_to_each("batch.planned", "episodes", since=4, kept=None)  # all steps were trained on
 added_to_each("batch.planned", "episodes", since=5, relabel=None, step_weights=None)
+added_to_each("batch.planned", "episodes", since=6, length_term=0.0)
 added("samples.swept", since=1, as_of=None)  # up to the event before this one
 added("checkpoint.saved", since=1, shards=[])  # one process wrote all
 added("blob.released", since=1, page=False)  # only weights, checkpoints and state snapshots were released

@@ -136,10 +136,11 @@ def require_consistent(planned: BatchPlanned, settings: LearnerSettings) -> None
     for one in planned.episodes:
         if not one.rehearsed:
             compared.setdefault(one.group, {})[one.episode] = one
-        elif one.advantage != 0 or one.format_term != 0 or one.replaces is not None:
+        elif one.advantage != 0 or one.format_term != 0 or one.length_term != 0 or one.replaces is not None:
             raise PluginError(
                 f"{_planner_in_words(planned)} gives the rehearsed episode {one.episode} the advantage {one.advantage!r}, the "
-                f"format term {one.format_term!r} and replaces = {one.replaces!r}; they must be 0, 0 and None. A rehearsed "
+                f"format term {one.format_term!r}, the length term {one.length_term!r} and replaces = {one.replaces!r}; they must "
+                "be 0, 0, 0 and None. A rehearsed "
                 "episode is a stored success that is only imitated: leave it unchanged in the planner's `plan`, and give it a "
                 "share of the cloning term in the loss's `shares`. Correct the plugin and start the run again, or set "
                 "learner.options.rehearsal_episodes = 0"
@@ -149,7 +150,7 @@ def require_consistent(planned: BatchPlanned, settings: LearnerSettings) -> None
     options = options_as(settings, GroupOptions)
     for group, members in compared.items():
         found = {name: one.advantage for name, one in members.items()}
-        rewards = [one.reward + one.format_term for one in members.values()]
+        rewards = [one.reward + one.format_term + one.length_term for one in members.values()]
         advantages = group_advantages(
             rewards, deviation=options.group_deviation, epsilon=options.group_epsilon
         )

@@ -53,9 +53,10 @@ def update_metrics(
     terms = [term for term in terms if not term.rehearsed]
     rehearsal_loss = fsum(loss.cloning for _, loss in rehearsed)
     tokens = sum(term.sample.tokens for term in terms)
-    ratios = np.concatenate([term.correction.ratios for term in terms])
+    counted_tokens = max(1, tokens)  # the loss may leave out all but rehearsed episodes
+    ratios = np.concatenate([np.ones(0), *(term.correction.ratios for term in terms)])
     kept = sum(int(term.correction.kept.sum()) for term in terms)
-    versions = np.concatenate([_versions(term) for term in terms])
+    versions = np.concatenate([np.zeros(0, dtype=np.int64), *(_versions(term) for term in terms)])
     fresh = np.log(ratios[versions == version])
     old = [episode.replaces is not None or episode.kept is not None for episode in compared]
     replayed = {episode.episode for episode, is_old in zip(compared, old, strict=True) if is_old}
@@ -68,11 +69,11 @@ def update_metrics(
         "policy_loss": fsum(loss.policy for loss in losses),
         "cloning_loss": fsum(loss.cloning for loss in losses),
         "rehearsal_loss": rehearsal_loss,
-        "kl": fsum(loss.kl for loss in losses) / tokens,
-        "entropy_estimate": fsum(loss.surprisal for loss in losses) / tokens,
-        "ratio_mean": fsum(loss.ratio for loss in losses) / tokens,
-        "clip_fraction": sum(loss.clipped for loss in losses) / tokens,
-        "masked_fraction": 1 - kept / tokens,
+        "kl": fsum(loss.kl for loss in losses) / counted_tokens,
+        "entropy_estimate": fsum(loss.surprisal for loss in losses) / counted_tokens,
+        "ratio_mean": fsum(loss.ratio for loss in losses) / counted_tokens,
+        "clip_fraction": sum(loss.clipped for loss in losses) / counted_tokens,
+        "masked_fraction": 1 - kept / counted_tokens,
         "effective_sample_size": effective_sample_size(ratios),
         "mismatch_kl": float(np.mean(np.exp(fresh) - fresh - 1)) if len(fresh) else 0.0,
         "mismatch_max": float(np.max(np.abs(fresh))) if len(fresh) else 0.0,

@@ -60,7 +60,14 @@ def sample_terms(
         own = [next(samples) for _ in range(planned.samples)]
         tokens = EpisodeTokens(planned.group, tuple(sample.tokens for sample in own))
         episodes.append(
-            EpisodePart(tokens, batch.succeeded[index], planned.rehearsed, planned.kept, planned.step_weights)
+            EpisodePart(
+                tokens,
+                batch.succeeded[index],
+                planned.rehearsed,
+                planned.kept,
+                planned.step_weights,
+                batch.truncated[index],
+            )
         )
         given = (
             [planned.advantage] * len(own) if advantages is None else advantages[index - part.first_episode]
@@ -96,6 +103,8 @@ def sample_terms(
                     proximal=prox,
                     behaviour=behaviour,
                     ratio_cap=settings.ratio_cap,
+                    icepop_alpha=settings.icepop_alpha,
+                    icepop_beta=settings.icepop_beta,
                     mask_difference=settings.mask_difference,
                 ),
             )

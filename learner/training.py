@@ -263,7 +263,7 @@ class Training:
         return self._log_probs(self._policy.model, samples)
 
     def step(self, index: int) -> UpdateApplied | UpdateSkipped:
-        """Compute one mini-batch of the current batch: one optimizer step, or none if the gradient is not finite.
+        """Compute one mini-batch of the current batch: one optimizer step, or none without a finite gradient.
 
         Returns the event to record.
 
@@ -279,6 +279,15 @@ class Training:
         weighed: Sequence[SampleTerms] = terms
         if isinstance(self._loss, Weighing):
             weighed = self._loss.weigh(terms, self._now)
+        if not any(term.counts for term in weighed):
+            return UpdateSkipped(
+                update=self._policy.update + 1,
+                model=POLICY,
+                batch=plan.batch,
+                minibatch=index,
+                reason="the loss leaves out every episode of the mini-batch",
+                state=self._policy.digest,
+            )
         losses = self._backward(weighed)
 
         def account() -> MinibatchReport:

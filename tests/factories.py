@@ -34,6 +34,10 @@ def sample(tokens: int) -> Sample:
     )
 
 
+BOUNDS = {"ratio_cap": 2.0, "icepop_alpha": 0.5, "icepop_beta": 5.0, "mask_difference": 0.3}
+"""Bounds of the off-policy corrections."""
+
+
 def terms(
     *,
     advantage: float,
@@ -54,14 +58,14 @@ def terms(
         behaviour=mu,
         proximal=prox,
         reference=None if reference is None else np.log(np.array(reference)).astype(np.float32),
-        correction=correct(correction, proximal=prox, behaviour=mu, ratio_cap=2.0, mask_difference=0.3),
+        correction=correct(correction, proximal=prox, behaviour=mu, **BOUNDS),
     )
 
 
 def loss_of(policy: list[float], given: SampleTerms, **learner: Any) -> tuple[SampleLoss, list[float]]:
     """The loss at these probabilities, and its gradient with respect to their logarithms."""
     log_probs = torch.log(torch.tensor(policy)).requires_grad_()
-    settings = settings_with(clip_low=0.2, clip_high=0.3, **learner).learner
+    settings = settings_with(**{"clip_low": 0.2, "clip_high": 0.3} | learner).learner
     found = loss_for(settings).sample_loss(log_probs, given)
     found.loss.backward()  # type: ignore[no-untyped-call]
     assert log_probs.grad is not None

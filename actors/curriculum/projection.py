@@ -59,6 +59,7 @@ class CurriculumProjection:
         options = options_as(learner, GroupOptions)
         self._replays = options.success_replay != "off"
         self._shapes = options.format_penalty > 0
+        self._filters = options.group_filter
         self._judge = judge
         self._phase_episodes = learner.phase_episodes
 
@@ -73,7 +74,8 @@ class CurriculumProjection:
         return (
             f"attempts {self._max_attempts}, eta {self._eta}, compares {self._compares}, ages {self._ages}, "
             f"useless {self._useless!r}, replays {self._replays}, "
-            f"shapes {self._shapes}, judge {self._judge}, phases of {self._phase_episodes}"
+            f"shapes {self._shapes}, {'' if self._filters else 'unfiltered, '}judge {self._judge}, "
+            f"phases of {self._phase_episodes}"
         )
 
     def initial(self) -> CurriculumState:
@@ -305,7 +307,7 @@ class CurriculumProjection:
         store follows from its tally but for the moment until that one is used up.
         """
         rewards = [member.reward for member in decided]
-        if is_informative(rewards) or (self._shapes and len(decided) > 1):
+        if is_informative(rewards) or (len(decided) > 1 and (self._shapes or not self._filters)):
             return True
         if not (self._replays and failed_altogether(rewards)):
             return False

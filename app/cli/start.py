@@ -8,7 +8,7 @@ import typer
 
 from hindcast.actors.judges.plugin import require_judges
 from hindcast.app.cli.output import Output, Report
-from hindcast.app.plugins import plugins_in_use
+from hindcast.app.plugins import require_plugins
 from hindcast.app.runs.runs import open_run
 from hindcast.app.runs.selection import select_run
 from hindcast.app.settings.checks.sites import require_accounts, require_one_resetter
@@ -18,6 +18,7 @@ from hindcast.app.system.launch import Launch, elsewhere, parse_until, require_r
 from hindcast.app.system.start import Summary, run_system
 from hindcast.app.system.system import check_home_is_free
 from hindcast.core.models.engine import find_engine
+from hindcast.core.settings.schema import Settings
 
 app = typer.Typer()
 
@@ -67,15 +68,19 @@ def start(
     check_home_is_free(home)
     goals = parse_until(until or [])
     chosen = [*overrides_for(tasks), *(overrides or [])]
-    handle = select_run(home, name=run, recipe=recipe, config=config, overrides=chosen)
-    plugins_in_use(handle.settings)  # raises before anything starts
-    require_actors(handle.settings, actors)
-    require_reachable(goals, handle.settings)
-    find_engine(handle.settings.policy.engine).require(handle.settings)
-    require_judges(handle.settings.judge.judges, handle.settings)
-    require_task_secrets(handle.settings)
-    require_accounts(handle.settings)
-    require_one_resetter(handle.settings, actors)
+
+    def require(settings: Settings) -> None:
+        require_plugins(settings)
+        require_actors(settings, actors)
+        require_reachable(goals, settings)
+        find_engine(settings.policy.engine).require(settings)
+        require_judges(settings.judge.judges, settings)
+        require_task_secrets(settings)
+        require_accounts(settings)
+        require_one_resetter(settings, actors)
+        elsewhere(without or [], settings)
+
+    handle = select_run(home, name=run, recipe=recipe, config=config, overrides=chosen, require=require)
     left_out = elsewhere(without or [], handle.settings)
     launch = Launch(run=handle.name, until=goals, actors=actors, without=left_out)
     write_launch(home, launch)

@@ -159,7 +159,9 @@ def select(
 
 @task_app.command("solve")
 def solve_all(
-    environment: Annotated[str, typer.Option(help="Site: store, miniwob, webshop.")] = "miniwob",
+    environment: Annotated[
+        str, typer.Option(help="Environment: store, miniwob, webshop, or a plugin's.")
+    ] = "miniwob",
     family: Annotated[list[str] | None, typer.Option(help="Only these families; repeatable.")] = None,
     episodes: Annotated[int, typer.Option(min=1, help="Episodes of each family.")] = 20,
     overrides: Annotated[
@@ -170,9 +172,9 @@ def solve_all(
 
     Example: hindcast task solve --environment miniwob --episodes 20
     """
-    from hindcast.app.demonstrations.scripted import Solved, solvable, solve
+    from hindcast.app.demonstrations.scripted import Solved, opening, solvable, solve
 
-    settings = resolve(overrides=overrides or []).settings
+    settings = resolve(overrides=[*(overrides or []), *opening(environment)]).settings
     families = solvable(environment, family or [], settings)
 
     async def play() -> list[Solved]:

@@ -4,6 +4,7 @@ An episode is kept if its evaluator judges it a success. Its task seeds differ f
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Sequence
 from statistics import fmean
 
@@ -12,13 +13,14 @@ import structlog
 
 from hindcast.actors.environments.base import DemonstratedStep, EpisodeWorld, Venue
 from hindcast.actors.environments.browser import BrowserHost
-from hindcast.actors.environments.plugin import DEMONSTRATORS
+from hindcast.actors.environments.plugin import DEMONSTRATORS, ENVIRONMENTS, find_environment
 from hindcast.actors.judges.rules import EVALUATORS
 from hindcast.app.system.sites import sites_running, task_sources
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import EnvironmentFailed, SettingsError
 from hindcast.core.grammar.answer_parser import format_answer
+from hindcast.core.plugins import own_names
 from hindcast.core.settings.schema import Settings
 from hindcast.core.text.nearest import advice
 
@@ -73,6 +75,19 @@ class Solved(msgspec.Struct, frozen=True, kw_only=True):
     episodes: int
     mean_steps: float
     """Mean number of steps of successful episodes."""
+
+
+def opening(environment: str) -> list[str]:
+    """Return the overrides that open an environment of another package; none for a built-in one, which is always open.
+
+    Raises:
+        PluginError: no package has an environment of this name.
+
+    """
+    if environment in own_names(ENVIRONMENTS):
+        return []
+    find_environment(environment)
+    return [f"curriculum.environments={json.dumps([environment])}"]
 
 
 def solvable(environment: str, families: Sequence[str], settings: Settings) -> tuple[str, ...]:

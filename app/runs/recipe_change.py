@@ -58,6 +58,8 @@ CHANGEABLE = OF_CURRICULUM | frozenset(
         "loss_mean",
         "correction",
         "ratio_cap",
+        "icepop_alpha",
+        "icepop_beta",
         "mask_difference",
         "minibatches",
         "epochs",

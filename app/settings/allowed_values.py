@@ -40,21 +40,31 @@ class AlgorithmOption(msgspec.Struct, frozen=True, kw_only=True):
 def algorithm_options() -> dict[str, AlgorithmOption]:
     """Collect the options of all installed algorithms, by name."""
     found: dict[str, AlgorithmOption] = {}
-    algorithms: dict[tuple[str, str], list[str]] = {}
+    algorithms: dict[tuple[str, str, Any], list[str]] = {}
     for algorithm, schema in _option_schemas().items():
         declared = find_algorithm(algorithm).options
         kinds, meanings = get_type_hints(declared), _attribute_docstrings(declared)
         for one in msgspec.structs.fields(declared):
-            algorithms.setdefault((one.name, meanings.get(one.name, "")), []).append(f"`{algorithm}`")
+            same = (one.name, meanings.get(one.name, ""), one.default)
+            algorithms.setdefault(same, []).append(f"`{algorithm}`")
             field = FieldInfo(annotation=kinds[one.name], default=one.default)
             shape = schema["properties"][one.name] | {"$defs": schema["$defs"]}
             found.setdefault(one.name, AlgorithmOption(name=one.name, field=field, shape=shape))
-    for (name, meaning), having in algorithms.items():
+    for (name, meaning, default), having in algorithms.items():
         field = found[name].field
+        other = "" if default == field.default else f"; default {as_toml(default)}"
         field.description = " ".join(
-            filter(None, [field.description, meaning, f"Option of {', '.join(having)}."])
+            filter(None, [field.description, meaning, f"Option of {', '.join(having)}{other}."])
         )
     return found
+
+
+def option_of(algorithm: str, name: str) -> tuple[str, str]:
+    """Allowed values and meaning of an option as one algorithm declares it. Raises as `find_algorithm`."""
+    declared = find_algorithm(algorithm).options
+    schema = msgspec.json.schema(declared)["$defs"]
+    shape = schema[declared.__name__]["properties"][name]
+    return describe_shape(shape, schema), _attribute_docstrings(declared).get(name, "")
 
 
 @cache

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from hindcast.app.settings import web_tasks
-from hindcast.app.settings.allowed_values import algorithm_options, allowed_values
+from hindcast.app.settings.allowed_values import algorithm_options, allowed_values, option_of
 from hindcast.app.settings.checks.cross_checks import find_conflicts
 from hindcast.app.settings.checks.names import name_conflicts
 from hindcast.app.settings.checks.storage_places import size_conflicts
@@ -35,6 +35,8 @@ from hindcast.learner.recipes import DEFAULT, load_recipe
 
 USER_FILE = "hindcast.toml"
 PREFIX = "HINDCAST__"
+OVERRIDE = "--set"
+"""Source of a value that an option of the command sets."""
 DEFAULT_SOURCE = "default"
 FAMILIES = "curriculum.families"
 ALGORITHM = "learner.algorithm"
@@ -204,7 +206,7 @@ def _wrong_options(
     """Describe the mistakes in the algorithm's options, by dotted key.
 
     Removes options that only the algorithms of earlier sources declare: the recipe `mgrpo` sets options of `grpo`, which
-    `--set learner.algorithm=dpo` does not use.
+    `--set learner.algorithm=dpo` does not use. An option that `--set` itself names is meant for the algorithm in use.
     """
     declared, mistakes = _declared(algorithm), dict[str, str]()
     if declared is None:
@@ -213,7 +215,7 @@ def _wrong_options(
     for key in [one for one in values if one.startswith(f"{TABLE}.")]:
         name = key.removeprefix(f"{TABLE}.")
         if name not in declared.__struct_fields__:
-            if name in before:
+            if name in before and sources[key] != OVERRIDE:
                 del values[key]
                 continue
             known = declared.__struct_fields__
@@ -226,10 +228,10 @@ def _wrong_options(
             values[key] = msgspec.json.decode(msgspec.json.encode(getattr(given, name)))
         except msgspec.ValidationError as error:
             choice = _nearest_choice(key, values[key])
-            allowed = allowed_values(key) or str(error)
+            allowed, meaning = option_of(str(algorithm), name)
             mistakes[key] = (
-                f"{sources[key]}: {key} = {_shorten(as_toml(values[key]))} is not allowed{choice}{_meaning(key)}; "
-                f"allowed: {allowed}"
+                f"{sources[key]}: {key} = {_shorten(as_toml(values[key]))} is not allowed{choice}{_in_brackets(meaning)}; "
+                f"allowed: {allowed or error}"
             )
     return mistakes
 
@@ -307,13 +309,13 @@ def read_override(text: str) -> Layer:
     key, equals, value = text.partition("=")
     key = key.strip()
     mistake = (
-        _unknown(key, "--set")
+        _unknown(key, OVERRIDE)
         if equals
         else f"--set {_shown(text)} is not section.key=value, for instance --set learner.learning_rate=1e-5"
     )
     if mistake:
-        return Layer(source="--set", values={}, mistakes=(mistake,))
-    return Layer(source="--set", values=_given(key, value.strip()))
+        return Layer(source=OVERRIDE, values={}, mistakes=(mistake,))
+    return Layer(source=OVERRIDE, values=_given(key, value.strip()))
 
 
 def from_override(text: str) -> Layer:
@@ -450,8 +452,11 @@ def _nearest_choice(key: str, value: Any) -> str:
 def _meaning(key: str) -> str:
     """Description of a setting in brackets, to follow a message about it."""
     field = fields().get(key)
-    words = " ".join((field.description or "").split()) if field is not None else ""
-    return f" ({words.rstrip('.')})" if words else ""
+    return _in_brackets(" ".join((field.description or "").split()) if field is not None else "")
+
+
+def _in_brackets(meaning: str) -> str:
+    return f" ({meaning.rstrip('.')})" if meaning else ""
 
 
 def _shown(text: str) -> str:

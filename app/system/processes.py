@@ -37,7 +37,7 @@ class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 CRASHED = "crashed"
-"""State of a worker between an unexpected error and its restart; the detail says what was raised, and where."""
+"""State of a worker between an error and its restart; the detail says what was raised and, of an unexpected one, where."""
 
 
 def pid_alive(pid: int) -> bool:

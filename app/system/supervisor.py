@@ -147,9 +147,7 @@ class Supervisor:
             self.restarts += 1
             assert self._worker is not None
             reason = crash_reason(self.folder, self.name, pid=self._worker.pid)
-            self._ended_by = (
-                f"{reason}; the traceback is in honcho.log" if reason else f"exit status {status}"
-            )
+            self._ended_by = reason or f"exit status {status}"
             self.say("restarting", f"{self._ended_by}; again in {pause} s")
             self._tell(f"{self.name} ended with status {status}; starting it again in {pause} s")
             self._sleep(pause)

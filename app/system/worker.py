@@ -34,6 +34,7 @@ from hindcast.core.errors import (
     error_and_place,
 )
 from hindcast.core.fast_import import loading
+from hindcast.core.text.printable import one_line
 
 BEGAN = time.time()
 """When this process read its code, in unix seconds."""
@@ -124,9 +125,10 @@ def explain(error: BaseException, name: str, *, once: bool = False) -> int:
         if once or missing or isinstance(error, BEYOND_RESTART):
             report_failure(home_folder(), name=name, message=str(error))
             return HOPELESS
+        _report(name, CRASHED, one_line(f"{kind}: {error}"))
         return 1
     logger.error("crashed", exc_info=error)
-    _report(name, CRASHED, error_and_place(error))
+    _report(name, CRASHED, f"{error_and_place(error)}; the traceback is in honcho.log")
     return 1
 
 

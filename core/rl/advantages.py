@@ -5,8 +5,9 @@ from math import fsum, sqrt
 from random import Random
 from typing import Literal
 
-Deviation = Literal["population", "sample"]
-"""Divisor of the squared differences: N, or N - 1 (`torch.std`, in the released code of WebAgent-R1 and ARPO)."""
+Deviation = Literal["population", "sample", "none"]
+"""Divisor of the squared differences: N, or N - 1 (`torch.std`, in the released code of WebAgent-R1 and ARPO). `none`: advantages
+are not divided by a deviation (Dr. GRPO, arXiv 2503.20783)."""
 
 EPSILON = 1e-4
 """Added to the deviation before dividing, so that nearly equal rewards do not give huge advantages (WebAgent-R1, arXiv
@@ -32,14 +33,27 @@ def group_advantages(
     """Compute A_i = (R_i - mean) / (std + epsilon) within one group (WebAgent-R1, M-GRPO); 0 if all rewards are equal.
 
     WebAgent-R1's paper does not say which deviation it means; the released code of WebAgent-R1 and of ARPO uses N - 1.
-    Advantages with N are larger by sqrt(N / (N - 1)): 1.07 times for a group of 8, 1.41 times for one of 2.
+    Advantages with N are larger by sqrt(N / (N - 1)): 1.07 times for a group of 8, 1.41 times for one of 2. With the
+    deviation `none` they are R_i - mean.
     """
     if not is_informative(rewards):
         return [0.0] * len(rewards)
     mean, spread = _mean_and_deviation(rewards)
+    if deviation == "none":
+        return [reward - mean for reward in rewards]
     if deviation == "sample":
         spread *= sqrt(len(rewards) / (len(rewards) - 1))
     return [(reward - mean) / (spread + epsilon) for reward in rewards]
+
+
+def overlong_term(steps: int, limit: int, *, buffer: float, penalty: float) -> float:
+    """Compute DAPO's soft overlong punishment (arXiv 2503.14476, eq. 13) of an episode that took `steps` of `limit` steps.
+
+    0 up to (1 - buffer) limit steps, from there linearly down to -penalty at the limit. `buffer` is L_cache / L_max of the
+    paper, 0 < buffer <= 1.
+    """
+    excess = (steps - (1 - buffer) * limit) / (buffer * limit)
+    return 0.0 - penalty * min(max(excess, 0.0), 1.0)
 
 
 def failed_altogether(results: Sequence[float]) -> bool:

@@ -16,8 +16,8 @@ NotNegative = Annotated[float, Meta(ge=0)]
 class GroupOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Options of algorithms that compare the members of a task's group.
 
-    The buffer, `GroupPlanner` and the curriculum honor `group_batch`, `success_replay`, `replay_memory` and `rehearsal_memory`
-    for every algorithm that derives from this struct and from that planner. The others are honored up to a point, and have no
+    The buffer, `GroupPlanner` and the curriculum honor `group_batch`, `group_filter`, `success_replay`, `replay_memory` and
+    `rehearsal_memory` for every algorithm that derives from this struct and from that planner. The others are honored up to a point, and have no
     effect unless the algorithm's own planner or loss does the rest:
 
     - `group_deviation`, `group_epsilon`: `GroupPlanner` computes its advantages with them. A planner with advantages of its
@@ -32,10 +32,14 @@ class GroupOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """
 
     group_batch: Number = 4
-    """Informative groups in one batch."""
+    """Groups in one batch."""
+    group_filter: bool = True
+    """Whether groups whose members have equal rewards are left out, and others played instead (dynamic sampling, DAPO, arXiv
+    2503.14476, eq. 11). False: they count in `group_batch` with advantage 0 (plain GRPO, ARPO). A batch of such groups alone
+    has no policy gradient; its updates still follow the KL penalty and AdamW's moments."""
     group_deviation: Deviation = "population"
     """Standard deviation of a group's rewards: `population`: over N; `sample`: over N - 1 (torch.std, in the released code of
-    WebAgent-R1 and ARPO). WebAgent-R1's paper does not say which."""
+    WebAgent-R1 and ARPO); `none`: advantages are not divided. WebAgent-R1's paper does not say which of the first two."""
     group_epsilon: Positive = EPSILON
     """Added to that deviation: 1e-4 in WebAgent-R1, 1e-6 in ARPO's released code."""
     kl_coefficient: NotNegative = 0.01

@@ -7,6 +7,9 @@ starts. The update's ratio rho = pi / pi_prox is clipped separately; the weights
 - `truncated`: pi_prox / mu, at most `ratio_cap` (truncated importance sampling).
 - `decoupled`: pi_prox / mu, and 0 above `ratio_cap` (AReaL, arXiv 2505.24298: the proximal policy in the clip, the
   behaviour policy only in the weight).
+- `icepop`: pi_prox / mu, and 0 outside [`icepop_alpha`, `icepop_beta`] (IcePop of the Ling team: Ring-1T, arXiv 2510.18855;
+  INTELLECT-3, arXiv 2512.16144, eq. 1: M(k) = k within the bounds, else 0). Where mu is the same version on another engine,
+  the ratio is the mismatch of training and inference; for older tokens it contains their staleness, too.
 - `masked`: 1, and 0 for tokens whose probability moved by more than `mask_difference`.
 
 Computed in float64, because float32 exponentials differ between instruction sets.
@@ -17,7 +20,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-CorrectionKind = Literal["none", "truncated", "decoupled", "masked"]
+CorrectionKind = Literal["none", "truncated", "decoupled", "icepop", "masked"]
 
 LARGEST_LOG_RATIO = 50.0
 """Ratios are clamped to e^±50, so that one very unlikely token does not turn sums into infinities."""
@@ -40,6 +43,8 @@ def correct(
     proximal: NDArray[np.float32],
     behaviour: NDArray[np.float32],
     ratio_cap: float,
+    icepop_alpha: float,
+    icepop_beta: float,
     mask_difference: float,
 ) -> TokenCorrection:
     """Compute the weights of one sample's action tokens from their log-probabilities  # both [tokens]."""
@@ -52,6 +57,9 @@ def correct(
         weights = np.minimum(ratios, ratio_cap)
     elif kind == "decoupled":
         kept = ratios <= ratio_cap
+        weights = np.where(kept, ratios, 0.0)
+    elif kind == "icepop":
+        kept = (ratios >= icepop_alpha) & (ratios <= icepop_beta)
         weights = np.where(kept, ratios, 0.0)
     elif kind == "masked":
         kept = np.abs(np.exp(prox) - np.exp(mu)) <= mask_difference

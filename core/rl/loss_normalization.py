@@ -50,6 +50,15 @@ def episode_shares(episodes: Sequence[EpisodeTokens]) -> list[float]:
     return [1.0 / (len(episodes) * sum(episode.tokens)) for episode in episodes for _ in episode.tokens]
 
 
+def constant_shares(episodes: Sequence[EpisodeTokens], tokens: int) -> list[float]:
+    """Compute the share of one token of each sample under a mean over episodes of their sum over tokens / a constant.
+
+    Dr. GRPO (arXiv 2503.20783): a token counts the same in long and in short episodes, and one episode's length does not
+    change another's share.
+    """
+    return [1.0 / (len(episodes) * tokens) for episode in episodes for _ in episode.tokens]
+
+
 def loss_shares(mean: LossMean, episodes: Sequence[EpisodeTokens]) -> list[float]:
     """Compute the share of one token of each sample under the named mean  # [samples, in order]."""
     shares = {"nested": nested_shares, "token": token_shares, "episode": episode_shares}

@@ -206,7 +206,7 @@ class LearnerSettings(ComputingSettings):
     """Algorithm, batches, optimizer and auxiliary models."""
 
     algorithm: str = "grpo"
-    """`grpo`: M-GRPO of WebAgent-R1; `cloning`: cross-entropy on demonstrations and successes; `sft`: on demonstrations
+    """`grpo`: M-GRPO of WebAgent-R1, and its variants `dr_grpo`, `gspo`, `cispo` and `dapo` (docs/recipes.md); `cloning`: cross-entropy on demonstrations and successes; `sft`: on demonstrations
     alone; `filtered_bc`: on the run's best episodes; `self_imitation`: on successes where the policy does not always
     succeed; `dpo`: demonstrations preferred to failures at the same task; in phases, with a critic: `webrl`, `reinforce`
     (WebRL without its KL), `awr`, `digirl`; `hsl`: hindsight supervised learning, on the goals that episodes achieved
@@ -220,17 +220,22 @@ class LearnerSettings(ComputingSettings):
     """Learning rate of AdamW during the initial cloning; 0: `learning_rate`."""
     loss_mean: LossMean = "nested"
     """Mean of the loss: `nested`: M-GRPO's three nested means (WebAgent-R1's paper); `token`: over all tokens (its released
-    code); `episode`: over each episode's tokens, then over episodes (ARPO's released code)."""
-    correction: Literal["none", "truncated", "decoupled", "masked"] = "decoupled"
+    code); `episode`: over each episode's tokens, then over episodes (ARPO's released code). Variants of GRPO have the mean of
+    their paper."""
+    correction: Literal["none", "truncated", "decoupled", "icepop", "masked"] = "decoupled"
     """Off-policy correction (importance weights) of online episodes: `core.rl.importance_weights`."""
     ratio_cap: Annotated[float, Field(gt=1)] = 2.0
     """Upper bound of the ratio of proximal to behaviour policy (`truncated`, `decoupled`)."""
+    icepop_alpha: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """Lower bound of that ratio, below which a token is left out (`icepop`)."""
+    icepop_beta: Annotated[float, Field(ge=1)] = 5.0
+    """Upper bound of that ratio, above which a token is left out (`icepop`)."""
     mask_difference: Annotated[float, Field(gt=0, le=1)] = 0.3
     """Change of a token's probability above which it is left out (`masked`)."""
     minibatches: Count = 2
     """Updates from one batch in each epoch."""
     epochs: Count = 1
-    """Passes of `grpo` over one batch; the clip bounds the total change."""
+    """Passes of `grpo` and its variants over one batch; the clip bounds the total change."""
     phase_episodes: Annotated[int, Field(ge=0)] = 0
     """Decided online episodes in one phase. A phase of the curriculum ends with the weights of the next batch; `webrl`,
     `reinforce`, `awr` and `digirl` train once per phase. 0: the run is one phase, and those four cannot train."""

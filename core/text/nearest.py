@@ -15,7 +15,7 @@ _ALIASES_OF = {
     "awr": "advantage_weighted_regression",
     "sft cloning": "bc behavior_cloning behavioral_cloning behaviour_cloning imitation imitation_learning",
     "filtered_bc": "best_of_n expert_iteration raft rejection_sampling rft star",
-    "mgrpo grpo": "dapo ppo rloo",
+    "mgrpo grpo": "cispo dapo dr_grpo gspo ppo rloo",
     "dpo": "direct_preference_optimization",
     "sft": "fine_tuning finetuning supervised",
     "mgrpo": "grpo reinforce",

@@ -32,13 +32,15 @@ class PlannedEpisode(msgspec.Struct, frozen=True, kw_only=True):
     own instruction."""
     step_weights: tuple[float, ...] | None = None
     """For a relabeled demonstration: weight of each step, its relevance to the goal; None: equal weights."""
+    length_term: float = 0.0
+    """Added to the reward when the group is compared: negative for an episode near its task's limit of steps (DAPO)."""
 
 
 @fact(
     "batch.planned",
     subject=LEARNER,
     roles="learner",
-    version=6,
+    version=7,
     refs={"as_of": "position", "episodes.episode": "episode", "consumed": "episode"},
 )
 class BatchPlanned(Fact, frozen=True, kw_only=True):

@@ -71,7 +71,7 @@ class SampleLoss(NamedTuple):
     ratio: float
     """Sum of pi / mu."""
     clipped: int
-    """Tokens whose policy term is clipped and has no gradient."""
+    """Tokens whose policy term is clipped. They have no gradient, except in CISPO."""
     contributing: int
     """Tokens neither left out by the correction nor clipped."""
 
@@ -87,6 +87,8 @@ class EpisodePart(NamedTuple):
     """Per step: 1 where it is trained on; None: all are."""
     step_weights: tuple[float, ...] | None = None
     """Of a relabelled demonstration: what each step counts."""
+    truncated: bool = False
+    """It ended at its task's limit of steps."""
 
 
 CurrentLogProbs = Callable[[Sequence[Sample]], Sequence[NDArray[np.float32]]]

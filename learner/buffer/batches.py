@@ -36,7 +36,7 @@ def take_plan(state: BufferState, recorded: Recorded, fact: BatchPlanned) -> Non
         for sample in known[planned.episode].samples
     }
     relabelled = {(one.episode.id, one.relabel): one.episode for one in state.hindsight}
-    samples, succeeded = [], []
+    samples, succeeded, truncated = [], [], []
     positions = iter(unpack_positions(fact.positions).tolist())
     for planned in fact.episodes:
         episode, held = known.get(planned.episode), by_position
@@ -51,6 +51,7 @@ def take_plan(state: BufferState, recorded: Recorded, fact: BatchPlanned) -> Non
                 )
             samples.append(held[position])
         succeeded.append(episode is not None and episode.succeeded)
+        truncated.append(episode is not None and episode.truncated)
     state.plan = fact
     state.batch = Batch(
         number=fact.batch,
@@ -59,6 +60,7 @@ def take_plan(state: BufferState, recorded: Recorded, fact: BatchPlanned) -> Non
         settings=state.settings.learner,
         samples=samples,
         succeeded=succeeded,
+        truncated=truncated,
         replays=count_replays(state, fact.episodes),
         reference=_published(state, fact.reference_version),
     )

@@ -103,11 +103,17 @@ class GroupSlot(NamedTuple):
     format_term: float = 0.0
     replaces: str | None = None
     """The member that it replaces."""
+    length_term: float = 0.0
+
+    @property
+    def result(self) -> float:
+        """Task result plus format term: what tells members of a group apart."""
+        return self.episode.reward + self.format_term
 
     @property
     def reward(self) -> float:
-        """Task result plus format term."""
-        return self.episode.reward + self.format_term
+        """What advantages are computed from: the result plus the length term."""
+        return self.result + self.length_term
 
 
 def store_success(state: BufferState, episode: Episode) -> None:

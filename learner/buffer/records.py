@@ -81,7 +81,11 @@ class Episode:
     """Lowest policy version that sampled one of its tokens."""
     unparsable: bool = False
     """Whether one of its answers was no action."""
+    max_steps: int = 0
+    """Its task's limit of steps."""
     ended: bool = False
+    truncated: bool = False
+    """Whether it ended at that limit."""
     gone: str | None = None
     """Why it will never end: reason of its abandonment or cancellation."""
     outcome: Outcome | None = None
@@ -121,6 +125,7 @@ def requested_episode(fact: EpisodeRequested, *, at: int) -> Episode:
         member=fact.member,
         attempt=fact.attempt,
         requested=at,
+        max_steps=fact.task.max_steps,
     )
 
 
@@ -174,6 +179,8 @@ class Batch:
     """Steps in training order."""
     succeeded: list[bool]
     """Whether each planned episode succeeded."""
+    truncated: list[bool]
+    """Whether each planned episode ended at its task's limit of steps."""
     replays: dict[str, ReplayUse] = field(default_factory=dict)
     """Use of its stored successes, by episode."""
     reference: BlobRef | None = None

@@ -93,7 +93,7 @@ class ReplayBuffer:
             case EpisodeStarted():
                 _start(state, fact)
             case EpisodeEnded():
-                _end(state, fact.episode, gone=None)
+                _end(state, fact.episode, gone=None, truncated=fact.reason == "max_steps")
             case EpisodeAbandoned() | EpisodeCancelled():
                 state.outcomes.forget(fact.episode)
                 state.lessons.forget(fact.episode)
@@ -255,12 +255,12 @@ def _step(state: BufferState, recorded: Recorded, fact: StepTaken) -> None:
         )
 
 
-def _end(state: BufferState, episode_id: str, *, gone: str | None) -> None:
+def _end(state: BufferState, episode_id: str, *, gone: str | None, truncated: bool = False) -> None:
     episode = state.episodes.get(episode_id)
     if episode is None or episode.ended or episode.gone is not None:
         return
     if gone is None:
-        episode.ended = True
+        episode.ended, episode.truncated = True, truncated
     else:
         episode.gone = gone
         episode.samples = []

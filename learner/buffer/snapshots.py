@@ -31,6 +31,7 @@ RULES = (
     *own_modules(ALGORITHMS),
     "hindcast.learner.algorithms.base",
     "hindcast.learner.algorithms.steps",
+    "hindcast.learner.algorithms.group_loss",
     "hindcast.core.plugins",
     "hindcast.core.rl.algorithm",
     "hindcast.core.rl.algorithm_options",

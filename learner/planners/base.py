@@ -84,6 +84,7 @@ class BatchEntry(NamedTuple):
     kept: bytes | None = None
     relabel: int | None = None
     step_weights: tuple[float, ...] | None = None
+    length_term: float = 0.0
 
 
 def in_turn(state: BufferState, episodes: Sequence[Episode], *, count: int, model: str) -> list[Episode]:
@@ -168,6 +169,7 @@ def as_fact(
                 kept=entry.kept,
                 relabel=entry.relabel,
                 step_weights=entry.step_weights,
+                length_term=entry.length_term,
             )
             for entry in entries
         ),

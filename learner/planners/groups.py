@@ -1,4 +1,4 @@
-"""Batches of groups with unequal rewards (M-GRPO, ARPO): each group is compared once, then used up."""
+"""Batches of groups, those with unequal rewards alone by default (M-GRPO, ARPO): each is compared once, then used up."""
 
 from collections.abc import Sequence
 
@@ -36,28 +36,35 @@ class GroupPlanner(PolicyPlanner):
         """`stale`: a fresh episode with a token from more than `max_staleness` versions ago."""
         return "stale" if too_old(state, episode, settings) else why_unusable(state, episode)
 
+    def compared(
+        self, state: BufferState, members: Sequence[Episode], settings: LearnerSettings
+    ) -> list[GroupSlot]:
+        """A group's members with what is added to their rewards; a stored success may replace one of them."""
+        return compared_as(state, members, options_as(settings, GroupOptions))
+
     def groups_swept(
         self, state: BufferState, swept: set[str], settings: LearnerSettings
     ) -> dict[str, list[str]]:
         """`agreed`: all members have the same reward, and there is no success to replay; `alone`: there is one member."""
         reasons: dict[str, list[str]] = {}
+        options = options_as(settings, GroupOptions)
         for group_id in state.complete:
             members = [m for m in trainable(state, state.groups[group_id]) if m.id not in swept]
-            if members and not _differ(compared_as(state, members, options_as(settings, GroupOptions))):
+            if members and not _is_planned(self.compared(state, members, settings), options):
                 reason = "agreed" if len(members) > 1 else "alone"
                 reasons.setdefault(reason, []).extend(member.id for member in members)
         return reasons
 
     def plan(self, state: BufferState, settings: Settings) -> BatchPlanned | None:
-        """The first `group_batch` informative groups in the order of completion, and rehearsed successes."""
+        """The first `group_batch` groups to be compared, in the order of completion, and rehearsed successes."""
         learner, options = settings.learner, options_as(settings.learner, GroupOptions)
         chosen: list[list[GroupSlot]] = []
         consumed: list[str] = []
         for group_id in state.complete:
             group = state.groups[group_id]
             members = trainable(state, group)
-            compared = compared_as(state, members, options)
-            if _differ(compared):
+            compared = self.compared(state, members, learner)
+            if _is_planned(compared, options):
                 chosen.append(compared)
                 consumed += [one.replaces for one in compared if one.replaces is not None]
             else:
@@ -97,8 +104,11 @@ def episodes_per_batch(settings: Settings) -> int:
     return options_as(settings.learner, GroupOptions).group_batch * settings.curriculum.group_size
 
 
-def _differ(compared: Sequence[GroupSlot]) -> bool:
-    return is_informative([one.reward for one in compared])
+def _is_planned(compared: Sequence[GroupSlot], options: GroupOptions) -> bool:
+    """Whether a group is trained on: its rewards differ or, without `group_filter`, it has at least two members."""
+    if not options.group_filter:
+        return len(compared) > 1
+    return is_informative([one.result for one in compared])
 
 
 def _entries(compared: Sequence[GroupSlot], options: GroupOptions) -> list[BatchEntry]:
@@ -108,7 +118,14 @@ def _entries(compared: Sequence[GroupSlot], options: GroupOptions) -> list[Batch
         [one.reward for one in compared], deviation=options.group_deviation, epsilon=options.group_epsilon
     )
     return [
-        BatchEntry(one.episode, group, advantage, format_term=one.format_term, replaces=one.replaces)
+        BatchEntry(
+            one.episode,
+            group,
+            advantage,
+            format_term=one.format_term,
+            length_term=one.length_term,
+            replaces=one.replaces,
+        )
         for one, advantage in zip(compared, advantages, strict=True)
     ]
 

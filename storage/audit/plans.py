@@ -22,7 +22,7 @@ from hindcast.storage.audit.ledger import Ledger
 from hindcast.storage.audit.pairs import check_pairs
 from hindcast.storage.audit.policies import Policies
 from hindcast.storage.audit.relabels import Relabels
-from hindcast.storage.audit.replays import check_format_terms, check_replays
+from hindcast.storage.audit.replays import check_format_terms, check_length_terms, check_replays
 
 POSITION_BYTES = 8
 DIGEST_BYTES = 8
@@ -96,6 +96,7 @@ class Plans(Check):
         self._check_samples(event, fact)
         check_replays(self, event, self._episodes)
         check_format_terms(self, event, self._episodes)
+        check_length_terms(self, event)
         traits = self._traits(event, fact)
         self._check_use(event, fact, traits)
         if traits.group_advantages:
@@ -294,7 +295,7 @@ class Plans(Check):
         groups: dict[str, dict[str, float]] = {}
         compared = [planned for planned in fact["episodes"] if not planned.get("rehearsed")]
         for planned in compared:
-            reward = planned["reward"] + planned.get("format_term", 0.0)
+            reward = planned["reward"] + planned.get("format_term", 0.0) + planned.get("length_term", 0.0)
             groups.setdefault(planned["group"], {})[planned["episode"]] = reward
         expected = {
             (group, name): advantage

@@ -1,4 +1,4 @@
-"""Checks replayed successes and format terms in a plan against the episodes, by ARPO's rules (arXiv 2505.16282).
+"""Checks replayed successes, format terms and length terms in a plan against the episodes, by ARPO's rules (arXiv 2505.16282).
 
 Invariant: a replay takes the place of exactly one member of a group of the same task that failed altogether, and was
 used up before its batch was planned. No state is kept between plans.
@@ -31,7 +31,9 @@ def check_replays(check: Check, event: Event, episodes: Episodes) -> None:
             _check_trigger(check, event, episodes, members, replays[0])
     for planned in event.payload["episodes"]:
         odd = planned.get("rehearsed") and (
-            planned.get("replaces") is not None or planned.get("format_term", 0.0) != 0
+            planned.get("replaces") is not None
+            or planned.get("format_term", 0.0) != 0
+            or planned.get("length_term", 0.0) != 0
         )
         check.require(not odd, event, f"{planned['episode']} is rehearsed, and compared as well")
 
@@ -57,6 +59,13 @@ def check_format_terms(check: Check, event: Event, episodes: Episodes) -> None:
             expected,
             planned.get("format_term", 0.0),
         )
+
+
+def check_length_terms(check: Check, event: Event) -> None:
+    """Check that the length of an episode adds nothing to its reward."""
+    for planned in _compared(event).values():
+        term = planned.get("length_term", 0.0)
+        check.require(term <= 0, event, f"length term of {planned['episode']}", "0 or below", term)
 
 
 def _compared(event: Event) -> dict[tuple[str, str], Planned]:

@@ -215,6 +215,7 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "relabel": "Which goal of its `episode.relabeled` it demonstrates, from 0; NULL: its own.",
         "reward": "Reward that the plan counts with; NULL if it is only used up.",
         "format_term": "Added to the reward before its group is compared; below 0 after an unparsable answer.",
+        "length_term": "Added to the reward when its group is compared; below 0 near the task's limit of steps (DAPO).",
         "advantage": "Advantage of the episode; 0 if a critic gives each step its own, NULL if it is only used up.",
         "trained": "Whether it is trained on.",
         "rehearsed": "Whether it is only imitated, as a remembered success.",

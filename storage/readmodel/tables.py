@@ -287,7 +287,7 @@ batch_episodes = _recorded(
     _number_key("place"),
     *_text("episode", "group_id", "replaces"),
     *_integer("batch", "samples", "epoch", "kept", "relabel"),
-    *_real("reward", "format_term", "advantage"),
+    *_real("reward", "format_term", "length_term", "advantage"),
     Column("trained", Boolean, nullable=False),
     Column("rehearsed", Boolean, nullable=False),
     indexes=(("episode", "trained", "position"), ("batch",)),

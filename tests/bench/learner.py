@@ -107,7 +107,15 @@ def made_up_batch(policy: Path, episodes: Sequence[Episode], settings: LearnerSe
         config_digest="",
     )
     succeeded = [episode.reward > 0 for episode in planned]
-    batch = Batch(number=0, position=0, event="", settings=settings, samples=samples, succeeded=succeeded)
+    batch = Batch(
+        number=0,
+        position=0,
+        event="",
+        settings=settings,
+        samples=samples,
+        succeeded=succeeded,
+        truncated=[False] * len(succeeded),
+    )
     return Work(plan, batch)
 
 

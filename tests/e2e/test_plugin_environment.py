@@ -54,6 +54,17 @@ async def test_task_solve_wins_every_family(installed: Path) -> None:
     assert won == {"count": 2, "press": 2}
 
 
+def test_the_command_opens_an_environment_that_no_setting_names(installed: Path) -> None:
+    chosen = ["--environment", "quiz", "--family", "press", "--episodes", "1"]
+    result = CliRunner().invoke(app, ["task", "solve", *chosen, "--json"])
+    assert result.exit_code == 0, result.output
+    (found,) = json.loads(result.stdout.splitlines()[-1])["families"]
+    assert (found["family"], found["won"]) == ("press", 1)
+    unknown = CliRunner().invoke(app, ["task", "solve", "--environment", "quizz"])
+    assert isinstance(unknown.exception, PluginError)
+    assert "the nearest is quiz" in str(unknown.exception)
+
+
 @pytest.mark.parametrize("name", ["quiz", "hindcast_quiz:ENVIRONMENT"])
 async def test_an_episode_is_played_rendered_and_judged_by_the_plugins(installed: Path, name: str) -> None:
     settings = settings_with(name, "actors.renderer=markdown/1")

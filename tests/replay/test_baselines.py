@@ -73,11 +73,16 @@ async def swept(made: Bench) -> dict[str, int]:
     return found
 
 
+GROUPS = {"group_batch": 2, "minibatches": 2, "epochs": 2}
 RECIPES = [
     ("dpo", {"pair_batch": 4, "minibatches": 2, "dpo_beta": 0.5}),
     ("filtered_bc", {"filter_episodes": 8, "minibatches": 2}),
     ("self_imitation", {"cloning_batch": 4, "cloning_epochs": 2}),
-    ("grpo", {"group_batch": 2, "minibatches": 2, "epochs": 2, "kl_coefficient": 0.01, "clip_high": 0.2}),
+    ("grpo", {**GROUPS, "kl_coefficient": 0.01, "clip_high": 0.2}),
+    ("dr_grpo", {**GROUPS, "options": {"episode_tokens": 20}}),
+    ("gspo", {**GROUPS, "options": {"sequence": "episode"}}),
+    ("cispo", {**GROUPS, "correction": "icepop"}),
+    ("dapo", {**GROUPS, "options": {"overlong_buffer": 1.0}}),
 ]
 
 

@@ -25,7 +25,8 @@ SEEDS = 6
 SEEDS_PHASED = 2
 """With a critic beside the policy, and each of its phases twice as dear."""
 ALGORITHMS = (
-    *("grpo", "webrl", "reinforce", "awr", "digirl"),
+    *("grpo", "dr_grpo", "gspo", "cispo", "dapo"),
+    *("webrl", "reinforce", "awr", "digirl"),
     *("sft", "filtered_bc", "self_imitation", "dpo", "hsl"),
 )
 
@@ -63,9 +64,9 @@ def drawn_settings(random: Random, algorithm: str) -> Settings:
         "tokens_per_forward": of(64, 512),
         "group_batch": of(1, 2),
         "loss_mean": of("nested", "token", "episode"),
-        "group_deviation": of("population", "sample"),
+        "group_deviation": of("population", "sample", "none"),
         "group_epsilon": of(1e-4, 1e-6),
-        "correction": of("none", "truncated", "decoupled", "masked"),
+        "correction": of("none", "truncated", "decoupled", "masked", "icepop"),
         "dual_clip": of(0.0, 3.0),
         "kl_coefficient": of(0.0, 0.05),
         "cloning_coefficient": of(0.0, 0.3),
@@ -96,12 +97,18 @@ def drawn_settings(random: Random, algorithm: str) -> Settings:
             "loss": of("paper", "released"),
             "advantage": of("paper", "released"),
         }
-    if algorithm == "grpo":
+    if traits_of(algorithm).compares == "groups":
+        options = {"group_filter": of(True, True, False)}
+        if algorithm == "gspo":
+            options |= {"sequence": of("step", "episode")}
+        if algorithm == "dapo":
+            options |= {"overlong_buffer": of(0.9, 1.0), "overlong_filter": of(False, True)}
         learner |= {
             "success_replay": of("off", "random", "first"),
             "replay_correction": of("behaviour", "recomputed"),
             "format_penalty": of(0.0, 1.0),
             "rehearsal_episodes": of(0, 2),
+            "options": options,
         }
     if algorithm == "hsl":
         learner |= {
@@ -135,7 +142,9 @@ def drawn_groups(made: Bench, random: Random, settings: Settings) -> list[Told]:
             members.append(
                 Member(
                     0.0 if undecided else float(random.random() < 0.5),
-                    1 + random.randrange(3),
+                    9
+                    if settings.learner.algorithm == "dapo" and random.random() < 0.3
+                    else 1 + random.randrange(3),
                     outcome="undecided" if undecided else None,
                     abandoned=random.random() < 0.1,
                     version=-1 if shown else 0,

@@ -175,7 +175,7 @@ class Story:
             episode=episode,
             task_id=task.id,
             actor="actor.1",
-            reason="exit",
+            reason="max_steps" if member.steps == task.max_steps else "exit",
             steps=member.steps,
             evidence=Evidence(answer=episode, final_url="", probes={}),
             final_observation=None,

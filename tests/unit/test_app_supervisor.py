@@ -61,12 +61,22 @@ def test_a_worker_that_crashes_is_started_again_and_a_stop_ends_it(tmp_path: Pat
     assert entry.state == "stopped"
 
 
-def test_people_read_what_a_worker_raised_and_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("raised", "reason"),
+    [
+        ("{}['missing']", "KeyError: 'missing' ({script}:6); the traceback is in honcho.log"),
+        ("raise BlobMissing('no blob\\n3f')", "BlobMissing: no blob 3f"),
+    ],
+    ids=["unexpected", "known"],
+)
+def test_people_read_what_a_worker_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: str, reason: str
+) -> None:
     monkeypatch.setenv("HINDCAST_HOME", str(tmp_path))
     script = tmp_path / "crashing.py"
     script.write_text(
-        "import sys\nfrom hindcast.app.system.worker import explain\n\n"
-        "try:\n    {}['missing']\nexcept KeyError as error:\n    sys.exit(explain(error, 'worker.1'))\n"
+        "import sys\nfrom hindcast.app.system.worker import explain\nfrom hindcast.core.errors import BlobMissing\n\n"
+        f"try:\n    {raised}\nexcept Exception as error:\n    sys.exit(explain(error, 'worker.1'))\n"
     )
     folder, again = tmp_path / "processes", threading.Event()
     supervisor = Supervisor("worker.1", lambda: (sys.executable, str(script)), folder=folder)
@@ -82,7 +92,7 @@ def test_people_read_what_a_worker_raised_and_where(tmp_path: Path, monkeypatch:
     assert supervisor.run(on_started=on_started) == 0
     thread.join()
     assert [one.state for one in seen] == ["starting", "starting"]
-    reason = f"KeyError: 'missing' ({script}:5); the traceback is in honcho.log"
+    reason = reason.replace("{script}", str(script))
     assert [one.detail for one in seen] == ["", reason]
     alerts = ProcessAlerts(tmp_path)
     assert [alerts.look([one]) for one in seen] == [[], [f"worker.1 is started again (time 1): {reason}"]]

@@ -55,6 +55,25 @@ def test_a_group_whose_members_agree_is_discarded_before_any_batch_is_planned() 
     assert (story.state.waiting, story.state.discarded) == (0, 4)
 
 
+def test_a_group_whose_members_agree_waits_for_the_learner_without_the_filter_of_groups() -> None:
+    story = Story(settings_of(learner={"options": {"group_filter": False}, "group_batch": 1}))
+    decided(story, "failure", "failure", "failure", "failure")
+    assert (story.state.waiting, story.state.discarded) == (4, 0)
+    story.sweep()
+    assert (story.state.waiting, story.state.discarded) == (4, 0)
+    planned = story.plan()
+    assert planned is not None
+    story.train(planned)
+    assert story.state.groups == {}
+    assert story.state.discarded == 0
+
+
+def test_a_lone_member_is_discarded_without_the_filter_of_groups_too() -> None:
+    story = Story(settings_of(learner={"options": {"group_filter": False}}))
+    decided(story, "failure", "undecided", "undecided", "undecided")
+    assert (story.state.waiting, story.state.discarded) == (0, 4)
+
+
 def test_a_failed_group_waits_for_the_learner_once_its_task_was_won_and_successes_are_replayed() -> None:
     story = Story(
         settings_of(

@@ -6,11 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from hindcast.actors.judges.role import run_judge
 from hindcast.actors.judges.rules import RuleJudge
 from hindcast.actors.queue_worker import author_key
+from hindcast.app.cli import app
 from hindcast.app.plugins import find_plugins, plugins_in_use
+from hindcast.app.runs.runs import list_runs
+from hindcast.app.runs.selection import select_run
 from hindcast.app.settings.configuration import resolve
 from hindcast.app.system.judges import open_judges
 from hindcast.core.domain.evidence import Evidence, Judgment
@@ -132,6 +136,32 @@ async def test_a_judge_that_signs_with_another_name_is_refused(installed: Path, 
     ):
         async with open_judges(("brevity",), Settings(), BlobStore(tmp_path)):
             pass
+
+
+def test_a_refused_start_leaves_no_run_and_its_name_is_free_once_the_mistake_is_mended(
+    installed: Path, tmp_path: Path
+) -> None:
+    home, sound = tmp_path / "home", (installed / f"{JUDGE_MODULE}.py").read_text()
+
+    def refused(*arguments: str) -> str:
+        result = CliRunner().invoke(app, ["start", "mine", *arguments], env={"HINDCAST_HOME": str(home)})
+        assert result.exit_code != 0
+        assert list_runs(home) == []
+        return str(result.exception)
+
+    assert "--until episodes=N counts" in refused("--recipe", "sft", "--until", "episodes=5")
+    assert "--without bus: another machine cannot have this role" in refused("--without", "bus")
+    (installed / f"{JUDGE_MODULE}.py").write_text(
+        sound.replace("events.JudgeIdentity(name=name", "dict(name=name")
+    )
+    forget(MODULE, JUDGE_MODULE)
+    said = refused("--set", "judge.judges=brevity")
+    assert "judge.judges: the plugin 'brevity' cannot judge: its identity is {'name': 'brevity'" in said
+    assert "`hindcast plugin check brevity`" in said
+    (installed / f"{JUDGE_MODULE}.py").write_text(sound)
+    forget(MODULE, JUDGE_MODULE)
+    assert select_run(home, name="mine", overrides=["judge.judges=brevity"]).name == "mine"
+    assert list_runs(home) == ["mine"]
 
 
 HALF = """

@@ -5,6 +5,7 @@ from math import exp, log, sqrt
 import numpy as np
 import pytest
 import torch
+from factories import BOUNDS
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -126,6 +127,8 @@ def corrected(kind: CorrectionKind) -> TokenCorrection:
         proximal=np.array([log(0.25), log(0.35), log(0.4)], dtype=np.float32),
         behaviour=np.array([log(0.5), log(0.1), log(0.4)], dtype=np.float32),
         ratio_cap=2.0,
+        icepop_alpha=0.6,
+        icepop_beta=4.0,
         mask_difference=0.2 if kind == "masked" else 0.9,
     )
 
@@ -136,6 +139,7 @@ def corrected(kind: CorrectionKind) -> TokenCorrection:
         ("none", [1, 1, 1], [True, True, True]),
         ("truncated", [0.5, 2, 1], [True, True, True]),
         ("decoupled", [0.5, 0, 1], [True, False, True]),
+        ("icepop", [0, 3.5, 1], [False, True, True]),
         ("masked", [0, 0, 1], [False, False, True]),
     ],
 )
@@ -148,13 +152,30 @@ def test_each_correction_weighs_tokens_as_its_paper_says(
     assert found.ratios.tolist() == pytest.approx([0.5, 3.5, 1], rel=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("bounds", "weights"),
+    [((0.5, 5.0), [0, 0.6, 4, 0]), ((0.3, 3.0), [0.4, 0.6, 0, 0])],
+)
+def test_icepop_leaves_out_tokens_on_either_side_of_its_bounds(
+    bounds: tuple[float, float], weights: list[float]
+) -> None:
+    # mu is 0.1: ratios 0.4, 0.6, 4 and 6
+    found = correct(
+        "icepop",
+        proximal=np.log(np.array([0.04, 0.06, 0.4, 0.6])).astype(np.float32),
+        behaviour=np.log(np.full(4, 0.1)).astype(np.float32),
+        **BOUNDS | {"icepop_alpha": bounds[0], "icepop_beta": bounds[1]},
+    )
+    assert found.weights.tolist() == pytest.approx(weights, rel=1e-5)
+    assert found.kept.tolist() == [weight > 0 for weight in weights]
+
+
 def test_the_mask_looks_at_probabilities_and_not_at_ratios() -> None:
     tiny = correct(
         "masked",
         proximal=np.array([log(1e-3)], dtype=np.float32),
         behaviour=np.array([log(1e-6)], dtype=np.float32),
-        ratio_cap=2.0,
-        mask_difference=0.3,
+        **BOUNDS,
     )
     assert tiny.kept.tolist() == [True]
 

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 import torch
+from factories import BOUNDS
 
 from fakes.tiny_policy import write_tiny_policy
 from hindcast.core.domain.arrays import pack_floats, pack_ids
@@ -81,7 +82,7 @@ def test_the_digest_of_an_updates_inputs_covers_the_sets_where_there_are_any() -
             behaviour=zeros,
             proximal=zeros,
             reference=None,
-            correction=correct("none", proximal=zeros, behaviour=zeros, ratio_cap=2.0, mask_difference=0.3),
+            correction=correct("none", proximal=zeros, behaviour=zeros, **BOUNDS),
         )
         return inputs_digest([term])
 

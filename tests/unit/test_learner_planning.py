@@ -101,6 +101,19 @@ async def test_a_plan_says_everything_that_its_updates_depend_on(tmp_path: Path,
     assert unpack_ids(made.minibatches).tolist() == [11, 7]
 
 
+async def test_without_the_filter_groups_that_agree_count_with_advantage_0(
+    tmp_path: Path, policy: Path
+) -> None:
+    settings = settings_with(group_batch=2, options={"group_filter": False})
+    agreeing, alone = (Member(0.0, 1), Member(0.0, 2)), (Member(1.0, 1), Member(0.0, 1, abandoned=True))
+    state = await folded(await log_with(tmp_path, policy, settings, alone, agreeing, informative()))
+    assert [(one.reason, one.episodes) for one in sweep(state, settings)] == [("alone", ("ep_group_0_0",))]
+    made = required(plan(state, settings))
+    assert [(one.group, one.advantage) for one in made.episodes[:2]] == [("group_1", 0.0)] * 2
+    assert [one.advantage for one in made.episodes[2:]] == group_advantages([1.0, 0.0, 1.0, 0.0])
+    assert made.consumed == ("ep_group_0_0",)
+
+
 async def test_groups_stand_in_the_order_in_which_they_were_completed(tmp_path: Path, policy: Path) -> None:
     settings = settings_with(group_batch=2)
     story, log = Story(policy), MemoryLog(RUN)

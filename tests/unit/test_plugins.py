@@ -19,7 +19,7 @@ from hindcast.app.cli import app
 from hindcast.app.plugins import find_plugins, plugins_in_use
 from hindcast.app.runs.runs import create_run, open_run
 from hindcast.app.settings.configuration import resolve
-from hindcast.core.errors import PluginError, SettingsError
+from hindcast.core.errors import PluginError, SettingsError, error_and_place
 from hindcast.core.plugins import PluginIdentity
 from hindcast.core.rl.loss_normalization import EpisodeTokens
 from hindcast.events.catalogue import BatchPlanned, RunStarted, UpdateApplied
@@ -290,6 +290,23 @@ def test_what_is_wrong_with_an_algorithm_is_said(installed: Path) -> None:
     (finding,) = find_plugins("algorithms", "rloo")
     assert "its traits are none: Invalid enum value 'everyone'" in finding.problems[0]
     assert finding.problems[1:] == ("its loss makes no hindcast.learner.algorithms.base.Loss",)
+
+
+def test_an_error_that_torch_raises_is_placed_in_the_plugin_that_caused_it(installed: Path) -> None:
+    file = installed / f"{MODULE}.py"
+    lines = file.read_text().splitlines()
+    number = next(index for index, line in enumerate(lines) if "weights = torch" in line)
+    lines[number] = "        weights = torch.nn.functional.pad(log_probs, (1,), mode='no')"
+    file.write_text("\n".join(lines))
+    forget(MODULE, JUDGE_MODULE)
+    loss = loss_for(settings_with(algorithm="rloo").learner)
+    with pytest.raises(NotImplementedError) as raised:
+        loss.sample_loss(torch.zeros(1), terms(advantage=1.0, behaviour=[0.5], proximal=[0.5]))
+    assert raised.traceback[-1].path.name == "functional.py"
+    assert error_and_place(raised.value) == (
+        f"NotImplementedError: Unrecognised padding mode no ({file}:{number + 1})"
+    )
+    assert error_and_place(ValueError("a\nb")) == "ValueError: a b"
 
 
 def test_two_packages_with_one_name_are_refused_and_no_package_replaces_a_built_in(installed: Path) -> None:

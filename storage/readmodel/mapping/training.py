@@ -72,6 +72,7 @@ def _batch_planned(recorded: Recorded, fact: BatchPlanned) -> Iterable[Operation
             "samples": part.samples,
             "reward": finite(part.reward),
             "format_term": finite(part.format_term),
+            "length_term": finite(part.length_term),
             "advantage": finite(part.advantage),
             "epoch": epochs[again],
             "kept": None if part.kept is None else sum(part.kept),

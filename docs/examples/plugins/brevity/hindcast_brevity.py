@@ -5,12 +5,9 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from hindcast.actors.judges.base import Verdict
-from hindcast.actors.judges.judged_episode import JudgedEpisode
 from hindcast.actors.judges.plugin import JudgeContext, JudgePlugin
 from hindcast.actors.judges.rules import RULES, RuleJudge
-from hindcast.core.domain.evidence import Judgment
-from hindcast.events.catalogue.verdict import JudgeIdentity
+from hindcast.api import JudgedEpisode, Judgment, Verdict, events
 
 
 class BrevityOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -25,11 +22,11 @@ class BrevityJudge(RuleJudge):
 
     def __init__(self, name: str, most: int) -> None:
         super().__init__()
-        self.identity = JudgeIdentity(name=name, version=f"1-{RULES.version}-{most}")
+        self.identity = events.JudgeIdentity(name=name, version=f"1-{RULES.version}-{most}")
         self._most = most
 
     async def judge(self, episode: JudgedEpisode) -> Verdict:
-        """See `hindcast.actors.judges.base.Judge`."""
+        """See `hindcast.api.Judge`."""
         verdict = await super().judge(episode)
         length = len(episode.evidence.answer or "")
         if verdict.judgment.outcome != "success" or length <= self._most:

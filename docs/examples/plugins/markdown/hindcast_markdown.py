@@ -4,7 +4,7 @@
 - button: Add one [1]
 """
 
-from hindcast.core.domain.observation import Node, Page
+from hindcast.api import Node, Page
 from hindcast.core.prompts.rendering import Renderer
 from hindcast.core.prompts.rendering.neutral import neutralised
 

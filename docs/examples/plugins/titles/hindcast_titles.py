@@ -7,9 +7,7 @@ import msgspec
 
 from hindcast.actors.relabelers.base import AchievedGoal, RelabelResult
 from hindcast.actors.relabelers.plugin import RelabelerContext, RelabelerPlugin
-from hindcast.core.domain.observation import Page
-from hindcast.events.catalogue.verdict import JudgeIdentity
-from hindcast.events.log.episode_assembler import AssembledEpisode
+from hindcast.api import AssembledEpisode, Page, events
 
 
 class TitlesOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -23,11 +21,11 @@ class TitlesRelabeler:
     """Says of each page that the episode reached that it was to open it."""
 
     def __init__(self, name: str, shortest: int) -> None:
-        self.identity = JudgeIdentity(name=name, version=f"1-{shortest}")
+        self.identity = events.JudgeIdentity(name=name, version=f"1-{shortest}")
         self._shortest = shortest
 
     async def goals(self, episode: AssembledEpisode, pages: Sequence[Page]) -> RelabelResult:
-        """See `hindcast.actors.relabelers.base.Relabeler`; `pages` holds the page before each step."""
+        """See `hindcast.api.Relabeler`; `pages` holds the page before each step."""
         reached: dict[str, int] = {}
         for steps, page in enumerate(pages):
             reached.setdefault(page.title, steps)

@@ -13,11 +13,7 @@ from playwright.async_api import Page as BrowserPage
 
 from hindcast.actors.environments.base import Answers, Demonstrate, ResetSemantics
 from hindcast.actors.environments.plugin import Environment, SitePlaces, options_of
-from hindcast.core.domain.action import Action
-from hindcast.core.domain.evidence import Evidence, Judgment
-from hindcast.core.domain.observation import Observation
-from hindcast.core.domain.task import Task
-from hindcast.core.errors import SettingsError
+from hindcast.api import Action, Evidence, Judgment, Observation, SettingsError, Task
 from hindcast.core.settings.schema import Settings
 
 PAGES = Path(__file__).parent
