@@ -34,7 +34,7 @@ def start_evaluation(
     if before.open is not None or not every or not tasks or state.leases.pauses:
         return None
     if state.draining:
-        if not state.ending or before.version >= state.version:
+        if not state.ending or state.is_publishing or before.version >= state.version:
             return None
     elif before.begun and state.version // every <= before.passed // every:
         return None
@@ -47,6 +47,12 @@ def start_evaluation(
         temperatures=tuple(dict.fromkeys(temperatures[name] for name in settings.evaluation.temperatures)),
         skipped=tuple(number * every for number in due),
     )
+
+
+def delays_drain(state: CurriculumState, *, settings: Settings, tasks: Sequence[Task]) -> bool:
+    """Whether the drain is not to be reported as applied yet, because the newest version is evaluated first."""
+    one = state.evaluations.open or start_evaluation(state, settings=settings, tasks=tasks)
+    return state.ending and (state.is_publishing or one is not None)
 
 
 def request_evaluation(
@@ -115,7 +121,7 @@ def finish_evaluation(
 
 
 def _cut_short(state: CurriculumState, one: OpenEvaluation, settings: Settings) -> str:
-    """Why an evaluation whose members lack outcomes ends now; empty: it goes on."""
+    """Why an evaluation whose members lack outcomes ends now; empty: it continues."""
     every = settings.evaluation.every
     if not every:
         return "evaluation.every = 0"

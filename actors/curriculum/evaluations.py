@@ -66,7 +66,7 @@ class OpenEvaluation(msgspec.Struct):
     version_high: int | None = None
 
     def place(self, task: int, temperature: int) -> int:
-        """Index of the member for the task and the temperature of these indexes."""
+        """Index of the member with this index of a task and of a temperature."""
         return task * len(self.temperatures) + temperature
 
     def at(self, place: int) -> tuple[str, float]:
@@ -174,7 +174,7 @@ class Evaluations:
 def _lose(member: EvaluationMember, fact: EpisodeAbandoned | EpisodeCancelled) -> None:
     """Play the member again unless it was started often enough, or a person cancelled it.
 
-    A drain cancels what nobody has started; the evaluation goes on when the run does.
+    A drain cancels what nobody has started; the evaluation continues when the run is resumed.
     """
     again = fact.reason == DRAIN if isinstance(fact, EpisodeCancelled) else member.started < ATTEMPTS
     member.episode = None

@@ -267,7 +267,7 @@ class CurriculumProjection:
             state.published = position
         if fact.version <= state.version:
             return
-        state.version = fact.version
+        state.version, state.applied = fact.version, 0
         state.phases.publish()
         self._release(state, trained=True)
         for group in list(state.groups.values()):

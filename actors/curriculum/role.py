@@ -24,6 +24,7 @@ from contextlib import aclosing
 import structlog
 
 from hindcast.actors.curriculum.evaluation_plan import (
+    delays_drain,
     finish_evaluation,
     request_evaluation,
     start_evaluation,
@@ -395,8 +396,7 @@ class _Curriculum:
                 )
             except ExpectationFailed:
                 continue
-        due = state.evaluations.open or start_evaluation(state, settings=settings, tasks=self._means.held_out)
-        if state.ending and due:
+        if delays_drain(state, settings=settings, tasks=self._means.held_out):
             if waiting:
                 await self._publisher.commit()
                 await self._caught_up((await self._log.identity()).last)

@@ -133,7 +133,7 @@ class CurriculumState:
     minibatches: int = 0
     """Mini-batches of the latest batch that are not reported yet."""
     applied: int = 0
-    """Mini-batches of the latest batch that changed the weights."""
+    """Mini-batches of the latest batch that changed the weights, until these are published."""
     tasks: dict[str, Tally] = field(default_factory=dict)
     """Tallies of attempted tasks, by id."""
     families: dict[str, FamilyTally] = field(default_factory=dict)
@@ -146,6 +146,11 @@ class CurriculumState:
     ending: bool = False
     """Whether the drain asks to evaluate the newest version before it is applied."""
     evaluations: Evaluations = field(default_factory=Evaluations)
+
+    @property
+    def is_publishing(self) -> bool:
+        """Whether the latest batch is trained and its weights are still to be published."""
+        return self.minibatches <= 0 and self.applied > 0
 
     def members(self, *origins: str) -> Iterator[tuple[Group, Member]]:
         """Members of the running groups, of the given origins or of all."""

@@ -145,7 +145,7 @@ class LogSealed(Fact, frozen=True, kw_only=True):
 
 
 PAUSE, RESUME = "pause", "resume"
-"""Commands: begin no episode until the same author, or somebody in that name (`of`), resumes."""
+"""Commands: begin no episode until the same author, or another one in that author's name (`of`), resumes."""
 DRAIN = "drain"
 """Command: cancel what nobody has started, request nothing until the run is resumed."""
 EVALUATE = "evaluate"

@@ -58,7 +58,7 @@ class Evaluations(Check):
         number = event.payload["number"]
         if self._whole:
             self.require(number == self._begun, event, "evaluations are not in order", self._begun, number)
-        self.require(self._open is None, event, "it starts while another evaluation goes on")
+        self.require(self._open is None, event, "it starts while another evaluation is open")
         self._begun, self._open = number + 1, event.payload
         self._played.clear()
 

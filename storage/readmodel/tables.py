@@ -14,7 +14,7 @@ from sqlalchemy import Text as AnyText
 
 from hindcast.storage.readmodel.descriptions import description
 
-SCHEMA_VERSION = 18
+SCHEMA_VERSION = 19
 """Version of tables and mappers. A read model of another version is dropped and folded again; there are no migrations.
 
 Increase it with every change of a table or a mapper: all rows of a read model must follow from the same rules.

@@ -67,7 +67,7 @@ async def test_an_evaluation_that_starts_while_another_goes_on_is_found(tmp_path
     made = await evaluated(tmp_path, finished())
     for number in (1, 2):
         await add(made.log, replace(STARTED, number=number), producer="curriculum.1", entity="run")
-    assert defects(await audited(made)) == ["it starts while another evaluation goes on"]
+    assert defects(await audited(made)) == ["it starts while another evaluation is open"]
 
 
 async def test_a_task_that_is_evaluated_and_trained_on_is_found(tmp_path: Path) -> None:

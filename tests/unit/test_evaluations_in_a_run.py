@@ -9,6 +9,7 @@ import pytest
 
 from fakes.virtual_time import run_virtually
 from hindcast.actors.curriculum.evaluation_plan import (
+    delays_drain,
     finish_evaluation,
     request_evaluation,
     start_evaluation,
@@ -17,11 +18,13 @@ from hindcast.actors.curriculum.evaluations import OpenEvaluation
 from hindcast.actors.curriculum.pool import configured_pool, held_out_tasks
 from hindcast.actors.curriculum.snapshots import curriculum_kind
 from hindcast.actors.curriculum.task_pools import held_out
+from hindcast.core.domain.arrays import unpack_ids
 from hindcast.core.domain.evidence import Judgment
 from hindcast.core.domain.task import FIRST_EVALUATION_SEED, Task
 from hindcast.core.errors import SettingsError
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import (
+    BatchPlanned,
     ControlApplied,
     ControlRequested,
     EpisodeCancelled,
@@ -33,7 +36,7 @@ from hindcast.events.catalogue import (
 )
 from hindcast.events.catalogue.operation import DRAIN, EVALUATE
 from stories.curriculum_bench import Bench, ended
-from stories.curriculum_story import RULES, SOURCES, Story, published, settings_of
+from stories.curriculum_story import RULES, SOURCES, Story, applied, published, settings_of
 
 EVERY = {"every": 2, "episodes": 4, "max_running": 3}
 
@@ -97,6 +100,16 @@ class Evaluated(Story):
         finished = self.finish()
         assert finished is not None
         return finished
+
+
+def a_batch(story: Story) -> BatchPlanned:
+    """The next batch that the learner plans, of groups with different rewards."""
+    for place, fact in enumerate(story.request()):
+        story.end(fact.episode)
+        story.judge(fact.episode, "failure" if place % 2 else "success")
+    planned = story.plan()
+    assert planned is not None
+    return planned
 
 
 def training_part(story: Story) -> object:
@@ -300,6 +313,31 @@ def test_the_last_version_is_evaluated_once_where_a_drain_asks_for_it() -> None:
     story.play(*["failure"] * 8)
     assert story.finish() is not None
     assert story.begin() is None
+
+
+def test_a_last_version_that_is_about_to_be_published_is_waited_for() -> None:
+    story = Evaluated(evaluating())
+    story.whole()
+    planned = a_batch(story)
+    minibatches = len(unpack_ids(planned.minibatches))
+    for minibatch in range(minibatches):
+        story.tell(applied(planned.batch, minibatch))
+    story.tell(drain(**{EVALUATE: True}))
+    assert story.begin() is None
+    assert delays_drain(story.state, settings=story.settings, tasks=story.held_out)
+    story.tell(published(1))
+    started = story.begin()
+    assert started is not None
+    assert started.version == 1
+
+
+def test_a_batch_that_a_goal_left_unfinished_delays_no_end() -> None:
+    story = Evaluated(evaluating())
+    story.whole()
+    planned = a_batch(story)
+    story.tell(applied(planned.batch, 0))
+    story.tell(drain(**{EVALUATE: True}))
+    assert not delays_drain(story.state, settings=story.settings, tasks=story.held_out)
 
 
 def test_a_drain_that_asks_for_none_begins_nothing() -> None:
