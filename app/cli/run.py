@@ -162,14 +162,14 @@ def _summary_text(summary: RunSummary) -> Iterator[Block]:
                     f"{one.success.rate:.1%} [{one.success.low:.1%}, {one.success.high:.1%}]",
                     one.judged,
                     one.lost,
-                    f"{row.version_low} to {row.version_high}",
+                    "-" if row.version_low is None else _versions(row.version_low, row.version_high),
                     f"{row.seconds or 0:.0f}",
                     f"{row.share or 0:.0%}",
                 )
                 for row in summary.evaluations
                 for one in row.rates
             ],
-            empty="The first evaluation is still going on.",
+            empty="The first evaluation is not finished.",
         )
     yield ""
     yield Table(
@@ -198,9 +198,9 @@ def _summary_text(summary: RunSummary) -> Iterator[Block]:
                 (
                     r.family,
                     _stretch(r.best),
-                    _versions(r.best),
+                    _versions(r.best.first_version, r.best.last_version),
                     _stretch(r.present),
-                    _versions(r.present),
+                    _versions(r.present.first_version, r.present.last_version),
                     _gain(r.change),
                 )
                 for r in summary.retention
@@ -232,8 +232,8 @@ def _stretch(stretch: Stretch) -> str:
     return f"{stretch.rate:.0%} [{stretch.low:.0%}, {stretch.high:.0%}] n={stretch.judged}"
 
 
-def _versions(stretch: Stretch) -> str:
-    return f"{stretch.first_version} to {stretch.last_version}"
+def _versions(first: int | None, last: int | None) -> str:
+    return str(first) if first == last else f"{first} to {last}"
 
 
 def _gain(gain: tuple[float, float, float]) -> str:

@@ -214,12 +214,16 @@ def train(
 def start_command(
     name: str, overrides: Sequence[str], *, recipe: str, minutes: float, updates: int | None, home: Path
 ) -> list[str]:
-    """What begins the run, or goes on with it: then with nothing that its first event has fixed."""
+    """The command that begins the run, or resumes it: then without settings, which its first event has fixed.
+
+    The run has no evaluations of its own: the bench evaluates afterwards, so that all of the time is for training.
+    """
     command = hindcast("start", "--run", name, "--until", f"minutes={minutes:g}")
     command += [] if updates is None else ["--until", f"updates={updates}"]
     if name in list_runs(home):
         return command
-    return [*command, "--recipe", recipe, *(part for override in overrides for part in ("--set", override))]
+    chosen = ["evaluation.every=0", *overrides]
+    return [*command, "--recipe", recipe, *(part for override in chosen for part in ("--set", override))]
 
 
 async def read_story(handle: RunHandle) -> Story:
