@@ -155,12 +155,13 @@ async def _finish(
                     return
 
     async with asyncio.TaskGroup() as group:
-        waits = [group.create_task(drained()), group.create_task(stop.wait())]
-        done, _ = await asyncio.wait(waits, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
-        for task in waits:
+        over, stopped = group.create_task(drained()), group.create_task(stop.wait())
+        done, _ = await asyncio.wait({over, stopped}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+        for task in (over, stopped):
             task.cancel()
-    if arguments and not done:  # open requests have a lease
-        reason += f"; its last policy was not evaluated within evaluation.final_wait_s = {limit_s:g} s"
+    if arguments and over not in done:  # requests that nobody started have a lease
+        within = "before the stop" if done else f"within evaluation.final_wait_s = {limit_s:g} s"
+        reason += f"; its last policy was not evaluated {within}"
     finished = RunFinished(reason=reason, updates=progress.updates, episodes=progress.episodes)
     # opening as administrator applies log.max_bytes, which may have been raised meanwhile
     await _record(open_run(handle.name, home=handle.home), "admin", finished)
