@@ -22,6 +22,7 @@ NOTICE = subject("notice")
 CONTROL = subject("control")
 SNAPSHOT = subject("snapshot", per_entity=True)
 DISPUTE = subject("dispute")
+EVALUATION = subject("evaluation")
 
 STREAM = "RUN_"
 """Prefix of the names of runs' streams."""

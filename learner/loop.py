@@ -80,8 +80,9 @@ async def run_learner(
     """Train until the log holds `until_updates` optimizer steps (None: forever), then return.
 
     `policy`: folder that the run's base weights belong to. The settings are those that the log records. Stops exactly at the
-    requested number, if necessary within a batch; the next start continues there. Cancellation takes effect at once: a running
-    computation ends after its current forward pass, and is computed again at the next start.
+    requested number, or when a drain with an evaluation ends the run (`EVALUATE`), if necessary within a batch; the next
+    start continues there. Cancellation takes effect at once: a running computation ends after its current forward pass, and
+    is computed again at the next start.
 
     Raises:
         ExpectationFailed: another learner writes to this run.
@@ -157,7 +158,7 @@ class Learner:
         waiting_since = asyncio.get_running_loop().time()
         while True:
             state, settings = self._state, self._state.settings
-            reached = until_updates is not None and state.updates >= until_updates
+            reached = state.ending or (until_updates is not None and state.updates >= until_updates)
             if 0 not in state.weights:
                 await self._publish_base()
             elif state.batch is not None and state.plan is not None:

@@ -26,9 +26,6 @@ from hindcast.events.catalogue import (
 )
 from hindcast.events.envelope import Recorded
 
-PAUSE = "pause"
-RESUME = "resume"
-
 
 @dataclass(slots=True)
 class Pauses:

@@ -11,10 +11,10 @@ from typing import Literal
 
 from hindcast.actors.curriculum.state import CurriculumState
 from hindcast.actors.environments.base import TaskSource
-from hindcast.core.domain.task import Task
+from hindcast.core.domain.task import Task, evaluation_seeds
 from hindcast.core.errors import SettingsError
 from hindcast.core.seeds import derive_seed
-from hindcast.core.settings.schema import CurriculumSettings
+from hindcast.core.settings.schema import CurriculumSettings, EvaluationSettings
 from hindcast.core.text.nearest import advice
 
 Pool = dict[str, dict[str, Task]]
@@ -52,25 +52,49 @@ def configured_pool(sources: Mapping[str, TaskSource], settings: CurriculumSetti
 
 
 def _named_pool(environments: Mapping[str, TaskSource], names: Iterable[str]) -> Pool:
-    """Single tasks by name, as `task_name` gives them."""
+    """Single tasks by `Task.name`."""
     pool: Pool = {}
     for name in names:
         family, _, seed = name.rpartition(":")
-        environment, _, kind = family.partition("/")
+        environment = family.partition("/")[0]
         if environment not in environments:
             raise SettingsError(
                 f"curriculum.tasks names {name!r}, which is of none of curriculum.environments: {', '.join(environments)}"
             )
         if not (seed.isascii() and seed.isdecimal()):
             raise SettingsError(f"curriculum.tasks names {name!r}: a task is written environment/family:seed")
-        task = environments[environment].task(kind, int(seed))
+        task = named_task(environments, name)
         pool.setdefault(family, {})[task.id] = task
     return pool
 
 
-def task_name(task: Task) -> str:
-    """The name of a task in `curriculum.tasks`: `store/find_price:3`."""
-    return f"{task.environment}/{task.family}:{task.seed}"
+def named_task(sources: Mapping[str, TaskSource], name: str) -> Task:
+    """The task of a `Task.name`. Raises SettingsError where its environment or family does not exist (any more)."""
+    environment, _, kind = family_of_name(name).partition("/")
+    return _source(sources, environment).task(kind, int(name.rpartition(":")[2]))
+
+
+def family_of_name(name: str) -> str:
+    """The family in a `Task.name`: `store/find_price`."""
+    return name.rpartition(":")[0]
+
+
+def held_out_tasks(
+    sources: Mapping[str, TaskSource], settings: EvaluationSettings, *, families: Sequence[str], pool: Pool
+) -> tuple[Task, ...]:
+    """The tasks of an evaluation: its families in turn, at seeds of evaluations, without the tasks of the pool.
+
+    `families`: those that are used where the settings name none. A family whose tasks are a fixed list may have none that
+    is held out. Raises SettingsError where an environment or a family does not exist.
+    """
+    chosen = settings.families or families
+    trained = {key for tasks in pool.values() for key in tasks}
+    found: dict[str, Task] = {}
+    for family, seed in evaluation_seeds(chosen, settings.episodes) if chosen else ():
+        task = named_task(sources, f"{family}:{seed}")
+        if task.id not in trained:
+            found[task.id] = task
+    return tuple(found.values())
 
 
 def demonstrable_pool(pool: Pool, demonstrators: Collection[tuple[str, str]]) -> Pool:

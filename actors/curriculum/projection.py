@@ -33,16 +33,15 @@ from hindcast.events.catalogue import (
     UpdateSkipped,
     WeightsPublished,
 )
+from hindcast.events.catalogue.operation import DRAIN, EVALUATE
 from hindcast.events.envelope import Recorded
 from hindcast.events.registry import BY_CLASS
 
-FAMILIES = LEASE_FAMILIES | {"curriculum", "verdict", "learner", "control"}
+FAMILIES = LEASE_FAMILIES | {"curriculum", "evaluation", "verdict", "learner", "control"}
 """Families of events that the state follows from."""
 
 ONLINE = "online"
 DEMONSTRATION = "demonstration"
-DRAIN = "drain"
-"""`control.requested`: cancel what nobody has started, request nothing until the run is resumed."""
 
 
 class CurriculumProjection:
@@ -87,6 +86,7 @@ class CurriculumProjection:
         """The state after one more event; changes and returns the same object."""
         state.position = recorded.position
         state.leases.apply(recorded)
+        state.evaluations.apply(recorded, judge=self._judge, newest=state.version)
         match recorded.fact:
             case TaskProposed() as fact:
                 state.proposed.add(fact.task.id)
@@ -106,12 +106,13 @@ class CurriculumProjection:
             case PhaseStarted() as fact:
                 state.phase = fact.phase
                 state.phases.begin(episodes=self._phase_episodes)
-            case ControlRequested(command=drain) if drain == DRAIN:
+            case ControlRequested(command=drain) as fact if drain == DRAIN:
                 state.draining, state.drained = True, False
+                state.ending = bool(fact.arguments.get(EVALUATE))
             case ControlApplied(command=drain) if drain == DRAIN:
                 state.drained = True
             case RunResumed():
-                state.draining = state.drained = False
+                state.draining = state.drained = state.ending = False
             case EpisodeRequested() as fact:
                 self._requested(state, fact)
             case EpisodeStarted(episode=episode):
@@ -267,7 +268,7 @@ class CurriculumProjection:
             state.published = position
         if fact.version <= state.version:
             return
-        state.version = fact.version
+        state.version, state.applied = fact.version, 0
         state.phases.publish()
         self._release(state, trained=True)
         for group in list(state.groups.values()):

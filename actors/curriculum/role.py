@@ -2,13 +2,15 @@
 
     log ── follow ──> CurriculumState ── next_requests ──> episode.requested   (expects the last of its family)
                             │
+                            ├──── evaluation_plan ──> evaluation.started, episode.requested, evaluation.finished
                             └──── leases, LeaseTimer ──> episode.abandoned   (created if absent)
 
 It consumes everything but page content, from its newest snapshot on. It waits for the state to change, at most `TICK_S`,
 because leases expire with time alone. It appends task.proposed, state.valued, task.checked, task.admitted, task.rejected
-and phase.started (see `evolution`), episode.requested, episode.abandoned and wait.exceeded. On a drain it appends
-episode.cancelled for episodes that no actor has started, then control.applied. It appends snapshot.saved at intervals,
-and control.requested when room runs out (pause) and when there is room again (resume).
+and phase.started (see `evolution`), episode.requested, episode.abandoned and wait.exceeded; evaluation.started and
+evaluation.finished (see `evaluation_plan`). On a drain it appends episode.cancelled for episodes that no actor has started,
+then control.applied. It appends snapshot.saved at intervals, and control.requested when room runs out (pause) and when
+there is room again (resume).
 
 Invariant "One writer per chain": a decision rests on everything its family holds. Otherwise the log refuses it, and it
 is taken again from the newer state, so that a second curriculum requests nothing twice. Invariant "Every episode ends
@@ -21,11 +23,17 @@ from contextlib import aclosing
 
 import structlog
 
+from hindcast.actors.curriculum.evaluation_plan import (
+    delays_drain,
+    finish_evaluation,
+    request_evaluation,
+    start_evaluation,
+)
 from hindcast.actors.curriculum.evolution import PendingDecision
 from hindcast.actors.curriculum.feasibility import FeasibilityChecker, Valuer
-from hindcast.actors.curriculum.leases import PAUSE, RESUME, Lease, LeaseTimer
+from hindcast.actors.curriculum.leases import Lease, LeaseTimer
 from hindcast.actors.curriculum.pool import admitted_pool
-from hindcast.actors.curriculum.projection import DEMONSTRATION, DRAIN, FAMILIES, CurriculumProjection
+from hindcast.actors.curriculum.projection import DEMONSTRATION, FAMILIES, CurriculumProjection
 from hindcast.actors.curriculum.requests import finished, next_requests
 from hindcast.actors.curriculum.snapshots import SnapshotKeeper
 from hindcast.actors.curriculum.state import CurriculumState
@@ -35,7 +43,7 @@ from hindcast.actors.environments.base import TaskSource
 from hindcast.actors.environments.plugin import DEMONSTRATORS
 from hindcast.actors.log_follower import follow
 from hindcast.actors.telemetry.spans import requesting
-from hindcast.core.errors import BrokerUnreachable, ExpectationFailed
+from hindcast.core.errors import BrokerUnreachable, ExpectationFailed, SettingsError
 from hindcast.core.settings.changes import apply_change
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import (
@@ -43,12 +51,15 @@ from hindcast.events.catalogue import (
     ControlRequested,
     EpisodeAbandoned,
     EpisodeCancelled,
+    EpisodeRequested,
+    EvaluationFinished,
     PhaseStarted,
     RecipeChanged,
     TaskAdmitted,
     TaskProposed,
     WaitExceeded,
 )
+from hindcast.events.catalogue.operation import DRAIN, PAUSE, RESUME
 from hindcast.events.envelope import Fact
 from hindcast.events.log.port import EventLog, Expectation
 from hindcast.events.log.publisher import Publisher
@@ -176,7 +187,7 @@ class _Curriculum:
         """The main loop of the process."""
         await self._caught_up((await self._log.identity()).last)
         self._require_demonstrations()
-        while not self._stopped and not finished(self._state, self._until_episodes):
+        while not self._stopped and not self._is_finished():
             seen = self._changes
             await self._mind_room()
             await self._mind_settings()
@@ -187,10 +198,20 @@ class _Curriculum:
             draining = self._state.draining and not self._state.drained and await self._drain()
             cancelled = await self._cancel()
             if not (
-                expired or admitting or draining or cancelled or await self._evolve() or await self._request()
+                expired
+                or admitting
+                or draining
+                or cancelled
+                or await self._evaluate()
+                or await self._evolve()
+                or await self._request()
             ):
                 await self._change(seen, within_s=TICK_S)
         await self._publisher.commit()
+
+    def _is_finished(self) -> bool:
+        """Whether nothing is left to decide. With evaluations, a drain for the last one follows, and ends with the process."""
+        return not self._settings.evaluation.every and finished(self._state, self._until_episodes)
 
     def _require_demonstrations(self) -> None:
         """Require a demonstrator for the demonstrations that the settings still want. Raises SettingsError."""
@@ -273,14 +294,38 @@ class _Curriculum:
         """Append the requests that the state calls for; False when nothing may be requested now."""
         state = self._state
         pool = admitted_pool(self._means.pool, state.admitted)
-        facts = next_requests(
-            state,
-            settings=self._settings,
-            pool=pool,
-            demonstrable=admitted_pool(self._means.demonstrable, state.admitted),
-            until_episodes=self._until_episodes,
+        return await self._append_requests(
+            next_requests(
+                state,
+                settings=self._settings,
+                pool=pool,
+                demonstrable=admitted_pool(self._means.demonstrable, state.admitted),
+                until_episodes=self._until_episodes,
+            )
         )
-        last = state.last_request
+
+    async def _evaluate(self) -> bool:
+        """Start or finish an evaluation, or append its requests; False when there is nothing to append now."""
+        state, settings, means = self._state, self._settings, self._means
+        requests: list[EpisodeRequested] = []
+        fact: Fact | None = finish_evaluation(state, settings=settings)
+        fact = fact or start_evaluation(state, settings=settings, tasks=means.held_out)
+        if fact is None:
+            try:
+                requests = request_evaluation(state, settings=settings, sources=means.sources)
+            except SettingsError as error:
+                fact = finish_evaluation(state, settings=settings, broken=str(error))
+        if fact is None:
+            return await self._append_requests(requests)
+        position = await self._decide(fact, entity=self._log.run, last=state.evaluations.last)
+        if position is not None:
+            logger.info("evaluation", version=fact.version, over=isinstance(fact, EvaluationFinished))
+            await self._caught_up(position)
+        return True
+
+    async def _append_requests(self, facts: Sequence[EpisodeRequested]) -> bool:
+        """Append requests, each expecting the one before; False when there are none."""
+        last = self._state.last_request
         for fact in facts:
             with requesting(fact):
                 position = await self._decide(fact, entity=fact.episode, last=last)
@@ -331,8 +376,13 @@ class _Curriculum:
         return bool(expired)
 
     async def _drain(self) -> bool:
-        """Cancel episodes that no actor has started, then record it. One that an actor starts meanwhile ends as cancelled."""
-        waiting = self._state.leases.waiting()
+        """Cancel episodes that no actor has started, then record it. One that an actor starts meanwhile ends as cancelled.
+
+        A drain with an evaluation spares that one's episodes, and is recorded after it.
+        """
+        state, settings = self._state, self._settings
+        spared = state.evaluations.places if state.ending else {}
+        waiting = [lease for lease in state.leases.waiting() if lease.episode not in spared]
         for lease in waiting:
             fact = EpisodeCancelled(
                 episode=lease.episode,
@@ -346,6 +396,11 @@ class _Curriculum:
                 )
             except ExpectationFailed:
                 continue
+        if delays_drain(state, settings=settings, tasks=self._means.held_out):
+            if waiting:
+                await self._publisher.commit()
+                await self._caught_up((await self._log.identity()).last)
+            return bool(waiting)
         await self._publisher.publish(ControlApplied(command=DRAIN, role="curriculum"), entity=self._log.run)
         await self._caught_up(await self._publisher.commit())
         logger.info("drained", cancelled=len(waiting))

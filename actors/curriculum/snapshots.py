@@ -27,6 +27,7 @@ RULES = (
     "hindcast.actors.curriculum.state",
     "hindcast.actors.curriculum.phases",
     "hindcast.actors.curriculum.leases",
+    "hindcast.actors.curriculum.evaluations",
     "hindcast.core.rl.advantages",
     "hindcast.core.domain.evidence",
     "hindcast.core.ids",

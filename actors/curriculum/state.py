@@ -3,7 +3,8 @@
 Invariant "Counters are projections": everything here follows from events alone, so a curriculum that dies continues
 where it stopped. The state grows with the tasks of a run, not with its episodes.
 
-How admission counts (see `core.rl.staleness`; episodes of origin `online` only):
+How admission counts (see `core.rl.staleness`; episodes of origin `online` only, and those of evaluations nowhere but in
+`evaluations`):
 - an episode that ends waits for its verdict, then for the rest of its group, then for the learner;
 - it is *discarded* as soon as no update can use it: abandoned, cancelled, undecided, swept, used up without training, too
   old for the next batch, or in a group whose members agree. The last must not wait for the learner: where all groups
@@ -22,6 +23,7 @@ from typing import Literal
 
 import msgspec
 
+from hindcast.actors.curriculum.evaluations import Evaluations
 from hindcast.actors.curriculum.leases import LeaseBook
 from hindcast.actors.curriculum.phases import Phases
 from hindcast.core.domain.task import Task
@@ -133,7 +135,7 @@ class CurriculumState:
     minibatches: int = 0
     """Mini-batches of the latest batch that are not reported yet."""
     applied: int = 0
-    """Mini-batches of the latest batch that changed the weights."""
+    """Mini-batches of the latest batch that changed the weights, until these are published."""
     tasks: dict[str, Tally] = field(default_factory=dict)
     """Tallies of attempted tasks, by id."""
     families: dict[str, FamilyTally] = field(default_factory=dict)
@@ -143,6 +145,14 @@ class CurriculumState:
     """Whether a drain is in force: no episode begins until the run is resumed."""
     drained: bool = False
     """Whether the episodes that waited at the drain have been cancelled."""
+    ending: bool = False
+    """Whether the drain asks to evaluate the newest version before it is applied."""
+    evaluations: Evaluations = field(default_factory=Evaluations)
+
+    @property
+    def is_publishing(self) -> bool:
+        """Whether the latest batch is trained and its weights are still to be published."""
+        return self.minibatches <= 0 and self.applied > 0
 
     def members(self, *origins: str) -> Iterator[tuple[Group, Member]]:
         """Members of the running groups, of the given origins or of all."""

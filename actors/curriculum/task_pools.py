@@ -1,20 +1,30 @@
 """What the curriculum draws from under given settings; made anew when they change."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
+import structlog
 
 from hindcast.actors.curriculum.evolution import Evolver
 from hindcast.actors.curriculum.feasibility import FeasibilityChecker, Valuer
-from hindcast.actors.curriculum.pool import Pool, configured_pool, demonstrable_pool, demonstrated_pool
+from hindcast.actors.curriculum.pool import (
+    Pool,
+    configured_pool,
+    demonstrable_pool,
+    demonstrated_pool,
+    held_out_tasks,
+)
 from hindcast.actors.curriculum.task_generator import TaskGenerator
 from hindcast.actors.environments.base import TaskSource
 from hindcast.actors.environments.plugin import ENVIRONMENTS, Environment
+from hindcast.core.domain.task import Task
 from hindcast.core.errors import SettingsError
 from hindcast.core.plugins import PluginTable
 from hindcast.core.rl.algorithm import traits_of
 from hindcast.core.settings.schema import Settings
 from hindcast.storage.blobs.store import BlobStore
+
+logger = structlog.get_logger(__name__)
 
 
 class TaskPools(msgspec.Struct, frozen=True):
@@ -23,6 +33,9 @@ class TaskPools(msgspec.Struct, frozen=True):
     pool: Pool
     demonstrable: Pool
     """The part of it that has a demonstrator."""
+    held_out: tuple[Task, ...]
+    """The tasks of evaluations; none where the run has no evaluations."""
+    sources: Mapping[str, TaskSource]
     evolver: Evolver
 
 
@@ -32,6 +45,14 @@ def _is_recorded(environment: Environment) -> bool:
 
 _RECORDED = PluginTable(ENVIRONMENTS, _is_recorded)
 """Whether people record the demonstrations of an environment."""
+
+
+def _test_families(environment: Environment) -> Callable[[TaskSource], Sequence[str]]:
+    return environment.evaluation_families
+
+
+_TEST_FAMILIES = PluginTable(ENVIRONMENTS, _test_families)
+"""Families of an environment that are only for evaluation, where it has some."""
 MakeMeans = Callable[[Settings], TaskPools]
 
 
@@ -54,6 +75,27 @@ def pools(
             raise SettingsError(_nobody_shows(pool, wanted))
         pool = shown = demonstrated_pool(shown, wanted=wanted, run_seed=settings.run.seed)
     return pool, shown
+
+
+def held_out(sources: Mapping[str, TaskSource], settings: Settings, pool: Pool) -> tuple[Task, ...]:
+    """The tasks of the run's evaluations; none where it has no evaluations. Raises SettingsError as `held_out_tasks`.
+
+    Where the settings name no families, they are those of the pool, or the test families of an environment that has some.
+    """
+    if not settings.evaluation.every:
+        return ()
+    families: dict[str, None] = {}
+    for family in pool:
+        name = family.partition("/")[0]
+        own = _TEST_FAMILIES[name](sources[name]) if name in _TEST_FAMILIES else ()
+        families |= dict.fromkeys(f"{name}/{one}" for one in own) if own else {family: None}
+    found = held_out_tasks(sources, settings.evaluation, families=tuple(families), pool=pool)
+    if not found:
+        logger.warning(
+            "nothing is evaluated: every task of the evaluation's families is trained on",
+            families=[*families],
+        )
+    return found
 
 
 def require_demonstrations(
@@ -104,6 +146,12 @@ def means_by(
             inventor=inventor,
             checker=checker,
         )
-        return TaskPools(pool=pool, demonstrable=shown, evolver=evolver)
+        return TaskPools(
+            pool=pool,
+            demonstrable=shown,
+            held_out=held_out(sources, settings, pool),
+            sources=sources,
+            evolver=evolver,
+        )
 
     return make

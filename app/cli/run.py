@@ -8,6 +8,7 @@ import typer
 from hindcast.app.cli.options import AsOf, SourceName
 from hindcast.app.cli.output import Block, Fields, Report, Table, moment, rate, shorten, weighted_rate
 from hindcast.app.cli.read_model import connect_as_is, connect_read_model, position_at, update_read_models
+from hindcast.app.evaluation.evaluation_lines import temperature_in_words
 from hindcast.app.runs.runs import RunHandle, list_runs, open_run, run_folder
 from hindcast.app.system.home import home_folder
 from hindcast.core.errors import HindcastError, SettingsError
@@ -141,6 +142,35 @@ def _summary_text(summary: RunSummary) -> Iterator[Block]:
             ),
         ]
     )
+    if summary.evaluations:
+        yield ""
+        yield Table(
+            (
+                "evaluated",
+                "sampling",
+                "success on held-out tasks",
+                "n",
+                "lost",
+                "sampled by",
+                "seconds",
+                "share",
+            ),
+            [
+                (
+                    row.version,
+                    temperature_in_words(one.temperature),
+                    f"{one.success.rate:.1%} [{one.success.low:.1%}, {one.success.high:.1%}]",
+                    one.judged,
+                    one.lost,
+                    "-" if row.version_low is None else _versions(row.version_low, row.version_high),
+                    f"{row.seconds or 0:.0f}",
+                    f"{row.share or 0:.0%}",
+                )
+                for row in summary.evaluations
+                for one in row.rates
+            ],
+            empty="The first evaluation is not finished.",
+        )
     yield ""
     yield Table(
         ("policy", "origin", "success", "as played", "undecided", "mixed"),
@@ -168,9 +198,9 @@ def _summary_text(summary: RunSummary) -> Iterator[Block]:
                 (
                     r.family,
                     _stretch(r.best),
-                    _versions(r.best),
+                    _versions(r.best.first_version, r.best.last_version),
                     _stretch(r.present),
-                    _versions(r.present),
+                    _versions(r.present.first_version, r.present.last_version),
                     _gain(r.change),
                 )
                 for r in summary.retention
@@ -202,8 +232,8 @@ def _stretch(stretch: Stretch) -> str:
     return f"{stretch.rate:.0%} [{stretch.low:.0%}, {stretch.high:.0%}] n={stretch.judged}"
 
 
-def _versions(stretch: Stretch) -> str:
-    return f"{stretch.first_version} to {stretch.last_version}"
+def _versions(first: int | None, last: int | None) -> str:
+    return str(first) if first == last else f"{first} to {last}"
 
 
 def _gain(gain: tuple[float, float, float]) -> str:

@@ -1,7 +1,7 @@
 """`hindcast eval`: measures a policy's success on tasks that it was never trained on, with intervals.
 
 It uses the same actor and judge as training, on a log in memory, and records nothing in a run. Task seeds start at
-`FIRST_SEED`, far from those of training and demonstrations.
+`FIRST_EVALUATION_SEED`, far from those of training and demonstrations.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from hindcast.actors.judges.role import run_judge
 from hindcast.app.system.judges import open_judges
 from hindcast.app.system.sites import sites_running
 from hindcast.core.domain.evidence import Outcome
-from hindcast.core.domain.task import Task
+from hindcast.core.domain.task import FIRST_EVALUATION_SEED, Task, evaluation_seeds
 from hindcast.core.errors import HindcastError
 from hindcast.core.rl.statistics import mean_interval, wilson
 from hindcast.core.scratch import scratch_folder
@@ -43,8 +43,6 @@ from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.reader import tail
 from hindcast.storage.blobs.store import BlobStore
 
-FIRST_SEED = 1_000_000
-"""First seed of evaluations; training, demonstrations and tuning use others."""
 ATTEMPTS = 2
 """Attempts at one episode; an episode that a browser fault ended is retried once, then counted as lost."""
 
@@ -105,7 +103,7 @@ def plan_requests(
     families: Sequence[str],
     temperature: float,
     lease_s: float,
-    first_seed: int = FIRST_SEED,
+    first_seed: int = FIRST_EVALUATION_SEED,
 ) -> list[EpisodeRequested]:
     """One request for each episode: families in turn, by default the usual ones, with a new seed in each round.
 
@@ -113,15 +111,15 @@ def plan_requests(
         SettingsError: a family does not exist.
 
     """
-    chosen = families or source.usual()
+    seeds = evaluation_seeds(families or source.usual(), episodes, first_seed=first_seed)
     return [
         _request(
             f"eval_{source.name}_{number}",
-            source.task(chosen[number % len(chosen)], first_seed + number // len(chosen)),
+            source.task(family, seed),
             temperature=temperature,
             lease_s=lease_s,
         )
-        for number in range(episodes)
+        for number, (family, seed) in enumerate(seeds)
     ]
 
 

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import msgspec
 
-from hindcast.actors.curriculum.pool import task_name
 from hindcast.app.evaluation.evaluation import FamilyResult, OutcomeTally, plan_attempts, play
 from hindcast.core.domain.task import Task
 from hindcast.core.seeds import derive_seed
@@ -74,7 +73,7 @@ def divide(tasks: Sequence[Task], tally: OutcomeTally, *, held_out: float, run_s
     return TaskSelection(
         tasks=tuple(
             TaskResult(
-                task=task_name(task),
+                task=task.name,
                 successes=sum(tally.by_task.get(task.id, ())),
                 attempts=len(tally.by_task.get(task.id, ())),
                 kept=task.id in names,

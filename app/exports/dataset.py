@@ -1,7 +1,8 @@
 """`hindcast export --format dataset`: a folder that Hugging Face `datasets` loads: parquet shards and a card.
 
-A row is an episode with its steps. `train` has the training episodes, `test` the evaluations. Shards are split by size; the
-front matter of `README.md` lists columns and splits, and its text gives the provenance.
+A row is an episode with its steps. `train` has the training episodes. Evaluations play held-out tasks, so they are left out
+unless they are asked for; they are the split `test`. Shards are split by size; the front matter of `README.md` lists columns
+and splits, and its text gives the provenance.
 """
 
 import json
@@ -12,6 +13,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
+from hindcast.actors.curriculum.evaluations import EVALUATION
 from hindcast.app.exports.exporter import Exporter, ExportSources, Origin, Writer
 from hindcast.app.exports.parquet import TableFile
 from hindcast.core.grammar.answer_parser import split_form
@@ -105,6 +107,8 @@ class DatasetOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     shard_bytes: int = 256 * 1024 * 1024
     """Size of a shard's text before compression."""
+    evaluations: bool = False
+    """Whether episodes of evaluations are written, too, as the split `test`; `--origin evaluation` writes them alone."""
 
 
 class DatasetWriter(Writer):
@@ -113,6 +117,7 @@ class DatasetWriter(Writer):
     def __init__(self, folder: Path, sources: ExportSources, options: DatasetOptions) -> None:
         self._folder = folder
         self._sources = sources
+        self._evaluations = options.evaluations or sources.origin.filter.origin == EVALUATION
         data = folder / DATA
         data.mkdir()
         self._splits = {
@@ -121,7 +126,10 @@ class DatasetWriter(Writer):
 
     def episode(self, played: AssembledEpisode) -> None:
         """Add a row."""
-        name = "test" if played.request.origin == "evaluation" else "train"
+        evaluates = played.request.origin == EVALUATION
+        if evaluates and not self._evaluations:
+            return
+        name = "test" if evaluates else "train"
         row = row_of(played, self._sources)
         size = len(row["instruction"]) + sum(
             len(step["page"] or "") + len(step["thought"]) + len(step["answer"]) for step in row["steps"]

@@ -16,7 +16,9 @@ from typing import TypeVar
 import msgspec
 from markupsafe import Markup
 
-from hindcast.core.rl.statistics import standardized
+from hindcast.app.evaluation.evaluation_lines import temperature_in_words
+from hindcast.core.rl.statistics import standardized, wilson
+from hindcast.storage.readmodel.evaluation_queries import EvaluationRate, EvaluationRow
 from hindcast.storage.readmodel.metrics import MetricColumn
 from hindcast.storage.readmodel.outcome_counts import Families, added
 
@@ -274,6 +276,124 @@ def success_chart(points: Sequence[CurvePoint], *, link: str, label: str) -> Mar
             )
         )
     return svg(parts, label, tall=plane.tall)
+
+
+class EvaluationCurve(msgspec.Struct, frozen=True, kw_only=True):
+    """Success on held-out tasks at one temperature."""
+
+    name: str
+    """`greedy`, or `temperature 1`."""
+    points: list[CurvePoint]
+    """One for each evaluation, or for several successive ones."""
+
+
+def evaluation_curves(rows: Sequence[EvaluationRow], *, most: int = MOST_POINTS) -> list[EvaluationCurve]:
+    """A curve for each temperature of the evaluations; counts of neighbors are added up where there are more than `most`."""
+    rates: dict[float, list[tuple[int, EvaluationRate]]] = {}
+    for row in rows:
+        for rate in row.rates:
+            if rate.judged:
+                rates.setdefault(rate.temperature, []).append((row.version, rate))
+    return [
+        EvaluationCurve(name=temperature_in_words(temperature), points=_evaluation_points(listed, most=most))
+        for temperature, listed in rates.items()
+    ]
+
+
+def _evaluation_points(listed: Sequence[tuple[int, EvaluationRate]], *, most: int) -> list[CurvePoint]:
+    size = max(1, ceil(len(listed) / most))
+    points = []
+    for start in range(0, len(listed), size):
+        part = listed[start : start + size]
+        successes, judged = sum(rate.successes for _, rate in part), sum(rate.judged for _, rate in part)
+        band = wilson(successes, judged)
+        points.append(
+            CurvePoint(
+                first=part[0][0],
+                last=part[-1][0],
+                successes=successes,
+                judged=judged,
+                rate=band.rate,
+                low=band.low,
+                high=band.high,
+            )
+        )
+    return points
+
+
+APART = 5
+"""Pixels between the marks of two curves at one version."""
+
+
+def evaluation_chart(curves: Sequence[EvaluationCurve], *, link: str, label: str) -> Markup:
+    """Success on held-out tasks by policy version, a curve with its band for each temperature; marks differ in form.
+
+    A version leads to the episodes of its evaluation: `link` with `{version}` in it.
+    """
+    told = sorted({point.last: point for curve in curves for point in curve.points}.items())
+    if not told:
+        return Markup("")
+    plane = Plane(TALL, told[0][0], told[-1][0], 0.0, 1.0)
+    shares = [0.0, 0.25, 0.5, 0.75, 1.0]
+    parts = [frame(plane, shares, [f"{share:.0%}" for share in shares], below="policy version")]
+    lines = []
+    for number, curve in enumerate(curves):
+        above = [plane.at(p.last, p.high) for p in curve.points]
+        under = [plane.at(p.last, p.low) for p in reversed(curve.points)]
+        line = " ".join(plane.at(p.last, p.rate) for p in curve.points)
+        if len(curve.points) > 1:
+            lines.append(
+                Markup(
+                    '<g class="curve-{}"><polygon class="band" points="{}"/><polyline class="line" points="{}"/></g>'
+                ).format(number, " ".join(above + under), line)
+            )
+    parts.append(drawn_out(plane, lines))
+    strips = _strips([plane.x(version) for version, _ in told])
+    for (version, point), (left, right) in zip(told, strips, strict=True):
+        marks, words = [], []
+        for number, curve in enumerate(curves):
+            for own in curve.points:
+                if own.last == version:
+                    marks.append(_evaluation_mark(plane, own, number, of=len(curves)))
+                    words.append(
+                        f"{curve.name} {own.rate:.0%} [{own.low:.0%}, {own.high:.0%}] n={own.judged}"
+                    )
+        parts.append(
+            Markup(
+                '<a href="{}"><title>{}</title><rect class="reach" x="{}%" y="0" width="{}%" height="{}"/>{}</a>'
+            ).format(
+                link.format(version=version if point.first == version else f"{point.first}-{version}"),
+                f"{_versions(point)}: {', '.join(words)}",
+                f"{left:.2f}",
+                f"{right - left:.2f}",
+                plane.tall,
+                Markup("").join(marks),
+            )
+        )
+    return svg(parts, label, tall=plane.tall)
+
+
+def _evaluation_mark(plane: Plane, point: CurvePoint, number: int, *, of: int) -> Markup:
+    """Interval and value of one evaluation: a disc for the first curve, a square for the second, and so on in turn."""
+    x, y = f"{plane.x(point.last):.2f}", plane.y(point.rate)
+    form = (
+        Markup(
+            '<svg x="{}%" y="{}" overflow="visible"><rect class="dot" x="-3.5" y="-3.5" width="7" height="7"/></svg>'
+        )
+        if number % 2
+        else Markup('<circle class="dot" cx="{}%" cy="{}" r="4"/>')
+    ).format(x, f"{y:.1f}")
+    return Markup(
+        '<g class="curve-{number}" transform="translate({aside} 0)">'
+        '<line class="whisker" x1="{x}%" x2="{x}%" y1="{high}" y2="{low}"/>{form}</g>'
+    ).format(
+        number=number,
+        aside=f"{(number - (of - 1) / 2) * APART:g}",
+        x=x,
+        high=f"{plane.y(point.high):.1f}",
+        low=f"{plane.y(point.low):.1f}",
+        form=form,
+    )
 
 
 def metric_chart(columns: Sequence[MetricColumn], *, label: str) -> Markup:

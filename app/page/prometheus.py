@@ -21,6 +21,7 @@ from hindcast.app.runs.runs import RunHandle
 from hindcast.core.errors import HindcastError
 from hindcast.core.rl.combined_state import POLICY
 from hindcast.core.settings.schema import TelemetrySettings
+from hindcast.storage.readmodel.evaluation_queries import EvaluationRow
 from hindcast.storage.readmodel.outcome_counts import VersionSuccess
 from hindcast.storage.readmodel.query_parts import position_of
 from hindcast.storage.readmodel.run_queries import RunSummary, run_summary
@@ -133,6 +134,7 @@ def run_metrics(summary: RunSummary, values: Mapping[str, float]) -> Iterator[Me
     busy = {"": summary.throughput.learner_busy}
     yield _gauge("learner_busy_ratio", "Share of the newest stretch that the learner computes", run, busy)
     yield from _success(run, summary.success)
+    yield from _evaluation(run, summary.evaluations)
 
 
 def _success(run: str, curve: Iterable[VersionSuccess]) -> Iterator[Metric]:
@@ -158,6 +160,41 @@ def _success(run: str, curve: Iterable[VersionSuccess]) -> Iterator[Metric]:
     yield _gauge(
         "success_policy_version", "Version that hindcast_success_ratio is of", run, {"": newest.version}
     )
+
+
+def _evaluation(run: str, rows: Iterable[EvaluationRow]) -> Iterator[Metric]:
+    """Success of the newest finished evaluation at each temperature, with its interval and n."""
+    finished = [row for row in rows if row.rates]
+    if not finished:
+        return
+    newest = finished[-1]
+    ratios = GaugeMetricFamily(
+        "hindcast_evaluation_success_ratio",
+        "Success on held-out tasks in the newest evaluation, 95 % interval; temperature 0 is greedy",
+        labels=["run", "temperature", "bound"],
+    )
+    judged = {}
+    for one in newest.rates:
+        temperature = f"{one.temperature:g}"
+        judged[temperature] = float(one.judged)
+        band = {"rate": one.success.rate, "low": one.success.low, "high": one.success.high}
+        for bound, value in band.items():
+            ratios.add_metric([run, temperature, bound], value)
+    yield ratios
+    yield _gauge(
+        "evaluation_judged_episodes",
+        "Episodes behind hindcast_evaluation_success_ratio",
+        run,
+        judged,
+        "temperature",
+    )
+    yield _gauge(
+        "evaluation_policy_version", "Version that was evaluated last", run, {"": float(newest.version)}
+    )
+    if newest.share is not None:
+        yield _gauge(
+            "evaluation_episodes_ratio", "Share of evaluations in all episodes", run, {"": newest.share}
+        )
 
 
 def consumer_metrics(run: str, rows: Iterable[ConsumerRow]) -> Iterator[Metric]:

@@ -8,8 +8,10 @@ from urllib.parse import quote, urlencode
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from hindcast.app.cli.output import moment, rate, show
-from hindcast.app.page.charts import metric_chart, success_chart
+from hindcast.app.evaluation.evaluation_lines import temperature_in_words
+from hindcast.app.page.charts import evaluation_chart, metric_chart, success_chart
 from hindcast.app.page.views.timeline import lanes
+from hindcast.storage.readmodel.evaluation_queries import EvaluationRate
 from hindcast.storage.readmodel.outcome_counts import WATCHED, Stretch
 
 FOLDER = Path(__file__).parent
@@ -30,10 +32,18 @@ def environment() -> Environment:
         auto_reload=False,
     )
     made.filters.update(show=show, rate=rate, moment=moment)
-    made.filters.update(seconds=_seconds, percent=_percent, brief=_brief, versions=_versions)
+    made.filters.update(
+        seconds=_seconds,
+        percent=_percent,
+        brief=_brief,
+        versions=_versions,
+        evaluated=_evaluated,
+        sampling=temperature_in_words,
+    )
     made.globals.update(
         success_chart=success_chart,
         metric_chart=metric_chart,
+        evaluation_chart=evaluation_chart,
         lanes=lanes,
         address=address,
         shade=shade,
@@ -71,6 +81,15 @@ def _seconds(milliseconds: float | None) -> str:
 
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{share:.0%}"
+
+
+def _evaluated(rate: EvaluationRate) -> str:
+    """A rate with its interval and counts."""
+    band = rate.success
+    lost = f", {rate.lost} lost" if rate.lost else ""
+    if not rate.judged:
+        return f"no verdict{lost}"
+    return f"{band.rate:.0%} [{band.low:.0%}, {band.high:.0%}] n={rate.judged}{lost}"
 
 
 def _versions(stretch: Stretch) -> str:

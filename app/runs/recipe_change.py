@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from hindcast.actors.curriculum.projection import DEMONSTRATION, ONLINE
-from hindcast.actors.curriculum.task_pools import pools, require_demonstrations
+from hindcast.actors.curriculum.task_pools import held_out, pools, require_demonstrations
 from hindcast.actors.environments.plugin import DEMONSTRATORS
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.settings.checks.names import task_conflicts
@@ -38,6 +38,11 @@ OF_CURRICULUM = frozenset(
         "curriculum.tasks",
         "curriculum.task_pool",
         "curriculum.revisit_share",
+        "evaluation.every",
+        "evaluation.episodes",
+        "evaluation.families",
+        "evaluation.temperatures",
+        "evaluation.max_running",
         "evolution.tasks_per_phase",
         "evolution.value_low",
         "evolution.value_high",
@@ -45,6 +50,8 @@ OF_CURRICULUM = frozenset(
     }
 )
 TASKS = frozenset({"curriculum.families", "curriculum.tasks", "curriculum.task_pool"})
+HELD_OUT = TASKS | {"evaluation.every", "evaluation.episodes", "evaluation.families"}
+"""Settings that say which tasks evaluations play."""
 CHANGEABLE = OF_CURRICULUM | frozenset(
     f"learner.{name}"
     for name in [
@@ -132,10 +139,12 @@ async def change_recipe(
     async with run.connect_log("admin") as log:
         now = await recorded_settings(log)
         changes = resolve_change(now.values, layers, recipe=now.recipe)
+        after = decode_settings(nest(now.values | {key: value for key, (_, value) in changes.items()}))
         if TASKS & changes.keys():
-            after = decode_settings(nest(now.values | {key: value for key, (_, value) in changes.items()}))
             begun = await _demonstrations_begun(log, most=after.curriculum.demonstrations)
             _require_tasks(after, begun=begun, run=run.name)
+        if HELD_OUT & changes.keys():
+            _require_held_out(after)
         fact = RecipeChanged(
             author=author, reason=reason, changes=nest({key: after for key, (_, after) in changes.items()})
         )
@@ -178,6 +187,14 @@ def _require_tasks(settings: Settings, *, begun: int, run: str) -> None:
         raise SettingsError("\n".join(wrong))
     pool, demonstrable = pools(task_sources(settings), DEMONSTRATORS.keys(), settings)
     require_demonstrations(pool, demonstrable, settings=settings, begun=begun, run=run)
+
+
+def _require_held_out(settings: Settings) -> None:
+    """Assert that the tasks of the evaluations exist. Raises SettingsError."""
+    if wrong := list(task_conflicts(settings)):
+        raise SettingsError("\n".join(wrong))
+    sources = task_sources(settings)
+    held_out(sources, settings, pools(sources, DEMONSTRATORS.keys(), settings)[0])
 
 
 async def settings_now(log: EventLog) -> Settings:

@@ -10,7 +10,9 @@ from pathlib import Path
 import msgspec
 import structlog
 
+from hindcast.actors.curriculum.evaluations import EVALUATION
 from hindcast.actors.environments.web.starts import Starts
+from hindcast.app.evaluation.evaluation_lines import finished_line, started_line
 from hindcast.app.system.processes import read_json, write_json
 from hindcast.core.errors import ForeignLog
 from hindcast.core.rl.combined_state import POLICY
@@ -23,6 +25,8 @@ from hindcast.events.catalogue import (
     EpisodeEnded,
     EpisodeJudged,
     EpisodeRequested,
+    EvaluationFinished,
+    EvaluationStarted,
     MismatchExceeded,
     RunResumed,
     RunStarted,
@@ -68,9 +72,10 @@ class Progress(msgspec.Struct):
     running: dict[str, str] = msgspec.field(default_factory=dict)
     """Requested episodes that have not ended: episode -> origin."""
     ended: dict[str, tuple[str, int, int]] = msgspec.field(default_factory=dict)
-    """Ended episodes without a verdict: episode -> (family, steps, lowest policy version that sampled)."""
+    """Ended training episodes and demonstrations without a verdict: episode -> (family, steps, lowest policy version)."""
     families: dict[str, str] = msgspec.field(default_factory=dict)
     by_version: dict[int, VersionTally] = msgspec.field(default_factory=dict)
+    first_evaluation: EvaluationFinished | None = None
     lost: int = 0
     starts: Starts = msgspec.field(default_factory=Starts)
 
@@ -94,7 +99,13 @@ class Progress(msgspec.Struct):
                 self.episodes += origin == "online"
                 self.demonstrations += origin == "demonstration"
                 family = self.families.pop(fact.episode, "?")
-                self.ended[fact.episode] = (family, fact.steps, fact.policy_versions[0])
+                if origin != EVALUATION:
+                    self.ended[fact.episode] = (family, fact.steps, fact.policy_versions[0])
+            case EvaluationStarted() as fact:
+                return started_line(fact)
+            case EvaluationFinished() as fact:
+                self.first_evaluation = self.first_evaluation or fact
+                return finished_line(fact, first=self.first_evaluation)
             case EpisodeAbandoned() as fact:
                 self._lose(fact.episode)
                 self.lost += 1

@@ -3,7 +3,9 @@
 A start runs the whole system. It consumes the log's tail twice: for its own lines and for alerts (`app.alerts.terminal`).
 It waits for every part to answer (`READY_S`), then for the goal or a signal; a second signal ends everything at once
 (`app.system.interrupts`). It produces `control.requested` (drain) and `run.finished` when the goal is reached; the roles do
-everything else. Before it reports the end, it archives (`storage.archive`) up to the log's last position.
+everything else. Between the two it waits until the drain is applied, which includes the evaluation of the last version, at
+most `evaluation.final_wait_s` or until a signal. Before it reports the end, it archives (`storage.archive`) up to the log's
+last position.
 
 A join runs roles of an existing run. It consumes the tail for `run.finished`, and waits for that event or a signal.
 """
@@ -37,7 +39,8 @@ from hindcast.app.system.system import (
 from hindcast.core.errors import BrokerUnreachable, HindcastError
 from hindcast.core.models.engine import find_engine
 from hindcast.core.text.printable import printable
-from hindcast.events.catalogue import ControlApplied, ControlRequested, RunFinished
+from hindcast.events.catalogue import ControlApplied, ControlRequested, EvaluationFinished, RunFinished
+from hindcast.events.catalogue.operation import DRAIN, EVALUATE
 from hindcast.events.envelope import Fact
 from hindcast.events.log.reader import tail
 
@@ -108,7 +111,7 @@ async def follow(
         reader.cancel()
     if reached:
         say(f"goal reached: {reached}")
-        await _finish(handle, progress, reached)
+        await _finish(handle, progress, reached, say=say, stop=stop)
     note.keep(progress, at_least=1)
     return progress
 
@@ -124,19 +127,41 @@ async def _watch_processes(
         await asyncio.sleep(POLL_S)
 
 
-async def _finish(handle: RunHandle, progress: Progress, reason: str) -> None:
-    """Cancel requests that nobody started and record the end. Running episodes are abandoned when their actors stop."""
-    asked = await _record(
-        handle, "control", ControlRequested(command="drain", arguments={}, author="start", reason=reason)
-    )
+async def _finish(
+    handle: RunHandle, progress: Progress, reason: str, *, say: Say, stop: asyncio.Event
+) -> None:
+    """Cancel requests that nobody started, evaluate the last version if the run has evaluations, and record the end.
+
+    Running episodes are abandoned when their actors stop.
+    """
+    from hindcast.app.runs.recipe_change import settings_now  # loads the environments
+
     async with handle.connect_log(role="reader") as log:
-        with contextlib.suppress(TimeoutError):  # open requests then have a lease
-            async with asyncio.timeout(DRAIN_S):
-                async for recorded in tail(log, after=progress.position):
-                    progress.apply(recorded)
-                    answered = isinstance(recorded.fact, ControlApplied) or not progress.running
-                    if recorded.position >= asked and answered:
-                        break
+        evaluation = (await settings_now(log)).evaluation
+    arguments, limit_s = ({EVALUATE: True}, evaluation.final_wait_s) if evaluation.every else ({}, DRAIN_S)
+    drain = ControlRequested(command=DRAIN, arguments=arguments, author="start", reason=reason)
+    asked = await _record(handle, "control", drain)
+    if arguments:
+        say(f"evaluating the last policy, for {limit_s:g} s at most; Ctrl-C ends the run without it")
+
+    async def drained() -> None:
+        async with handle.connect_log(role="reader") as log:
+            async for recorded in tail(log, after=progress.position):
+                line = progress.apply(recorded)
+                if line and isinstance(recorded.fact, EvaluationFinished):
+                    say(line)
+                nobody_asked = not arguments and not progress.running
+                if recorded.position >= asked and (isinstance(recorded.fact, ControlApplied) or nobody_asked):
+                    return
+
+    async with asyncio.TaskGroup() as group:
+        over, stopped = group.create_task(drained()), group.create_task(stop.wait())
+        done, _ = await asyncio.wait({over, stopped}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+        for task in (over, stopped):
+            task.cancel()
+    if arguments and over not in done:  # requests that nobody started have a lease
+        within = "before the stop" if done else f"within evaluation.final_wait_s = {limit_s:g} s"
+        reason += f"; its last policy was not evaluated {within}"
     finished = RunFinished(reason=reason, updates=progress.updates, episodes=progress.episodes)
     # opening as administrator applies log.max_bytes, which may have been raised meanwhile
     await _record(open_run(handle.name, home=handle.home), "admin", finished)

@@ -6,6 +6,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from hindcast.app.evaluation.evaluation_lines import TemperatureSuccess
 from hindcast.app.watch.follower import Counts
 from hindcast.app.watch.view import LearnerView, RateView, RunView
 from hindcast.core.text.printable import one_line
@@ -68,6 +69,7 @@ def as_line(view: RunView) -> str:
         (
             f"position {view.position}",
             f"success {success}",
+            *([f"held out {_held_out(view.evaluated)}"] if view.evaluated else []),
             f"policy {_number(learner.policy_version)}",
             f"{learner.updates} updates, {_loss(learner)}",
             *(f"{count} of the {model}" for model, count in learner.beside.items()),
@@ -119,7 +121,19 @@ def _success(view: RunView, curve: Sequence[Counts]) -> RenderableType:
         drawn = sparkline(curve, width=CURVE_WIDTH)
         rows.append(("success", f"{drawn}  policies {curve[0][0]} to {curve[-1][0]}, ▁ 0 % to █ 100 %"))
     rows += [(rate.of, rate_in_words(rate)) for rate in view.success]
+    if view.evaluated:
+        rows.append(("held out", _held_out(view.evaluated)))
     return _named(rows or [("success", "no verdict on an online episode yet")])
+
+
+def _held_out(evaluated: Sequence[TemperatureSuccess]) -> str:
+    """Success on held-out tasks, with the points since the first evaluation; short enough for a line of 80 columns."""
+    parts = []
+    for one in evaluated:
+        band, at = one.success, f"at {one.temperature:g}" if one.temperature else "greedy"
+        change = "" if one.change is None else f" {100 * one.change:+.0f}"
+        parts.append(f"{at} {band.rate:.0%} [{band.low:.0%}, {band.high:.0%}]{change}")
+    return f"policy {evaluated[0].version}: {'; '.join(parts)}"
 
 
 def _learner(view: RunView) -> RenderableType:

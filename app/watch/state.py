@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from hindcast.app.evaluation.evaluation_lines import TemperatureSuccess, by_temperature
 from hindcast.app.system.progress import VersionTally
 from hindcast.app.watch.view import ActorView, EpisodeView, LearnerView, RateView, RunView, bottleneck
 from hindcast.core.domain.arrays import unpack_ids
@@ -19,6 +20,7 @@ from hindcast.events.catalogue import (
     EpisodeJudged,
     EpisodeRequested,
     EpisodeStarted,
+    EvaluationFinished,
     EventDeadLettered,
     MismatchExceeded,
     RunResumed,
@@ -128,6 +130,8 @@ class WatchFold:
         self._minibatches = 0
         self._learning = Spans()
         self._notices: deque[str] = deque(maxlen=NOTICES)
+        self._evaluated: tuple[TemperatureSuccess, ...] = ()
+        self._first_evaluation: EvaluationFinished | None = None
 
     def apply(self, recorded: Recorded) -> None:
         """Take in one event."""
@@ -149,6 +153,10 @@ class WatchFold:
                     f"sampler and learner disagree about policy {fact.version}: KL {fact.mismatch_kl:.2e} a token, above "
                     f"learner.mismatch_alarm = {fact.limit:g}"
                 )
+            case EvaluationFinished() as fact:
+                if fact.number == 0:
+                    self._first_evaluation = fact
+                self._evaluated = by_temperature(fact, first=self._first_evaluation)
             case EventDeadLettered() as fact:
                 self._notices.append(f"{fact.consumer} set position {fact.position} aside: {fact.error}")
             case _:
@@ -282,6 +290,7 @@ class WatchFold:
             },
             agreed=agreed / (agreed + learned) if agreed + learned else 0.0,
             notices=tuple(self._notices),
+            evaluated=self._evaluated,
             bottleneck="",
         )
         return msgspec.structs.replace(view, bottleneck=bottleneck(view))

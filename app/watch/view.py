@@ -5,6 +5,7 @@ from typing import Literal
 import msgspec
 
 from hindcast.app.attach.consumers import ConsumerRow
+from hindcast.app.evaluation.evaluation_lines import TemperatureSuccess
 
 QUIET_S = 30.0
 """Seconds without an event from which this is reported."""
@@ -86,6 +87,8 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     actors: tuple[ActorView, ...]
     success: tuple[RateView, ...]
     """The last verdicts, then policy versions, newest first; training episodes only."""
+    evaluated: tuple[TemperatureSuccess, ...]
+    """Success on held-out tasks in the newest finished evaluation, by temperature; empty: there was none."""
     learner: LearnerView
     requested: int
     """Episodes requested and not started."""

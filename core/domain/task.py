@@ -1,10 +1,14 @@
 """A task: an instruction in an environment with a seed and a goal, identified by its content."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
 
 from hindcast.core.ids import digest_hex
+
+FIRST_EVALUATION_SEED = 1_000_000
+"""First seed of evaluations; training, demonstrations and tuning use others."""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +33,24 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.environment}/{self.family}"
 
     @property
+    def name(self) -> str:
+        """Environment, family and seed, such as `store/find_price:3`: the task as settings and evaluations name it."""
+        return f"{self.full_family}:{self.seed}"
+
+    @property
     def id(self) -> str:
         """Stable identifier: `task_` and 16 hexadecimal characters of the content digest. Equal tasks have equal ids."""
         body = msgspec.msgpack.encode(self, order="sorted")
         return f"task_{digest_hex(body)[:16]}"
+
+
+def evaluation_seeds(
+    families: Sequence[str], count: int, *, first_seed: int = FIRST_EVALUATION_SEED
+) -> Iterator[tuple[str, int]]:
+    """Family and seed of each task of an evaluation: the families in turn, with a new seed in each round.
+
+    >>> list(evaluation_seeds(["buy", "find"], 3))
+    [('buy', 1000000), ('find', 1000000), ('buy', 1000001)]
+    """
+    for number in range(count):
+        yield families[number % len(families)], first_seed + number // len(families)

@@ -87,6 +87,27 @@ class CurriculumSettings(Section):
     """Share of groups that use tasks of earlier phases, in a phase with tasks of its own."""
 
 
+class EvaluationSettings(Section):
+    """Evaluation during the run: its policy's success on held-out tasks, which are never trained on (docs/evaluation.md)."""
+
+    every: Annotated[int, Field(ge=0, le=1_000_000)] = 0
+    """Policy versions between two evaluations. The version that the run begins with is the first; a run with a goal also
+    evaluates its last. 0: no evaluations."""
+    episodes: Annotated[int, Field(ge=1, le=4096)] = 64
+    """Held-out tasks, the same at every evaluation; each is played once at every temperature."""
+    families: tuple[str, ...] = ()
+    """Task families, as `store/find_price`; empty: those of the curriculum, or an environment's own test families."""
+    temperatures: Annotated[tuple[Literal["greedy", "training"], ...], Field(min_length=1)] = (
+        "greedy",
+        "training",
+    )
+    """Temperatures of sampling: `greedy`: 0; `training`: `actors.temperature`."""
+    max_running: Annotated[int, Field(ge=1, le=1_000_000)] = 16
+    """Maximum evaluation episodes requested and not yet ended, in addition to `curriculum.max_running`."""
+    final_wait_s: Seconds = 600.0
+    """Time that the end of a run with a goal waits for the evaluation of its last version; then it ends without it."""
+
+
 class EvolutionSettings(Section):
     """Task generation from failed tasks, phase by phase (WebRL). `learner.phase_episodes` is the length of a phase."""
 
@@ -315,6 +336,7 @@ class Settings(Section):
     sites: SiteSettings = SiteSettings()
     web: WebSettings = WebSettings()
     curriculum: CurriculumSettings = CurriculumSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
     evolution: EvolutionSettings = EvolutionSettings()
     actors: ActorSettings = ActorSettings()
     scaffold: ScaffoldSettings = ScaffoldSettings()

@@ -6,6 +6,7 @@ Everything that a module declares is imported from here as well, so that a new f
 
 from hindcast.events.catalogue.curriculum import *
 from hindcast.events.catalogue.episode import *
+from hindcast.events.catalogue.evaluation import *
 from hindcast.events.catalogue.operation import *
 from hindcast.events.catalogue.run import *
 from hindcast.events.catalogue.training import *

@@ -144,6 +144,14 @@ class LogSealed(Fact, frozen=True, kw_only=True):
     events: int
 
 
+PAUSE, RESUME = "pause", "resume"
+"""Commands: begin no episode until the same author, or another one in that author's name (`of`), resumes."""
+DRAIN = "drain"
+"""Command: cancel what nobody has started, request nothing until the run is resumed."""
+EVALUATE = "evaluate"
+"""Argument of a drain whose run is about to end: train no further, and evaluate the newest policy before it is applied."""
+
+
 @fact("control.requested", subject=CONTROL, roles=("curriculum", "control"))
 class ControlRequested(Fact, frozen=True, kw_only=True):
     """A person or a role requested an action of the run."""

@@ -13,6 +13,8 @@ from hindcast.events.envelope import BlobRef
 
 DEMONSTRATION = "demonstration"
 """Origin of a demonstrated episode."""
+EVALUATION = "evaluation"
+"""Origin of an episode that only measures the policy: the learner knows nothing of it."""
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ from hindcast.events.catalogue import (
     BatchPlanned,
     BlobReleased,
     CheckpointSaved,
+    ControlRequested,
     EpisodeAbandoned,
     EpisodeCancelled,
     EpisodeEnded,
@@ -42,12 +43,21 @@ from hindcast.events.catalogue import (
     UpdateSkipped,
     WeightsPublished,
 )
+from hindcast.events.catalogue.operation import DRAIN, EVALUATE
 from hindcast.events.envelope import Recorded
 from hindcast.events.registry import BY_CLASS
 from hindcast.learner.batch_plan import wanted
 from hindcast.learner.buffer.batches import take_plan, take_release, take_update, take_weights
 from hindcast.learner.buffer.groups import drop, forget_settled, remember, resolve
-from hindcast.learner.buffer.records import DEMONSTRATION, Episode, Group, Sample, Verdict, requested_episode
+from hindcast.learner.buffer.records import (
+    DEMONSTRATION,
+    EVALUATION,
+    Episode,
+    Group,
+    Sample,
+    Verdict,
+    requested_episode,
+)
 from hindcast.learner.buffer.relabels import collect, leave_behind, take_relabels
 from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.planners.phases import store_demonstration
@@ -121,8 +131,10 @@ class ReplayBuffer:
                 state.started = fact
                 state.fingerprint, state.plugins = fact.fingerprint, fact.plugins
                 _configure(state, recorded, fact.settings)
+            case ControlRequested(command=command) if command == DRAIN:
+                state.ending = bool(fact.arguments.get(EVALUATE))
             case RunResumed():
-                state.fingerprint = fact.fingerprint
+                state.fingerprint, state.ending = fact.fingerprint, False
             case RunForked():
                 _fork(state, recorded, fact)
             case RecipeChanged():
@@ -171,12 +183,15 @@ def _check_fork(state: BufferState, recorded: Recorded, fact: RunForked) -> None
 
 def _fork(state: BufferState, recorded: Recorded, fact: RunForked) -> None:
     leave_behind(state)
+    state.ending = False
     if fact.start is not None:
         state.fingerprint, state.plugins = fact.start.fingerprint, fact.start.plugins
         _configure(state, recorded, fact.start.settings)
 
 
 def _request(state: BufferState, recorded: Recorded, fact: EpisodeRequested) -> None:
+    if fact.origin == EVALUATION:
+        return
     state.requests += 1
     state.shown += fact.origin == DEMONSTRATION and fact.attempt == 0
     state.outcomes.expect(fact, state.settings.learner, at=recorded.position)

@@ -47,6 +47,8 @@ class BufferState:
     """Of the latest start of the run."""
     plugins: tuple[PluginIdentity, ...] = ()
     """That the run began with, or its fork."""
+    ending: bool = False
+    """Whether the run is about to end: nothing more is trained until it is resumed."""
     last_learner: int = 0
     """Position of the last event of the learner's family; 0: none."""
 
@@ -57,7 +59,7 @@ class BufferState:
     complete: dict[str, None] = field(default_factory=dict)
     """Ids of complete groups in the order of completion."""
     requests: int = 0
-    """Episodes requested so far, of any origin."""
+    """Episodes requested so far, without those of evaluations."""
     shown: int = 0
     """Demonstrations requested so far; further attempts do not count."""
     settled_groups: dict[str, int] = field(default_factory=dict)

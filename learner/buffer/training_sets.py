@@ -36,7 +36,7 @@ class RewardModelExamples:
 
     def expect(self, fact: EpisodeRequested, settings: LearnerSettings, *, at: int) -> None:
         """Start to wait for the example of an episode that was requested at position `at`."""
-        if settings.orm_every and _is_used(fact, held_out=settings.orm_held_out):
+        if settings.orm_every and not is_held_out(fact.task.id, share=settings.orm_held_out):
             self.awaited[fact.episode] = _awaited(fact, at)
 
     def forget(self, episode: str) -> None:
@@ -92,7 +92,7 @@ class RelabelerExamples:
 
     def expect(self, fact: EpisodeRequested, settings: LearnerSettings, *, at: int) -> None:
         """Start to wait for the example of an episode that was requested at position `at`."""
-        if settings.relabeler_every and _is_used(fact, held_out=settings.relabeler_held_out):
+        if settings.relabeler_every and not is_held_out(fact.task.id, share=settings.relabeler_held_out):
             self.awaited[fact.episode] = AwaitedExample(_awaited(fact, at))
 
     def forget(self, episode: str) -> None:
@@ -138,10 +138,6 @@ class RelabelerExamples:
         del self.known[: max(0, len(self.known) - kept)]
         if not kept:
             self.awaited.clear()
-
-
-def _is_used(fact: EpisodeRequested, *, held_out: float) -> bool:
-    return fact.origin != "evaluation" and not is_held_out(fact.task.id, share=held_out)
 
 
 def _awaited(fact: EpisodeRequested, at: int) -> Episode:

@@ -14,6 +14,7 @@ from hindcast.storage.audit.decoder import Event, decode, digest_of
 from hindcast.storage.audit.defects import ALTERED, FORGED, LOST, Findings
 from hindcast.storage.audit.digests import Digests
 from hindcast.storage.audit.episodes import Episodes
+from hindcast.storage.audit.evaluations import Evaluations
 from hindcast.storage.audit.ledger import Ledger
 from hindcast.storage.audit.names import Names
 from hindcast.storage.audit.operation import Operation
@@ -65,6 +66,7 @@ class Fold:
         self.episodes = Episodes(
             findings, since=since, tasks=self.tasks, ledger=self.ledger, policies=self.policies
         )
+        self.evaluations = Evaluations(findings, since=since, episodes=self.episodes)
         self.relabels = Relabels(findings, since=since, episodes=self.episodes, ledger=self.ledger)
         plans = Plans(
             findings,
@@ -86,6 +88,7 @@ class Fold:
             plans=plans,
             training=self.training,
             tasks=self.tasks,
+            evaluations=self.evaluations,
         )
         self._references = References(
             findings,
@@ -104,6 +107,7 @@ class Fold:
             self.policies,
             self.tasks,
             self.episodes,
+            self.evaluations,
             self.relabels,
             plans,
             self.training,
@@ -118,7 +122,7 @@ class Fold:
         episodes, tasks, policies = self.episodes, self.tasks, self.policies
         return {
             "step.taken": episodes.stepped,
-            "episode.requested": episodes.requested,
+            "episode.requested": self._requested,
             "episode.started": episodes.started,
             "episode.ended": episodes.ended,
             "episode.abandoned": episodes.lost,
@@ -133,7 +137,13 @@ class Fold:
             "state.valued": tasks.decided,
             "phase.started": tasks.phase_started,
             "weights.adopted": policies.adopted,
+            "evaluation.started": self.evaluations.started,
+            "evaluation.finished": self.evaluations.finished,
         }
+
+    def _requested(self, event: Event) -> None:
+        self.episodes.requested(event)
+        self.evaluations.requested(event)
 
     def take(self, stored: Stored) -> None:
         """Check the next stored event."""

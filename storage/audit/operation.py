@@ -8,6 +8,7 @@ from hindcast.storage.audit.decoder import Event
 from hindcast.storage.audit.defects import ALTERED, Findings
 from hindcast.storage.audit.digests import Digests
 from hindcast.storage.audit.episodes import Episodes
+from hindcast.storage.audit.evaluations import Evaluations
 from hindcast.storage.audit.ledger import Ledger
 from hindcast.storage.audit.plans import Plans
 from hindcast.storage.audit.policies import Policies
@@ -34,6 +35,7 @@ class Operation(Check):
         plans: Plans,
         training: Training,
         tasks: Tasks,
+        evaluations: Evaluations,
     ) -> None:
         super().__init__(findings, since=since)
         self._ledger = ledger
@@ -43,6 +45,7 @@ class Operation(Check):
         self._plans = plans
         self._training = training
         self._tasks = tasks
+        self._evaluations = evaluations
         self._commands: set[str] = set()
         self.sealed_at = 0
         """Position of log.sealed; 0: the log is open."""
@@ -59,6 +62,7 @@ class Operation(Check):
     def _configure(self, settings: dict[str, Any]) -> None:
         self._plans.configure(settings)
         self._tasks.configure(settings)
+        self._evaluations.configure(settings)
 
     def _run_started(self, event: Event, fact: dict[str, Any]) -> None:
         self.require(event.position == 1, event, "a run begins within a log", "position 1", event.position)

@@ -12,6 +12,7 @@ import msgspec
 from sqlalchemy import Connection, Double, cast, func, select
 
 from hindcast.storage.readmodel.block_sums import totals
+from hindcast.storage.readmodel.evaluation_queries import EvaluationRow, list_evaluations
 from hindcast.storage.readmodel.metrics import Throughput, throughput
 from hindcast.storage.readmodel.outcome_counts import (
     FamilyRetention,
@@ -146,6 +147,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     notices: dict[str, int]
     """Number of notices by type."""
     success: tuple[VersionSuccess, ...]
+    evaluations: tuple[EvaluationRow, ...]
+    """Success on held-out tasks, in order."""
     retention: tuple[FamilyRetention, ...]
     """Of families with enough episodes to compare."""
     changes: tuple[RecipeChange, ...]
@@ -193,6 +196,7 @@ def run_summary(connection: Connection, *, as_of: int | None = None) -> RunSumma
         checkpoint_update=connection.scalar(saved),
         notices={kind: number for (table, kind), number in counts.items() if table == "notices"},
         success=tuple(curve(told)),
+        evaluations=tuple(list_evaluations(connection, as_of=position)),
         retention=retention(told),
         changes=recipe_changes(connection, as_of=position),
         throughput=throughput(connection, as_of=position),

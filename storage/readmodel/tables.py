@@ -14,7 +14,7 @@ from sqlalchemy import Text as AnyText
 
 from hindcast.storage.readmodel.descriptions import description
 
-SCHEMA_VERSION = 18
+SCHEMA_VERSION = 19
 """Version of tables and mappers. A read model of another version is dropped and folded again; there are no migrations.
 
 Increase it with every change of a table or a mapper: all rows of a read model must follow from the same rules.
@@ -252,6 +252,25 @@ judged = _versioned(
         "The first verdict of each judge on an episode, with what the episode was when it was given. "
         "Rows never end."
     ),
+)
+
+evaluations = _versioned(
+    "evaluations",
+    _number_key("number"),
+    *_text("state", "temperatures", "skipped", "reason"),
+    *_integer("version", "version_low", "version_high", "tasks", "started_ns", "finished_ns"),
+    *_real("seconds", "share"),
+    comment="Evaluations of the policy during the run, on held-out tasks.",
+)
+
+evaluation_results = _recorded(
+    "evaluation_results",
+    _number_key("place"),
+    *_text("environment", "family"),
+    *_integer("number", "version", "successes", "failures", "lost"),
+    *_real("temperature", "reward"),
+    indexes=(("number",),),
+    comment="Outcomes of each finished evaluation, by temperature and family.",
 )
 
 batches = _recorded(

@@ -18,8 +18,9 @@ import msgspec
 
 from bench.command import hindcast
 from hindcast.actors.environments.base import TaskSource
-from hindcast.app.evaluation.evaluation import FIRST_SEED, EvaluationReport, evaluate, plan_requests
+from hindcast.app.evaluation.evaluation import EvaluationReport, evaluate, plan_requests
 from hindcast.app.runs.runs import RunHandle, list_runs, open_run
+from hindcast.core.domain.task import FIRST_EVALUATION_SEED
 from hindcast.core.errors import HindcastError
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.settings.schema import Settings
@@ -176,7 +177,7 @@ def requests_for(
             families=names,
             temperature=temperature,
             lease_s=settings.curriculum.lease_s,
-            first_seed=FIRST_SEED + seed * SEEDS_APART,
+            first_seed=FIRST_EVALUATION_SEED + seed * SEEDS_APART,
         )
     ]
 
@@ -216,12 +217,16 @@ def train(
 def start_command(
     name: str, overrides: Sequence[str], *, recipe: str, minutes: float, updates: int | None, home: Path
 ) -> list[str]:
-    """What begins the run, or goes on with it: then with nothing that its first event has fixed."""
+    """The command that begins the run, or resumes it: then without settings, which its first event has fixed.
+
+    The run has no evaluations of its own: the bench evaluates afterwards, so that all of the time is for training.
+    """
     command = hindcast("start", "--run", name, "--until", f"minutes={minutes:g}")
     command += [] if updates is None else ["--until", f"updates={updates}"]
     if name in list_runs(home):
         return command
-    return [*command, "--recipe", recipe, *(part for override in overrides for part in ("--set", override))]
+    chosen = ["evaluation.every=0", *overrides]
+    return [*command, "--recipe", recipe, *(part for override in chosen for part in ("--set", override))]
 
 
 async def read_story(handle: RunHandle) -> Story:

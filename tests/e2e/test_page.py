@@ -28,9 +28,11 @@ from hindcast.app.runs.runs import RunHandle, open_run
 from hindcast.app.system.listen_addresses import with_token
 from hindcast.core.domain.observation import Box
 from hindcast.core.ids import digest_hex
+from hindcast.core.rl.statistics import wilson
 from hindcast.events.catalogue import (
     EpisodeEnded,
     EpisodeStarted,
+    EvaluationFinished,
     RunForked,
     StepTaken,
     UpdateApplied,
@@ -306,6 +308,30 @@ async def test_the_pages_numbers_are_the_databases(shown: Shown, page: Page) -> 
     assert await page.locator("table.rows tbody a.id").all_text_contents() == [row.episode for row in some]
 
 
+async def test_the_first_chart_is_success_on_held_out_tasks_and_a_family_has_its_own(
+    shown: Shown, page: Page
+) -> None:
+    evaluations = [told.fact for told in FACTS[:EARLIER] if isinstance(told.fact, EvaluationFinished)]
+    family = evaluations[-1].results[0].family
+    await page.goto(f"{shown.base}/")
+    assert await page.locator("section").first.get_attribute("id") == "evaluations"
+    titles = await page.locator("#evaluations .chart a title").all_text_contents()
+    for title, evaluation in zip(titles, evaluations, strict=True):
+        for name, temperature in (("greedy", 0.0), ("temperature 1", 1.0)):
+            results = [result for result in evaluation.results if result.temperature == temperature]
+            won = sum(result.successes for result in results)
+            judged = won + sum(result.failures for result in results)
+            band = wilson(won, judged)
+            assert f"{name} {band.rate:.0%} [{band.low:.0%}, {band.high:.0%}] n={judged}" in title
+    await page.click("#evaluations summary")
+    await page.click(f"#evaluations a:text-is('{family}')")
+    assert family in (await page.locator("#evaluations h2").text_content() or "")
+    newest = evaluations[-1].results[0]
+    assert f"n={newest.successes + newest.failures}," in await page.locator(".legend").inner_text()
+    await page.click("#evaluations a:text-is('All families')")
+    assert family not in (await page.locator("#evaluations h2").text_content() or "")
+
+
 async def test_a_position_in_the_log_is_a_page_of_that_moment(shown: Shown, page: Page) -> None:
     at = EARLIER // 2
     model = shown.handle.read_model()
@@ -313,7 +339,7 @@ async def test_a_position_in_the_log_is_a_page_of_that_moment(shown: Shown, page
         then = run_summary(connection, as_of=at)
     model.close()
     await page.goto(f"{shown.base}/?as_of={at}")
-    assert str(sum(then.episodes.values())) in await page.locator(".figures li").nth(2).inner_text()
+    assert f"{sum(then.episodes.values())}\nepisodes" in await page.locator(".figures").inner_text()
     assert (
         await page.locator("nav.views a").first.get_attribute("href") == f"/{shown.handle.name}/?as_of={at}"
     )
@@ -424,11 +450,9 @@ async def test_a_link_keeps_the_position_and_the_filters(shown: Shown, page: Pag
     at = EARLIER // 2
     await page.goto(f"{shown.base}/?as_of={at}")
     links = await page.eval_on_selector_all(".chart a", "all => all.map(one => one.href.baseVal)")
-    assert links
-    for link in links:
-        asked = parse_qs(urlsplit(link).query)
-        assert asked["as_of"] == [str(at)]
-        assert asked["origin"] == ["online"]
+    asked = [parse_qs(urlsplit(link).query) for link in links]
+    assert [one["as_of"] for one in asked] == [[str(at)]] * len(links)
+    assert {origin for one in asked for origin in one["origin"]} == {"evaluation", "online"}
     one, two, both = [
         {
             row["episode"]

@@ -154,7 +154,7 @@ async def _copy_with_one_byte_changed(home: Home, other: Home, original: list[Re
         "learner": "learner",
         "storage": "learner",
     }
-    by_role |= {"verdict": "judge", "run": "admin", "control": "control"}
+    by_role |= {"verdict": "judge", "run": "admin", "control": "control", "evaluation": "curriculum"}
     logs: dict[str, list[Stored]] = {}
     async with _all_roles(other) as appenders:
         for event in stored:

@@ -89,7 +89,15 @@ def test_what_a_role_may_append_is_what_the_declarations_say() -> None:
 def test_no_role_gets_a_further_permission_by_accident() -> None:
     expected = {
         "admin": ("run", "notice"),
-        "curriculum": ("curriculum", "request", "episode_end", "notice", "control", "snapshot"),
+        "curriculum": (
+            "curriculum",
+            "request",
+            "episode_end",
+            "notice",
+            "control",
+            "snapshot",
+            "evaluation",
+        ),
         "actor": ("episode", "episode_end", "step", "adoption", "notice"),
         "policy_server": ("notice",),
         "judge": ("verdict", "notice"),

@@ -308,12 +308,35 @@ def test_the_card_names_the_columns_and_rows_that_are_there(told: Told) -> None:
     assert card["license"] == "unknown"
     names = [one["name"] for one in card["dataset_info"]["features"]]
     assert names == SCHEMA.names
-    assert {one["split"] for one in card["configs"][0]["data_files"]} == {"train", "test"}
+    assert {one["split"] for one in card["configs"][0]["data_files"]} == {"train"}
     for split in card["dataset_info"]["splits"]:
         files = sorted((folder / "data").glob(f"{split['name']}-*"))
         assert sum(pq.read_metadata(file).num_rows for file in files) == split["num_examples"]
     whole = CliRunner().invoke(app, ["archive", "check", str(told.source.folder), "--json"])
     assert f"`{json.loads(whole.stdout)['digest']}`" in words
+
+
+@pytest.mark.parametrize(
+    ("arguments", "origins"),
+    [
+        ([], {"train": {"online", "demonstration"}}),
+        (
+            ["--option", "evaluations=true"],
+            {"train": {"online", "demonstration"}, "test": {"evaluation"}},
+        ),
+        (["--origin", "evaluation"], {"test": {"evaluation"}}),
+    ],
+)
+def test_a_dataset_has_evaluations_only_where_they_are_asked_for_and_apart(
+    told: Told, tmp_path: Path, arguments: list[str], origins: dict[str, set[str]]
+) -> None:
+    done = call(told, "--to", str(tmp_path / "out"), "--format", "dataset", *arguments)
+    assert done.exit_code == 0, done.output
+    found: dict[str, set[str]] = {}
+    for file in (tmp_path / "out" / "data").iterdir():
+        split = file.name.partition("-")[0]
+        found.setdefault(split, set()).update(pq.read_table(file)["origin"].to_pylist())
+    assert found == origins
 
 
 def test_shards_are_cut_by_size_and_say_how_many_there_are(told: Told, tmp_path: Path) -> None:

@@ -68,10 +68,22 @@ async def test_samples_are_the_recorded_arrays_with_their_positions(desk: Desk) 
     ]
 
 
-async def test_evaluation_episodes_are_never_trained_on(desk: Desk) -> None:
-    state = await desk.after(desk.story.group(*(m._replace(origin="evaluation") for m in informative())))
-    assert not state.episodes
-    assert not state.groups
+def without_place(state: BufferState) -> dict[str, object]:
+    """The state without how far the log is folded."""
+    places = {"position", "latest", "digest"}
+    return {name: getattr(state, name) for name in state.__slots__ if name not in places}
+
+
+async def test_evaluation_episodes_leave_no_trace_in_the_buffer(tmp_path: Path, policy: Path) -> None:
+    every_model = {"orm_every": 1, "relabeler_every": 1, "orm_held_out": 0.0, "relabeler_held_out": 0.0}
+    desk = Desk(tmp_path, policy, **every_model)
+    before = await desk.after(desk.story.group(*informative()))
+    evaluated = [member._replace(origin="evaluation") for member in informative()]
+    after = await desk.after(desk.story.group(*evaluated))
+    assert after.position > before.position
+    assert without_place(after) == without_place(before)
+    trained = await desk.after(desk.story.group(*informative()))
+    assert without_place(trained) != without_place(before), "episodes of training do leave one"
 
 
 @pytest.mark.parametrize(("algorithm", "kept"), [("grpo", 0), ("cloning", 3)])

@@ -5,15 +5,19 @@ from collections.abc import Iterable
 from itertools import pairwise
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hindcast.app.page.charts import (
     DRAWN_OUT,
+    MOST_POINTS,
     MOST_STRIPS,
     SMALL,
     TALL,
+    evaluation_chart,
+    evaluation_curves,
     metric_chart,
     pool_metric,
     pool_versions,
@@ -23,6 +27,8 @@ from hindcast.app.page.charts import (
 )
 from hindcast.app.page.rendering import FOLDER
 from hindcast.app.page.views.timeline import Bar, Published, TimelinePage, lanes
+from hindcast.core.rl.statistics import wilson
+from hindcast.storage.readmodel.evaluation_queries import EvaluationRate, EvaluationRow
 from hindcast.storage.readmodel.metrics import MetricColumn
 
 counts = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=300).map(
@@ -130,6 +136,69 @@ def test_every_point_stands_where_its_numbers_are(told: list[tuple[int, int, int
         shares = [1 - float(y) / TALL for y in (dot.attrib["cy"], whisker.attrib["y1"], whisker.attrib["y2"])]
         assert shares == pytest.approx([point.rate, point.high, point.low], abs=0.001)
         assert f"n={point.judged}" in (said or "")
+
+
+def evaluated(version: int, *won: int, of: int = 20) -> EvaluationRow:
+    """An evaluation with a number of successes at each temperature."""
+    return EvaluationRow(
+        number=version,
+        state="finished",
+        version=version,
+        version_low=version,
+        version_high=version,
+        tasks=of,
+        temperatures=(0.0, 1.0),
+        skipped=(),
+        seconds=1.0,
+        share=0.1,
+        reason=None,
+        rates=tuple(
+            EvaluationRate(
+                temperature=float(place),
+                family=None,
+                successes=successes,
+                judged=of,
+                lost=0,
+                mean_reward=None,
+                success=wilson(successes, of),
+            )
+            for place, successes in enumerate(won)
+        ),
+    )
+
+
+def test_evaluations_are_a_curve_for_each_temperature_with_marks_of_different_forms_at_their_values() -> None:
+    curves = evaluation_curves([evaluated(0, 5, 4), evaluated(10, 10, 8), evaluated(20, 15, 8)])
+    assert [curve.name for curve in curves] == ["greedy", "temperature 1"]
+    assert [[point.rate for point in curve.points] for curve in curves] == [
+        [0.25, 0.5, 0.75],
+        [0.2, 0.4, 0.4],
+    ]
+    drawn = ElementTree.fromstring(str(evaluation_chart(curves, link="/{version}", label="held out")))
+    anchors = list(drawn.iter("a"))
+    assert [anchor.attrib["href"] for anchor in anchors] == ["/0", "/10", "/20"]
+    said = [anchor.findtext("title") for anchor in anchors]
+    assert said[1] == "policy 10: greedy 50% [30%, 70%] n=20, temperature 1 40% [22%, 61%] n=20"
+    discs = [float(one.attrib["cy"]) for one in drawn.iter("circle")]
+    squares = [float(one.attrib["y"]) for one in drawn.iter("svg") if "x" in one.attrib]
+    assert [1 - y / TALL for y in discs] == pytest.approx([0.25, 0.5, 0.75], abs=0.001)
+    assert [1 - y / TALL for y in squares] == pytest.approx([0.2, 0.4, 0.4], abs=0.001)
+    assert len(list(drawn.iter("polyline"))) == len(list(drawn.iter("polygon"))) == 2
+
+
+def test_evaluations_that_do_not_fit_are_added_up_and_none_is_left_out() -> None:
+    rows = [evaluated(10 * number, number % 20, 3) for number in range(500)]
+    greedy, sampled = evaluation_curves(rows)
+    for curve, place in ((greedy, 0), (sampled, 1)):
+        assert len(curve.points) <= MOST_POINTS
+        assert sum(point.judged for point in curve.points) == 20 * 500
+        assert sum(point.successes for point in curve.points) == sum(r.rates[place].successes for r in rows)
+
+
+def test_a_first_evaluation_that_is_still_running_has_no_chart() -> None:
+    running = msgspec.structs.replace(evaluated(0), state="running")
+    assert evaluation_curves([running]) == []
+    assert str(evaluation_chart([], link="/{version}", label="held out")) == ""
 
 
 def test_a_metrics_line_passes_through_every_value() -> None:

@@ -14,6 +14,8 @@ from hindcast.events.catalogue import (
     EpisodeEnded,
     EpisodeJudged,
     EpisodeRequested,
+    EvaluationFinished,
+    EvaluationStarted,
     RunResumed,
     UpdateApplied,
     WeightsPublished,
@@ -90,10 +92,49 @@ async def test_a_line_says_of_which_model_an_update_was() -> None:
     assert said(weights, model="orm", version=3) == "orm 3 published"
 
 
+async def test_evaluations_have_lines_of_their_own_and_their_episodes_none() -> None:
+    _, history = await recorded_run(3, groups=8)
+    origins = {r.fact.episode: r.fact.origin for r in history if isinstance(r.fact, EpisodeRequested)}
+    progress, lines, judged = Progress(), [], 0
+    for recorded in history:
+        line = progress.apply(recorded) or ""
+        if isinstance(recorded.fact, EpisodeJudged) and origins[recorded.fact.episode] == "evaluation":
+            judged += 1
+            assert line == ""
+        if isinstance(recorded.fact, EvaluationStarted | EvaluationFinished):
+            lines.append(line)
+    assert judged
+    assert lines[0] == "evaluation of policy 0 begins: 20 held-out tasks, greedy and temperature 1"
+    assert lines[1] == (
+        "evaluation of policy 0 · greedy 33% [16%, 56%] n=18, 2 lost · temperature 1 22% [9%, 45%] n=18, 2 lost"
+        " · sampled by policies 0 to 1 · 12 s, 12% of all episodes so far"
+    )
+    assert lines[3] == (
+        "evaluation of policy 1 · greedy 50% [29%, 71%] n=18, 2 lost, +17 since policy 0 · temperature 1 39% [20%, 61%]"
+        " n=18, 2 lost, +17 since policy 0 · sampled by policies 1 to 2 · 12 s, 12% of all episodes so far"
+        " · ended early: a judge was away"
+    )
+    tallied = sum(one.judged for one in progress.by_version.values())
+    assert tallied == sum(
+        isinstance(r.fact, EpisodeJudged)
+        and r.fact.judgment.outcome != "undecided"
+        and origins[r.fact.episode] != "evaluation"
+        and r.fact.judge.name == "rules"
+        for r in history
+    )
+
+
 @pytest.mark.parametrize(("outcome", "reason"), [("undecided", " · KeyError: 'x'␛[2J"), ("failure", "")])
 async def test_an_undecided_episode_is_shown_with_its_reason(outcome: str, reason: str) -> None:
     _, history = await recorded_run(3)
-    place = next(i for i, one in enumerate(history) if isinstance(one.fact, EpisodeJudged))
+    online = {
+        r.fact.episode for r in history if isinstance(r.fact, EpisodeRequested) and r.fact.origin == "online"
+    }
+    place = next(
+        i
+        for i, one in enumerate(history)
+        if isinstance(one.fact, EpisodeJudged) and one.fact.episode in online
+    )
     fact = history[place].fact
     assert isinstance(fact, EpisodeJudged)
     judgment = msgspec.structs.replace(fact.judgment, outcome=outcome, reason="KeyError:\n'x'\x1b[2J")

@@ -79,6 +79,16 @@ def test_a_scrape_has_the_numbers_of_the_read_model_and_the_lag_of_consumers(han
     )
     bounds = {name: getattr(newest.weighted, name) for name in ("rate", "low", "high")}
     assert values(found["hindcast_success_ratio"]) == pytest.approx(bounds)
+    evaluated = summary.evaluations[-1]
+    assert values(found["hindcast_evaluation_policy_version"]) == {"": evaluated.version}
+    assert values(found["hindcast_evaluation_episodes_ratio"]) == {"": evaluated.share}
+    ratios = {
+        f"{bound}{rate.temperature:g}": getattr(rate.success, bound)
+        for rate in evaluated.rates
+        for bound in ("rate", "low", "high")
+    }
+    assert values(found["hindcast_evaluation_success_ratio"]) == pytest.approx(ratios)
+    assert values(found["hindcast_evaluation_judged_episodes"]) == {"0": 18, "1": 18}
     assert values(found["hindcast_success_judged_episodes"]) == {"": newest.success.judged}
     assert values(found["hindcast_consumer_lag_events"])["projector"] == 1
     assert values(found["hindcast_consumer_lag_seconds"])["projector"] >= 0

@@ -15,6 +15,8 @@ from hindcast.events.catalogue import (
     EpisodeEnded,
     EpisodeJudged,
     EpisodeRequested,
+    EvaluationFinished,
+    EvaluationStarted,
     RunStarted,
     StepTaken,
     UpdateApplied,
@@ -28,6 +30,7 @@ from hindcast.events.log.memory import MemoryLog
 from hindcast.events.log.reader import read
 from hindcast.storage.readmodel.database import ReadModel
 from hindcast.storage.readmodel.episode_queries import list_episodes, show_episode
+from hindcast.storage.readmodel.evaluation_queries import changes_by_family, list_evaluations
 from hindcast.storage.readmodel.fold import apply
 from hindcast.storage.readmodel.metrics import throughput
 from hindcast.storage.readmodel.outcome_counts import success_by_version
@@ -127,6 +130,52 @@ def test_the_success_curve_counts_each_verdict_of_the_training_judge_once(
             interval.high,
         )
         assert point.mean_reward == (point.success.rate if point.success.judged else None)
+
+
+def test_evaluations_have_the_counts_of_their_facts_and_the_newest_may_be_running(
+    asked: Connection, recordeds: list[Recorded]
+) -> None:
+    ended = [(r.position, r.fact) for r in recordeds if isinstance(r.fact, EvaluationFinished)]
+    begun = [r for r in recordeds if isinstance(r.fact, EvaluationStarted)]
+    rows = list_evaluations(asked)
+    assert [row.version for row in rows] == [fact.version for _, fact in ended]
+    assert len(rows) > 2
+    for row, (_, fact) in zip(rows, ended, strict=True):
+        assert (row.state, row.tasks, row.seconds, row.share) == ("finished", 20, fact.seconds, fact.share)
+        assert (row.version_low, row.version_high) == (fact.version_low, fact.version_high)
+        assert (row.reason or "") == fact.reason
+        for rate in row.rates:
+            own = [result for result in fact.results if result.temperature == rate.temperature]
+            successes = sum(result.successes for result in own)
+            judged = successes + sum(result.failures for result in own)
+            assert (rate.successes, rate.judged, rate.lost) == (successes, judged, 2)
+            assert rate.success == wilson(successes, judged)
+            assert rate.mean_reward == sum(result.reward for result in own) / judged
+    second = begun[1].position
+    running = list_evaluations(asked, as_of=second)
+    assert [(row.state, len(row.rates)) for row in running] == [("finished", 2), ("running", 0)]
+    assert run_summary(asked).evaluations == tuple(rows)
+
+
+def test_a_family_is_compared_with_its_own_first_evaluation(
+    asked: Connection, recordeds: list[Recorded]
+) -> None:
+    facts = [r.fact for r in recordeds if isinstance(r.fact, EvaluationFinished)]
+    changes = changes_by_family(asked)
+    assert [(one.family, one.temperature) for one in changes] == [
+        (family, temperature)
+        for family in ("miniwob/click-button", "store/find_price")
+        for temperature in (0.0, 1.0)
+    ]
+    for one in changes:
+        first, newest = (
+            next(r for r in fact.results if (r.family, r.temperature) == (one.family, one.temperature))
+            for fact in (facts[0], facts[-1])
+        )
+        assert (one.first.successes, one.newest.successes) == (first.successes, newest.successes)
+        assert (one.first_version, one.newest_version) == (0, facts[-1].version)
+    of_one = list_evaluations(asked, family="store/find_price")
+    assert [rate.judged for row in of_one for rate in row.rates] == [9] * 2 * len(of_one)
 
 
 def test_origins_are_never_mixed_in_one_rate(asked: Connection) -> None:

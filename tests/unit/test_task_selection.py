@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hindcast.actors.curriculum.pool import configured_pool, task_name
+from hindcast.actors.curriculum.pool import configured_pool
 from hindcast.app.evaluation.evaluation import OutcomeTally, plan_attempts
 from hindcast.app.evaluation.task_selection import TaskSelection, divide, held_out_file, settings_file
 from hindcast.app.settings.checks.cross_checks import find_conflicts
@@ -91,7 +91,7 @@ def test_a_pool_of_named_tasks_holds_these_and_no_others() -> None:
     names = ("shop/buy:3", "shop/buy:0", "forms/fill:2")
     settings = CurriculumSettings(environments=tuple(SOURCES), families=("shop/find",), tasks=names)
     pool = configured_pool(SOURCES, settings)
-    assert [task_name(task) for family in pool.values() for task in family.values()] == list(names)
+    assert [task.name for family in pool.values() for task in family.values()] == list(names)
 
 
 def test_a_task_of_no_environment_or_without_a_seed_is_a_worded_error() -> None:

@@ -20,6 +20,7 @@ from hindcast.events.catalogue import (
     EpisodeJudged,
     EpisodeRequested,
     EpisodeStarted,
+    EvaluationFinished,
     RunResumed,
     SamplesSwept,
     UpdateApplied,
@@ -30,6 +31,7 @@ from hindcast.events.catalogue.run import Fingerprint
 from hindcast.events.catalogue.training import PlannedEpisode, SampleReport
 from hindcast.events.catalogue.verdict import JudgeIdentity
 from hindcast.events.envelope import Envelope, Fact, Recorded
+from stories.synthetic_run import recorded_run
 
 SECOND_NS = 1_000_000_000
 START_NS = 1_700_000_000 * SECOND_NS
@@ -318,3 +320,14 @@ def test_a_family_is_text_whatever_its_author_called_it() -> None:
         console = Console(width=160, record=True, file=nowhere)
         console.print(as_screen(view))
         assert "store/[/b]␛[2J" in console.export_text()
+
+
+async def test_the_newest_evaluation_stands_on_a_line_with_its_gain_since_the_first() -> None:
+    fold = WatchFold(judge="rules", group_size=4)
+    lines = []
+    for recorded in (await recorded_run(4, groups=12))[1]:
+        fold.apply(recorded)
+        if isinstance(recorded.fact, EvaluationFinished):
+            lines.append(as_line(fold.view(0)))
+    assert "held out policy 0: greedy 33% [16%, 56%]; at 1 22% [9%, 45%] · policy" in lines[0]
+    assert "held out policy 1: greedy 50% [29%, 71%] +17; at 1 39% [20%, 61%] +17 · policy" in lines[1]

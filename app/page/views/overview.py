@@ -3,8 +3,20 @@
 import msgspec
 from sqlalchemy import Connection
 
-from hindcast.app.page.charts import CurvePoint, pool_metric, pool_versions
+from hindcast.app.page.charts import (
+    CurvePoint,
+    EvaluationCurve,
+    evaluation_curves,
+    pool_metric,
+    pool_versions,
+)
 from hindcast.app.page.runs import PageQuery
+from hindcast.storage.readmodel.evaluation_queries import (
+    EvaluationRow,
+    FamilyChange,
+    changes_by_family,
+    list_evaluations,
+)
 from hindcast.storage.readmodel.metrics import MetricColumn, Throughput, update_metrics
 from hindcast.storage.readmodel.outcome_counts import families_by_version, tallies
 from hindcast.storage.readmodel.query_parts import position_of, training_judge
@@ -49,6 +61,13 @@ class OverviewPage(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the home's system works on the run now."""
     health: str
     """What delays the run, in words."""
+    family: str | None
+    """Family that the evaluation's curves are limited to; None: all."""
+    evaluations: list[EvaluationRow]
+    """Evaluations on held-out tasks, in order; the last may be running."""
+    evaluation_curves: list[EvaluationCurve]
+    evaluated_families: list[FamilyChange]
+    """Success of each family at each temperature, in the first and in the newest evaluation."""
     curve: list[CurvePoint]
     """Success of online episodes by policy version, with equal weights of families for all versions."""
     metrics: list[Metric]
@@ -59,11 +78,17 @@ def overview(ask: PageQuery) -> OverviewPage:
     summary = run_summary(ask.connection, as_of=ask.position)
     going_on = ask.run.is_running()
     judge = training_judge(ask.connection, as_of=ask.position)
+    family = ask.word("family")
+    evaluations = list_evaluations(ask.connection, as_of=ask.position, family=family)
     known = tallies(ask.connection, position_of(ask.connection, ask.position), judge)
     return OverviewPage(
         summary=summary,
         going_on=going_on,
         health=health(summary, going_on=going_on),
+        family=family,
+        evaluations=evaluations,
+        evaluation_curves=evaluation_curves(evaluations),
+        evaluated_families=changes_by_family(ask.connection, as_of=ask.position),
         curve=pool_versions(families_by_version(known, origin="online")),
         metrics=_metrics(ask.connection, ask.position),
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from hindcast.actors.environments.plugin import ENVIRONMENTS, environments_of, find_environment, options_of
 from hindcast.actors.judges.plugin import JUDGES, find_judge
 from hindcast.actors.relabelers.plugin import RELABELERS, find_relabeler
+from hindcast.core.domain.task import FIRST_EVALUATION_SEED
 from hindcast.core.errors import PluginError, SettingsError
 from hindcast.core.plugins import plugin_names
 from hindcast.core.settings.schema import Settings
@@ -46,7 +47,7 @@ def _environment_conflicts(settings: Settings) -> Iterator[str]:
 
 
 def task_conflicts(settings: Settings) -> Iterator[str]:
-    """Describe tasks and families of `curriculum` that are malformed or that no environment has."""
+    """Describe tasks and families of curriculum and evaluation that are malformed or that no environment has."""
     curriculum = settings.curriculum
     for task in curriculum.tasks:
         family, _, seed = task.rpartition(":")
@@ -60,15 +61,29 @@ def task_conflicts(settings: Settings) -> Iterator[str]:
             )
         elif why := _unknown_family(family, settings):
             yield f"curriculum.tasks names {task!r}: {why}"
-    for family in curriculum.families:
-        environment, slash, name = family.partition("/")
-        if not (slash and name and environment in curriculum.environments):
+        elif settings.evaluation.every and int(seed) in _evaluation_seeds(settings):
             yield (
-                f"curriculum.families names {family!r}: a family is written environment/name, with an environment of "
-                f"curriculum.environments ({', '.join(curriculum.environments)})"
+                f"curriculum.tasks names {task!r}, which is an evaluation's (evaluation.every = {settings.evaluation.every}): "
+                f"leave it out, or name one with a seed below {FIRST_EVALUATION_SEED}"
             )
-        elif why := _unknown_family(family, settings):
-            yield f"curriculum.families names {family!r}: {why}"
+    named_families = {
+        "curriculum.families": curriculum.families,
+        "evaluation.families": settings.evaluation.families,
+    }
+    for key, families in named_families.items():
+        for family in families:
+            environment, slash, name = family.partition("/")
+            if not (slash and name and environment in curriculum.environments):
+                yield (
+                    f"{key} names {family!r}: a family is written environment/name, with an environment of "
+                    f"curriculum.environments ({', '.join(curriculum.environments)})"
+                )
+            elif why := _unknown_family(family, settings):
+                yield f"{key} names {family!r}: {why}"
+
+
+def _evaluation_seeds(settings: Settings) -> range:
+    return range(FIRST_EVALUATION_SEED, FIRST_EVALUATION_SEED + settings.evaluation.episodes)
 
 
 def _unknown_family(family: str, settings: Settings) -> str:

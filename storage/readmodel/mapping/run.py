@@ -10,6 +10,8 @@ from hindcast.events.catalogue import (
     ControlApplied,
     ControlRequested,
     EpisodeRelabeled,
+    EvaluationFinished,
+    EvaluationStarted,
     EventDeadLettered,
     InjectionSeen,
     LogRepaired,
@@ -304,6 +306,49 @@ def _phase_started(recorded: Recorded, fact: PhaseStarted) -> Iterable[Operation
     return (_put_run(recorded, phase=fact.phase), notice(recorded, str(fact.phase), text))
 
 
+def _evaluation_started(recorded: Recorded, fact: EvaluationStarted) -> Iterable[Operation]:
+    values: Values = {
+        "state": "running",
+        "version": small_integer(fact.version),
+        "tasks": len(fact.tasks),
+        "temperatures": to_json(fact.temperatures),
+        "skipped": to_json(fact.skipped),
+        "started_ns": recorded.envelope.occurred_ns,
+    }
+    return (Put("evaluations", (small_integer(fact.number),), values),)
+
+
+def _evaluation_finished(recorded: Recorded, fact: EvaluationFinished) -> Iterable[Operation]:
+    values: Values = {
+        "state": "finished",
+        "version": small_integer(fact.version),
+        "version_low": small_integer(fact.version_low),
+        "version_high": small_integer(fact.version_high),
+        "seconds": finite(fact.seconds),
+        "share": finite(fact.share),
+        "reason": clean_text(fact.reason) or None,
+        "finished_ns": recorded.envelope.occurred_ns,
+    }
+    yield Put("evaluations", (small_integer(fact.number),), values)
+    for place, result in enumerate(fact.results):
+        environment, _, family = result.family.partition("/")
+        yield Insert(
+            "evaluation_results",
+            {
+                "place": place,
+                "number": small_integer(fact.number),
+                "version": small_integer(fact.version),
+                "temperature": finite(result.temperature),
+                "environment": clean_text(environment),
+                "family": clean_text(family),
+                "successes": small_integer(result.successes),
+                "failures": small_integer(result.failures),
+                "lost": small_integer(result.lost),
+                "reward": finite(result.reward),
+            },
+        )
+
+
 RUNNING: dict[type, Callable[..., Iterable[Operation]]] = {
     RunStarted: _started,
     RunResumed: _resumed,
@@ -312,6 +357,8 @@ RUNNING: dict[type, Callable[..., Iterable[Operation]]] = {
     RecipeChanged: _recipe_changed,
     LogSealed: _sealed,
     PhaseStarted: _phase_started,
+    EvaluationStarted: _evaluation_started,
+    EvaluationFinished: _evaluation_finished,
     **TOLD,
 }
 """Mappers of this file and of the notices."""
