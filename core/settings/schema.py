@@ -111,8 +111,9 @@ class ScaffoldSettings(Section):
     """A scaffold around the policy: the states of a site, with instruction and allowed actions for each (LASER)."""
 
     states: str = ""
-    """State files: `laser`: the shipped ones, at most one per environment; or the path of one; empty: no scaffold. Pages in
-    no state, and sites without a file, are unaffected."""
+    """State files: `laser`: the shipped ones, at most one per environment; `laser/2`: the same, but in the store an episode
+    ends with "done" only after a confirmation; or the path of one; empty: no scaffold. Pages in no state, and sites without a
+    file, are unaffected."""
     shown: Literal["nothing", "instruction", "layout"] = "instruction"
     """What prompts show of a page's state: nothing, its instruction, or its instruction and the layout of its pages."""
     constrained: bool = True
