@@ -77,8 +77,8 @@ class CurriculumSettings(Section):
     demonstrations: Annotated[int, Field(ge=0, le=100_000_000)] = 0
     """Episodes by the sites' scripted demonstrators at the start of the run."""
     hasty_share: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Share of demonstrations in which the demonstrator leaves instead of its last action on a page, as people in haste do, so that the
-    task is not done. Where a task asks for an answer, it plays on. See `learner.cloning_failures`."""
+    """Share of demonstrations in which the demonstrator leaves instead of its last action on a page, as people in haste do, so
+    that the task is not done. Where a task asks for an answer, it plays on. See `learner.cloning_failures`."""
     sampling: Literal["learnable", "uniform"] = "learnable"
     """How the tasks of online episodes are drawn: `learnable`: families and tasks in proportion to the variance p(1-p) of
     their outcomes, new tasks first; `uniform`: every family is equally likely, and none of its tasks comes again before all
