@@ -92,6 +92,7 @@ added("episode.judged", since=1, reading=None)  # only rules judged
 added("episode.judged", since=2, consulted=None)
 added("episode.relabeled", since=2, consulted=None)
 added("episode.relabeled", since=3, reading=None)
+added_to_each("episode.relabeled", "relabels", since=4, stop=None)
 
 
 @step("episode.relabeled", since=1)

@@ -26,6 +26,7 @@ from hindcast.core.models.logprobs import SampleToScore, packs, score_pack
 from hindcast.core.models.policy import load_policy
 from hindcast.core.prompts.verdict_prompt import answer_ids
 from hindcast.core.rl.combined_state import CRITIC, ORM, RELABELER
+from hindcast.core.rl.statistics import calibration_error, rank_auc
 from hindcast.core.settings.schema import LearnerSettings
 from hindcast.events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
 from hindcast.events.catalogue.training import SampleReport
@@ -209,11 +210,17 @@ class CriticTraining(AuxiliaryTrainer[CriticState]):
             "value_of_successes": fsum(good) / max(1, len(good)),
             "value_of_failures": fsum(bad) / max(1, len(bad)),
             "accuracy": _right(good, bad) / len(counted),
+            "calibration": calibration_error(
+                [value for _, _, value in counted], [one.outcome for one, _, _ in counted]
+            ),
             "outcome_mean": fsum(one.outcome for one, _, _ in counted) / len(counted),
             "episodes": float(len({one.sample.episode for one, _, _ in counted})),
             "samples": float(len(counted)),
             "prompt_tokens": float(sum(len(one.sample.prompt_ids) // 4 for one, _, _ in counted)),
         }
+        auc = rank_auc(good, bad)
+        if auc is not None:
+            metrics["auc"] = auc
         return MinibatchReport(
             inputs=_digest((one.sample.prompt_ids, pack_floats([one.outcome, one.share])) for one in part),
             metrics=metrics,

@@ -11,7 +11,7 @@ from hindcast.events.catalogue import (
     EpisodeEnded,
     EpisodeRelabeled,
 )
-from hindcast.events.catalogue.verdict import JudgeIdentity, Relabel, RewrittenPrompt
+from hindcast.events.catalogue.verdict import JudgeIdentity, Relabel, RewrittenPrompt, StoppingStep
 from hindcast.learner.algorithms import loss_for
 from hindcast.learner.algorithms.base import SampleLoss, SampleTerms
 from hindcast.learner.buffer.records import Sample
@@ -78,6 +78,11 @@ RULES = JudgeIdentity(name="rules", version="1")
 ANEW = pack_ids([11, 12, 13])
 
 
+STOP = StoppingStep(
+    prompt=RewrittenPrompt(head=2, ids=ANEW, tail=1), action_ids=pack_ids([21, 22, 23, 24]), answer_from=1
+)
+
+
 def relabelled(told: list[Told]) -> list[Told]:
     """The same with two goals named of each episode, the first reached by its first step."""
     found = list(told)
@@ -90,6 +95,7 @@ def relabelled(told: list[Told]) -> list[Told]:
                 prompts=tuple(RewrittenPrompt(head=2, ids=ANEW, tail=1) for _ in range(until)),
                 family="store/buy",
                 goal=None,
+                stop=STOP if until < ended.steps else None,
             )
             for until in (1, ended.steps)
         )

@@ -8,7 +8,7 @@ policy sampled it, so there is no behaviour distribution to correct for.
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol, Unpack
+from typing import Any, NamedTuple, Protocol, Unpack
 
 import msgspec
 
@@ -25,10 +25,10 @@ from hindcast.actors.episodes.prompt_reader import (
 from hindcast.actors.scaffold.scaffold import Scaffold
 from hindcast.actors.telemetry.spans import policy_call
 from hindcast.core.domain.action import Action
-from hindcast.core.domain.observation import Observation
+from hindcast.core.domain.observation import Observation, Page
 from hindcast.core.domain.sampling import Sampling, Scaffolded
 from hindcast.core.errors import EngineFailed
-from hindcast.core.grammar.answer_parser import format_answer, put_in_form
+from hindcast.core.grammar.answer_parser import first_answer_token, format_answer, put_in_form
 from hindcast.core.prompts.prompt import Prompt, encode_answer
 from hindcast.core.prompts.rationale import reason_for
 from hindcast.core.settings.schema import ActorSettings
@@ -137,6 +137,36 @@ class PolicyAnswerer:
         )
 
 
+class WrittenAnswer(NamedTuple):
+    """An answer that no policy sampled."""
+
+    text: str
+    token_ids: list[int]
+    """Its tokens, including the end token."""
+    answer_from: int
+    """Number of tokens that are the thought before the answer."""
+
+
+def write_answer(
+    action: Action, *, tokenizer: Any, settings: ActorSettings, page: Page, thought: str = ""
+) -> WrittenAnswer:
+    """Write an action on a page as the policy would answer it: text, form and end token."""
+    answer = format_answer(action, page, settings.dialect)
+    text = put_in_form(answer, settings.answer_format, thought=thought)
+    thinking = settings.answer_format == "thinking"
+    token_ids = encode_answer(tokenizer, text, framing=settings.framing, thinking=thinking)
+    return WrittenAnswer(text, token_ids, first_answer_token(tokenizer, token_ids) if thinking else 0)
+
+
+def demonstrated_thought(
+    action: Action, *, settings: ActorSettings, page: Page, instruction: str, steps: int
+) -> str:
+    """The thought that a scripted demonstrator gives after `steps` steps; empty without `actors.demonstration_reasoning`."""
+    if not settings.demonstration_reasoning:
+        return ""
+    return reason_for(action, page=page, instruction=instruction, steps=steps)
+
+
 class _ShownAnswerer(ABC):
     """Answers that a demonstration gives, encoded as the policy would sample them. Its scaffold only describes the page."""
 
@@ -152,17 +182,14 @@ class _ShownAnswerer(ABC):
     async def answer(self, situation: Situation) -> Answer:
         """See `Answerer`."""
         action = await self._next(situation)
-        text = put_in_form(
-            format_answer(action, situation.observation.page, self._settings.dialect),
-            self._settings.answer_format,
+        written = write_answer(
+            action,
+            tokenizer=self._reader.tokenizer,
+            settings=self._settings,
+            page=situation.observation.page,
             thought=self._thought(situation, action),
         )
-        token_ids = encode_answer(
-            self._reader.tokenizer,
-            text,
-            framing=self._settings.framing,
-            thinking=self._settings.answer_format == "thinking",
-        )
+        token_ids = written.token_ids
         framed = self._reader.framed(situation)
         seen = await self._reader.seen(situation)
         return Answer(
@@ -171,17 +198,16 @@ class _ShownAnswerer(ABC):
             logprobs=[0.0] * len(token_ids),
             versions=[NO_VERSION] * len(token_ids),
             sampling=self._reader.sampling(situation),
-            text=text,
-            answer_from=self._reader.answer_from(token_ids),
+            text=written.text,
+            answer_from=written.answer_from,
             scaffold=framed.record if framed else None,
             pictures=shown_in(situation, seen),
         )
 
     def _thought(self, situation: Situation, action: Action) -> str:
-        if not self._settings.demonstration_reasoning:
-            return ""
-        return reason_for(
+        return demonstrated_thought(
             action,
+            settings=self._settings,
             page=situation.observation.page,
             instruction=situation.instruction,
             steps=situation.index,

@@ -117,7 +117,10 @@ class PromptReader:
         if self._scaffold is None:
             return None
         return self._scaffold.frame(
-            situation.observation.page, step=situation.index, instruction=situation.instruction
+            situation.observation.page,
+            step=situation.index,
+            instruction=situation.instruction,
+            actions=situation.actions,
         )
 
     async def seen(self, situation: Situation) -> "ProcessedImage | None":

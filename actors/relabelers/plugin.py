@@ -29,6 +29,8 @@ class RelabelerTraits(msgspec.Struct, frozen=True, kw_only=True):
 
     asks_endpoint: bool = False
     """Whether it asks the server of the section `endpoint`."""
+    names_families: bool = False
+    """Whether its goals have a family. `relabeler.families = "run"` needs one: it drops goals without."""
 
 
 class RelabelerContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,11 +76,20 @@ def options_of(settings: Settings) -> Any:
     )
 
 
+def wanted_families(settings: Settings) -> frozenset[str] | None:
+    """Families of the goals that are kept, such as `store/find_price`; None: all."""
+    curriculum = settings.curriculum
+    if settings.relabeler.families == "all":
+        return None
+    named = frozenset(name.rpartition(":")[0] for name in curriculum.tasks)
+    return named or frozenset(curriculum.families) or None
+
+
 @asynccontextmanager
 async def _open_rules(context: RelabelerContext) -> AsyncIterator[Relabeler]:
     from hindcast.actors.relabelers.rules import RuleRelabeler
 
-    yield RuleRelabeler(most=context.settings.relabeler.goals)
+    yield RuleRelabeler(most=context.settings.relabeler.goals, families=wanted_families(context.settings))
 
 
 @asynccontextmanager
@@ -96,7 +107,9 @@ async def _open_learned(context: RelabelerContext) -> AsyncIterator[PublishedVer
     from hindcast.core.models.folders import policy_folder
 
     settings = context.settings
-    teacher = RuleRelabeler(most=settings.relabeler.goals) if settings.relabeler.teacher else None
+    teacher = None
+    if settings.relabeler.teacher:
+        teacher = RuleRelabeler(most=settings.relabeler.goals, families=wanted_families(settings))
     folder = policy_folder(settings.policy.base)
     yield await asyncio.to_thread(
         LearnedVersions,
@@ -108,6 +121,6 @@ async def _open_learned(context: RelabelerContext) -> AsyncIterator[PublishedVer
     )
 
 
-RULES = RelabelerPlugin(open=_open_rules)
+RULES = RelabelerPlugin(open=_open_rules, traits=RelabelerTraits(names_families=True))
 ENDPOINT = RelabelerPlugin(open=_open_endpoint, traits=RelabelerTraits(asks_endpoint=True))
-LEARNED = RelabelerPlugin(open=_open_learned)
+LEARNED = RelabelerPlugin(open=_open_learned, traits=RelabelerTraits(names_families=True))

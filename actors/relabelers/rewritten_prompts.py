@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from hindcast.actors.environments.early_stopping_demonstrator import LEAVE
+from hindcast.actors.episodes.answerers import demonstrated_thought, write_answer
 from hindcast.actors.episodes.prompt_reader import prompt_of
 from hindcast.core.domain.arrays import pack_ids, unpack_ids
 from hindcast.core.domain.observation import Page
 from hindcast.core.errors import RelabelerFailed
 from hindcast.core.settings.schema import ActorSettings
-from hindcast.events.catalogue.verdict import RewrittenPrompt
+from hindcast.events.catalogue.verdict import RewrittenPrompt, StoppingStep
 from hindcast.events.log.episode_assembler import AssembledEpisode
 
 
@@ -53,10 +55,31 @@ class PromptWriter:
         Raises:
             SettingsError: the instruction leaves no room for a page.
         """
-        return tuple(
-            difference(self._episode.steps[index].fact.prompt_ids, self._ids(index, instruction))
-            for index in range(until_step)
+        return tuple(self._rewritten(index, instruction) for index in range(until_step))
+
+    def stop(self, instruction: str, until_step: int) -> StoppingStep | None:
+        """Return how to stop at the step after the first `until_step`; None if there is no later step.
+
+        Raises:
+            SettingsError: the instruction leaves no room for a page.
+        """
+        if until_step == len(self._pages):
+            return None
+        page, settings = self._pages[until_step], self._settings
+        thought = demonstrated_thought(
+            LEAVE, settings=settings, page=page, instruction=instruction, steps=until_step
         )
+        written = write_answer(
+            LEAVE, tokenizer=self._tokenizer, settings=settings, page=page, thought=thought
+        )
+        return StoppingStep(
+            prompt=self._rewritten(until_step, instruction),
+            action_ids=pack_ids(written.token_ids),
+            answer_from=written.answer_from,
+        )
+
+    def _rewritten(self, index: int, instruction: str) -> RewrittenPrompt:
+        return difference(self._episode.steps[index].fact.prompt_ids, self._ids(index, instruction))
 
 
 def difference(recorded: bytes, ids: Sequence[int]) -> RewrittenPrompt:

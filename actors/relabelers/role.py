@@ -29,6 +29,7 @@ from hindcast.actors.published_versions import PublishedVersions
 from hindcast.actors.queue_worker import JobResult, QueueHandler, QueueJob, QueueWorker, is_last, report_wait
 from hindcast.actors.relabelers.base import Relabeler, RelabelResult, why_not_goal
 from hindcast.actors.relabelers.episode_memory import EpisodeMemory
+from hindcast.actors.relabelers.plugin import wanted_families
 from hindcast.actors.relabelers.rewritten_prompts import PromptWriter
 from hindcast.actors.telemetry.spans import relabeled, relabeling
 from hindcast.core.domain.observation import Page
@@ -220,7 +221,9 @@ class _Relabels(QueueJob):
         self, episode: AssembledEpisode, pages: Sequence[Page], finding: RelabelResult
     ) -> tuple[Relabel, ...]:
         """The goals with their rewritten prompts. Blocks."""
-        goals = finding.goals[: self._settings.relabeler.goals]
+        families = wanted_families(self._settings)
+        goals = [goal for goal in finding.goals if families is None or goal.family in families]
+        goals = goals[: self._settings.relabeler.goals]
         if not goals:
             return ()
         writer = PromptWriter(episode, pages, tokenizer=self._role.tokenizer, settings=self._settings.actors)
@@ -229,9 +232,10 @@ class _Relabels(QueueJob):
         for goal in goals:
             try:
                 prompts = writer.rewritten(goal.instruction, goal.until_step)
+                stop = writer.stop(goal.instruction, goal.until_step)
             except SettingsError as error:
                 raise RelabelerFailed(f"the goal {goal.instruction[:80]!r}…: {error}") from None
-            size += sum(len(prompt.ids) for prompt in prompts)
+            size += sum(len(prompt.ids) for prompt in (*prompts, *([stop.prompt] if stop else ())))
             if size > MOST_BYTES:
                 break
             relabels.append(
@@ -242,6 +246,7 @@ class _Relabels(QueueJob):
                     prompts=prompts,
                     family=goal.family,
                     goal=goal.goal,
+                    stop=stop,
                 )
             )
         return tuple(relabels)

@@ -1,7 +1,7 @@
 """The relabeler `rules`: rules for sites whose full state is known, which is the embedded store."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from hindcast.actors.environments.store.evaluators import ending_of
 from hindcast.actors.environments.store.hindsight import Walk, hindsight_of
@@ -21,9 +21,15 @@ class RuleRelabeler:
 
     identity = RULES
 
-    def __init__(self, *, most: int) -> None:
-        """`most`: largest number of goals per episode (`relabeler.goals`)."""
+    def __init__(self, *, most: int, families: Collection[str] | None = None) -> None:
+        """`most`: largest number of goals per episode (`relabeler.goals`). `families`: of the goals; None: all."""
         self._most = most
+        prefix = f"{ENVIRONMENT}/"
+        self._families = (
+            None
+            if families is None
+            else {name.removeprefix(prefix) for name in families if name.startswith(prefix)}
+        )
 
     async def goals(self, episode: AssembledEpisode, pages: Sequence[Page]) -> RelabelResult:
         """See `Relabeler.goals`."""
@@ -47,7 +53,7 @@ class RuleRelabeler:
                 f"{ENVIRONMENT}/{found.family}",
                 found.goal,
             )
-            for found in hindsight_of(episode.task, evidence, walk, most=self._most)
+            for found in hindsight_of(episode.task, evidence, walk, most=self._most, families=self._families)
         )
 
 

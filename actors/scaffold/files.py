@@ -14,8 +14,12 @@ from hindcast.core.domain.action import ACTIONS
 from hindcast.core.errors import SettingsError
 from hindcast.core.text.plain_values import parse_toml
 
-SHIPPED = "laser"
-"""Value of `scaffold.states` that selects the shipped files, at most one for each environment."""
+SHIPPED = {
+    "laser": {"store": "store.toml", "webshop": "webshop.toml"},
+    "laser/2": {"store": "store.2.toml", "webshop": "webshop.toml"},
+}
+"""Values of `scaffold.states` that select shipped files, by environment. A file that a value names never changes: steps of
+recorded runs name it with its digest."""
 
 
 def site_states(states: str, environment: str) -> SiteStates | None:
@@ -26,16 +30,18 @@ def site_states(states: str, environment: str) -> SiteStates | None:
     """
     if not states:
         return None
-    found = _shipped(environment) if states == SHIPPED else read_states(Path(states))
-    return found if found is not None and found.environment == environment else None
+    if states in SHIPPED:
+        name = SHIPPED[states].get(environment)
+        return _shipped(name) if name else None
+    found = read_states(Path(states))
+    return found if found.environment == environment else None
 
 
 def check_states(states: str) -> None:
     """Read every file that a setting names. Raises SettingsError."""
-    if states == SHIPPED:
-        for entry in files("hindcast.actors.scaffold.sites").iterdir():
-            if entry.name.endswith(".toml"):
-                _shipped(entry.name.removesuffix(".toml"))
+    if states in SHIPPED:
+        for name in SHIPPED[states].values():
+            _shipped(name)
     elif states:
         read_states(Path(states))
 
@@ -48,14 +54,13 @@ def read_states(path: Path) -> SiteStates:
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(
             f"scaffold.states: the state file {path} cannot be read ({error}). Give the path of a file, or "
-            f"{SHIPPED!r} for the shipped files."
+            f"{' or '.join(map(repr, SHIPPED))} for the shipped files."
         ) from error
 
 
 @lru_cache(maxsize=16)
-def _shipped(environment: str) -> SiteStates | None:
-    entry = files("hindcast.actors.scaffold.sites") / f"{environment}.toml"
-    return parse_states(entry.read_text(), source=entry.name) if entry.is_file() else None
+def _shipped(name: str) -> SiteStates:
+    return parse_states((files("hindcast.actors.scaffold.sites") / name).read_text(), source=name)
 
 
 def parse_states(text: str, *, source: str) -> SiteStates:
@@ -93,7 +98,8 @@ def _state_problems(site: SiteStates, state: SiteState) -> Iterator[str]:
     if not state.path and not state.shows:
         yield f"{where} has neither path nor shows, so it would match every page: add one of them"
     yield from _pattern_problems(state.path, f"{where}, path")
-    for shown in (*state.shows, *(state.candidate.reads if state.candidate else ())):
+    elements = (*state.shows, *(state.candidate.reads if state.candidate else ()))
+    for shown in (*elements, state.after) if state.after else elements:
         yield from _pattern_problems(shown.text, where)
     unknown = sorted(set(state.uses) - set(site.groups))
     if unknown:

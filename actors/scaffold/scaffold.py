@@ -5,13 +5,14 @@ the allowed tokens, and trained on as sampled (invariant 4).
 """
 
 import re
+from collections.abc import Sequence
 
 import msgspec
 
 from hindcast.actors.scaffold.files import site_states
 from hindcast.actors.scaffold.states import Backup, CandidateRule, SiteState, SiteStates, path_of
 from hindcast.core.domain.action import Action
-from hindcast.core.domain.observation import Page
+from hindcast.core.domain.observation import Node, Page
 from hindcast.core.domain.sampling import Scaffolded
 from hindcast.core.domain.task import Task
 from hindcast.core.grammar.answer_constraints import ActionChoice, Form, forms_of
@@ -75,10 +76,23 @@ class Scaffold:
         self._dialect = dialect
         self._memory: Memory = ()
         self._chosen = ""
+        self._page: Page | None = None
+        """The page of the step before."""
+        self._acted = 0
+        self._used: Node | None = None
+        """Element that the latest action acted on; None: it acted on none."""
 
-    def frame(self, page: Page, *, step: int, instruction: str) -> ScaffoldedPage:
-        """Return the text that precedes a page in the prompt, and the allowed answers. `step` counts from 0."""
-        settings, state = self._settings, self._site.recognise(page)
+    def frame(
+        self, page: Page, *, step: int, instruction: str, actions: Sequence[Action] = ()
+    ) -> ScaffoldedPage:
+        """Return the text that precedes a page in the prompt, and the allowed answers.
+
+        `step` counts from 0. `actions`: those of the episode so far; an answer that did not parse is none of them.
+        """
+        if len(actions) > self._acted:
+            self._acted, self._used = len(actions), _element(actions[-1], self._page)
+        self._page = page
+        settings, state = self._settings, self._site.recognise(page, self._used)
         choices: tuple[ActionChoice, ...] = ()
         if state is not None:
             if settings.memory and state.candidate is not None:
@@ -124,6 +138,13 @@ class Scaffold:
         if shown == "layout" and state.layout.strip():
             lines += ["layout", state.layout.strip("\n")]
         return "\n".join(lines) + "\n"
+
+
+def _element(action: Action | None, page: Page | None) -> Node | None:
+    """Return the element of a page that an action acted on; None if it acted on none."""
+    if action is None or action.element is None or page is None:
+        return None
+    return next((node for node in page.nodes if node.id == action.element), None)
 
 
 def _chosen(backup: Backup, candidate: Candidate, page: Page) -> ActionChoice | None:

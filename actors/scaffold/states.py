@@ -1,6 +1,6 @@
 """States of a site: rules that recognize the state of a page and list its allowed actions, without a model.
 
-Pure: maps a page to its state and choices. A page in no state allows any answer.
+Pure: maps a page, and the element that led to it, to a state and its choices. A page in no state allows any answer.
 """
 
 import re
@@ -109,6 +109,8 @@ class SiteState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Regular expression for the whole path of the address; empty: any."""
     shows: tuple[ElementRule, ...] = ()
     """Elements that must all be on the page."""
+    after: ElementRule | None = None
+    """Element that the step before must have acted on; None: any step may have led here."""
     uses: tuple[str, ...] = ()
     """Groups of allowed actions, by name."""
     actions: tuple[ActionRule, ...] = ()
@@ -118,9 +120,11 @@ class SiteState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     searching: bool = False
     """Whether the episode still searches for a candidate here, so that the backup may choose one."""
 
-    def covers(self, page: Page) -> bool:
-        """Whether a page is in this state."""
+    def covers(self, page: Page, used: Node | None = None) -> bool:
+        """Whether a page is in this state. `used`: element that the step before acted on; None: none."""
         if self.path and not re.fullmatch(self.path, path_of(page)):
+            return False
+        if self.after is not None and (used is None or self.after.match(used) is None):
             return False
         return all(any(rule.match(node) for node in page.nodes) for rule in self.shows)
 
@@ -146,9 +150,9 @@ class SiteStates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rules: str = ""
     """Name and digest of the file; the reader of the file sets it."""
 
-    def recognise(self, page: Page) -> SiteState | None:
-        """Return the state of a page; None if no state covers it."""
-        return next((state for state in self.state if state.covers(page)), None)
+    def recognise(self, page: Page, used: Node | None = None) -> SiteState | None:
+        """Return the state of a page; None if no state covers it. `used`: element that the step before acted on."""
+        return next((state for state in self.state if state.covers(page, used)), None)
 
     def rules_of(self, state: SiteState) -> tuple[ActionRule, ...]:
         """Return every action rule of a state, those of its groups first."""

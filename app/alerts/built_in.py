@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from hindcast.app.alerts.alert import Alert, AlertContext, AlertIncidents, Incident, SystemView
-from hindcast.core.rl.combined_state import POLICY
+from hindcast.core.rl.combined_state import CRITIC, POLICY
 from hindcast.core.rl.statistics import difference
 from hindcast.events.catalogue import (
     EpisodeAbandoned,
@@ -17,6 +17,7 @@ from hindcast.events.catalogue import (
     EpisodeRequested,
     QueueRepaired,
     UpdateApplied,
+    WeightsPublished,
 )
 from hindcast.events.envelope import Recorded
 from hindcast.events.jetstream.accounts import may_append
@@ -148,6 +149,54 @@ class MismatchFold:
             incidents.end(f"mismatch is down again: {told}")
 
 
+class CriticOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of the alert `constant_critic`."""
+
+    least: float = 0.02
+    """Least difference of V between successes and failures. A critic that learned nothing had .009, one that learned .23."""
+
+
+class CriticState(msgspec.Struct, kw_only=True):
+    """State of the alert `constant_critic`."""
+
+    gaps: list[float] = []
+    """V of successes minus V of failures, by update of the batch that trains now."""
+
+
+class CriticFold:
+    """Finds a critic that does not tell successes from failures after a phase."""
+
+    def __init__(self, context: AlertContext) -> None:
+        self._least: float = context.options.least
+        self._epoch = context.settings.learner.minibatches
+
+    def initial(self) -> CriticState:
+        """The empty state."""
+        return CriticState()
+
+    def apply(self, state: CriticState, recorded: Recorded, incidents: AlertIncidents) -> None:
+        """Take one more update of the critic, or the end of its batch."""
+        match recorded.fact:
+            case UpdateApplied(model=model, metrics=metrics) if model == CRITIC and "auc" in metrics:
+                state.gaps.append(metrics["value_of_successes"] - metrics["value_of_failures"])
+            case WeightsPublished(model=model, version=version) if model == CRITIC and state.gaps:
+                self._trained(version, fmean(state.gaps[-self._epoch :]), incidents)
+                state.gaps = []
+            case _:
+                pass
+
+    def _trained(self, version: int, gap: float, incidents: AlertIncidents) -> None:
+        told = f"at version {version} its values of successes are {gap:+.3f} above those of failures"
+        if gap >= self._least:
+            incidents.end(f"the critic tells them apart: {told}")
+        elif not incidents.is_open:
+            incidents.begin(
+                f"the critic is constant: {told}, less than {self._least:g}, so advantages and the choice of tasks follow "
+                "chance. Raise learner.critic_learning_rate or learner.critic_head_rate (0: the same rate), or "
+                "learner.critic_epochs: hindcast ctl set"
+            )
+
+
 class NoState(msgspec.Struct):
     """State of a fold that remembers nothing."""
 
@@ -270,6 +319,7 @@ SUCCESS = Alert(
     watches=(EpisodeRequested, EpisodeAbandoned, EpisodeCancelled, EpisodeJudged),
     options=SuccessOptions,
 )
+CONSTANT_CRITIC = Alert(fold=CriticFold, watches=(UpdateApplied, WeightsPublished), options=CriticOptions)
 MISMATCH_RISES = Alert(fold=MismatchFold, watches=(UpdateApplied,), options=MismatchOptions)
 QUEUE = Alert(fold=lambda context: QueueFold(), watches=(QueueRepaired,))
 INTRUDER = Alert(fold=lambda context: IntruderFold(), severity="critical")

@@ -1,7 +1,11 @@
-"""Confidence intervals of rates, agreement of two raters, and accuracies of a judge. No rate is shown without its interval."""
+"""Confidence intervals of rates, agreement of two raters, accuracies of a judge, and quality of predicted probabilities.
 
+No rate is shown without its interval.
+"""
+
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
-from math import sqrt
+from math import fsum, sqrt
 from statistics import fmean, stdev
 
 import msgspec
@@ -174,3 +178,27 @@ def plain_accuracy(table: Confusion) -> Interval | None:
 def majority_baseline(table: Confusion) -> float | None:
     """Plain accuracy of always predicting the more frequent outcome; None for an empty table."""
     return max(table.successes, table.failures) / table.total if table.total else None
+
+
+def rank_auc(successes: Sequence[float], failures: Sequence[float]) -> float | None:
+    """Probability that a success has a higher score than a failure, ties counting half; None if one class is missing.
+
+    The area under the ROC curve, as the Mann-Whitney statistic (Hanley and McNeil 1982). A constant score has .5.
+    """
+    if not successes or not failures:
+        return None
+    ordered = sorted(failures)
+    halves = sum(bisect_left(ordered, score) + bisect_right(ordered, score) for score in successes)
+    return halves / (2 * len(successes) * len(failures))
+
+
+def calibration_error(predicted: Sequence[float], outcomes: Sequence[float], *, bins: int = 10) -> float:
+    """Expected calibration error: mean distance of the mean prediction from the mean outcome of its bin (Guo et al. 2017, eq. 3).
+
+    `predicted`: probabilities in [0, 1], in `bins` bins of equal width; a bin counts by its number of predictions.
+    `outcomes`: in [0, 1], in the same order. 0 without predictions.
+    """
+    errors: dict[int, list[float]] = {}
+    for probability, outcome in zip(predicted, outcomes, strict=True):
+        errors.setdefault(min(int(probability * bins), bins - 1), []).append(probability - outcome)
+    return fsum(abs(fsum(own)) for own in errors.values()) / max(1, len(predicted))

@@ -77,8 +77,8 @@ class CurriculumSettings(Section):
     demonstrations: Annotated[int, Field(ge=0, le=100_000_000)] = 0
     """Episodes by the sites' scripted demonstrators at the start of the run."""
     hasty_share: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Share of these in which the demonstrator leaves instead of its last action on a page, as people in haste do, so that the
-    task is not done. Where a task asks for an answer, it plays on. See `learner.cloning_failures`."""
+    """Share of demonstrations in which the demonstrator leaves instead of its last action on a page, as people in haste do, so
+    that the task is not done. Where a task asks for an answer, it plays on. See `learner.cloning_failures`."""
     sampling: Literal["learnable", "uniform"] = "learnable"
     """How the tasks of online episodes are drawn: `learnable`: families and tasks in proportion to the variance p(1-p) of
     their outcomes, new tasks first; `uniform`: every family is equally likely, and none of its tasks comes again before all
@@ -132,8 +132,9 @@ class ScaffoldSettings(Section):
     """A scaffold around the policy: the states of a site, with instruction and allowed actions for each (LASER)."""
 
     states: str = ""
-    """State files: `laser`: the shipped ones, at most one per environment; or the path of one; empty: no scaffold. Pages in
-    no state, and sites without a file, are unaffected."""
+    """State files: `laser`: the shipped ones, at most one per environment; `laser/2`: the same, but in the store an episode
+    ends with "done" only after a confirmation; or the path of one; empty: no scaffold. Pages in no state, and sites without a
+    file, are unaffected."""
     shown: Literal["nothing", "instruction", "layout"] = "instruction"
     """What prompts show of a page's state: nothing, its instruction, or its instruction and the layout of its pages."""
     constrained: bool = True
@@ -198,6 +199,9 @@ class RelabelerSettings(Section):
     """Options of a relabeler plugin, by name; the plugin declares them."""
     goals: Annotated[int, Field(ge=1, le=16)] = 8
     """Maximum goals of one episode."""
+    families: Literal["all", "run"] = "all"
+    """Families of the goals: `all`, or those of the run's own tasks (`curriculum.tasks`, else `curriculum.families`, as the
+    run started; none named: all). Other goals are dropped."""
     timeout_s: Seconds = 60.0
     """Time limit of relabeling one episode, after which it is tried again later."""
     teacher: Literal["", "rules"] = ""

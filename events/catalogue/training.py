@@ -28,8 +28,8 @@ class PlannedEpisode(msgspec.Struct, frozen=True, kw_only=True):
     """For a replayed episode of an earlier phase: one byte per step, 1 if trained on, 0 if only needed for the value of the
     next state. None: all steps are trained on."""
     relabel: int | None = None
-    """Index of the goal in its `episode.relabeled` that the episode demonstrates, up to the step that achieved it; None: its
-    own instruction."""
+    """Index of the goal in its `episode.relabeled` that the episode demonstrates, up to the step that achieved it, or to the one
+    that stops after it if there is one more sample; None: its own instruction."""
     step_weights: tuple[float, ...] | None = None
     """For a relabeled demonstration: weight of each step, its relevance to the goal; None: equal weights."""
     length_term: float = 0.0

@@ -72,6 +72,17 @@ class RewrittenPrompt(msgspec.Struct, frozen=True, kw_only=True):
         return self.head >= 0 and self.tail >= 0 and 4 * (self.head + self.tail) <= len(recorded)
 
 
+class StoppingStep(msgspec.Struct, frozen=True, kw_only=True):
+    """The step after a goal was achieved, answered as a demonstrator would: it ends the episode."""
+
+    prompt: RewrittenPrompt
+    """Prompt of the step after `until_step`, whose page shows the goal achieved."""
+    action_ids: bytes
+    """int32 little-endian: the answer's tokens, including the end token. The relabeler wrote them; no policy sampled them."""
+    answer_from: int
+    """Number of tokens that are the thought before the answer."""
+
+
 class Relabel(msgspec.Struct, frozen=True, kw_only=True):
     """A goal that the episode achieved."""
 
@@ -87,6 +98,8 @@ class Relabel(msgspec.Struct, frozen=True, kw_only=True):
     """Environment and task family of the goal, as `store/find_price`; empty if the relabeler does not know it."""
     goal: dict[str, Any] | None
     """Goal as in a task of the family; None if the relabeler does not know it."""
+    stop: StoppingStep | None = None
+    """How to stop after it; None if the episode has no later step, because it ended there or an answer achieved the goal."""
 
 
 class BackwardReading(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +124,7 @@ class BackwardReading(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the target is valid only if the training judge calls the episode a success."""
 
 
-@fact("episode.relabeled", subject=RELABEL, roles="relabeler", version=4, refs={"episode": "episode"})
+@fact("episode.relabeled", subject=RELABEL, roles="relabeler", version=5, refs={"episode": "episode"})
 class EpisodeRelabeled(Fact, frozen=True, kw_only=True):
     """All goals that a relabeler found in one episode; created if absent per (episode, relabeler)."""
 

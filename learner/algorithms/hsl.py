@@ -12,6 +12,7 @@ drawn from the memory of the latest, by weight or uniformly, its given ones unif
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from random import Random
 from typing import Literal
 
@@ -52,6 +53,9 @@ class HslOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Log-probability of an action: mean or sum over its tokens."""
     hsl_mask: bool = True
     """Whether actions irrelevant to the goal are masked out; false: the paper's ablation."""
+    hsl_ends: Literal["as_played", "with_stop"] = "as_played"
+    """Last step of a relabeled demonstration: `as_played`: the one that achieved its goal; `with_stop`: one more, which stops as
+    a demonstrator would, where the episode has a later page and no answer achieved the goal."""
     hsl_failures_only: bool = False
     """Whether only relabeled episodes that failed at their instruction are learned from (the paper's ablation)."""
 
@@ -149,6 +153,8 @@ def _relabelled(
     memory: Sequence[RelabelledDemonstration], learner: LearnerSettings, random: Random
 ) -> list[BatchEntry]:
     options = _options(learner)
+    if options.hsl_ends == "with_stop":
+        memory = [_stopped(one) for one in memory]
     weights = [demonstration_weight(one.relevance, alpha=options.hsl_alpha) for one in memory]
     by_weight = options.hsl_weighting == "sampling"
     chosen = drawn(weights if by_weight else [1.0] * len(memory), options.hsl_batch, random)
@@ -164,6 +170,14 @@ def _relabelled(
             BatchEntry(one.episode, one.episode.group, 0.0, relabel=one.relabel, step_weights=steps)
         )
     return entries
+
+
+def _stopped(one: RelabelledDemonstration) -> RelabelledDemonstration:
+    """A demonstration with the step that stops it, which is relevant; unchanged if it has none."""
+    if one.stop is None:
+        return one
+    episode = replace(one.episode, samples=one.with_stop)
+    return replace(one, episode=episode, relevance=(*one.relevance, 1.0), stop=None)
 
 
 def _demonstrated(given: Sequence[Episode], learner: LearnerSettings, random: Random) -> list[BatchEntry]:

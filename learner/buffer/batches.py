@@ -36,14 +36,15 @@ def take_plan(state: BufferState, recorded: Recorded, fact: BatchPlanned) -> Non
         if planned.relabel is None and planned.episode in known
         for sample in known[planned.episode].samples
     }
-    relabelled = {(one.episode.id, one.relabel): one.episode for one in state.hindsight}
+    relabelled = {(one.episode.id, one.relabel): one for one in state.hindsight}
     samples, succeeded, truncated = [], [], []
     positions = iter(unpack_positions(fact.positions).tolist())
     for planned in fact.episodes:
         episode, held = known.get(planned.episode), by_position
         if planned.relabel is not None:
-            episode = relabelled.get((planned.episode, planned.relabel))
-            held = {sample.position: sample for sample in episode.samples} if episode else {}
+            found = relabelled.get((planned.episode, planned.relabel))
+            episode = found.episode if found else None
+            held = {sample.position: sample for sample in found.with_stop} if found else {}
         for position in islice(positions, planned.samples):
             if position not in held:
                 raise CorruptEvent(

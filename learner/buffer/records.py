@@ -153,6 +153,13 @@ class RelabelledDemonstration:
     """Index of the goal in its `episode.relabeled`."""
     relevance: tuple[float, ...]
     """Relevance of each of its steps."""
+    stop: Sample | None = None
+    """The step after these, with the answer that stops there as the relabeler wrote it; None: there is none."""
+
+    @property
+    def with_stop(self) -> list[Sample]:
+        """Its steps, and the one that stops if there is one."""
+        return [*self.episode.samples, *([self.stop] if self.stop else [])]
 
 
 class ReplayUse(NamedTuple):

@@ -5,17 +5,19 @@ between. Only the latest `hsl_memory` are drawn from.
 
 An episode is collected once relabel and verdict are known: its demonstrations enter the memory, and its own steps are
 dropped. Relabels recorded while another algorithm trained are kept with the episode, for a fork that uses HSL.
-Invariant 4: a demonstration's steps have the recorded actions, and the prompts that the relabeler recorded for them.
+Invariant 4: a demonstration's steps have the recorded actions, and the prompts that the relabeler recorded for them. The step
+that may stop it has the action that the relabeler recorded, too.
 """
 
 from dataclasses import replace
 
 import msgspec
 
+from hindcast.core.domain.arrays import pack_floats, pack_ids
 from hindcast.core.errors import CorruptEvent
 from hindcast.core.rl.algorithm import traits_of
 from hindcast.events.catalogue import EpisodeRelabeled
-from hindcast.events.catalogue.verdict import Relabel
+from hindcast.events.catalogue.verdict import Relabel, RewrittenPrompt, StoppingStep
 from hindcast.learner.buffer.records import Episode, RelabelledDemonstration, Sample
 from hindcast.learner.buffer.state import BufferState
 
@@ -30,7 +32,7 @@ def take_relabels(state: BufferState, fact: EpisodeRelabeled) -> None:
     state.pending[episode.id] = [
         _demonstration(episode, index, relabel)
         for index, relabel in enumerate(fact.relabels)
-        if relabel.until_step <= len(episode.samples) == episode.steps
+        if relabel.until_step + (relabel.stop is not None) <= len(episode.samples) == episode.steps
     ]
 
 
@@ -62,19 +64,36 @@ def collected(state: BufferState) -> list[Episode]:
 
 
 def _demonstration(episode: Episode, index: int, relabel: Relabel) -> RelabelledDemonstration:
+    until = relabel.until_step
     samples = [
-        _reading(sample, relabel, step) for step, sample in enumerate(episode.samples[: relabel.until_step])
+        _reading(sample, prompt, step)
+        for step, (sample, prompt) in enumerate(zip(episode.samples[:until], relabel.prompts, strict=True))
     ]
     return RelabelledDemonstration(
-        replace(episode, samples=samples, verdicts={}), relabel=index, relevance=relabel.relevance
+        replace(episode, samples=samples, verdicts={}),
+        relabel=index,
+        relevance=relabel.relevance,
+        stop=None if relabel.stop is None else _stopping(episode.samples[until], relabel.stop, until),
     )
 
 
-def _reading(sample: Sample, relabel: Relabel, step: int) -> Sample:
-    prompt = relabel.prompts[step]
+def _reading(sample: Sample, prompt: RewrittenPrompt, step: int) -> Sample:
     if not prompt.fits(sample.prompt_ids):
         raise CorruptEvent(
             f"a relabel of {sample.episode} keeps {prompt.head} and {prompt.tail} token ids of step {step}, which read "
             f"{len(sample.prompt_ids) // 4}"
         )
     return msgspec.structs.replace(sample, prompt_ids=prompt.of(sample.prompt_ids))
+
+
+def _stopping(sample: Sample, stop: StoppingStep, step: int) -> Sample:
+    """The step with the written answer, as a demonstrated one: log-probabilities 0, versions -1, any token allowed."""
+    count = len(stop.action_ids) // 4
+    return msgspec.structs.replace(
+        _reading(sample, stop.prompt, step),
+        action_ids=stop.action_ids,
+        logprobs=pack_floats([0.0] * count),
+        versions=pack_ids([-1] * count),
+        allowed=b"",
+        answer_from=stop.answer_from,
+    )

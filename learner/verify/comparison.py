@@ -26,6 +26,8 @@ PLAN_STAGES: tuple[What, ...] = ("order", "advantages", "plan", "chain")
 """Stages of a plan, likewise."""
 REPORTED = ("advantages", "weights", "ratios", "masks")
 """Numbers per sample."""
+LATER = frozenset({"auc", "calibration"})
+"""Metrics that updates of older runs lack. They are compared where they were recorded; nothing is computed from them."""
 POLICY_DISTANCE = "the policy's distance"
 """Value of `Deviation.where` if the weights themselves deviate most."""
 
@@ -113,8 +115,12 @@ def _order(recorded: BatchPlanned, again: BatchPlanned) -> Difference:
     return Difference(what="order", expected=f"{len(ours)} samples", found=f"{len(theirs)} samples")
 
 
+def _compared(recorded: dict[str, float], again: dict[str, float]) -> set[str]:
+    return {*recorded, *again} - (LATER - recorded.keys())
+
+
 def _metrics(recorded: dict[str, float], again: dict[str, float]) -> Iterator[Difference]:
-    for name in sorted({*recorded, *again}, key=lambda name: (name != "loss", name)):
+    for name in sorted(_compared(recorded, again), key=lambda name: (name != "loss", name)):
         if repr(recorded.get(name)) != repr(again.get(name)):  # so that nan equals nan
             yield Difference(
                 what="loss", expected=f"{name} {recorded.get(name)!r}", found=f"{name} {again.get(name)!r}"
@@ -193,8 +199,9 @@ def incomparable(
     yield from _text("inputs", recorded.inputs, again.inputs)
     if recorded.samples.advantages != again.samples.advantages and not valued:
         yield Difference(what="advantages", expected="samples' advantages", found="others")
-    if recorded.metrics.keys() != again.metrics.keys():
-        names = sorted(recorded.metrics.keys() ^ again.metrics.keys())
+    compared = _compared(recorded.metrics, again.metrics)
+    names = sorted(name for name in compared if (name in recorded.metrics) != (name in again.metrics))
+    if names:
         yield Difference(
             what="loss", expected="the same metrics", found=f"only one side has {', '.join(names)}"
         )

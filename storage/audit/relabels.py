@@ -20,8 +20,8 @@ class Relabels(Check):
         self._ledger = ledger
         self._said: set[tuple[str, str]] = set()
         """Pairs of episode and relabeler with version."""
-        self._cuts: dict[str, tuple[int, ...]] = {}
-        """By episode: number of steps up to each goal, of its first relabel."""
+        self._cuts: dict[str, tuple[range, ...]] = {}
+        """By episode: number of steps that each goal's demonstration may have, of its first relabel."""
 
     def relabeled(self, event: Event) -> None:
         """`episode.relabeled`."""
@@ -34,7 +34,7 @@ class Relabels(Check):
         if (name, key) in self._said:
             self.defect(event, f"relabeler {key} has relabeled {name} before")
         self._said.add((name, key))
-        self._cuts.setdefault(name, tuple(relabel["until_step"] for relabel in fact["relabels"]))
+        self._cuts.setdefault(name, tuple(_lengths(relabel) for relabel in fact["relabels"]))
         self.consulted(event)
         if fact["reading"] is not None:
             self._check_reading(event, episode, fact["reading"])
@@ -76,14 +76,23 @@ class Relabels(Check):
                 event, f"it trains on goal {place} of {name}, which no relabeler found", len(cuts), place
             )
             return int(planned["samples"])
-        sound = weights is not None and len(weights) == cuts[place] and min(weights) >= 0 < max(weights)
-        self.require(sound, event, f"weights of the steps of {name}", f"{cuts[place]}, none below 0", weights)
-        return int(cuts[place])
+        lengths = cuts[place]
+        sound = weights is not None and len(weights) in lengths and min(weights) >= 0 < max(weights)
+        expected = f"{' or '.join(map(str, lengths))}, none below 0"
+        self.require(sound, event, f"weights of the steps of {name}", expected, weights)
+        return len(weights) if weights is not None and sound else lengths[0]
+
+
+def _lengths(relabel: dict[str, Any]) -> range:
+    """Numbers of steps that a demonstration of a goal may have: one more if there is a step that stops it."""
+    until, stop = relabel["until_step"], relabel.get("stop")
+    return range(until, until + (1 if stop is None else 2))
 
 
 def _wrong(relabel: dict[str, Any], steps: int) -> str:
     """What is wrong with a goal; empty: nothing."""
     until, labels, prompts = relabel["until_step"], relabel["relevance"], relabel["prompts"]
+    stop = relabel.get("stop")
     if not 1 <= until <= steps:
         return f"it cuts {steps} steps at {until}"
     if len(labels) != until or len(prompts) != until:
@@ -91,7 +100,12 @@ def _wrong(relabel: dict[str, Any], steps: int) -> str:
     if not all(0.0 <= label <= 1.0 for label in labels):
         return "a label is not in [0, 1]"
     if any(
-        prompt["head"] < 0 or prompt["tail"] < 0 or len(prompt["ids"]) % INT32_BYTES for prompt in prompts
+        prompt["head"] < 0 or prompt["tail"] < 0 or len(prompt["ids"]) % INT32_BYTES
+        for prompt in (*prompts, *([stop["prompt"]] if stop else ()))
     ):
         return "a prompt keeps less than nothing, or is cut within a number"
+    if stop is not None and until == steps:
+        return "it stops after the last step"
+    if stop is not None and (not stop["action_ids"] or len(stop["action_ids"]) % INT32_BYTES):
+        return "the answer that stops it has no tokens, or is cut within a number"
     return ""

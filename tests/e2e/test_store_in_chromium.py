@@ -8,12 +8,13 @@ import pytest_asyncio
 
 from hindcast.actors.environments.base import EpisodeWorld
 from hindcast.actors.environments.browser import BrowserHost
-from hindcast.actors.environments.early_stopping_demonstrator import last_page_action
+from hindcast.actors.environments.early_stopping_demonstrator import LEAVE, last_page_action
 from hindcast.actors.environments.store.evaluators import achieved_goals, evaluate
 from hindcast.actors.environments.store.families import DEMONSTRATORS, FAMILIES
 from hindcast.actors.environments.store.server import serve
 from hindcast.actors.environments.store.site import StoreSite
 from hindcast.actors.environments.store.tasks import StoreTasks
+from hindcast.actors.scaffold.files import site_states
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.evidence import Evidence
 from hindcast.core.domain.observation import Observation
@@ -136,6 +137,30 @@ async def test_the_demonstrator_succeeds_on_every_seed(
         for observation in played.observations:
             assert 8 <= len(observation.page.nodes) <= MAX_NODES
             assert len(RENDERERS["lines/1"](observation.page)) <= MAX_CHARS
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("family", FAMILIES)
+async def test_lasers_second_states_allow_what_is_done_and_forbid_haste(
+    host: BrowserHost, site: StoreSite, family: str
+) -> None:
+    states = site_states("laser/2", "store")
+    assert states is not None
+    for task in (TASKS.task(family, seed) for seed in SEEDS[:2]):
+        played = await episode(host, site, task)
+        allowed, used = [], None
+        for seen, action in zip(played.observations, played.actions, strict=True):
+            state = states.recognise(seen.page, used)
+            assert state is not None
+            choices = states.choices(state, seen.page)
+            fixed = {choice.action for choice in choices if not choice.free}
+            free = {(choice.action.name, choice.action.element) for choice in choices if choice.free}
+            assert action in fixed or (action.name, action.element) in free, (state.name, action)
+            allowed.append(LEAVE in fixed)
+            used = next((node for node in seen.page.nodes if node.id == action.element), None)
+        assert (family in ASKING) == (played.actions[-1] != LEAVE)
+        if family not in ASKING:
+            assert allowed[-2:] == [False, True]
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -2,13 +2,14 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
-from factories import relabelled
+from factories import STOP, relabelled
 
 from fakes.tiny_policy import write_tiny_policy
-from hindcast.core.domain.arrays import unpack_ids
+from hindcast.core.domain.arrays import unpack_floats, unpack_ids
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import (
     BatchPlanned,
@@ -17,6 +18,7 @@ from hindcast.events.catalogue import (
     SamplesSwept,
     StepTaken,
 )
+from hindcast.events.catalogue.verdict import RewrittenPrompt, StoppingStep
 from hindcast.events.log.memory import MemoryLog
 from hindcast.learner.verify.verify import verify
 from hindcast.storage.blobs.store import BlobStore
@@ -37,9 +39,15 @@ from stories.training_story import (
 
 pytestmark = pytest.mark.torch
 
-SETTINGS = settings_with(
-    algorithm="hsl", hsl_episodes=2, hsl_batch=3, hsl_memory=4, kl_coefficient=0, tokens_per_forward=512
-)
+LEARNER: dict[str, Any] = {
+    "algorithm": "hsl",
+    "hsl_episodes": 2,
+    "hsl_batch": 3,
+    "hsl_memory": 4,
+    "kl_coefficient": 0,
+    "tokens_per_forward": 512,
+}
+SETTINGS = settings_with(**LEARNER)
 
 
 @pytest.fixture(scope="module")
@@ -91,6 +99,64 @@ async def test_it_verifies_to_the_bit_and_the_audit_holds_nothing_against_it(tra
     report = await verify(trained.log, trained.blobs, policy=trained.policy)
     assert (report.identical, report.updates) == (True, 2)
     assert (await audited(trained)).defects_found == 0
+
+
+async def test_where_demonstrations_stop_they_have_one_more_step_as_the_relabeler_wrote_it(
+    tmp_path: Path,
+) -> None:
+    """Only the first of an episode's two goals has a later step to stop at."""
+    made = await bench(
+        tmp_path, batches=0, settings=settings_with(**LEARNER, options={"hsl_ends": "with_stop"})
+    )
+    for _ in range(2):
+        await tell(made.log, relabelled(made.story.group(Member(0.0, 3))))
+    await learn(made, until=1)
+    (fact,) = [one.fact for one in await events_of(made.log) if isinstance(one.fact, BatchPlanned)]
+    weights = {0: (1.0, 1.0), 1: (1.0, 0.0, 1.0)}
+    assert all(part.step_weights == weights[part.relabel or 0] for part in fact.episodes)
+    assert all(part.samples == len(part.step_weights or ()) for part in fact.episodes)
+    assert {part.relabel for part in fact.episodes} == {0, 1}
+    report = await verify(made.log, made.blobs, policy=made.policy)
+    assert (report.identical, report.updates) == (True, 1)
+    assert (await audited(made)).defects_found == 0
+    steps = {one.position: one.fact for one in await events_of(made.log) if isinstance(one.fact, StepTaken)}
+    stops = [one.stop for one in (await folded(made.log)).hindsight]
+    assert [stop is None for stop in stops] == [False, True] * 2
+    for stop in stops:
+        if stop is not None:
+            old = unpack_ids(steps[stop.position].prompt_ids).tolist()
+            assert unpack_ids(stop.prompt_ids).tolist() == [*old[:2], 11, 12, 13, old[-1]]
+            assert (stop.action_ids, stop.answer_from, stop.allowed) == (STOP.action_ids, 1, b"")
+            assert unpack_ids(stop.versions).tolist() == [-1] * 4
+            assert unpack_floats(stop.logprobs).tolist() == [0.0] * 4
+
+
+@pytest.mark.parametrize(
+    ("goal", "stop", "words"),
+    [
+        (1, STOP, "it stops after the last step"),
+        (0, msgspec.structs.replace(STOP, action_ids=b""), "the answer that stops it has no tokens"),
+        (
+            0,
+            msgspec.structs.replace(STOP, prompt=RewrittenPrompt(head=-1, ids=b"", tail=0)),
+            "keeps less than nothing",
+        ),
+    ],
+)
+async def test_a_stop_that_cannot_be_is_a_defect(
+    tmp_path: Path, goal: int, stop: StoppingStep, words: str
+) -> None:
+    made = await bench(tmp_path, batches=0, settings=SETTINGS)
+    *told, last = relabelled(made.story.group(Member(0.0, 3)))
+    assert isinstance(last.fact, EpisodeRelabeled)
+    relabels = list(last.fact.relabels)
+    relabels[goal] = msgspec.structs.replace(relabels[goal], stop=stop)
+    await tell(
+        made.log, [*told, last._replace(fact=msgspec.structs.replace(last.fact, relabels=tuple(relabels)))]
+    )
+    (defect,) = (await audited(made)).defects
+    assert f"goal {goal} of " in defect.what
+    assert words in defect.what
 
 
 async def test_what_it_led_to_is_what_reinforcement_learning_would_start_from(trained: Bench) -> None:

@@ -106,6 +106,8 @@ async def test_advantages_follow_from_the_critic_just_trained(tmp_path: Path) ->
     assert (critic.model, policy.model) == ("critic", "policy")
     assert critic.metrics["value_mean"] == pytest.approx(0.5, abs=1e-6)
     assert np.abs(unpack_floats(critic.samples.advantages)) == pytest.approx(0.5, abs=1e-6)
+    assert critic.metrics["auc"] == 0.5, "its head begins at zero: every state has the same value"
+    assert critic.metrics["calibration"] == pytest.approx(abs(0.5 - critic.metrics["outcome_mean"]), abs=1e-6)
     advantages = unpack_floats(policy.samples.advantages)
     assert len(set(advantages.tolist())) > 2
     (plan,) = (one for one in await facts_of(made, BatchPlanned) if one.model == "policy")
@@ -113,6 +115,25 @@ async def test_advantages_follow_from_the_critic_just_trained(tmp_path: Path) ->
     good = [a for a, reward in zip(advantages, rewards, strict=True) if reward > 0]
     bad = [a for a, reward in zip(advantages, rewards, strict=True) if reward == 0]
     assert min(good) > max(bad)
+
+
+async def test_what_older_runs_did_not_report_is_compared_only_where_it_was_recorded(tmp_path: Path) -> None:
+    made = await phases(tmp_path, phased("webrl", minibatches=1), count=1)
+    await learn(made, until=1)
+    (critic, _) = await all_of(made, UpdateApplied)
+    metrics = critic.fact.metrics
+    forge(
+        made.log,
+        critic.position,
+        with_field(metrics={name: metrics[name] for name in metrics if name not in ("auc", "calibration")}),
+        digests=True,
+    )
+    for tolerance in (None, 1e-6):
+        assert (await verify(made.log, made.blobs, policy=made.policy, tolerance=tolerance)).identical
+    forge(made.log, critic.position, with_field(metrics=metrics | {"auc": 0.75}), digests=True)
+    found = (await verify(made.log, made.blobs, policy=made.policy)).first_divergence
+    assert found is not None
+    assert found.expected == "auc 0.75"
 
 
 @pytest.mark.parametrize(

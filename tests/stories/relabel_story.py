@@ -10,7 +10,7 @@ from hindcast.actors.environments.store.tasks import StoreTasks
 from hindcast.actors.relabelers.base import Relabeler
 from hindcast.actors.relabelers.role import run_relabeler
 from hindcast.actors.relabelers.rules import RuleRelabeler
-from hindcast.core.settings.schema import ActorSettings, SiteSettings
+from hindcast.core.settings.schema import SiteSettings
 from hindcast.events.envelope import Fact
 from hindcast.events.log.memory import MemoryLog
 from hindcast.events.log.reader import read
@@ -42,16 +42,16 @@ def relabel_all(
     starts: int = 1,
     before: int = 0,
     killed: int = 0,
-    actors: ActorSettings | None = None,
+    settings: dict[str, dict[str, object]] | None = None,
 ) -> list[Fact]:
     """Tell the facts, the first `before` of them before the relabeler starts, and give back what it said.
 
-    `killed`: so often one that took the episode's end died over it before.
+    `settings`: sections of the run's. `killed`: so often one that took the episode's end died over it before.
     """
 
     async def main() -> list[Fact]:
         log = MemoryLog("r", clock=clock_s)
-        settings = settings_of(actors=(actors or ActorSettings()).model_dump())
+        given = settings_of(**settings or {})
         async with publisher(log, "story") as story:
             for fact in facts[:before]:
                 await story.publish(fact, entity=getattr(fact, "episode", "e"))
@@ -72,7 +72,7 @@ def relabel_all(
                             publisher=mine,
                             queue=queue,
                             blobs=blobs,
-                            settings=settings,
+                            settings=given,
                             relabeler=relabeler,
                             tokenizer=TOKENIZER,
                             stop=stop,

@@ -79,9 +79,12 @@ class Visit:
     def evidence(self) -> Evidence:
         return Evidence(answer=self.answer, final_url="", probes=self.visitor.record())
 
+    @property
+    def walk(self) -> Walk:
+        return Walk(self.pages, self.actions, [True] * len(self.actions))
+
     def hindsight(self, most: int = 50) -> list[Hindsight]:
-        walk = Walk(self.pages, self.actions, [True] * len(self.actions))
-        return hindsight_of(self.task, self.evidence, walk, most=most)
+        return hindsight_of(self.task, self.evidence, self.walk, most=most)
 
     def facts(
         self, episode: str, blobs: BlobStore, *, origin: str = "online", settings: ActorSettings | None = None

@@ -37,10 +37,11 @@ from hindcast.events.catalogue import (
     EpisodeStarted,
     QueueRepaired,
     UpdateApplied,
+    WeightsPublished,
 )
 from hindcast.events.catalogue.training import SampleReport
 from hindcast.events.catalogue.verdict import JudgeIdentity
-from hindcast.events.envelope import Envelope, Fact, Recorded
+from hindcast.events.envelope import BlobRef, Envelope, Fact, Recorded
 from hindcast.events.registry import BY_CLASS
 from stories.recorded_home import make_home, tell
 from stories.synthetic_run import Told
@@ -105,19 +106,33 @@ def judged(episode: str, *, success: bool, judge: str = "rules") -> EpisodeJudge
 
 
 def updated(number: int, mismatch: float) -> UpdateApplied:
+    return update_of("policy", number, {"mismatch_kl": mismatch})
+
+
+def update_of(model: str, number: int, metrics: dict[str, float]) -> UpdateApplied:
     return UpdateApplied(
         update=number,
-        model="policy",
+        model=model,
         batch=number,
         minibatch=0,
         before="a",
         after="b",
         inputs="c",
-        metrics={"mismatch_kl": mismatch},
+        metrics=metrics,
         samples=SampleReport(advantages=b"", weights=b"", ratios=b"", masks=b""),
         duration_ms=1.0,
         cpu_ms=1.0,
     )
+
+
+def critic_phase(version: int, *gaps: float | None, base: float = 0.4) -> list[Fact]:
+    """The critic's updates of one phase, and its publication. None: one of the two kinds of state is missing."""
+    facts: list[Fact] = []
+    for number, gap in enumerate(gaps):
+        values = {"value_of_successes": 0.0 if gap is None else base + gap, "value_of_failures": base}
+        facts.append(update_of("critic", number, values if gap is None else values | {"auc": 0.5}))
+    weights = BlobRef(sha256="0" * 64, size=1)
+    return [*facts, WeightsPublished(version=version, model="critic", weights=weights, update=len(gaps))]
 
 
 def episodes(outcomes: str) -> list[Fact]:
@@ -195,6 +210,28 @@ class StandstillClock:
 
     def lag(self, lags: dict[str, Any], *, standing: list[Incident]) -> list[Incident]:
         return self._lag(SystemView(last=1, lags=lags, expected=True, now_s=0.0), standing)
+
+
+def test_a_critic_that_stays_constant_is_an_incident_until_a_phase_in_which_it_is_not() -> None:
+    """Only the last pass over the phase counts: here its last two updates."""
+    state = watched(critic_phase(1, 0.3, 0.3, 0.01, 0.02))
+    (one,) = state.incidents
+    assert (one.kind, one.over, one.position) == ("constant_critic", "", 5)
+    assert (
+        "at version 1 its values of successes are +0.015 above those of failures, less than 0.02" in one.text
+    )
+    assert "learner.critic_learning_rate" in one.text
+    again = [*critic_phase(1, 0.0), *critic_phase(2, -0.1), *critic_phase(3, 0.0, 0.0, 0.2, 0.1)]
+    (one,) = watched(again).incidents
+    assert (one.position, one.over_at) == (2, len(again))
+    assert "at version 3 its values of successes are +0.150 above" in one.over
+
+
+@pytest.mark.parametrize("gaps", [(None, None), (), (0.03,), (0.0, 0.0, 0.03, 0.02), (0.03, None)])
+def test_a_critic_that_learns_or_had_nothing_to_compare_is_no_incident(
+    gaps: tuple[float | None, ...],
+) -> None:
+    assert watched(critic_phase(1, *gaps)).incidents == []
 
 
 def test_nothing_moving_is_an_incident_only_where_something_should() -> None:

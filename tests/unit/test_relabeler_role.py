@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,6 +12,8 @@ import pytest
 from fakes.spans import Spans, parent_of, place_of
 from fakes.spans import spans as spans  # a fixture
 from fakes.virtual_time import clock_s, run_virtually
+from hindcast.actors.environments.early_stopping_demonstrator import LEAVE
+from hindcast.actors.environments.store.families import DEMONSTRATORS
 from hindcast.actors.episodes.prompt_reader import prompt_of
 from hindcast.actors.queue_worker import OUTAGE_PAUSES_S
 from hindcast.actors.relabelers.base import AchievedGoal, RelabelResult, why_not_goal
@@ -18,8 +21,11 @@ from hindcast.actors.relabelers.episode_memory import ENDED_KEPT, EpisodeMemory
 from hindcast.actors.relabelers.rewritten_prompts import difference
 from hindcast.core import telemetry_names as names
 from hindcast.core.domain.arrays import pack_ids, unpack_ids
-from hindcast.core.domain.observation import Page
+from hindcast.core.domain.observation import Observation, Page
 from hindcast.core.errors import RelabelerFailed, RelabelerUnavailable
+from hindcast.core.grammar.answer_parser import format_answer
+from hindcast.core.prompts.prompt import encode_answer
+from hindcast.core.prompts.rationale import reason_for
 from hindcast.core.settings.schema import ActorSettings
 from hindcast.events.catalogue import EpisodeEnded, EpisodeRelabeled, StepTaken
 from hindcast.events.catalogue.verdict import JudgeIdentity
@@ -87,6 +93,83 @@ def test_every_goal_comes_with_what_each_step_would_have_read(
     own, other = fact.relabels
     assert all(prompt.ids == b"" for prompt in own.prompts), "it is what was asked"
     assert any(prompt.ids for prompt in other.prompts)
+
+
+def test_a_goal_before_the_end_comes_with_the_step_that_stops_there(visit: Visit, tmp_path: Path) -> None:
+    """It reads the page that shows the goal achieved, and answers as the demonstrator of that goal would."""
+    blobs = BlobStore(tmp_path)
+    facts = visit.facts("ep_a", blobs)
+    own, other = only(relabel_all(facts, blobs)).relabels
+    steps = [step for step in facts if isinstance(step, StepTaken)]
+    assert (own.until_step, len(steps)) == (7, 8)
+    assert (other.family, other.until_step) == ("store/add_to_cart", 3)
+    for relabel in (own, other):
+        at = relabel.until_step
+        task = msgspec.structs.replace(
+            visit.task, family=relabel.family.removeprefix("store/"), goal=relabel.goal or {}
+        )
+        answers = [step.answer for step in steps[:at]]
+        given = [step.action for step in steps[:at] if step.action is not None]
+        page = Observation(page=visit.pages[at], digest="")
+        action = DEMONSTRATORS[task.family](task, relabel.instruction, page, given)
+        anew = prompt_of(
+            TOKENIZER,
+            ActorSettings(),
+            instruction=relabel.instruction,
+            answers=answers,
+            page=visit.pages[at],
+            earlier=(),
+        )
+        assert relabel.stop is not None
+        assert unpack_ids(relabel.stop.prompt.of(steps[at].prompt_ids)).tolist() == anew.ids
+        written = encode_answer(TOKENIZER, format_answer(action, visit.pages[at]))
+        assert unpack_ids(relabel.stop.action_ids).tolist() == written
+        assert action.name == "exit"
+        assert relabel.stop.answer_from == 0
+    assert own.stop is not None
+    assert own.stop.action_ids == steps[7].action_ids, "it is what was played"
+
+
+def test_a_stop_has_a_thought_where_demonstrations_have_one(visit: Visit, tmp_path: Path) -> None:
+    blobs = BlobStore(tmp_path)
+    actors = ActorSettings(answer_format="thinking", demonstration_reasoning=True)
+    facts = visit.facts("ep_a", blobs, settings=actors)
+    _, other = only(relabel_all(facts, blobs, settings={"actors": actors.model_dump()})).relabels
+    assert other.stop is not None
+    ids = unpack_ids(other.stop.action_ids).tolist()
+    thought = reason_for(LEAVE, page=visit.pages[3], instruction=other.instruction, steps=3)
+    assert thought
+    assert thought in TOKENIZER.decode(ids[: other.stop.answer_from])
+    assert 'exit("done")' in TOKENIZER.decode(ids[other.stop.answer_from :]).replace("message=", "")
+
+
+def test_a_goal_that_ends_the_episode_comes_with_no_further_stop(visit: Visit, tmp_path: Path) -> None:
+    blobs = BlobStore(tmp_path)
+    relabeler = Scripted([AchievedGoal("Do it.", 8, (1.0,) * 8), AchievedGoal("Do that.", 7, (1.0,) * 7)])
+    last, before = only(relabel_all(visit.facts("ep_a", blobs), blobs, relabeler=relabeler)).relabels
+    assert last.stop is None
+    assert before.stop is not None
+
+
+def test_only_goals_of_the_runs_families_are_kept_on_demand(visit: Visit, tmp_path: Path) -> None:
+    blobs = BlobStore(tmp_path)
+    facts = visit.facts("ep_a", blobs)
+    goals = [
+        AchievedGoal("Do it.", 1, (1.0,), family=name) for name in ("store/buy", "", "store/add_to_cart")
+    ]
+
+    def kept(**given: Any) -> list[str]:
+        fact = only(relabel_all(facts, blobs, relabeler=Scripted(goals), settings=given))
+        return [relabel.family for relabel in fact.relabels]
+
+    families = {"families": ["store/add_to_cart", "miniwob/click-test"]}
+    every = ["store/buy", "", "store/add_to_cart"]
+    run = {"families": "run"}
+    assert kept(curriculum=families) == every
+    assert kept(relabeler=run) == every, "the run names no family"
+    assert kept(curriculum=families, relabeler=run) == ["store/add_to_cart"]
+    assert kept(curriculum=families, relabeler=run | {"goals": 1}) == ["store/add_to_cart"]
+    assert kept(curriculum=families | {"tasks": ["store/buy:3"]}, relabeler=run) == ["store/buy"]
 
 
 def test_an_end_delivered_again_changes_nothing(visit: Visit, tmp_path: Path) -> None:
@@ -195,7 +278,7 @@ def test_where_prompts_were_built_otherwise_nothing_is_made_up(visit: Visit, tmp
     """A setting was changed since: what would have been read cannot be told."""
     blobs = BlobStore(tmp_path)
     facts = visit.facts("ep_a", blobs)
-    fact = only(relabel_all(facts, blobs, actors=ActorSettings(history_answers=1)))
+    fact = only(relabel_all(facts, blobs, settings={"actors": {"history_answers": 1}}))
     assert fact.relabels == ()
     assert "cannot be built again from its page" in fact.failure
 

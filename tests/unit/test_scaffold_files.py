@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hindcast.actors.scaffold.files import check_states, parse_states, site_states
+from hindcast.actors.scaffold.files import SHIPPED, check_states, parse_states, site_states
 from hindcast.actors.scaffold.scaffold import Candidate, Scaffold, best, remember, scaffold_of
 from hindcast.actors.scaffold.states import CandidateRule, ElementRule
 from hindcast.app.settings.configuration import resolve
@@ -98,6 +98,10 @@ def test_the_first_state_that_covers_a_page_is_the_pages() -> None:
             r"state 'list', path: '/li\(st' is not a regular expression",
         ),
         (
+            states('after = { text = "Sa(ve" }\n' + WAY_OUT),
+            r"state 'list': 'Sa\(ve' is not a regular expression",
+        ),
+        (
             states(WAY_OUT.replace("Go_backward", "Fly")),
             "allows 'Fly', which is not an action; actions: Click",
         ),
@@ -162,6 +166,27 @@ def test_a_file_is_for_its_environment_alone(tmp_path: Path) -> None:
     assert site_states("", "store") is None
     task = Task(environment="miniwob", family="click-test", seed=1, instruction="", goal={}, max_steps=3)
     assert scaffold_of(task, ScaffoldSettings(states="laser")) is None
+
+
+def test_shipped_states_never_change_because_recorded_steps_name_their_digest() -> None:
+    shipped = {(states, name): site_states(states, name) for states in SHIPPED for name in SHIPPED[states]}
+    assert {key: found.rules for key, found in shipped.items() if found is not None} == {
+        ("laser", "store"): "store@3482c2f8",
+        ("laser", "webshop"): "webshop@33f04a4b",
+        ("laser/2", "store"): "store.2@8b26ab12",
+        ("laser/2", "webshop"): "webshop@33f04a4b",
+    }
+
+
+def test_a_state_may_need_the_element_that_led_to_it() -> None:
+    body = states(WAY_OUT + "\n").replace(
+        'path = "/list"', 'path = "/list"\nafter = { kind = "button", text = "Save" }'
+    )
+    site = parse_states(body, source="x.toml")
+    save, other = (Node(kind="button", tag="button", text=text, id=1) for text in ("Save", "Save as"))
+    assert site.recognise(PAGE, save) == site.state[0]
+    assert site.recognise(PAGE, other) is None
+    assert site.recognise(PAGE) is None
 
 
 def test_candidates_are_remembered_once_and_the_best_is_the_one_with_the_words_asked_for() -> None:

@@ -1,16 +1,19 @@
 """The store's states on the store's own pages: each page is recognised, and whoever knows the task finds a way through."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import pytest
 
+from hindcast.actors.environments.early_stopping_demonstrator import LEAVE
 from hindcast.actors.environments.store.families import DEMONSTRATORS, FAMILIES
 from hindcast.actors.environments.store.tasks import StoreTasks
-from hindcast.actors.scaffold.files import site_states
+from hindcast.actors.scaffold.files import SHIPPED, site_states
 from hindcast.actors.scaffold.scaffold import Scaffold
 from hindcast.actors.scaffold.states import SiteStates
 from hindcast.core.domain.action import Action
-from hindcast.core.domain.observation import Page
+from hindcast.core.domain.observation import Node, Page
+from hindcast.core.domain.task import Task
 from hindcast.core.grammar.answer_constraints import ActionChoice
 from hindcast.core.settings.schema import ScaffoldSettings, SiteSettings
 from stories.store_visitor import Form, Visitor, running_store
@@ -26,11 +29,15 @@ def store() -> Iterator[str]:
         yield base_url
 
 
-@pytest.fixture(scope="module")
-def states() -> SiteStates:
-    found = site_states("laser", "store")
+def edition(name: str) -> SiteStates:
+    found = site_states(name, "store")
     assert found is not None
     return found
+
+
+@pytest.fixture(scope="module")
+def states() -> SiteStates:
+    return edition("laser")
 
 
 def allows(choices: tuple[ActionChoice, ...], action: Action) -> bool:
@@ -75,25 +82,97 @@ def test_every_page_of_the_store_is_recognised(store: str, states: SiteStates) -
             )
 
 
+class Step(NamedTuple):
+    page: Page
+    used: Node | None
+    """Element that the step before acted on."""
+    action: Action
+
+
+def demonstrated(store: str, task: Task) -> list[Step]:
+    """The steps of the task's scripted demonstrator, the exit included."""
+    form = Form(Visitor(store, task))
+    steps: list[Step] = []
+    used: Node | None = None
+    while len(steps) < task.max_steps:
+        observation = form.observation()
+        earlier = [step.action for step in steps]
+        action = DEMONSTRATORS[task.family](task, task.instruction, observation, earlier)
+        steps.append(Step(observation.page, used, action))
+        if action.name == "exit":
+            break
+        used = next(node for node in observation.page.nodes if node.id == action.element)
+        form.do(action)
+    return steps
+
+
 @pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_whoever_knows_the_task_is_never_in_want_of_an_action(
-    store: str, states: SiteStates, family: str
-) -> None:
+@pytest.mark.parametrize("name", SHIPPED)
+def test_whoever_knows_the_task_is_never_in_want_of_an_action(store: str, name: str, family: str) -> None:
+    states = edition(name)
     for seed in (1, 2, 3, 4):
         task = TASKS.task(family, seed)
-        form = Form(Visitor(store, task))
-        actions: list[Action] = []
-        while len(actions) < task.max_steps:
-            observation = form.observation()
-            action = DEMONSTRATORS[family](task, task.instruction, observation, actions)
-            actions.append(action)
-            state = states.recognise(observation.page)
+        steps = demonstrated(store, task)
+        assert steps[-1].action.name == "exit"
+        for page, used, action in steps:
+            state = states.recognise(page, used)
             assert state is not None
-            choices = states.choices(state, observation.page)
+            choices = states.choices(state, page)
             assert allows(choices, action), f"{state.name} lacks {action} for {task.instruction!r}"
-            if action.name == "exit":
-                break
-            form.do(action)
+
+
+def may_leave(states: SiteStates, step: Step) -> bool:
+    state = states.recognise(step.page, step.used)
+    return state is not None and allows(states.choices(state, step.page), LEAVE)
+
+
+@pytest.mark.parametrize(
+    ("name", "allowing"),
+    [("laser", {"remove_from_cart", "change_quantity", "cancel_order"}), ("laser/2", set())],
+)
+def test_haste_is_possible_in_the_first_edition_alone(store: str, name: str, allowing: set[str]) -> None:
+    """Haste says done instead of the last action on a page."""
+    states, hasty, doing = edition(name), set(), set()
+    for family in FAMILIES:
+        for seed in (1, 2, 3, 4):
+            *_, last, end = demonstrated(store, TASKS.task(family, seed))
+            if end.action == LEAVE:
+                doing.add(family)
+                hasty |= {family} if may_leave(states, last) else set()
+    assert len(doing) == 9, "the others end with an answer"
+    assert hasty == allowing
+
+
+def test_done_is_allowed_after_a_confirmation_alone(store: str) -> None:
+    """Of the demonstrations, only those with two confirmations pass a page that they could leave too early."""
+    states, early = edition("laser/2"), set()
+    for family in FAMILIES:
+        *before, _ = demonstrated(store, TASKS.task(family, 1))
+        early |= {family} if any(may_leave(states, step) for step in before) else set()
+    assert early == {"add_several", "buy"}
+
+
+def test_the_element_that_led_to_a_page_decides_on_its_state(store: str) -> None:
+    scaffold = Scaffold(edition("laser/2"), ON, max_steps=9)
+    visitor = Visitor(store, TASKS.task("change_quantity", 1))
+    visitor.get("/cart")
+    page = visitor.observation().page
+    number = {node.text: node.id for node in page.nodes if node.kind in ("button", "select")}
+    update = Action(name="Click", element=number["Update"])
+    select = Action(name="Select Dropdown Option", element=number["Quantity"], argument="3")
+    taken: list[Action] = []
+
+    def state() -> str:
+        return scaffold.frame(page, step=len(taken), instruction="", actions=taken).record.state
+
+    assert state() == "cart", "no step led here"
+    taken.append(update)
+    assert state() == "changed_cart"
+    assert state() == "changed_cart", "an answer that did not parse changes nothing"
+    taken.append(select)
+    assert state() == "cart", "the new quantity is not saved yet"
+    taken.append(update)
+    assert state() == "changed_cart"
 
 
 def page_of(store: str, address: str) -> Page:

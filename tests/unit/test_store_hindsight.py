@@ -1,5 +1,6 @@
 """What the store's rules say an episode achieved, where they cut it, and which steps they call relevant."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from random import Random
 
@@ -105,6 +106,19 @@ def test_a_goal_is_cut_where_it_was_reached_first_and_said_once_however_many_wor
     assert [(one.family, one.until_step) for one in found] == [("add_several", 7), ("add_to_cart", 3)]
     meanings = [(one.family, meaning(one.family, one.goal)) for one in found]
     assert len(set(meanings)) == len(meanings)
+
+
+def test_other_families_take_no_place_from_the_wanted_ones(store: str) -> None:
+    task = TASKS.task("find_product", 2)
+    visit = Visit(store, task)
+    visit.demonstrate()
+    every = visit.hindsight()
+    kinds = Counter(one.family for one in every)
+    assert len(kinds) > 1
+    for family, count in kinds.items():
+        found = hindsight_of(task, visit.evidence, visit.walk, most=count, families={family})
+        assert found == [one for one in every if one.family == family]
+    assert hindsight_of(task, visit.evidence, visit.walk, most=9, families=()) == []
 
 
 def test_a_visit_that_only_leaves_achieved_nothing(store: str) -> None:

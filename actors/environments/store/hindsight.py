@@ -17,7 +17,7 @@ All other steps are irrelevant: failures, undone changes, the way back from page
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from random import Random
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -206,15 +206,21 @@ def meaning(family: str, goal: Goal) -> bytes:
     return msgspec.json.encode(stripped, order="sorted")
 
 
-def hindsight_of(task: Task, evidence: Evidence, walk: Walk, *, most: int) -> list[Hindsight]:
+def hindsight_of(
+    task: Task, evidence: Evidence, walk: Walk, *, most: int, families: Collection[str] | None = None
+) -> list[Hindsight]:
     """The goals that an episode achieved, at most `most`: the task's own first, then families in turn.
 
-    Empty where the store left no usable record. Deterministic: draws follow from the seed of the session.
+    `families`: those that goals may be of; None: all. Empty where the store left no usable record. Deterministic: draws follow from the seed of the session.
     """
     ending = ending_of(evidence)
     if isinstance(ending, str) or not walk.pages:
         return []
-    goals = [goal for goal in achieved_goals(evidence) if goal.ordinal > walk.ordinals[0]]
+    goals = [
+        goal
+        for goal in achieved_goals(evidence)
+        if goal.ordinal > walk.ordinals[0] and (families is None or goal.family in families)
+    ]
     return [_demonstration(achieved, ending, walk) for achieved in _chosen(task, goals, ending)[:most]]
 
 

@@ -75,7 +75,14 @@ def _relabeler_conflicts(settings: Settings) -> list[str]:
         return ["relabeler.options is set although relabeler.kind is empty"] if given else []
     try:
         relabeler_options(settings)
-        return find_relabeler(name).check(settings)
+        plugin = find_relabeler(name)
+        found = plugin.check(settings)
+        if settings.relabeler.families == "run" and not plugin.traits.names_families:
+            found.append(
+                f"relabeler.families = 'run' needs goals whose family is known, and relabeler.kind = {name!r} does not name "
+                "it: every goal would be dropped. Set relabeler.families to all"
+            )
+        return found
     except PluginError:
         return []
     except SettingsError as error:
