@@ -34,7 +34,7 @@ def start_evaluation(
     if before.open is not None or not every or not tasks or state.leases.pauses:
         return None
     if state.draining:
-        if not state.ending or state.is_publishing or before.version >= state.version:
+        if not state.ending or state.is_publishing or before.covered >= state.version:
             return None
     elif before.begun and state.version // every <= before.passed // every:
         return None

@@ -89,6 +89,8 @@ class Evaluations:
     """Evaluations started so far."""
     version: int = -1
     """Version that the latest one is of; -1: there was none yet."""
+    covered: int = -1
+    """Newest version that the latest one is of, or that played all of it; -1: there was none yet."""
     passed: int = -1
     """Newest version when the latest one was finished: it stands for all versions up to this one."""
     open: OpenEvaluation | None = None
@@ -105,8 +107,9 @@ class Evaluations:
             case EvaluationStarted() as fact:
                 self.last = recorded.position
                 self._start(fact, at_ns=recorded.envelope.occurred_ns)
-            case EvaluationFinished():
+            case EvaluationFinished() as fact:
                 self.last = recorded.position
+                self.covered = max(fact.version, fact.version_low or 0)
                 self.open, self.passed = None, newest
                 self.places.clear()
             case EpisodeRequested() as fact:
@@ -126,7 +129,8 @@ class Evaluations:
                 self._judge(fact, at_ns=recorded.envelope.occurred_ns)
 
     def _start(self, fact: EvaluationStarted, *, at_ns: int) -> None:
-        self.begun, self.version, self.passed = fact.number + 1, fact.version, fact.version
+        self.begun = fact.number + 1
+        self.version = self.covered = self.passed = fact.version
         self.open = OpenEvaluation(
             number=fact.number,
             version=fact.version,

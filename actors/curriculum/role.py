@@ -308,8 +308,9 @@ class _Curriculum:
         """Start or finish an evaluation, or append its requests; False when there is nothing to append now."""
         state, settings, means = self._state, self._settings, self._means
         requests: list[EpisodeRequested] = []
-        fact: Fact | None = finish_evaluation(state, settings=settings)
-        fact = fact or start_evaluation(state, settings=settings, tasks=means.held_out)
+        fact = finish_evaluation(state, settings=settings) or start_evaluation(
+            state, settings=settings, tasks=means.held_out
+        )
         if fact is None:
             try:
                 requests = request_evaluation(state, settings=settings, sources=means.sources)

@@ -96,6 +96,10 @@ def finished_line(fact: EvaluationFinished, *, first: EvaluationFinished | None)
         for one in by_temperature(fact, first=first)
     ]
     if fact.version_high is not None and fact.version_high > fact.version:
-        parts.append(f"sampled by policies {fact.version_low} to {fact.version_high}")
+        one = fact.version_low == fact.version_high
+        sampled = (
+            f"policy {fact.version_low}" if one else f"policies {fact.version_low} to {fact.version_high}"
+        )
+        parts.append(f"sampled by {sampled}")
     parts.append(f"{fact.seconds:.0f} s, {fact.share:.0%} of all episodes so far")
     return " · ".join(parts) + (f" · ended early: {fact.reason}" if fact.reason else "")

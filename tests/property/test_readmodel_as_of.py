@@ -26,6 +26,7 @@ from hindcast.storage.readmodel.episode_queries import (
     show_episode,
     verdicts_of,
 )
+from hindcast.storage.readmodel.evaluation_queries import changes_by_family, list_evaluations
 from hindcast.storage.readmodel.fold import apply, read_cursor
 from hindcast.storage.readmodel.lineage.lineage import lineage
 from hindcast.storage.readmodel.lineage.nodes import FINDERS
@@ -159,6 +160,10 @@ QUESTIONS: dict[str, Callable[[Connection, int | None], Any]] = {
         verdicts_of(connection, episode, as_of=as_of)
         for (episode,) in ids_of(connection, as_of, episodes, "episode")
     ],
+    "list_evaluations": lambda connection, as_of: [
+        list_evaluations(connection, as_of=as_of, family=family) for family in (None, "store/find_price")
+    ],
+    "changes_by_family": lambda connection, as_of: changes_by_family(connection, as_of=as_of),
     "run_summary": lambda connection, as_of: run_summary(connection, as_of=as_of),
     "lineage": ask_lineage,
 }
@@ -166,7 +171,15 @@ QUESTIONS: dict[str, Callable[[Connection, int | None], Any]] = {
 
 ASKED_ELSEWHERE = {"compare_runs", "refuse_unknown", "position_of", "dump_table", "dump", "digests"}
 """Questions about two logs, whose positions are not each other's; refusals of names; the dump, which is compared below."""
-QUERIES = {"comparison", "episode_queries", "metrics", "run_queries", "task_queries", "lineage.lineage"}
+QUERIES = {
+    "comparison",
+    "episode_queries",
+    "evaluation_queries",
+    "metrics",
+    "run_queries",
+    "task_queries",
+    "lineage.lineage",
+}
 """Modules whose public functions on a connection are all questions; others have parts of them."""
 
 

@@ -340,6 +340,20 @@ def test_a_batch_that_a_goal_left_unfinished_delays_no_end() -> None:
     assert not delays_drain(story.state, settings=story.settings, tasks=story.held_out)
 
 
+def test_a_last_version_that_played_all_of_the_evaluation_before_it_needs_no_other() -> None:
+    story = Evaluated(evaluating())
+    story.whole()
+    story.tell(published(1))
+    story.tell(drain(**{EVALUATE: True}))
+    assert story.begin() is not None
+    story.tell(published(2))  # the update under way at the drain was the last of its batch
+    story.play(*["failure"] * 8)
+    finished = story.finish()
+    assert finished is not None
+    assert (finished.version, finished.version_low) == (1, 2)
+    assert not delays_drain(story.state, settings=story.settings, tasks=story.held_out)
+
+
 def test_a_drain_that_asks_for_none_begins_nothing() -> None:
     story = Evaluated(evaluating())
     story.begin()

@@ -72,7 +72,12 @@ def test_everything_that_can_change_is_a_setting_that_one_process_reads() -> Non
     }
     assert fixed <= set(fields())
     assert not fixed & CHANGEABLE
-    assert {key.partition(".")[0] for key in CHANGEABLE} == {"learner", "curriculum", "evolution"}
+    assert {key.partition(".")[0] for key in CHANGEABLE} == {
+        "learner",
+        "curriculum",
+        "evaluation",
+        "evolution",
+    }
 
 
 async def test_what_holds_is_looked_up_from_the_last_fact_back() -> None:
