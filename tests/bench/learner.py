@@ -20,6 +20,7 @@ import torch
 
 from bench.engine_calls import Episode
 from hindcast.core.domain.arrays import pack_floats, pack_ids, pack_positions
+from hindcast.core.models.arithmetic import device_for
 from hindcast.core.models.policy import WEIGHTS, load_policy
 from hindcast.core.rl.algorithm import options_as
 from hindcast.core.rl.loss_normalization import EpisodeTokens, loss_shares
@@ -68,12 +69,12 @@ def made_up_batch(policy: Path, episodes: Sequence[Episode], settings: LearnerSe
             (index, call) for index, episode in enumerate(episodes) for call in episode
         )
     ]
-    model = load_policy(policy).model
+    model = load_policy(policy).model.to(device_for(settings.device))
     behaviour: dict[int, bytes] = {}
     with torch.no_grad():
         for shared in forward_passes(samples, tokens_per_forward=settings.tokens_per_forward):
             for index, values in zip(shared.indices, shared.log_probs(model), strict=True):
-                behaviour[index] = pack_floats(values.numpy())
+                behaviour[index] = pack_floats(values.cpu().numpy())
     samples = [
         msgspec.structs.replace(sample, logprobs=behaviour[index]) for index, sample in enumerate(samples)
     ]

@@ -1,0 +1,199 @@
+"""The learner's updates on a GPU: are they the same bits again, how fast are they, what memory do they take?
+
+    PYTHONPATH=tests python -m bench.gpu_parts OUT [--size half] [--device cuda]
+
+Needs the packages that the learner imports, and no broker, browser or server. Every part is a process of its own and a JSON
+file in OUT; a part whose file is there is not run again. `OUT/report.md` has them all.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+import torch
+
+from bench.engine_calls import recorded_episodes
+from bench.learner import made_up_batch
+from bench.untied import write_untied
+from hindcast.app.settings.configuration import resolve
+from hindcast.core.models.policy import WEIGHTS
+from hindcast.core.settings.computing import Device, Precision
+from hindcast.events.catalogue import UpdateApplied
+from hindcast.learner.batch_plan import minibatches_of
+from hindcast.learner.numerics import configure, fingerprint
+from hindcast.learner.training import Training
+from hindcast.storage.blobs.store import BlobStore
+
+PART_S = 300.0
+"""Time limit of one part."""
+BATCHES = 3
+
+
+@dataclass(frozen=True)
+class Size:
+    """A Llama with random weights, and what it is trained on."""
+
+    width: int
+    inner: int
+    layers: int
+    heads: int
+    episodes: int
+    tokens_per_forward: int
+
+
+SIZES = {
+    "toy": Size(width=48, inner=96, layers=2, heads=2, episodes=8, tokens_per_forward=1024),
+    "half": Size(width=1024, inner=4096, layers=24, heads=16, episodes=32, tokens_per_forward=8192),
+}
+"""`half` has .42 billion weights."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One measurement: `BATCHES` batches of two updates each."""
+
+    precision: Precision = "float32"
+    packed: bool = False
+    checkpointing: bool = False
+    deterministic: bool = True
+    attempt: int = 0
+
+    @property
+    def name(self) -> str:
+        """Of its file."""
+        traits = [self.precision, *(["packed"] if self.packed else [])]
+        traits += [*(["checkpointed"] if self.checkpointing else [])]
+        traits += [*([] if self.deterministic else ["not-deterministic"])]
+        return f"{'-'.join(traits)}-{self.attempt}"
+
+
+PARTS = tuple(
+    Part(**traits, attempt=attempt)
+    for traits in (
+        {"precision": "bf16"},
+        {"precision": "float32"},
+        {"precision": "bf16", "packed": True},
+        {"precision": "bf16", "checkpointing": True},
+        {"precision": "bf16", "deterministic": False},
+    )
+    for attempt in (0, 1)
+)
+
+
+def measure(part: Part, size: Size, device: Device) -> dict[str, Any]:
+    """Train in this process."""
+    configure(torch.get_num_threads())
+    if not part.deterministic:
+        torch.use_deterministic_algorithms(False)
+    learner = resolve(recipe="mgrpo", overrides=[]).settings.learner.model_copy(
+        update={
+            "device": device,
+            "precision": part.precision,
+            "packed_sequences": part.packed,
+            "gradient_checkpointing": part.checkpointing,
+            "tokens_per_forward": size.tokens_per_forward,
+            "warmup_updates": 1,
+        }
+    )
+    with TemporaryDirectory() as scratch:
+        folder = write_untied(
+            Path(scratch) / "policy",
+            seed=0,
+            width=size.width,
+            inner=size.inner,
+            layers=size.layers,
+            heads=size.heads,
+            spread=0.02,
+        )
+        work = made_up_batch(folder, recorded_episodes(size.episodes), learner)
+        store = BlobStore(Path(scratch) / "blobs")
+        training = Training(folder, store.put((folder / WEIGHTS).read_bytes()), blobs=store, settings=learner)
+        digests, seconds = [], []
+        for number in range(BATCHES):
+            began = time.monotonic()
+            training.begin(msgspec.structs.replace(work.plan, batch=number), work.batch)
+            for index in range(len(minibatches_of(work.plan))):
+                fact = training.step(index)
+                assert isinstance(fact, UpdateApplied), fact
+                digests.append(fact.after)
+            seconds.append(time.monotonic() - began)
+    on_gpu = device != "cpu" and torch.cuda.is_available()
+    return {
+        "part": asdict(part),
+        "digests": digests,
+        "loss": fact.metrics["loss"],
+        "tokens": work.tokens,
+        "seconds": [round(one, 3) for one in seconds],
+        "tokens_per_s": round(work.tokens / min(seconds[1:])),
+        "peak_gib": round(torch.cuda.max_memory_allocated() / 2**30, 2) if on_gpu else None,
+        "fingerprint": msgspec.to_builtins(fingerprint(torch.get_num_threads(), device)),
+    }
+
+
+def run(out: Path, size: str, device: str) -> None:
+    """Every part that has no file yet, each in a process of its own."""
+    out.mkdir(parents=True, exist_ok=True)
+    for part in PARTS:
+        kept = out / f"{part.name}.json"
+        if kept.exists():
+            continue
+        command = [sys.executable, "-m", "bench.gpu_parts", str(out), "--size", size, "--device", device]
+        try:
+            done = subprocess.run(
+                [*command, "--part", part.name], capture_output=True, text=True, timeout=PART_S, check=False
+            )
+            error = done.stderr.strip()[-2000:] if done.returncode else ""
+        except subprocess.TimeoutExpired:
+            error = f"it took more than {PART_S:g} s"
+        if error:
+            (out / f"{part.name}.error.txt").write_text(error)
+        print(part.name, "failed: " + error[-300:] if error else kept.read_text()[:400], flush=True)
+    (out / "report.md").write_text("".join(report(out, size)))
+
+
+def report(out: Path, size: str) -> Iterator[str]:
+    """Markdown: what was run on which machine, and whether two processes came to the same bits."""
+    known = {path.stem: json.loads(path.read_text()) for path in sorted(out.glob("*.json"))}
+    if not known:
+        yield "Nothing was measured.\n"
+        return
+    machine = next(iter(known.values()))["fingerprint"]
+    yield f"Size `{size}`; {machine['platform']}, torch {machine['torch']}, transformers {machine['transformers']}.\n\n"
+    yield "| learner | tokens/s | peak memory | same bits in two processes |\n|---|---|---|---|\n"
+    for part in PARTS[::2]:
+        both = [known.get(f"{part.name[:-1]}{attempt}") for attempt in (0, 1)]
+        ran = [one for one in both if one is not None]
+        if ran:
+            same = "-" if len(ran) < 2 else "yes" if ran[0]["digests"] == ran[1]["digests"] else "**no**"
+            rate = max(one["tokens_per_s"] for one in ran)
+            memory = f"{ran[0]['peak_gib']} GiB" if ran[0]["peak_gib"] is not None else "-"
+            yield f"| {part.name[:-2]} | {rate:,} | {memory} | {same} |\n"
+
+
+def main() -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--size", choices=SIZES, default="half")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--part", help="Run this part alone, in this process.")
+    chosen = parser.parse_args()
+    if chosen.part is None:
+        run(chosen.out, chosen.size, chosen.device)
+        return
+    part = next(one for one in PARTS if one.name == chosen.part)
+    (chosen.out / f"{part.name}.json").write_text(
+        json.dumps(measure(part, SIZES[chosen.size], chosen.device), indent=1)
+    )
+
+
+if __name__ == "__main__":
+    main()
