@@ -74,9 +74,10 @@ def test_rows_are_measured_kept_and_not_run_again(tmp_path: Path) -> None:
     said = home.json(*command, timeout_s=600)
     found = {one["row"]: one for one in said["results"]}
     assert set(found) == {"base", "trained", "further"}
-    assert found["base"]["episodes"] + found["base"]["lost"] == 8
+    (untrained,) = found["base"]["measurements"]
+    assert sum(len(outcomes) for outcomes in untrained["outcomes"].values()) == 8
     assert found["trained"]["updates"] >= 2
-    assert len(found["trained"]["curve"]) == 1
+    assert len(found["trained"]["measurements"]) == 1
     kept = {path: path.read_bytes() for path in (tmp_path / "results").iterdir()}
     again = home.json(*command, timeout_s=100)
     assert json.dumps(again["results"], sort_keys=True) == json.dumps(said["results"], sort_keys=True)
@@ -85,4 +86,6 @@ def test_rows_are_measured_kept_and_not_run_again(tmp_path: Path) -> None:
     assert "| never | 5 | not run |" in report
     assert "| trained over base |" in report
     trained = Home(tmp_path / "kept" / found["trained"]["home"])
-    assert trained.json("verify", "trained", timeout_s=200)["identical"]
+    for row in ("trained", "further"):
+        name = f"{row}-5-{found[row]['identity']}"
+        assert trained.json("verify", name, timeout_s=200)["identical"]
