@@ -124,12 +124,13 @@ def measure(part: Part, size: Size, device: Device) -> dict[str, Any]:
                 fact = training.step(index)
                 assert isinstance(fact, UpdateApplied), fact
                 digests.append(fact.after)
+                loss = fact.metrics["loss"]
             seconds.append(time.monotonic() - began)
     on_gpu = device != "cpu" and torch.cuda.is_available()
     return {
         "part": asdict(part),
         "digests": digests,
-        "loss": fact.metrics["loss"],
+        "loss": loss,
         "tokens": work.tokens,
         "seconds": [round(one, 3) for one in seconds],
         "tokens_per_s": round(work.tokens / min(seconds[1:])),

@@ -18,18 +18,18 @@ pytestmark = [pytest.mark.slow, pytest.mark.broker, pytest.mark.browser]
 TRAIN = """
 import asyncio, sys
 from pathlib import Path
-from bench.loop import train
+from bench.recipes.training_run import train
 from bench.cli.stopping import taking_children_along
 with taking_children_along():
     home = Path(sys.argv[1])
     asyncio.run(asyncio.to_thread(train, "r", [], recipe="mgrpo", minutes=9, updates=None, home=home))
 """
-"""What `bench loop` comes to after it has measured the base policy."""
+"""What `bench recipes` comes to for a row that is trained."""
 
 
 def command_of(benchmark: str, folder: Path) -> list[str]:
-    if benchmark == "loop":
-        return [sys.executable, "-c", TRAIN, str(folder / "loop")]
+    if benchmark == "recipes":
+        return [sys.executable, "-c", TRAIN, str(folder / "recipes")]
     return [*COMMAND, "bench", benchmark]
 
 
@@ -38,8 +38,8 @@ def command_of(benchmark: str, folder: Path) -> list[str]:
     [
         ("async", signal.SIGINT),
         ("memory", signal.SIGTERM),
-        ("loop", signal.SIGTERM),
-        ("loop", signal.SIGKILL),
+        ("recipes", signal.SIGTERM),
+        ("recipes", signal.SIGKILL),
     ],
     ids=str,
 )
@@ -80,5 +80,5 @@ def test_a_stopped_benchmark_takes_its_system_along(
     if number == signal.SIGKILL:
         return
     assert status == 128 + number
-    if benchmark != "loop":
+    if benchmark != "recipes":
         assert not list(tmp_path.rglob("honcho.log")), "the folder of the measurement is gone with it"

@@ -8,21 +8,24 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from bench.loop import LoopFailed
 from bench.recipes import running
 from bench.recipes.claims import find
 from bench.recipes.config import Claim, load_table
 from bench.recipes.failures import failure_kind
+from bench.recipes.paired import points
 from bench.recipes.picture import curves, forest
 from bench.recipes.report import report
 from bench.recipes.results import LOST, WON, Measurement, Result, Results
 from bench.recipes.running import identity_of, settings_of
+from bench.recipes.training_run import TrainingFailed
 from hindcast.app.cli import app
 from hindcast.app.evaluation.evaluation import EvaluatedEpisode, EvaluatedStep
+from hindcast.app.settings.configuration import resolve
 from hindcast.core.errors import SettingsError
 
 pytestmark = pytest.mark.torch
 
+DEFAULT_RUN = load_table(Path(__file__).parents[1] / "bench/recipes/default_run.toml")
 CLAIM = Claim(name="x over y", ours="x", theirs="y", paper=1.5)
 FAMILY = "f/g"
 
@@ -53,12 +56,24 @@ def played(*steps: tuple[str, str], end: str) -> EvaluatedEpisode:
 
 
 def test_the_repositorys_table_holds_together_and_every_row_has_settings() -> None:
-    table = load_table()
-    assert len(table.reported_seeds) >= 3
-    assert not {*table.reported_seeds} & {*table.tuning_seeds}
-    for row in table.rows:
-        assert settings_of(table, row, seed=1).curriculum.families == table.families_of(row)
-    assert len({identity_of(table, row) for row in table.rows}) == len(table.rows)
+    for table in (load_table(), DEFAULT_RUN):
+        assert len(table.reported_seeds) >= 3
+        assert not {*table.reported_seeds} & {*table.tuning_seeds}
+        for row in table.rows:
+            assert settings_of(table, row, seed=1).curriculum.families == table.families_of(row)
+        assert len({identity_of(table, row) for row in table.rows}) == len(table.rows)
+
+
+def test_the_default_run_is_measured_as_it_comes() -> None:
+    row = DEFAULT_RUN.row("default_run")
+    as_it_comes = resolve(recipe=row.recipe, overrides=["run.seed=1"]).settings
+    measured = settings_of(DEFAULT_RUN, row, seed=1)
+    assert sorted(measured.curriculum.families) == sorted(as_it_comes.curriculum.families)
+    alike = {"families": as_it_comes.curriculum.families}
+    assert (
+        measured.model_copy(update={"curriculum": measured.curriculum.model_copy(update=alike)})
+        == as_it_comes
+    )
 
 
 @pytest.mark.parametrize(
@@ -138,6 +153,24 @@ def test_tasks_without_a_verdict_on_either_side_are_left_out() -> None:
     assert (pair.tasks, pair.ours, pair.theirs) == (3, 1.0, pytest.approx(2 / 3))
 
 
+def test_a_claim_is_told_by_family_over_seeds() -> None:
+    def row(name: str, seed: int, **outcomes: str) -> Result:
+        return result(name, seed, 0, measurements=(measured(0, outcomes=outcomes),))
+
+    results = by_place(
+        row("x", 1, a="11", b="10"),
+        row("y", 1, a="00", b="11"),
+        row("x", 2, a="10", b="--"),
+        row("y", 2, a="00", b="11"),
+    )
+    finding = find(CLAIM, results, (1, 2), temperature=1.0)
+    assert {family: points(pairs).rate for family, pairs in finding.by_family.items()} == {
+        "a": 0.75,
+        "b": -0.5,
+    }
+    assert len(finding.by_family["b"]) == 1, "nobody judged b's tasks of seed 2"
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs", "verdict"),
     [
@@ -212,7 +245,7 @@ def test_a_row_that_misses_its_minutes_does_not_keep_the_others_from_being_run(
 
     def late(name: str, overrides: Sequence[str], **_: object) -> None:
         tried.append(name)
-        raise LoopFailed(f"{name} did not end in time")
+        raise TrainingFailed(f"{name} did not end in time")
 
     monkeypatch.setattr(running, "train", late)
     rows = ("r1_zero", "bc")

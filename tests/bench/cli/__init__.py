@@ -11,7 +11,6 @@ from bench.cli import (
     engine,
     learner,
     log,
-    loop,
     memory,
     page,
     recipes,
@@ -20,7 +19,6 @@ from bench.cli import (
 from bench.cli.stopping import taking_children_along
 
 PARTS: tuple[typer.Typer, ...] = (
-    loop.app,
     actor.app,
     engine.app,
     log.app,

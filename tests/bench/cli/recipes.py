@@ -60,12 +60,12 @@ def bench_recipes(
 
     Example: hindcast bench recipes --row webrl --seed 31
     """
-    from bench.loop import LoopFailed
     from bench.recipes.config import load_table
     from bench.recipes.picture import curves, forest
     from bench.recipes.report import findings, power_report, report
     from bench.recipes.results import KEPT, Results
     from bench.recipes.running import Runner
+    from bench.recipes.training_run import TrainingFailed
 
     table = load_table(table_file)
     if unknown := sorted(set(rows or ()) - {row.name for row in table.rows}):
@@ -87,7 +87,7 @@ def bench_recipes(
             began = time.monotonic()
             try:
                 asyncio.run(runner.run(row, seed=seed))
-            except LoopFailed as error:
+            except TrainingFailed as error:
                 unfinished.append(f"{row.name}, seed {seed}: {error}")
                 say(f"not finished, going on with the others: {error}")
             say(f"{row.name}, seed {seed}: {(time.monotonic() - began) / 60:.1f} min")

@@ -22,6 +22,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     temperature: float
     pairs: dict[int, SeedPair]
     """By seed; none: nothing is known."""
+    by_family: dict[str, list[SeedPair]]
+    """The same, of one family's tasks alone."""
 
     @property
     def ratio(self) -> Interval:
@@ -60,23 +62,31 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 def find(claim: Claim, results: Results, seeds: Sequence[int], *, temperature: float) -> Finding:
     """The finding over those seeds that both rows were run with, from one checkpoint where they share one."""
-    pairs = {}
+    pairs: dict[int, SeedPair] = {}
+    by_family: dict[str, list[SeedPair]] = {}
     for seed in seeds:
         ours, theirs = results.get((claim.ours, seed)), results.get((claim.theirs, seed))
         if ours is None or theirs is None:
             continue
         if ours.parent_log and theirs.descent and not ours.descent & theirs.descent:
             continue  # their parent was trained anew in between
-        pairs[seed] = seed_pair(*_outcomes(ours.last(temperature), theirs.last(temperature)))
-    return Finding(claim=claim, temperature=temperature, pairs=pairs)
+        families = _outcomes(ours.last(temperature), theirs.last(temperature))
+        for family, outcomes in families.items():
+            if one := seed_pair(*outcomes):
+                by_family.setdefault(family, []).append(one)
+        all_ours, all_theirs = ([won for pair in families.values() for won in pair[side]] for side in (0, 1))
+        if whole := seed_pair(all_ours, all_theirs):
+            pairs[seed] = whole
+    return Finding(claim=claim, temperature=temperature, pairs=pairs, by_family=by_family)
 
 
-def _outcomes(ours: Measurement, theirs: Measurement) -> tuple[list[float], list[float]]:
-    """Outcomes task by task, in the families that both were measured on."""
-    shared = [family for family in ours.outcomes if family in theirs.outcomes]
-    both = [
-        (OUTCOMES[one], OUTCOMES[other])
-        for family in shared
-        for one, other in zip(ours.outcomes[family], theirs.outcomes[family], strict=True)
-    ]
-    return [one for one, _ in both], [other for _, other in both]
+def _outcomes(ours: Measurement, theirs: Measurement) -> dict[str, tuple[list[float], list[float]]]:
+    """Outcomes of ours and theirs task by task, by the families that both were measured on."""
+    return {
+        family: (
+            [OUTCOMES[one] for one in ours.outcomes[family]],
+            [OUTCOMES[one] for one in theirs.outcomes[family]],
+        )
+        for family in ours.outcomes
+        if family in theirs.outcomes
+    }

@@ -22,14 +22,21 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     name: str
     recipe: str
     """Whose settings it acts and trains under."""
-    updates: int
-    """Of the policy, its parent's not counted; 0: nothing is trained, and the base policy, or the parent's, is measured."""
+    updates: int = 0
+    """Of the policy, its parent's not counted."""
+    minutes: float = 0.0
+    """Of training, instead of updates. With neither, nothing is trained, and the base policy, or the parent's, is measured."""
     parent: str = msgspec.field(name="from", default="")
     """The row whose last version it begins with, as a fork under the same seed; empty: the base policy."""
     set: tuple[str, ...] = ()
     """Further settings, as `--set` takes them."""
     families: tuple[str, ...] = ()
     """What it trains on and is measured on; empty: the table's."""
+
+    @property
+    def trained(self) -> bool:
+        """Whether it is a run of its own."""
+        return self.updates > 0 or self.minutes > 0
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -181,7 +188,7 @@ def identity(table: Table, row: Row, resolved: bytes) -> str:
     return digest_hex(
         msgspec.json.encode(
             {
-                "rows": [(one.name, one.recipe, one.updates) for one in table.line_of(row)],
+                "rows": [(one.name, one.recipe, one.minutes or one.updates) for one in table.line_of(row)],
                 "resolved": resolved,
                 "temperatures": table.temperatures,
                 "episodes": table.episodes,

@@ -33,12 +33,13 @@ class SeedPair(msgspec.Struct, frozen=True):
         return log((self.ours * self.tasks + 0.5) / (self.theirs * self.tasks + 0.5))
 
 
-def seed_pair(ours: Sequence[float], theirs: Sequence[float]) -> SeedPair:
-    """Of two rows' outcomes by task, in the same order: 1 won, 0 lost, nan without a verdict. Tasks that miss one are left out."""
+def seed_pair(ours: Sequence[float], theirs: Sequence[float]) -> SeedPair | None:
+    """Of two rows' outcomes by task, in the same order: 1 won, 0 lost, nan without a verdict. Tasks that miss one are left out;
+    None: no task has both."""
     both = np.array([ours, theirs], dtype=float)
     kept = both[:, ~np.isnan(both).any(axis=0)]
     if not kept.shape[1]:
-        raise ValueError("no task has a verdict on both sides")
+        return None
     return SeedPair(float(kept[0].mean()), float(kept[1].mean()), kept.shape[1])
 
 

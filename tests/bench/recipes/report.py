@@ -6,7 +6,7 @@ from math import isfinite
 from bench.recipes.claims import Finding, Results, find
 from bench.recipes.config import Claim, Table
 from bench.recipes.failures import KINDS
-from bench.recipes.paired import power
+from bench.recipes.paired import mean_of, points, power
 from hindcast.core.rl.statistics import Interval, wilson
 
 
@@ -34,6 +34,7 @@ def report(table: Table, results: Results, seeds: Sequence[int]) -> str:
         (f"Claims (temperature {primary:g})", stand(table.claims, primary)),
         (f"Ablations and controls (temperature {primary:g})", stand(table.ablations, primary)),
         *((f"Secondary: claims at temperature {one:g}", stand(table.claims, one)) for one in others),
+        (f"Claims by family (temperature {primary:g})", _by_family(table, results, seeds)),
         (
             "Rows",
             _markdown(
@@ -96,20 +97,38 @@ def _finding(finding: Finding) -> tuple[str, ...]:
     if not finding.pairs:
         return (claim.name, claim.ours, claim.theirs, "-", "-", "-", "-", paper, "0", "-", finding.verdict)
     ours, theirs = finding.rates
-    ratio, points = finding.ratio, finding.points
+    ratio, gain = finding.ratio, finding.points
     return (
         claim.name,
         f"{claim.ours} {ours.rate:.1%}",
         f"{claim.theirs} {theirs.rate:.1%}",
         f"{ratio.rate:.2f}",
         _interval(ratio, "{:.2f}", 1),
-        f"{100 * points.rate:+.1f}",
-        _interval(points, "{:+.1f}", 100),
+        f"{100 * gain.rate:+.1f}",
+        _interval(gain, "{:+.1f}", 100),
         paper,
         str(len(finding.pairs)),
         f"{finding.higher_in} of {len(finding.pairs)}",
         finding.verdict,
     )
+
+
+def _by_family(table: Table, results: Results, seeds: Sequence[int]) -> str:
+    """Points by family, at the first temperature."""
+    found = findings(table, table.claims, results, seeds, temperature=table.temperatures[0])
+    lines = [
+        (
+            one.claim.name,
+            family,
+            f"{mean_of([pair.ours for pair in pairs]).rate:.0%}",
+            f"{mean_of([pair.theirs for pair in pairs]).rate:.0%}",
+            f"{100 * points(pairs).rate:+.0f}",
+            _interval(points(pairs), "{:+.0f}", 100),
+        )
+        for one in found
+        for family, pairs in one.by_family.items()
+    ]
+    return _markdown(("claim", "family", "ours", "theirs", "points", "95 %"), lines)
 
 
 def _interval(found: Interval, form: str, scale: float) -> str:

@@ -17,11 +17,11 @@ import msgspec
 
 from bench.cli.printing import machine
 from bench.command import hindcast
-from bench.loop import LoopFailed, Story, choose_points, read_story, requests_for, train
 from bench.recipes.config import Row, Table, identity
 from bench.recipes.diagnostics import diagnose
 from bench.recipes.failures import KINDS, failure_kind
 from bench.recipes.results import LOST, UNDECIDED, WON, Measurement, Result, Results
+from bench.recipes.training_run import Story, TrainingFailed, choose_points, read_story, requests_for, train
 from hindcast.app.evaluation.evaluation import OutcomeTally, play
 from hindcast.app.revision import code_revision
 from hindcast.app.runs.fork import FIXED
@@ -74,7 +74,7 @@ class Runner:
         """The row's result: kept from before, or trained, measured and kept. Its parent must have been run.
 
         Raises:
-            LoopFailed: the training did not end as it should.
+            TrainingFailed: the training did not end as it should.
 
         """
         found = self.known(row, seed)
@@ -82,14 +82,14 @@ class Runner:
             return found
         parent = await self.run(self._table.row(row.parent), seed=seed) if row.parent else None
         result = await (
-            self._trained(row, seed, parent) if row.updates else self._untrained(row, seed, parent)
+            self._trained(row, seed, parent) if row.trained else self._untrained(row, seed, parent)
         )
         self._results.keep(result)
         return result
 
     def _is_parent(self, row: Row) -> bool:
         """Whether a row has rows that begin with it, which need its run and not only its result."""
-        return row.updates > 0 and any(other.parent == row.name for other in self._table.rows)
+        return row.trained and any(other.parent == row.name for other in self._table.rows)
 
     def _home(self, result: Result) -> Path:
         return self._folder / result.home
@@ -108,14 +108,15 @@ class Runner:
         home = self._home(parent) if parent is not None else self._folder / "runs" / name
         if parent is not None and name not in list_runs(home):
             self._fork(name, row, seed, parent)
-        self._say(f"{row.name}, seed {seed}: training for {row.updates} updates in {home}")
+        length = f"{row.minutes:g} minutes" if row.minutes else f"{row.updates} updates"
+        self._say(f"{row.name}, seed {seed}: training for {length} in {home}")
         handle = await asyncio.to_thread(
             train,
             name,
             [*self._table.settings_of(row), f"run.seed={seed}"],
             recipe=row.recipe,
-            minutes=self._table.minutes,
-            updates=row.updates + (parent.last_update if parent is not None else 0),
+            minutes=row.minutes or self._table.minutes,
+            updates=None if row.minutes else row.updates + (parent.last_update if parent is not None else 0),
             home=home,
         )
         story = await read_story(handle)
@@ -151,7 +152,7 @@ class Runner:
         )
 
     def _fork(self, name: str, row: Row, seed: int, parent: Result) -> None:
-        """Make the run as a fork of the parent's end. Raises LoopFailed."""
+        """Make the run as a fork of the parent's end. Raises TrainingFailed."""
         above = settings_of(self._table, self._table.row(parent.row), seed=seed)
         changed = differing(above, settings_of(self._table, row, seed=seed))
         command = hindcast("fork", run_name(parent), "--at", "end", "--name", name)
@@ -167,18 +168,18 @@ class Runner:
             check=False,
         )
         if done.returncode:
-            raise LoopFailed(
+            raise TrainingFailed(
                 f"{row.name} cannot begin with {parent.row} in {home}: {done.stderr.strip()[-500:]}"
             )
 
     def _require_whole(self, row: Row, story: Story, home: Path) -> None:
         if story.updates < row.updates:
-            raise LoopFailed(
+            raise TrainingFailed(
                 f"{row.name} came to {story.updates} of {row.updates} updates within {self._table.minutes:g} minutes; see "
                 f"{home}. Run the same command again: it goes on there."
             )
         if not story.versions:
-            raise LoopFailed(
+            raise TrainingFailed(
                 f"{row.name} published no version within its {row.updates} updates: give the row whole batches of them"
             )
 
