@@ -55,13 +55,13 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """How many of the reported seeds it is for; 0: all."""
     pilot: tuple[float, float] | None = None
     """Success of ours and theirs on tuning seeds, from which the power is computed."""
+    fixed: str = ""
+    """Date on which its rows and their settings were fixed, before the reported seeds were run; empty: still being tuned."""
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything that is fixed beforehand."""
 
-    frozen: str = ""
-    """Date on which everything here was fixed, before the reported seeds were run; empty: still being tuned."""
     reported_seeds: tuple[int, ...]
     tuning_seeds: tuple[int, ...]
     """Settings were chosen on these; nothing of them is reported."""

@@ -72,6 +72,7 @@ _CLAIMS = (
     "seeds",
     "higher in",
     "verdict",
+    "fixed on",
 )
 _ROWS = (
     "row",
@@ -91,11 +92,13 @@ _ROWS = (
 
 def _finding(finding: Finding) -> tuple[str, ...]:
     claim = finding.claim
+    fixed = claim.fixed or "not yet"
     paper = "-" if claim.paper is None else f"{claim.paper:g}"
     if claim.margin is not None:
         paper = f"margin {claim.margin:g} points"
     if not finding.pairs:
-        return (claim.name, claim.ours, claim.theirs, "-", "-", "-", "-", paper, "0", "-", finding.verdict)
+        unknown = ["-"] * 4
+        return (claim.name, claim.ours, claim.theirs, *unknown, paper, "0", "-", finding.verdict, fixed)
     ours, theirs = finding.rates
     ratio, gain = finding.ratio, finding.points
     return (
@@ -110,6 +113,7 @@ def _finding(finding: Finding) -> tuple[str, ...]:
         str(len(finding.pairs)),
         f"{finding.higher_in} of {len(finding.pairs)}",
         finding.verdict,
+        fixed,
     )
 
 
