@@ -1,4 +1,4 @@
-"""`hindcast run list / show / compare` and `hindcast policy list`."""
+"""`hindcast run list / show / compare`."""
 
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 
 from hindcast.app.cli.options import AsOf, SourceName
-from hindcast.app.cli.output import Block, Fields, Report, Table, moment, rate, shorten, weighted_rate
+from hindcast.app.cli.output import Block, Fields, Report, Table, moment, rate, weighted_rate
 from hindcast.app.cli.read_model import connect_as_is, connect_read_model, position_at, update_read_models
 from hindcast.app.evaluation.evaluation_lines import temperature_in_words
 from hindcast.app.runs.runs import RunHandle, list_runs, open_run, run_folder
@@ -14,7 +14,7 @@ from hindcast.app.system.home import home_folder
 from hindcast.core.errors import HindcastError, SettingsError
 from hindcast.storage.readmodel.comparison import Comparison, compare_runs
 from hindcast.storage.readmodel.outcome_counts import Stretch
-from hindcast.storage.readmodel.run_queries import RunSummary, list_policies, run_summary
+from hindcast.storage.readmodel.run_queries import RunSummary, run_summary
 
 WEIGHTED = (
     "success: each task family weighs its share of all judged episodes, the same for every policy version"
@@ -311,42 +311,5 @@ def _comparison_text(found: Comparison) -> Iterator[Block]:
         yield f"Updates since that gave both runs the same weights, not listed: {alike}"
 
 
-policy_app = typer.Typer(name="policy", help="Policy versions: exact weights.", no_args_is_help=True)
-
-DIGEST_WIDTH = 13
-
-
-@policy_app.command("list")
-def list_versions(run: SourceName = None, as_of: AsOf = None) -> Report:
-    """List policy versions, newest first, with the success of the online episodes that each began.
-
-    Example: hindcast policy list --json
-    """
-    with connect_read_model(run) as connection:
-        found = list_policies(connection, as_of=position_at(connection, as_of))
-    return Report(
-        {"policies": found},
-        [
-            Table(
-                ("version", "update", "success", "sampled by", "position", "weights", "kept"),
-                [
-                    (
-                        p.version,
-                        p.at_update,
-                        rate(p.success),
-                        ", ".join(p.adopted_by),
-                        p.published_position,
-                        shorten(p.sha256, DIGEST_WIDTH),
-                        not p.released,
-                    )
-                    for p in found
-                ],
-                empty="No policy version is published yet.",
-            )
-        ],
-    )
-
-
 app = typer.Typer()
 app.add_typer(run_app)
-app.add_typer(policy_app)

@@ -1,0 +1,100 @@
+"""`hindcast policy`: a run's policy versions, and the trained model as a folder that other tools load."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from hindcast.app.cli.bars import progress_bar
+from hindcast.app.cli.options import AsOf, SourceName
+from hindcast.app.cli.output import Report, Table, rate, shorten
+from hindcast.app.cli.read_model import connect_read_model, position_at
+from hindcast.app.exports.policy_folder import BEST, LAST, Precision, find_version, write_policy_folder
+from hindcast.app.runs.sources import open_source
+from hindcast.app.system.home import home_folder, users_umask
+from hindcast.storage.readmodel.run_queries import list_policies
+
+policy_app = typer.Typer(name="policy", help="Policy versions: exact weights.", no_args_is_help=True)
+
+DIGEST_WIDTH = 13
+
+
+@policy_app.command("list")
+def list_versions(run: SourceName = None, as_of: AsOf = None) -> Report:
+    """List policy versions, newest first, with the success of the online episodes that each began.
+
+    Example: hindcast policy list --json
+    """
+    with connect_read_model(run) as connection:
+        found = list_policies(connection, as_of=position_at(connection, as_of))
+    return Report(
+        {"policies": found},
+        [
+            Table(
+                ("version", "update", "success", "sampled by", "position", "weights", "kept"),
+                [
+                    (
+                        p.version,
+                        p.at_update,
+                        rate(p.success),
+                        ", ".join(p.adopted_by),
+                        p.published_position,
+                        shorten(p.sha256, DIGEST_WIDTH),
+                        not p.released,
+                    )
+                    for p in found
+                ],
+                empty="No policy version is published yet.",
+            )
+        ],
+    )
+
+
+@policy_app.command("export")
+def export_version(
+    version: Annotated[
+        str,
+        typer.Argument(
+            metavar="VERSION", help=f"Number of the version, {LAST}, or {BEST} by the run's evaluations."
+        ),
+    ],
+    to: Annotated[Path, typer.Option("--to", metavar="FOLDER", help="New folder to write.")],
+    run: SourceName = None,
+    merge: Annotated[
+        bool, typer.Option("--merge", help="Fold an adapter into the weights of its base.")
+    ] = False,
+    dtype: Annotated[Precision, typer.Option(help="Precision of the weights.")] = "float32",
+    base: Annotated[
+        Path | None,
+        typer.Option(help="Folder of the base model, if it is not where the run's settings say."),
+    ] = None,
+) -> Report:
+    """Write a policy version as a model folder in Hugging Face's format, which transformers, peft and vLLM load.
+
+    With tokenizer, chat template, generation settings and a model card. A run that trained an adapter gives an adapter, or with
+    --merge a whole model. `--set policy.base=FOLDER` trains on from it.
+
+    Example: hindcast policy export last --to ./my-agent
+    """
+    source = open_source(run)
+    with progress_bar() as bar, users_umask(to, home_folder()):
+        bar.add_task("reading the log", total=None)
+        found = asyncio.run(find_version(source, version))
+        bar.add_task(f"writing version {found.version}", total=None)
+        write_policy_folder(found, to, base=base, merge=merge, precision=dtype)
+    written = {
+        "run": found.run,
+        "version": found.version,
+        "position": found.position,
+        "log_digest": found.log_digest,
+        "folder": str(to),
+    }
+    return Report(
+        written,
+        [f"policy version {found.version} of {found.run}, after {found.update} updates, in {to}"],
+    )
+
+
+app = typer.Typer()
+app.add_typer(policy_app)
