@@ -90,7 +90,9 @@ def require_policy_servers(settings: Settings) -> None:
         )
 
 
-def server_command(python: Path, folder: Path, *, port: int, settings: Settings) -> list[str]:
+def server_command(
+    python: Path, folder: Path, *, port: int, settings: Settings, host: str = HOST
+) -> list[str]:
     """The command line. `folder`: of the policy. The program `vllm` is not used: builds for CPUs lack its entry point."""
     vllm = settings.vllm
     return [
@@ -99,7 +101,7 @@ def server_command(python: Path, folder: Path, *, port: int, settings: Settings)
         "vllm.entrypoints.openai.api_server",
         *("--model", str(folder)),
         *("--served-model-name", SERVED),
-        *("--host", HOST),
+        *("--host", host),
         *("--port", str(port)),
         # log-probabilities of the sampling distribution: temperature and allowed tokens applied
         *("--logprobs-mode", "processed_logprobs"),

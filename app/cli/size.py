@@ -13,6 +13,7 @@ from hindcast.app.settings.deployment import (
     settings_text,
     shape_in,
 )
+from hindcast.app.settings.launchers.launcher import LAUNCHERS, launcher_text
 from hindcast.app.settings.sizing import GPUS, MODELS, Load, Size, size_of
 from hindcast.core.errors import SettingsError
 from hindcast.learner.recipes import DEFAULT
@@ -35,8 +36,8 @@ def size(
         int | None, typer.Option(min=1, max=1024, help="GPUs of the machine, for --emit.")
     ] = None,
     emit: Annotated[
-        Literal["settings.toml"] | None,
-        typer.Option(help="Write a settings file instead of the estimate."),
+        Literal["settings.toml", "slurm", "skypilot", "compose", "k8s"] | None,
+        typer.Option(help="Write a settings file or a launcher file instead of the estimate."),
     ] = None,
     to: Annotated[Path | None, typer.Option(help="File for --emit; default: standard output.")] = None,
     recipe: Annotated[str, typer.Option(help="Recipe of --emit.")] = DEFAULT,
@@ -94,10 +95,11 @@ def size(
         gpus=require_gpus(gpus),
         recipe=recipe,
         base=base,
+        addresses=LAUNCHERS[emit].addresses if emit in LAUNCHERS else lambda servers: {},
         overrides=overrides or [],
     )
     deployment = plan_deployment(request)
-    text = settings_text(deployment)
+    text = launcher_text(emit, deployment) if emit in LAUNCHERS else settings_text(deployment)
     if to is not None:
         _write(to, text)
     said = text.rstrip("\n").split("\n") if to is None else [f"{emit} written to {to}"]

@@ -7,7 +7,7 @@ The values are checked together as `hindcast start` checks them. The file names 
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,10 @@ CONTEXTS_A_STEP = 3
 """Contexts for each step that the model could sample while a page loads."""
 MEASURED_SHARE = 0.03
 """Share of its estimated tokens a second that the one learner reached that was measured on a GPU (docs/scale.md)."""
+LEARNER_PROCESS_GIB = 4.0
+"""Main memory of a learner process without weights."""
+HOME_GIB = 32.0
+"""Disk of a home without weights and checkpoints: cached pages, read model, messages."""
 LINE = 105
 """Characters of a line of the command in the file's head."""
 MOST_ACTORS = 64
@@ -98,8 +102,8 @@ class DeploymentRequest(msgspec.Struct, frozen=True, kw_only=True):
     recipe: str
     base: str = ""
     """Model folder; empty: that of `load.model` in `MODELS_FOLDER`."""
-    addresses: Mapping[str, Any] = {}
-    """Values by dotted key that a launcher needs, such as the addresses of broker and servers."""
+    addresses: Callable[[int], Mapping[str, Any]] = lambda servers: {}
+    """Values by dotted key that a launcher needs for a number of policy servers, such as their addresses and the broker's."""
     overrides: Sequence[str] = ()
     """`--set` of the command."""
 
@@ -145,14 +149,18 @@ def plan_deployment(request: DeploymentRequest) -> Deployment:
 
     """
     layers = [Layer(source=f"recipe {request.recipe}", values=_recipe_values(request.recipe))]
-    asked = [Layer(source="the launcher", values=dict(request.addresses))]
-    asked += map(read_override, request.overrides)
+    asked = [read_override(text) for text in request.overrides]
     chosen = merge_unchecked([*layers, *asked], recipe=request.recipe).settings
     given = {key: value for layer in asked for key, value in layer.values.items()}
     load, placement = _place(request, chosen, given)
     size = _size(load, placement)
-    values = _values(request, load, placement, size, chosen) | given
-    resolved = merge([*layers, Layer(source="hindcast size", values=values), *asked], recipe=request.recipe)
+    launched = request.addresses(placement.servers)
+    values = {**_values(request, load, placement, size, chosen), **launched}
+    if "vllm.servers" not in values and placement.server_gpus:
+        values |= _own_servers(placement)
+    computed = Layer(source="hindcast size", values=values)
+    resolved = merge([*layers, computed, *asked], recipe=request.recipe)
+    values |= given
     plain = flatten_settings(resolved.settings)
     return Deployment(
         request=request,
@@ -211,8 +219,7 @@ def _place(request: DeploymentRequest, chosen: Settings, given: Mapping[str, Any
         gpus=request.gpus,
         sample=longest,
         passes=chosen.learner.epochs,
-        # a launcher starts servers on this machine's GPUs, too; a user names servers that run elsewhere
-        elsewhere=bool(chosen.vllm.servers) and "vllm.servers" not in request.addresses,
+        elsewhere=bool(chosen.vllm.servers),
     )
     if load.actors:
         return load, placement
@@ -266,12 +273,6 @@ def _values(
         "learner.keep_weights_every": LARGE_KEPT_EVERY if large else chosen.learner.keep_weights_every,
         "log.max_bytes": min(STORE_LIMIT_BYTES, _whole_gib(size.log_gib_day * LOG_DAYS)),
     }
-    if placement.server_gpus and "vllm.servers" not in request.addresses:
-        values |= {
-            "vllm.python": VLLM_PYTHON,
-            "vllm.gpus": list(placement.server_gpus),
-            "vllm.gpus_per_server": placement.gpus_per_server,
-        }
     values |= _server_values(placement, longest=prompt + answer)
     options = find_algorithm(chosen.learner.algorithm).options.__struct_fields__
     group_size = chosen.curriculum.group_size
@@ -282,6 +283,15 @@ def _values(
         values["learner.options.kl_coefficient"] = KL
     values["learner.checkpoint_every"] = _checkpoint_every(load, placement, values, chosen)
     return values
+
+
+def _own_servers(placement: Placement) -> dict[str, Any]:
+    """The settings of servers that Hindcast starts itself."""
+    return {
+        "vllm.python": VLLM_PYTHON,
+        "vllm.gpus": list(placement.server_gpus),
+        "vllm.gpus_per_server": placement.gpus_per_server,
+    }
 
 
 def _server_values(placement: Placement, *, longest: int) -> dict[str, Any]:
@@ -317,13 +327,22 @@ def _checkpoint_every(load: Load, placement: Placement, values: Mapping[str, Any
     tokens = episodes * load.steps * (load.prompt + load.answer) * chosen.learner.epochs
     batch_s = tokens / placement.learner_tokens_s
     written_s = CHECKPOINT_BYTES * trained / DISK_BYTES_S
-    return min(MOST_BATCHES, max(1, math.ceil(written_s / CHECKPOINT_SHARE / batch_s)))
+    return min(MOST_BATCHES, max(1, math.ceil(float(written_s / CHECKPOINT_SHARE / batch_s))))
 
 
 def settings_text(deployment: Deployment) -> str:
-    """The settings file, with the reasons as comments."""
-    lines = [f"# {line}".rstrip() for line in _head(deployment)]
-    lines += ["", f"{RECIPE_KEY} = {as_toml(deployment.request.recipe)}"]
+    """The settings file, with what it is for and the reasons as comments."""
+    lines = [
+        *head_lines(deployment, SETTINGS_FILE),
+        "",
+        f"Start the run with: {start_command(deployment)}",
+    ]
+    return "\n".join(f"# {line}".rstrip() for line in lines) + "\n\n" + settings_tables(deployment)
+
+
+def settings_tables(deployment: Deployment) -> str:
+    """The recipe and the tables of the settings file, with the reasons as comments."""
+    lines = [f"{RECIPE_KEY} = {as_toml(deployment.request.recipe)}"]
     reasons = _reasons(deployment)
     given = {one.partition("=")[0].strip() for one in deployment.request.overrides}
     sections: dict[str, list[str]] = {}
@@ -337,22 +356,21 @@ def settings_text(deployment: Deployment) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _head(deployment: Deployment) -> list[str]:
-    """What the file is for, the placement, the disk, and what is assumed."""
+def head_lines(deployment: Deployment, emitted: str) -> list[str]:
+    """What a file is for, the command that writes it, the placement, memory and disk, and what is assumed."""
     load, placement, settings = deployment.load, deployment.placement, deployment.settings
     gpu, size = find_gpu(load.gpu), deployment.size
     how = f"an adapter of rank {load.lora_rank}" if load.lora_rank else "all weights with AdamW"
     return [
         f"A run that trains {how} of {settings.policy.base} ({size.parameters / 1e9:.2f} billion parameters)",
-        f"on {deployment.request.gpus} {load.gpu}. Start it with:",
-        f"    {start_command(deployment)}",
-        "Written by:",
-        *_wrapped(deployment.request.command(SETTINGS_FILE)),
+        f"on {deployment.request.gpus} {load.gpu}. Written by:",
+        *_wrapped(deployment.request.command(emitted)),
         "Everything follows from the formulas of docs/scale.md; nothing was measured on such a machine.",
         "",
         *placement_lines(placement, gpu.gib),
         f"Actors: {load.actors} with a browser and {load.contexts} contexts each play {size.steps_s:.1f} steps/s and take "
         f"{size.actors_gib:.0f} GiB of main memory{'' if placement.server_gpus else ', if the servers keep up'}",
+        f"Main memory: {main_memory_gib(deployment):.0f} GiB for the learner's processes, each of which loads the model",
         *disk_lines(deployment),
         "",
         "Assumed:",
@@ -397,6 +415,19 @@ def placement_lines(placement: Placement, gib: float) -> list[str]:
         f"Their caches hold {placement.contexts} contexts of average length; at most {placement.servers_steps_s:.1f} steps/s"
     )
     return lines
+
+
+def main_memory_gib(deployment: Deployment) -> float:
+    """Main memory of the learner's processes: each loads float32 weights there before they go to its GPU."""
+    processes = len(deployment.placement.learner_gpus)
+    return processes * (FROZEN_BYTES * deployment.size.parameters / GIB + LEARNER_PROCESS_GIB)
+
+
+def home_gib(deployment: Deployment) -> float:
+    """Disk of a home whose blobs are elsewhere: cached weights and checkpoints, the log of a week, and room."""
+    size = deployment.size
+    whole = FROZEN_BYTES * size.parameters / GIB
+    return HOME_GIB + 3 * whole + 2 * size.checkpoint_gib
 
 
 def disk_lines(deployment: Deployment) -> list[str]:
