@@ -16,7 +16,7 @@ REPEATABLE = (":4096:8", ":16:8")
 
 
 def gpu_findings(facts: "GpuFacts", settings: Settings) -> list[CheckFinding]:
-    """What there is, and what these settings can or cannot do with it. Without a GPU it is one row."""
+    """Report the GPUs and whether these settings can use them. Without a GPU it is one row."""
     if not facts.devices:
         return [_without_gpu(facts, settings)]
     return [
