@@ -73,4 +73,4 @@ def _driver(file: Path) -> str:
 def _nccl() -> str:
     if not torch.distributed.is_available() or not torch.distributed.is_nccl_available():
         return ""
-    return ".".join(map(str, torch.cuda.nccl.version()))
+    return ".".join(map(str, torch.cuda.nccl.version()))  # type: ignore[no-untyped-call]

@@ -115,9 +115,15 @@ def test_kubernetes_takes_the_manifests(case: str) -> None:
         for (_, name), one in kinds.items()
         if "template" in one.get("spec", {})
     }
-    assert set(workloads) == {"hindcast-first", "hindcast-learner", "hindcast-actor", "policy"}
+    assert set(workloads) == {
+        "hindcast-models",
+        "hindcast-first",
+        "hindcast-learner",
+        "hindcast-actor",
+        "policy",
+    }
     gpus = {
-        name: int(spec["containers"][0]["resources"]["limits"].get("nvidia.com/gpu", 0))
+        name: int(spec["containers"][0].get("resources", {}).get("limits", {}).get("nvidia.com/gpu", 0))
         for name, spec in workloads.items()
     }
     replicas = kinds["StatefulSet", "policy"]["spec"]["replicas"]
