@@ -235,7 +235,7 @@ def _refusal(load: Load, gpus: int, sample: int, *, elsewhere: bool) -> str:
     how = f"an adapter of rank {load.lora_rank}" if load.lora_rank else "full AdamW"
     with_reference = " and a KL reference" if load.reference and not load.lora_rank else ""
     lines = [
-        f"{load.model} with {how}{with_reference} does not fit on {gpus} {load.gpu}: the learner needs {held:.0f} GiB for weights, "
+        f"{'The model of --base' if load.shape else load.model} with {how}{with_reference} does not fit on {gpus} {load.gpu}: the learner needs {held:.0f} GiB for weights, "
         f"gradient and optimizer, and on each GPU {copy_bytes(shape, load) / GIB:.1f} GiB for bf16 copies of weights, "
         f"{activation_bytes(shape, load, sample) / GIB:.1f} for a pass of {sample} tokens and {OVERHEAD_GIB:g} of overhead"
     ]
@@ -257,7 +257,7 @@ def _alternatives(load: Load, gpus: int, sample: int, *, elsewhere: bool) -> Ite
     def fewest(wanted: Load, numbers: Sequence[int]) -> int:
         return next((n for n in numbers if any(_placements(wanted, n, sample, elsewhere=elsewhere))), 0)
 
-    model = f"--model {load.model}"
+    model = "--base FOLDER" if load.shape else f"--model {load.model}"
     adapter = msgspec.structs.replace(load, lora_rank=load.lora_rank or PROPOSED_RANK)
     rank = f" --lora-rank {adapter.lora_rank}"
     more = range(gpus + 1, MOST_GPUS + 1)

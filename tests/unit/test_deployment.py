@@ -190,6 +190,14 @@ def test_the_shape_of_a_folder_is_that_of_its_configuration(tmp_path: Path) -> N
         shape_in(tmp_path)
 
 
+def test_a_refusal_of_a_folders_model_names_no_model_of_the_table() -> None:
+    load = Load(shape=MODELS["8B"])
+    with pytest.raises(
+        SettingsError, match=r"The model of --base with full AdamW.*\n    --base FOLDER --gpu h100"
+    ):
+        place(load, gpus=1, sample=SAMPLE)
+
+
 def test_the_shipped_policy_in_place_of_a_large_one_resolves_without_a_gpu(tmp_path: Path) -> None:
     """What a machine without GPU cannot have is overridden, and nothing else."""
     text = settings_text(plan_deployment(request("0.5B", gpu="rtx4090", gpus=1)))

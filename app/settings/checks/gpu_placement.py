@@ -1,5 +1,6 @@
 """Checks that policy servers and learner do not want the same memory of a GPU."""
 
+from hindcast.core.errors import PluginError
 from hindcast.core.models.engine import find_engine
 from hindcast.core.settings.schema import Settings
 
@@ -12,14 +13,17 @@ def gpu_conflicts(settings: Settings) -> list[str]:
     For new runs only: older ones were started before servers could be placed.
     """
     vllm, learner = settings.vllm, settings.learner
+    if learner.device != "cuda" or vllm.servers:
+        return []
+    try:
+        engine = find_engine(settings.policy.engine)
+    except PluginError:  # `engine_conflicts` reports it
+        return []
     shared = vllm.memory_share > 0 or any(
         argument.partition("=")[0].replace("_", "-") == SHARE_ARGUMENT for argument in vllm.arguments
     )
-    starts_servers = find_engine(settings.policy.engine).traits.uses_policy_servers and not vllm.servers
-    if not starts_servers or shared or learner.device != "cuda":
-        return []
     common = sorted(set(vllm.gpus or (0,)) & set(range(learner.processes)))
-    if not common:
+    if not engine.traits.uses_policy_servers or shared or not common:
         return []
     return [
         f"vllm.gpus = {list(vllm.gpus)} and learner.processes = {learner.processes} both use GPU {common[0]}, and a vLLM server takes "
