@@ -1,12 +1,12 @@
-"""Python, command line and environment of a vLLM server that is started here."""
+"""Python, command line and environment of the vLLM servers that are started here."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hindcast.core.errors import ModelFileError, SettingsError
 from hindcast.core.models.folders import policy_folder, require_folder
-from hindcast.core.settings.schema import Settings
+from hindcast.core.settings.schema import Settings, VllmSettings
 from hindcast.core.text.plain_values import parse_json
 
 OWN_PYTHON = Path(__file__).resolve().parents[2] / ".venv-vllm" / "bin" / "python"
@@ -28,6 +28,11 @@ OURS = (
     "--max-lora-rank",
 )
 """Arguments that `vllm.arguments` may not contain: other settings determine them, or recorded data depend on them."""
+GPU_ARGUMENTS = ("--gpu-memory-utilization", "--tensor-parallel-size", "-tp")
+"""Arguments that contradict `vllm.memory_share` and `vllm.gpus` where these are set."""
+SEQUENCES_ON_GPUS = 256
+"""Answers that a server on GPUs computes at once, if the settings name no number."""
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 SERVED = "policy"
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Ranks that vLLM 0.32 can be started for; a server accepts adapters of this rank or less."""
@@ -85,16 +90,18 @@ def require_policy_servers(settings: Settings) -> None:
         )
 
 
-def server_command(python: Path, folder: Path, *, port: int, settings: Settings) -> list[str]:
+def server_command(
+    python: Path, folder: Path, *, port: int, settings: Settings, host: str = HOST
+) -> list[str]:
     """The command line. `folder`: of the policy. The program `vllm` is not used: builds for CPUs lack its entry point."""
-    policy, vllm = settings.policy, settings.vllm
+    vllm = settings.vllm
     return [
         str(python),
         "-m",
         "vllm.entrypoints.openai.api_server",
         *("--model", str(folder)),
         *("--served-model-name", SERVED),
-        *("--host", HOST),
+        *("--host", host),
         *("--port", str(port)),
         # log-probabilities of the sampling distribution: temperature and allowed tokens applied
         *("--logprobs-mode", "processed_logprobs"),
@@ -102,13 +109,29 @@ def server_command(python: Path, folder: Path, *, port: int, settings: Settings)
         *("--generation-config", "vllm"),
         # vLLM's own choice for a model in float32 is a shorter format
         *("--dtype", vllm.dtype or dtype_of(folder)),
-        *("--max-num-seqs", str(policy.max_batch)),
+        *("--max-num-seqs", str(max_num_seqs(settings))),
         "--enable-scale-out",  # the interface with token ids, log-probabilities and a version per token
         "--disable-uvicorn-access-log",
         *(() if vllm.python else FOR_CPUS),
         *for_adapters(settings.learner.lora_rank),
+        *(("--gpu-memory-utilization", f"{vllm.memory_share:g}") if vllm.memory_share else ()),
+        *(("--tensor-parallel-size", str(vllm.gpus_per_server)) if vllm.gpus_per_server > 1 else ()),
         *vllm.arguments,
     ]
+
+
+def max_num_seqs(settings: Settings) -> int:
+    """Answers that one server computes at once. `vllm.python` empty: the build for CPUs."""
+    vllm = settings.vllm
+    return vllm.max_num_seqs or (SEQUENCES_ON_GPUS if vllm.python else settings.policy.max_batch)
+
+
+def server_gpus(vllm: VllmSettings) -> list[tuple[int, ...]]:
+    """GPUs of each server that is started here; empty: those that vLLM chooses."""
+    if not vllm.gpus:
+        return [()]
+    each = vllm.gpus_per_server
+    return [vllm.gpus[first : first + each] for first in range(0, len(vllm.gpus), each)]
 
 
 def for_adapters(rank: int) -> list[str]:
@@ -133,8 +156,10 @@ def dtype_of(folder: Path) -> str:
         raise ModelFileError(f"{folder / 'config.json'} cannot be read: {error}") from error
 
 
-def server_environment(settings: Settings, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Environment variables of the server's process."""
+def server_environment(
+    settings: Settings, inherited: Mapping[str, str] = os.environ, *, gpus: Sequence[int] = ()
+) -> dict[str, str]:
+    """Environment variables of the server's process. `gpus`: of `server_gpus`."""
     keep = {name: value for name, value in inherited.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
     return keep | {
         "VLLM_SERVER_DEV_MODE": "1",  # pausing, new weights: on loopback alone
@@ -145,4 +170,23 @@ def server_environment(settings: Settings, inherited: Mapping[str, str] = os.env
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "OMP_NUM_THREADS": str(settings.policy.threads),
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": str(bool(settings.learner.lora_rank)),
+        **({VISIBLE: visible_gpus(gpus, inherited)} if gpus else {}),
     }
+
+
+def visible_gpus(gpus: Sequence[int], inherited: Mapping[str, str]) -> str:
+    """Value of `CUDA_VISIBLE_DEVICES` for these GPUs; a scheduler such as SLURM may have set it for this process.
+
+    Raises:
+        SettingsError: the scheduler's list is shorter.
+
+    """
+    seen = [name for name in inherited.get(VISIBLE, "").split(",") if name]
+    if not seen:
+        return ",".join(map(str, gpus))
+    if missing := [gpu for gpu in gpus if gpu >= len(seen)]:
+        raise SettingsError(
+            f"vllm.gpus names GPU {missing[0]}, and {VISIBLE}={inherited[VISIBLE]} gives this process {len(seen)}, numbered from 0: "
+            "ask the scheduler for more, or change vllm.gpus. hindcast size --gpus N --emit settings.toml writes a placement"
+        )
+    return ",".join(seen[gpu] for gpu in gpus)

@@ -77,7 +77,7 @@ COMMANDS = {
     "fork": Command("fork", "Create a run that continues another run's log."),
     "plugin": Command("doctor", "List and check the plugins of installed packages."),
     "config": Command("config", "Show and check settings and their sources."),
-    "size": Command("config", "Estimate memory, GPUs, throughput and disk."),
+    "size": Command("size", "Estimate needs; write settings and launcher files."),
     "bench": Command("bench", "Benchmarks against other systems."),
 }
 """In the order of the help. The help uses only this table, because importing every module would take seconds."""

@@ -11,7 +11,7 @@ from hindcast.app.cli.bars import progress_bar
 from hindcast.app.cli.output import Block, Output, Report, Table
 from hindcast.app.plugins import PluginFinding, find_plugins
 from hindcast.app.settings.configuration import resolve
-from hindcast.app.system.doctor import examine, parts
+from hindcast.app.system.doctor import examine, examine_gpus, parts
 from hindcast.app.system.home import home_folder
 from hindcast.core.models.folder_check import CheckFinding
 
@@ -24,8 +24,8 @@ MARKS = {"ok": "ok    ", "note": "NOTE  ", "failed": "FAILED"}
 def doctor(output: Output) -> Report:
     """Use every part that a run needs, and report the result and the remedy for each.
 
-    It checks packages, disk and its speed, broker, room in the log, browser, base policy, memory, ports and clock. Exit code 1
-    if a part failed; a NOTE is no failure.
+    It checks packages, disk and its speed, broker, room in the log, browser, base policy, memory, ports, clock and GPUs. Exit
+    code 1 if a part failed; a NOTE is no failure.
 
     Example: hindcast doctor --json
     """
@@ -35,16 +35,24 @@ def doctor(output: Output) -> Report:
 async def _examine(output: Output) -> list[CheckFinding]:
     """Check every part and print each finding immediately; with `--json`, print all as one document at the end."""
     findings = []
-    wanted = parts(home_folder(), resolve().settings)
+    settings = resolve().settings
+    wanted = parts(home_folder(), settings)
     with progress_bar() as bar:
-        looking = bar.add_task("", total=len(wanted))
-        for part, look, fix in wanted:
-            bar.update(looking, description=part)
-            finding = await examine(part, look, fix)
+        looking = bar.add_task("", total=len(wanted) + 1)
+
+        def show(finding: CheckFinding) -> None:
             findings.append(finding)
-            bar.advance(looking)
             if not output.as_json:
                 output.print(Report(finding, _finding_text(finding)))
+
+        for part, look, fix in wanted:
+            bar.update(looking, description=part)
+            show(await examine(part, look, fix))
+            bar.advance(looking)
+        bar.update(looking, description="gpu")
+        for finding in await examine_gpus(settings):
+            show(finding)
+        bar.advance(looking)
     return findings
 
 

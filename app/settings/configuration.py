@@ -19,6 +19,7 @@ from pydantic.fields import FieldInfo
 from hindcast.app.settings import web_tasks
 from hindcast.app.settings.allowed_values import algorithm_options, allowed_values, option_of
 from hindcast.app.settings.checks.cross_checks import find_conflicts
+from hindcast.app.settings.checks.gpu_placement import gpu_conflicts
 from hindcast.app.settings.checks.names import name_conflicts
 from hindcast.app.settings.checks.storage_places import size_conflicts
 from hindcast.core.errors import PluginError, SettingsError
@@ -120,7 +121,12 @@ def merge(layers: Sequence[Layer], *, recipe: str) -> Resolved:
 
 
 def _new_conflicts(settings: Settings) -> list[str]:
-    return [*name_conflicts(settings), *size_conflicts(settings), *find_conflicts(settings)]
+    return [
+        *name_conflicts(settings),
+        *size_conflicts(settings),
+        *find_conflicts(settings),
+        *gpu_conflicts(settings),
+    ]
 
 
 def merge_recorded(layers: Sequence[Layer], *, recipe: str) -> Resolved:

@@ -40,6 +40,12 @@ SERVER_SHARE = 0.9
 """Share of a GPU's memory that a policy server may use."""
 LEARNER_SHARE = 0.85
 """Share of a GPU's memory that weights, optimizer and activations may fill."""
+ADAM_BYTES = 16
+"""Bytes of a trained parameter: float32 weight, gradient and AdamW's two moments."""
+FROZEN_BYTES = 4
+"""Bytes of a frozen parameter or one of the reference policy, in float32; also of a loaded or published one."""
+CHECKPOINT_BYTES = 12
+"""Bytes of a trained parameter in a checkpoint: weight and two moments."""
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,21 +61,31 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the head shares the embedding's weights."""
     attention_bias: bool = False
     """Whether queries, keys and values have a bias (Qwen2)."""
+    head_width: int = 0
+    """Width of a head; 0: `hidden / heads`."""
+
+    @property
+    def queries(self) -> int:
+        """Width of all query heads together."""
+        return self.heads * (self.head_width or self.hidden // self.heads)
+
+    @property
+    def keys(self) -> int:
+        """Width of all key heads together; values have the same."""
+        return self.kv_heads * (self.head_width or self.hidden // self.heads)
 
     @property
     def parameters(self) -> int:
         """Number of parameters."""
-        head = self.hidden // self.heads
-        keys = self.kv_heads * head
-        attention = 2 * self.hidden * self.hidden + 2 * self.hidden * keys
-        biases = (self.hidden + 2 * keys) if self.attention_bias else 0
+        attention = 2 * self.hidden * self.queries + 2 * self.hidden * self.keys
+        biases = (self.queries + 2 * self.keys) if self.attention_bias else 0
         layer = attention + biases + 3 * self.hidden * self.ffn + 2 * self.hidden
         return self.layers * layer + (1 if self.tied else 2) * self.vocabulary * self.hidden + self.hidden
 
     @property
     def kv_bytes(self) -> int:
         """Bytes of one token in the KV cache, in bf16."""
-        return 2 * 2 * self.layers * self.kv_heads * (self.hidden // self.heads)
+        return 2 * 2 * self.layers * self.keys
 
 
 MODELS = {
@@ -129,6 +145,8 @@ GPUS = {
     "a100": Gpu(gib=80, bandwidth=2.04e12, arithmetic=312e12),
     "h100": Gpu(gib=80, bandwidth=3.35e12, arithmetic=989e12),
     "h200": Gpu(gib=141, bandwidth=4.8e12, arithmetic=989e12),
+    "l4": Gpu(gib=22.5, bandwidth=0.3e12, arithmetic=121e12),
+    "rtx4090": Gpu(gib=24, bandwidth=1.008e12, arithmetic=165e12),
 }
 
 
@@ -136,6 +154,9 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     """Parameters of an estimate."""
 
     model: str = "8B"
+    """Name in `MODELS`, or of `shape`."""
+    shape: Shape | None = None
+    """Shape of another model; None: that of `model` in the table."""
     gpu: str = "h100"
     actors: int = 16
     contexts: int = 8
@@ -197,24 +218,19 @@ def size_of(load: Load) -> Size:
         SettingsError: the table has no such model or GPU.
 
     """
-    shape, gpu = _known(MODELS, load.model, "model"), _known(GPUS, load.gpu, "GPU")
+    shape, gpu = find_shape(load), find_gpu(load.gpu)
     parameters, tokens = shape.parameters, load.prompt + load.answer
     weights = 2 * parameters
-    server_gpus = _power_of_two(weights * 1.2 / (SERVER_SHARE * gpu.gib * GIB))
-    room = SERVER_SHARE * server_gpus * gpu.gib * GIB - weights
-    contexts = max(1, int(room / (tokens * shape.kv_bytes)))
+    server_gpus = gpus_of_server(shape, gpu)
+    contexts = max(1, cached_contexts(shape, load, SERVER_SHARE * server_gpus * gpu.gib * GIB - weights))
     concurrent = load.actors * load.contexts
-    server_steps_s = _server_steps_s(shape, gpu, server_gpus, load, batch=min(contexts, concurrent))
+    one_steps_s = server_steps_s(shape, gpu, server_gpus, load, batch=min(contexts, concurrent))
     wanted_steps_s = concurrent / load.page_s
-    servers = max(1, math.ceil(wanted_steps_s / server_steps_s))
-    # with that many servers a step waits for the model at most as long as for its page, and an actor waits for both at once
-    steps_s = min(
-        concurrent / (load.page_s + concurrent / (servers * server_steps_s)), servers * server_steps_s
-    )
-    trained, held = _learner_bytes(shape, load)
+    servers = max(1, math.ceil(wanted_steps_s / one_steps_s))
+    steps_s = played_steps_s(load, servers * one_steps_s)
+    trained, held = learner_bytes(shape, load)
     learner_gpus = _power_of_two(held / (LEARNER_SHARE * gpu.gib * GIB))
-    operations = 8 * parameters  # 2 forward, 4 backward, 2 more to recompute activations
-    per_gpu = COMPUTE_SHARE * gpu.arithmetic / operations
+    per_gpu = learner_tokens_s(shape, gpu)
     log_step = log_bytes_step(load.prompt, load.answer)
     episodes_day = steps_s * 86_400 / load.steps
     page_bytes = (load.steps + 1) * load.page_bytes
@@ -223,7 +239,7 @@ def size_of(load: Load) -> Size:
         weights_gib=weights / GIB,
         server_gpus=server_gpus,
         server_contexts=contexts,
-        server_steps_s=server_steps_s,
+        server_steps_s=one_steps_s,
         servers=servers,
         steps_s=steps_s,
         episodes_day=episodes_day,
@@ -231,7 +247,7 @@ def size_of(load: Load) -> Size:
         learner_gpus=learner_gpus,
         learner_tokens_s=per_gpu * learner_gpus,
         learner_gpus_to_keep_up=max(learner_gpus, math.ceil(steps_s * tokens / per_gpu)),
-        checkpoint_gib=12 * trained / GIB,
+        checkpoint_gib=CHECKPOINT_BYTES * trained / GIB,
         actors_gib=load.actors * (PROCESS_GIB + BROWSER_GIB),
         log_bytes_step=log_step,
         log_gib_day=(steps_s * 86_400 * log_step + episodes_day * (EPISODE_BYTES + 5 * BROKER_BYTES)) / GIB,
@@ -248,26 +264,56 @@ def log_bytes_step(prompt: int, answer: int) -> float:
 
 def adapter_parameters(shape: Shape, rank: int) -> int:
     """Parameters of a low-rank adapter of every linear layer except the head: rank times (inputs + outputs) of each."""
-    keys = shape.kv_heads * (shape.hidden // shape.heads)
-    attention = 2 * (2 * shape.hidden) + 2 * (shape.hidden + keys)
+    attention = 2 * (shape.hidden + shape.queries) + 2 * (shape.hidden + shape.keys)
     return shape.layers * rank * (attention + 3 * (shape.hidden + shape.ffn))
 
 
-def _learner_bytes(shape: Shape, load: Load) -> tuple[int, int]:
-    """Trained parameters, and bytes of float32 weights, gradient and AdamW's two moments; frozen weights take 4 bytes each."""
+def learner_bytes(shape: Shape, load: Load) -> tuple[int, int]:
+    """Trained parameters, and bytes of weights, gradient, optimizer and reference policy over all GPUs."""
     if load.lora_rank:
         trained = adapter_parameters(shape, load.lora_rank)
-        return trained, 4 * shape.parameters + 16 * trained
+        return trained, FROZEN_BYTES * shape.parameters + ADAM_BYTES * trained
     trained = shape.parameters
-    return trained, (20 if load.reference else 16) * trained
+    return trained, (ADAM_BYTES + FROZEN_BYTES * load.reference) * trained
 
 
-def _server_steps_s(shape: Shape, gpu: Gpu, gpus: int, load: Load, *, batch: int) -> float:
+def learner_tokens_s(shape: Shape, gpu: Gpu) -> float:
+    """Tokens per second that a learner GPU trains on: 2 operations a parameter forward, 4 backward, 2 to recompute activations."""
+    return COMPUTE_SHARE * gpu.arithmetic / (8 * shape.parameters)
+
+
+def gpus_of_server(shape: Shape, gpu: Gpu) -> int:
+    """Number of GPUs that hold one server's weights with room for a cache."""
+    return _power_of_two(2 * shape.parameters * 1.2 / (SERVER_SHARE * gpu.gib * GIB))
+
+
+def cached_contexts(shape: Shape, load: Load, room: float) -> int:
+    """Number of prompts with answers whose KV cache takes at most `room` bytes."""
+    return int(room / ((load.prompt + load.answer) * shape.kv_bytes))
+
+
+def server_steps_s(shape: Shape, gpu: Gpu, gpus: int, load: Load, *, batch: int) -> float:
     """Steps per second: arithmetic limits prompts; each answer token reads all weights and the KV caches of its batch."""
     prompt_s = 2 * shape.parameters * load.prompt / (COMPUTE_SHARE * gpus * gpu.arithmetic)
     read = 2 * shape.parameters + batch * (load.prompt + load.answer / 2) * shape.kv_bytes
     token_s = read / (DECODE_SHARE * gpus * gpu.bandwidth) / batch
     return 1 / (prompt_s + load.answer * token_s)
+
+
+def played_steps_s(load: Load, servers_steps_s: float) -> float:
+    """Steps per second that actors play with servers of a total rate: an actor waits for the page and for the model at once."""
+    concurrent = load.actors * load.contexts
+    return min(concurrent / (load.page_s + concurrent / servers_steps_s), servers_steps_s)
+
+
+def find_shape(load: Load) -> Shape:
+    """The shape of a load's model. Raises SettingsError if the table has no such model."""
+    return load.shape or _known(MODELS, load.model, "model")
+
+
+def find_gpu(name: str) -> Gpu:
+    """The data sheet of a GPU. Raises SettingsError if the table has none of this name."""
+    return _known(GPUS, name, "GPU")
 
 
 def _power_of_two(needed: float) -> int:

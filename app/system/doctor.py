@@ -21,6 +21,7 @@ from packaging.requirements import Requirement
 
 from hindcast.app.runs.runs import NoSuchRun, RunHandle, open_run
 from hindcast.app.system.broker import ensure_broker, running_broker
+from hindcast.app.system.gpu_check import gpu_findings
 from hindcast.core.errors import HindcastError
 from hindcast.core.models.folder_check import CheckFinding
 from hindcast.core.scratch import scratch_folder
@@ -113,6 +114,26 @@ async def examine(part: str, look: Look, fix: str) -> CheckFinding:
         return CheckFinding(part=part, verdict="failed", result=f"no answer within {PART_S:.0f} s", fix=fix)
     except (Unusable, HindcastError, OSError, ValueError, ImportError) as error:
         return CheckFinding(part=part, verdict="failed", result=str(error) or type(error).__name__, fix=fix)
+
+
+async def examine_gpus(settings: Settings) -> list[CheckFinding]:
+    """Check the GPUs; one finding where there is none."""
+    from hindcast.core.models.gpu_probe import probe_gpus  # loads torch
+
+    try:
+        async with asyncio.timeout(PART_S):
+            facts = await asyncio.to_thread(probe_gpus)
+    except (TimeoutError, RuntimeError, OSError, ImportError) as error:
+        result = f"no answer within {PART_S:.0f} s" if isinstance(error, TimeoutError) else str(error)
+        return [
+            CheckFinding(
+                part="gpu",
+                verdict="failed",
+                result=result,
+                fix="Look at nvidia-smi and the kernel's messages.",
+            )
+        ]
+    return gpu_findings(facts, settings)
 
 
 async def _python() -> str:

@@ -16,7 +16,7 @@ SITE_FILE = "site.json"
 PAGE_FILE = "page.json"
 """Address of the page."""
 POLICY_FILE = "policy-server.json"
-"""Address of the vLLM server that runs here."""
+"""Addresses of the vLLM servers that run here."""
 
 Ready = Callable[[str], None]
 Serve = Callable[[int, Ready], Awaitable[None]]

@@ -1,14 +1,20 @@
-"""vLLM servers of a run: starts the local one, and finds the addresses of all for actors."""
+"""vLLM servers of a run: starts those of this machine, and finds the addresses of all for actors."""
 
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 from hindcast.actors.engines.base import PolicyEngine
 from hindcast.actors.engines.vllm.server import VllmServer
-from hindcast.actors.policy_servers.command import HOST, server_command, server_environment, server_python
+from hindcast.actors.policy_servers.command import (
+    HOST,
+    server_command,
+    server_environment,
+    server_gpus,
+    server_python,
+)
 from hindcast.actors.policy_servers.role import (
     TargetWeights,
     WeightSynchronizer,
@@ -19,7 +25,7 @@ from hindcast.actors.policy_servers.role import (
 from hindcast.actors.policy_servers.server_process import ServerProcess, running
 from hindcast.actors.policy_servers.weight_delivery import giving_for
 from hindcast.app.runs.runs import RunHandle
-from hindcast.app.system.listen_addresses import POLICY_FILE, base_url_in
+from hindcast.app.system.listen_addresses import POLICY_FILE
 from hindcast.app.system.processes import read_json, write_json
 from hindcast.app.system.supervisor import die_with_parent
 from hindcast.core.errors import EngineFailed
@@ -31,22 +37,24 @@ from hindcast.events.log.port import EventLog
 from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.run_identity import log_name
 
-OUTPUT = Path("policy-server") / "output.log"
-"""File in the home with the local server's output."""
+OUTPUT = Path("policy-server")
+"""Folder in the home with the output of this machine's servers: `output.log`, of further ones `output-2.log` and so on."""
 
 Ready = Callable[[str], None]
 
 
 def addresses_of(settings: Settings, home: Path) -> Callable[[], Sequence[str]]:
-    """Returns a function that reads the servers' current addresses: the local server may have moved."""
+    """Returns a function that reads the servers' current addresses: those of this machine may have moved."""
     if settings.vllm.servers:
         return lambda: settings.vllm.servers
 
-    def own() -> Sequence[str]:
-        told = base_url_in(home / POLICY_FILE)
-        return () if told is None else (told,)
+    return lambda: _noted(home / POLICY_FILE)
 
-    return own
+
+def _noted(file: Path) -> tuple[str, ...]:
+    """The last addresses of this machine's servers; empty: none has been started yet."""
+    last = read_json(file)
+    return () if last is None else tuple(last.get("addresses") or (last["base_url"],))
 
 
 @asynccontextmanager
@@ -71,10 +79,10 @@ async def opened_engine(
 
 
 async def keep_servers(handle: RunHandle, log: EventLog, publisher: Publisher, *, ready: Ready) -> None:
-    """Start the local server, unless the settings name others, and load the newest weights into all of them, for ever.
+    """Start this machine's servers, unless the settings name others, and load the newest weights into all, for ever.
 
     Raises:
-        EngineFailed: the local server ended; the supervisor of this process starts both again.
+        EngineFailed: a server of this machine ended; the supervisor of this process starts all of them again.
 
     """
     settings = handle.settings
@@ -90,24 +98,28 @@ async def keep_servers(handle: RunHandle, log: EventLog, publisher: Publisher, *
     )
     wanted = TargetWeights()
     async with AsyncExitStack() as stack:
-        process = None
-        addresses: Sequence[str] = settings.vllm.servers
-        if not addresses:
-            process, address = await stack.enter_async_context(_own_server(handle, base))
-            addresses = (address,)
+        own = {}
+        if not settings.vllm.servers:
+            places = list(enumerate(server_gpus(settings.vllm)))
+            ports = free_ports(len(places), last=_ports(_noted(handle.home / POLICY_FILE)))
+            for number, gpus in places:
+                started = _own_server(handle, base, number=number, port=ports[number], gpus=gpus)
+                own[f"http://{HOST}:{ports[number]}"] = await stack.enter_async_context(started)
+        addresses = settings.vllm.servers or tuple(own)
         servers = [await stack.enter_async_context(VllmServer(address)) for address in addresses]
-        if process is not None:
-            await process.wait_until_healthy(servers[0], timeout_s=settings.vllm.start_timeout_s)
+        for process, server in zip(own.values(), servers, strict=False):  # external ones: none of our own
+            await process.wait_until_healthy(server, timeout_s=settings.vllm.start_timeout_s)
         position = await published_so_far(log, handle.blobs, settings, wanted)
-        if process is not None:
-            write_json(handle.home / POLICY_FILE, _place(addresses[0]))
+        if own:
+            note = {"base_url": addresses[0], "port": _ports(addresses)[0], "addresses": addresses}
+            write_json(handle.home / POLICY_FILE, note)
         ready(", ".join(addresses))
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(follow_published(log, wanted, after=position))
             for server in servers:
                 tasks.create_task(keeper.keep(server, wanted))
-            if process is not None:
-                tasks.create_task(_fail_when_ended(process, addresses[0], keeper))
+            for address, process in own.items():
+                tasks.create_task(_fail_when_ended(process, address, keeper))
 
 
 async def _fail_when_ended(process: ServerProcess, address: str, keeper: WeightSynchronizer) -> None:
@@ -117,33 +129,37 @@ async def _fail_when_ended(process: ServerProcess, address: str, keeper: WeightS
 
 
 @asynccontextmanager
-async def _own_server(handle: RunHandle, base: Path) -> AsyncIterator[tuple[ServerProcess, str]]:
-    """A vLLM server on loopback with its address; it reuses the last port if that is free."""
+async def _own_server(
+    handle: RunHandle, base: Path, *, number: int, port: int, gpus: Sequence[int]
+) -> AsyncIterator[ServerProcess]:
+    """A vLLM server on loopback. `number`: of this machine's servers, from 0."""
     settings = handle.settings
-    port = free_port(handle.home / POLICY_FILE)
     command = server_command(server_python(settings), base.absolute(), port=port, settings=settings)
-    environment = server_environment(settings)
-    output = handle.home / OUTPUT
+    environment = server_environment(settings, gpus=gpus)
+    output = handle.home / OUTPUT / (f"output-{number + 1}.log" if number else "output.log")
     async with running(command, environment, output=output, before=die_with_parent) as process:
-        yield process, f"http://{HOST}:{port}"
+        yield process
 
 
-def _place(address: str) -> dict[str, object]:
-    return {"base_url": address, "port": int(address.rpartition(":")[2])}
+def _ports(addresses: Sequence[str]) -> list[int]:
+    return [int(address.rpartition(":")[2]) for address in addresses]
 
 
-def free_port(file: Path) -> int:
-    """The last port if it is free, else any free port.
+def free_ports(count: int, *, last: Sequence[int] = ()) -> list[int]:
+    """Different free ports of loopback: the `last` ones where they are free, else any.
 
-    If another program takes the port meanwhile, the server ends and starts again with another port.
+    If another program takes a port meanwhile, the server ends, and all start again with other ports.
     """
-    last = read_json(file)
-    for port in ([int(last["port"])] if last is not None else []) + [0]:
-        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+    found = []
+    with ExitStack() as probes:
+        for number in range(count):
+            probe = probes.enter_context(socket.socket(socket.AF_INET, socket.SOCK_STREAM))
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
-    raise EngineFailed(f"no port of {HOST} is free for a vLLM server")
+            for port in (*last[number : number + 1], 0):
+                with suppress(OSError):
+                    probe.bind((HOST, port))
+                    break
+            else:
+                raise EngineFailed(f"no port of {HOST} is free for a vLLM server")
+            found.append(int(probe.getsockname()[1]))
+    return found

@@ -8,6 +8,9 @@ from hindcast.core.settings.section import Bytes, Count, Seconds, Section
 
 OPERATIONAL = ("sites.port", "actors.contexts", "policy.threads", "policy.max_batch")
 
+GPU_PLACEMENT = ("vllm.gpus", "vllm.gpus_per_server", "vllm.memory_share", "vllm.max_num_seqs")
+"""Settings of where policy servers run, which another machine may need to change."""
+
 
 class LogSettings(Section):
     """The event log and its broker."""
@@ -96,4 +99,7 @@ class TelemetrySettings(Section):
 
 def is_operational(key: str) -> bool:
     """Whether a setting is operational, so that it may change when a run is resumed."""
-    return key.startswith(("log.", "storage.", "telemetry.", "actors.browser_")) or key in OPERATIONAL
+    return (
+        key.startswith(("log.", "storage.", "telemetry.", "actors.browser_"))
+        or key in OPERATIONAL + GPU_PLACEMENT
+    )

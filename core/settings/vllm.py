@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from hindcast.core.settings.section import Seconds, Section
+from hindcast.core.settings.section import Count, Seconds, Section
 
 LOWEST_TEMPERATURE = 0.01
 """Lowest temperature above 0 that vLLM samples with; it raises lower ones to this."""
@@ -14,11 +14,21 @@ class VllmSettings(Section):
     """vLLM servers that sample from the policy if `policy.engine = "vllm"` (docs/vllm.md)."""
 
     servers: tuple[str, ...] = ()
-    """Addresses of external servers, as `http://10.0.0.5:8000`; empty: Hindcast starts one."""
+    """Addresses of external servers, as `http://10.0.0.5:8000`; empty: Hindcast starts its own."""
     python: str = ""
     """Python of the environment with vLLM, for the server that Hindcast starts; empty: that of `make vllm`, `.venv-vllm`."""
+    gpus: tuple[Annotated[int, Field(ge=0, le=1023)], ...] = ()
+    """GPUs for the servers that Hindcast starts, by number among those that it sees, as `[2, 3]`; empty: one server, on the first
+    GPU. The learner's processes use the first `learner.processes` GPUs."""
+    gpus_per_server: Count = 1
+    """Number of `gpus` that share one server's weights (tensor parallelism). Each further group of `gpus` has a server of its
+    own."""
+    memory_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of each GPU's memory that a server takes (`--gpu-memory-utilization`); 0: vLLM's own default, about 0.9."""
+    max_num_seqs: Annotated[int, Field(ge=0, le=65_536)] = 0
+    """Maximum answers that a server computes at once (`--max-num-seqs`); 0: 256 on GPUs, `policy.max_batch` without."""
     arguments: tuple[str, ...] = ()
-    """Further arguments of the server that Hindcast starts, as `--tensor-parallel-size=2`."""
+    """Further arguments of the servers that Hindcast starts, as `--max-model-len=8192`."""
     dtype: Literal["", "float32", "bfloat16", "float16"] = ""
     """Number format of the server that Hindcast starts; empty: that of the model's config.json."""
     cpu_cache_gib: Annotated[int, Field(ge=1)] = 1

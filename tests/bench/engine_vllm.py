@@ -36,7 +36,7 @@ from hindcast.actors.policy_servers.command import (
 )
 from hindcast.actors.policy_servers.server_process import running
 from hindcast.actors.policy_servers.weight_delivery import synchronise
-from hindcast.app.system.policy_servers import free_port
+from hindcast.app.system.policy_servers import free_ports
 from hindcast.app.system.supervisor import die_with_parent
 from hindcast.core.errors import EngineFailed
 from hindcast.core.models.logprobs import SampleToScore, score
@@ -149,7 +149,7 @@ async def serving(
         {"policy": {"base": str(folder), "engine": "vllm", "threads": threads}, "vllm": {"python": python}}
     )
     require_policy_servers(settings)
-    port = free_port(scratch / "nowhere.json")
+    port = free_ports(1)[0]
     command = server_command(server_python(settings), folder, port=port, settings=settings)
     environment = server_environment(settings)
     address = f"http://{HOST}:{port}"

@@ -7,6 +7,8 @@ weights are called. Where a test needs what a model says, the real server is ask
 import asyncio
 import json
 import math
+import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -72,6 +74,8 @@ class PolicyStandIn:
             case "/weight_info":
                 self.looks += 1
                 return 200, {"weight_version": self.label}
+            case "/health":
+                pass
             case "/is_paused":
                 return 200, {"is_paused": not self._going.is_set()}
             case "/pause" if self.cannot_pause:
@@ -121,8 +125,8 @@ class PolicyStandIn:
 
 
 @asynccontextmanager
-async def standing_in() -> AsyncIterator[PolicyStandIn]:
-    """One on a free port of loopback."""
+async def standing_in(port: int = 0) -> AsyncIterator[PolicyStandIn]:
+    """One on a port of loopback; 0: a free one."""
     talks: set[asyncio.Task[Any]] = set()
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -148,7 +152,7 @@ async def standing_in() -> AsyncIterator[PolicyStandIn]:
             talks.discard(own)
             writer.close()
 
-    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    server = await asyncio.start_server(talk, "127.0.0.1", port)
     found = PolicyStandIn(server.sockets[0].getsockname()[1])
     try:
         yield found
@@ -158,3 +162,14 @@ async def standing_in() -> AsyncIterator[PolicyStandIn]:
         for task in left:  # of questions that whoever asked took back
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)
+
+
+async def serve(port: int) -> None:
+    """Answer until the process is ended; the first line of output says which process and GPUs it has."""
+    async with standing_in(port):
+        print(json.dumps({"pid": os.getpid(), "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}), flush=True)
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":  # started as vLLM is, with all of its arguments
+    asyncio.run(serve(int(sys.argv[sys.argv.index("--port") + 1])))

@@ -19,7 +19,7 @@ from hindcast.actors.policy_servers.command import HOST, server_command, server_
 from hindcast.actors.policy_servers.server_process import running
 from hindcast.actors.policy_servers.version_folders import VersionFolders, WholeModelLayout
 from hindcast.actors.policy_servers.weight_delivery import synchronise
-from hindcast.app.system.policy_servers import free_port
+from hindcast.app.system.policy_servers import free_ports
 from hindcast.core.domain.sampling import Sampling
 from hindcast.core.grammar.answer_constraints import FreeText
 from hindcast.core.models.policy import WEIGHTS
@@ -108,7 +108,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
     folders = VersionFolders(root / "versions", first, WholeModelLayout())
     with folders.lent(1, "f" * 64, second / WEIGHTS) as laid_out:
         given = [first, laid_out]
-    port = free_port(root / "nowhere.json")
+    port = free_ports(1)[0]
     command = server_command(server_python(SETTINGS), first, port=port, settings=SETTINGS)
     environment = server_environment(SETTINGS)
     address = f"http://{HOST}:{port}"

@@ -7,7 +7,12 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urlsplit
 
-from hindcast.actors.policy_servers.command import LORA_RANKS, OURS, require_policy_servers
+from hindcast.actors.policy_servers.command import (
+    GPU_ARGUMENTS,
+    LORA_RANKS,
+    OURS,
+    require_policy_servers,
+)
 from hindcast.core.fast_import import loading
 from hindcast.core.models.engine import Engine, EngineContext, EngineTraits
 from hindcast.core.settings.schema import Settings
@@ -52,10 +57,37 @@ def _conflicts(settings: Settings) -> list[str]:
         for argument in vllm.arguments
         if argument.partition("=")[0].replace("_", "-") in OURS
     ]
+    found += _gpu_conflicts(vllm)
     if settings.learner.lora_rank:
         found += _adapter_conflicts(settings.learner.lora_rank, vllm)
     for address in vllm.servers:
         found += _address_conflicts(address, shared=bool(vllm.weights_folder))
+    return found
+
+
+def _gpu_conflicts(vllm: VllmSettings) -> list[str]:
+    found = []
+    if len(set(vllm.gpus)) < len(vllm.gpus):
+        found.append(f"vllm.gpus = {list(vllm.gpus)} names a GPU twice: each has one server")
+    if vllm.gpus and len(vllm.gpus) % vllm.gpus_per_server:
+        found.append(
+            f"vllm.gpus = {list(vllm.gpus)} are {len(vllm.gpus)} GPUs, which do not divide into servers of vllm.gpus_per_server = "
+            f"{vllm.gpus_per_server}: name a multiple of that number"
+        )
+    if not vllm.gpus and vllm.gpus_per_server > 1:
+        found.append(
+            f"vllm.gpus_per_server = {vllm.gpus_per_server}, and vllm.gpus is empty: name the GPUs of the servers"
+        )
+    if vllm.gpus or vllm.memory_share:
+        found += [
+            f"vllm.arguments gives {argument!r}, which vllm.memory_share and vllm.gpus_per_server say: leave one out"
+            for argument in vllm.arguments
+            if argument.partition("=")[0].replace("_", "-") in GPU_ARGUMENTS
+        ]
+    if vllm.servers and vllm.gpus:
+        found.append(
+            "vllm.servers names servers that run already, and vllm.gpus places servers that Hindcast starts: leave one out"
+        )
     return found
 
 

@@ -1,0 +1,501 @@
+"""Computes the settings of a run on given GPUs, and writes them as a settings file with the reasons as comments.
+
+    recipe < computed values < addresses of the launcher < --set
+
+The values are checked together as `hindcast start` checks them. The file names only what differs from the recipe.
+"""
+
+import math
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from hindcast.app.settings.configuration import (
+    RECIPE_KEY,
+    Layer,
+    Resolved,
+    flatten,
+    merge,
+    merge_unchecked,
+    read_override,
+)
+from hindcast.app.settings.placement import MOST_SEQUENCES, OVERHEAD_GIB, SHARED_CONTEXTS, Placement, place
+from hindcast.app.settings.sizing import (
+    CHECKPOINT_BYTES,
+    COMPUTE_SHARE,
+    FROZEN_BYTES,
+    GIB,
+    Load,
+    Shape,
+    Size,
+    find_gpu,
+    find_shape,
+    learner_bytes,
+    played_steps_s,
+    size_of,
+)
+from hindcast.core.errors import ModelFileError, SettingsError
+from hindcast.core.rl.algorithm import find_algorithm
+from hindcast.core.settings.changes import flatten_settings
+from hindcast.core.settings.schema import Settings
+from hindcast.core.text.plain_values import parse_json
+from hindcast.core.text.toml import as_toml
+from hindcast.events.jetstream.broker import STORE_LIMIT_BYTES
+from hindcast.learner.recipes import DEFAULT, load_recipe
+
+HUB_NAMES = {
+    "0.5B": "Qwen/Qwen2.5-0.5B-Instruct",
+    "1.5B": "Qwen/Qwen2.5-1.5B-Instruct",
+    "3B": "Qwen/Qwen2.5-3B-Instruct",
+    "7B": "Qwen/Qwen2.5-7B-Instruct",
+    "8B": "meta-llama/Llama-3.1-8B-Instruct",
+    "32B": "Qwen/Qwen2.5-32B-Instruct",
+    "70B": "meta-llama/Llama-3.1-70B-Instruct",
+}
+"""The models of `sizing.MODELS` on the Hugging Face Hub."""
+SETTINGS_FILE = "settings.toml"
+MODELS_FOLDER = "/models"
+VLLM_PYTHON = "/opt/vllm/bin/python"
+RATE, ADAPTER_RATE = 1e-6, 1e-5
+"""Learning rates of models of billions of parameters: WebAgent-R1's for 3 and 8 B, and ten times as much for adapters."""
+KL = 1e-3
+"""KL coefficient of WebAgent-R1."""
+STALENESS = 2
+GENERATE_S, EPISODE_S, LEASE_S = 900.0, 1800.0, 2100.0
+"""Time limits that outlast the restart of a server with a large model (`vllm.start_timeout_s`)."""
+ABOVE = 4 / 3
+"""Room of the longest prompt and answer above the average, before rounding up to a power of two."""
+LOG_DAYS = 7
+LEAST_LOG_BYTES = 8 * GIB
+DISK_BYTES_S = 600e6
+"""Bytes of a checkpoint per second: written to a disk at 1 GB/s and hashed at 1.6 (the latter was measured)."""
+CHECKPOINT_SHARE = 0.1
+"""Share of the learner's time for checkpoints."""
+MOST_BATCHES = 50
+"""Batches between two checkpoints, at most: what a crash costs."""
+LARGE = 1_000_000_000
+"""Parameters of a model from which each version's whole weights are many gigabytes."""
+LARGE_KEPT_EVERY = 100
+CONTEXTS_A_STEP = 3
+"""Contexts for each step that the model could sample while a page loads."""
+MEASURED_SHARE = 0.03
+"""Share of its estimated tokens a second that the one learner reached that was measured on a GPU (docs/scale.md)."""
+LEARNER_PROCESS_GIB = 4.0
+"""Main memory of a learner process without weights."""
+HOME_GIB = 32.0
+"""Disk of a home without weights and checkpoints: cached pages, read model, messages."""
+LINE = 105
+"""Characters of a line of the command in the file's head."""
+MOST_ACTORS = 64
+"""Actors of one `hindcast start`."""
+
+
+class DeploymentRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Arguments of `hindcast size --emit`."""
+
+    load: Load
+    """`actors` 0: as many as keep servers and learner busy."""
+    gpus: int
+    recipe: str
+    base: str = ""
+    """Model folder; empty: that of `load.model` in `MODELS_FOLDER`."""
+    addresses: Callable[[int], Mapping[str, Any]] = lambda servers: {}
+    """Values by dotted key that a launcher needs for a number of policy servers, such as their addresses and the broker's."""
+    overrides: Sequence[str] = ()
+    """`--set` of the command."""
+
+    def command(self, emitted: str) -> list[str]:
+        """The words of the command that asks for this, without options that have their defaults."""
+        load, usual = self.load, Load()
+        words = ["hindcast", "size", "--model", load.model]
+        words += ["--base", self.base] if self.base else []
+        words += ["--gpu", load.gpu, "--gpus", str(self.gpus)]
+        words += ["--actors", str(load.actors)] if load.actors else []
+        for name in ("contexts", "steps", "prompt", "answer", "page_s", "page_bytes", "lora_rank"):
+            if (value := getattr(load, name)) != getattr(usual, name):
+                words += [f"--{name.replace('_', '-')}", f"{value:g}"]
+        words += ["--recipe", self.recipe] if self.recipe != DEFAULT else []
+        for text in self.overrides:
+            words += ["--set", text]
+        return [*words, "--emit", emitted]
+
+
+class Deployment(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of a run on given GPUs, and what they were computed from."""
+
+    request: DeploymentRequest
+    load: Load
+    placement: Placement
+    size: Size
+    """The estimate of the load, at the rate that these servers allow."""
+    values: dict[str, Any]
+    """Values by dotted key that the file sets."""
+    resolved: Resolved
+
+    @property
+    def settings(self) -> Settings:
+        """All settings, with those of the recipe."""
+        return self.resolved.settings
+
+
+def plan_deployment(request: DeploymentRequest) -> Deployment:
+    """Compute the settings of a run.
+
+    Raises:
+        SettingsError: the model does not fit on the GPUs, or settings contradict each other.
+
+    """
+    layers = [Layer(source=f"recipe {request.recipe}", values=_recipe_values(request.recipe))]
+    asked = [read_override(text) for text in request.overrides]
+    chosen = merge_unchecked([*layers, *asked], recipe=request.recipe).settings
+    given = {key: value for layer in asked for key, value in layer.values.items()}
+    load, placement = _place(request, chosen, given)
+    size = _size(load, placement)
+    launched = request.addresses(placement.servers)
+    values = {**_values(request, load, placement, size, chosen), **launched}
+    if "vllm.servers" not in values and placement.server_gpus:
+        values |= _own_servers(placement)
+    computed = Layer(source="hindcast size", values=values)
+    resolved = merge([*layers, computed, *asked], recipe=request.recipe)
+    values |= given
+    plain = flatten_settings(resolved.settings)
+    return Deployment(
+        request=request,
+        load=load,
+        placement=placement,
+        size=size,
+        values={key: plain[key] for key in plain if key in values},
+        resolved=resolved,
+    )
+
+
+def shape_in(folder: Path) -> Shape:
+    """Read a model's shape from its config.json.
+
+    Raises:
+        ModelFileError: there is none, or it describes no decoder with gated layers.
+
+    """
+    file = folder / "config.json"
+    try:
+        config = parse_json(file.read_text(encoding="utf-8"))
+        return Shape(
+            layers=config["num_hidden_layers"],
+            hidden=config["hidden_size"],
+            heads=config["num_attention_heads"],
+            kv_heads=config.get("num_key_value_heads") or config["num_attention_heads"],
+            ffn=config["intermediate_size"],
+            vocabulary=config["vocab_size"],
+            tied=bool(config.get("tie_word_embeddings", False)),
+            attention_bias=config.get("model_type") == "qwen2" or bool(config.get("attention_bias")),
+            head_width=config.get("head_dim") or 0,
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelFileError(
+            f"{file} gives no shape to compute with ({type(error).__name__}: {error}). Leave --base out, compute with the nearest "
+            "--model, and change policy.base in the file"
+        ) from error
+
+
+def _recipe_values(recipe: str) -> dict[str, Any]:
+    return flatten(load_recipe(recipe), f"recipe {recipe}")
+
+
+def _place(request: DeploymentRequest, chosen: Settings, given: Mapping[str, Any]) -> tuple[Load, Placement]:
+    """The load with all that follows from the settings, and its placement."""
+    coefficient = chosen.learner.options.get("kl_coefficient", 0)
+    load = msgspec.structs.replace(
+        request.load,
+        lora_rank=int(given.get("learner.lora_rank", request.load.lora_rank)),
+        contexts=int(given.get("actors.contexts", request.load.contexts)),
+        reference=bool(coefficient),
+    )
+    longest = _longest(load.prompt) + _longest(load.answer)
+    placement = place(
+        load,
+        gpus=request.gpus,
+        sample=longest,
+        passes=chosen.learner.epochs,
+        elsewhere=bool(chosen.vllm.servers),
+    )
+    if load.actors:
+        return load, placement
+    tokens = load.prompt + load.answer
+    trained_steps_s = placement.learner_tokens_s / chosen.learner.epochs / tokens
+    steps_s = min(trained_steps_s, placement.servers_steps_s or trained_steps_s)
+    # while some contexts wait for their page and some for the model, others are ready
+    wanted = CONTEXTS_A_STEP * steps_s * load.page_s
+    busy = min(wanted, placement.contexts) if placement.contexts else wanted
+    actors = min(MOST_ACTORS, max(1, math.ceil(busy / load.contexts)))
+    return msgspec.structs.replace(load, actors=actors), placement
+
+
+def _size(load: Load, placement: Placement) -> Size:
+    """The estimate with the rates of the servers that there are, instead of as many as would keep up."""
+    size = size_of(load)
+    if not placement.server_gpus:
+        return size
+    share = played_steps_s(load, placement.servers_steps_s) / size.steps_s
+    rates = ("steps_s", "episodes_day", "log_gib_day", "blobs_gib_day")
+    return msgspec.structs.replace(size, **{name: share * getattr(size, name) for name in rates})
+
+
+def _values(
+    request: DeploymentRequest, load: Load, placement: Placement, size: Size, chosen: Settings
+) -> dict[str, Any]:
+    """The computed values, by dotted key."""
+    running = load.actors * load.contexts
+    shape = find_shape(load)
+    prompt, answer = _longest(load.prompt), _longest(load.answer)
+    large = shape.parameters >= LARGE and not load.lora_rank
+    values: dict[str, Any] = {
+        "policy.base": request.base or base_folder(load.model),
+        "policy.engine": "vllm",
+        "actors.contexts": load.contexts,
+        "actors.max_prompt_tokens": prompt,
+        "actors.max_answer_tokens": answer,
+        "actors.generate_timeout_s": GENERATE_S,
+        "actors.episode_timeout_s": EPISODE_S,
+        "curriculum.lease_s": LEASE_S,
+        "curriculum.max_running": running,
+        "learner.device": "cuda",
+        "learner.precision": "bf16",
+        "learner.processes": len(placement.learner_gpus),
+        "learner.gradient_checkpointing": True,
+        "learner.packed_sequences": True,
+        "learner.tokens_per_forward": placement.tokens_per_forward,
+        **({"learner.lora_rank": load.lora_rank} if load.lora_rank else {}),
+        "learner.learning_rate": ADAPTER_RATE if load.lora_rank else RATE,
+        "learner.max_staleness": STALENESS,
+        "learner.keep_weights_every": LARGE_KEPT_EVERY if large else chosen.learner.keep_weights_every,
+        "log.max_bytes": min(STORE_LIMIT_BYTES, _whole_gib(size.log_gib_day * LOG_DAYS)),
+    }
+    values |= _server_values(placement, longest=prompt + answer)
+    options = find_algorithm(chosen.learner.algorithm).options.__struct_fields__
+    group_size = chosen.curriculum.group_size
+    if "group_batch" in options:
+        least = int(chosen.learner.options.get("group_batch", 1))
+        values["learner.options.group_batch"] = max(least, math.ceil(running / 2 / group_size))
+    if chosen.learner.options.get("kl_coefficient"):
+        values["learner.options.kl_coefficient"] = KL
+    values["learner.checkpoint_every"] = _checkpoint_every(load, placement, values, chosen)
+    return values
+
+
+def _own_servers(placement: Placement) -> dict[str, Any]:
+    """The settings of servers that Hindcast starts itself."""
+    return {
+        "vllm.python": VLLM_PYTHON,
+        "vllm.gpus": list(placement.server_gpus),
+        "vllm.gpus_per_server": placement.gpus_per_server,
+    }
+
+
+def _server_values(placement: Placement, *, longest: int) -> dict[str, Any]:
+    """The settings of every policy server that is placed on these GPUs; none where servers run on other machines."""
+    if not placement.server_gpus:
+        return {}
+    return {
+        "vllm.dtype": "bfloat16",
+        "vllm.memory_share": placement.memory_share,
+        "vllm.max_num_seqs": SHARED_CONTEXTS if placement.shared else MOST_SEQUENCES,
+        "vllm.arguments": [f"--max-model-len={longest}"],
+    }
+
+
+def base_folder(model: str) -> str:
+    """The folder of a model of the table."""
+    return f"{MODELS_FOLDER}/{HUB_NAMES[model].rpartition('/')[2]}"
+
+
+def _longest(average: int) -> int:
+    """Maximum tokens of a prompt or answer with this average."""
+    return 1 << math.ceil(math.log2(average * ABOVE))
+
+
+def _whole_gib(gib: float) -> int:
+    return max(LEAST_LOG_BYTES, math.ceil(gib) * GIB)
+
+
+def _checkpoint_every(load: Load, placement: Placement, values: Mapping[str, Any], chosen: Settings) -> int:
+    """Batches between two checkpoints, so that they take a tenth of the learner's time at most."""
+    trained, _ = learner_bytes(find_shape(load), load)
+    episodes = values.get("learner.options.group_batch", 1) * chosen.curriculum.group_size
+    tokens = episodes * load.steps * (load.prompt + load.answer) * chosen.learner.epochs
+    batch_s = tokens / placement.learner_tokens_s
+    written_s = CHECKPOINT_BYTES * trained / DISK_BYTES_S
+    return min(MOST_BATCHES, max(1, math.ceil(float(written_s / CHECKPOINT_SHARE / batch_s))))
+
+
+def settings_text(deployment: Deployment) -> str:
+    """The settings file, with what it is for and the reasons as comments."""
+    lines = [
+        *head_lines(deployment, SETTINGS_FILE),
+        "",
+        f"Start the run with: {start_command(deployment)}",
+    ]
+    return "\n".join(f"# {line}".rstrip() for line in lines) + "\n\n" + settings_tables(deployment)
+
+
+def settings_tables(deployment: Deployment) -> str:
+    """The recipe and the tables of the settings file, with the reasons as comments."""
+    lines = [f"{RECIPE_KEY} = {as_toml(deployment.request.recipe)}"]
+    reasons = _reasons(deployment)
+    given = {one.partition("=")[0].strip() for one in deployment.request.overrides}
+    sections: dict[str, list[str]] = {}
+    for key, value in deployment.values.items():
+        section, _, name = key.rpartition(".")
+        reason = "--set" if key in given else reasons.get(key, "")
+        line = f"{name} = {as_toml(value)}{f'  # {reason}' if reason else ''}"
+        sections.setdefault(section, []).append(line)
+    for section, entries in sections.items():
+        lines += ["", f"[{section}]", *entries]
+    return "\n".join(lines) + "\n"
+
+
+def head_lines(deployment: Deployment, emitted: str) -> list[str]:
+    """What a file is for, the command that writes it, the placement, memory and disk, and what is assumed."""
+    load, placement, settings = deployment.load, deployment.placement, deployment.settings
+    gpu, size = find_gpu(load.gpu), deployment.size
+    how = f"an adapter of rank {load.lora_rank}" if load.lora_rank else "all weights with AdamW"
+    return [
+        f"A run that trains {how} of {settings.policy.base} ({size.parameters / 1e9:.2f} billion parameters)",
+        f"on {deployment.request.gpus} {load.gpu}. Written by:",
+        *_wrapped(deployment.request.command(emitted)),
+        "Everything follows from the formulas of docs/scale.md; nothing was measured on such a machine.",
+        "",
+        *placement_lines(placement, gpu.gib),
+        f"Actors: {load.actors} with a browser and {load.contexts} contexts each play {size.steps_s:.1f} steps/s and take "
+        f"{size.actors_gib:.0f} GiB of main memory{'' if placement.server_gpus else ', if the servers keep up'}",
+        f"Main memory: {main_memory_gib(deployment):.0f} GiB for the learner's processes, each of which loads the model",
+        *disk_lines(deployment),
+        "",
+        "Assumed:",
+        f"- {load.prompt} prompt and {load.answer} answer tokens a step on average, {load.steps:g} steps an episode, "
+        f"{load.page_s:g} s a page",
+        f"- {COMPUTE_SHARE:.0%} of the GPUs' bf16 arithmetic is reached. The one learner that was measured on a GPU reached "
+        f"{MEASURED_SHARE:.0%} of that",
+        f"  (.42 billion parameters, one H200): then it trains on {placement.learner_tokens_s * MEASURED_SHARE:,.0f} tokens/s",
+        f"- {OVERHEAD_GIB:g} GiB of a GPU for each process beyond its tensors",
+        *([] if settings.vllm.servers else [f"- vLLM 0.32 or newer in {settings.vllm.python}"]),
+    ]
+
+
+def start_command(deployment: Deployment, file: str = SETTINGS_FILE) -> str:
+    """The command that opens the run: with all of its roles, or with those of the first machine only."""
+    if not deployment.settings.log.url:
+        return f"hindcast start --config {file} --actors {deployment.load.actors}"
+    return f"hindcast start --config {file} --actors 0 --without learner"
+
+
+def placement_lines(placement: Placement, gib: float) -> list[str]:
+    """Say which GPU does what, and what it is expected to reach."""
+    learners = _numbers(placement.learner_gpus)
+    lines = [
+        f"Learner: GPU {learners}, {placement.learner_gib:.0f} of {gib:g} GiB each, at most {placement.learner_tokens_s:,.0f} tokens/s"
+    ]
+    if not placement.server_gpus:
+        return [*lines, "Policy servers: on other machines (vllm.servers)"]
+    if placement.shared:
+        lines.append(
+            f"Policy server: on the same GPU with {placement.memory_share:.0%} of its memory. One bf16 copy of the weights answers all"
+        )
+        lines.append(
+            "actors; the in-process engine would need a float32 copy for each actor and answers its actor alone"
+        )
+    else:
+        lines.append(
+            f"Policy servers: {placement.servers} of {placement.gpus_per_server} GPU each, on GPU {_numbers(placement.server_gpus)}, "
+            f"{placement.memory_share:.0%} of their memory"
+        )
+    lines.append(
+        f"Their caches hold {placement.contexts} contexts of average length; at most {placement.servers_steps_s:.1f} steps/s"
+    )
+    return lines
+
+
+def main_memory_gib(deployment: Deployment) -> float:
+    """Main memory of the learner's processes: each loads float32 weights there before they go to its GPU."""
+    processes = len(deployment.placement.learner_gpus)
+    return processes * (FROZEN_BYTES * deployment.size.parameters / GIB + LEARNER_PROCESS_GIB)
+
+
+def home_gib(deployment: Deployment) -> float:
+    """Disk of a home whose blobs are elsewhere: cached weights and checkpoints, the log of a week, and room."""
+    size = deployment.size
+    whole = FROZEN_BYTES * size.parameters / GIB
+    return HOME_GIB + 3 * whole + 2 * size.checkpoint_gib
+
+
+def disk_lines(deployment: Deployment) -> list[str]:
+    """Say how much room the run takes, and where."""
+    load, settings, size = deployment.load, deployment.settings, deployment.size
+    trained, _ = learner_bytes(find_shape(load), load)
+    learner = settings.learner
+    version = FROZEN_BYTES * trained / GIB
+    checkpoints = (learner.keep_checkpoints + 1) * size.checkpoint_gib
+    kept = learner.keep_weights * version
+    served = 3 * version
+    return [
+        f"Disk: {checkpoints:.1f} GiB for {learner.keep_checkpoints} checkpoints and a new one, {kept:.1f} for "
+        f"{learner.keep_weights} versions of the weights,",
+        f"{version:.1f} for every {learner.keep_weights_every}th version for good, {served:.1f} for the servers' copies, "
+        f"{FROZEN_BYTES * size.parameters / GIB:.1f} for the base;",
+        f"{size.log_gib_day:.1f} a day for the log, and at most {size.blobs_gib_day:.1f} for pages",
+    ]
+
+
+def _reasons(deployment: Deployment) -> dict[str, str]:
+    """Why a setting has its value, by dotted key."""
+    load, placement, model = deployment.load, deployment.placement, deployment.load.model
+    hub = "" if deployment.request.base else HUB_NAMES[model]
+    return {
+        "policy.base": f"hf download {hub} --local-dir {base_folder(model)}" if hub else "",
+        "curriculum.max_running": "every context of every actor",
+        "curriculum.lease_s": "longer than an episode",
+        "actors.max_prompt_tokens": "a third above the average, rounded up to a power of two",
+        "actors.generate_timeout_s": "outlasts the restart of a server",
+        "vllm.memory_share": "the learner has the rest" if placement.shared else "",
+        "learner.processes": "one a GPU, from GPU 0 on",
+        "learner.tokens_per_forward": "the longest pass whose activations fit",
+        "learner.learning_rate": "assumed, ten times that of whole weights"
+        if load.lora_rank
+        else "WebAgent-R1, 3 and 8 B",
+        "learner.options.kl_coefficient": "WebAgent-R1",
+        "learner.options.group_batch": "half of the running episodes, so that few become stale",
+        "learner.checkpoint_every": f"batches; a checkpoint has {deployment.size.checkpoint_gib:.1f} GiB",
+        "learner.keep_weights_every": "versions",
+        "log.max_bytes": f"{LOG_DAYS} days, 8 GiB at least",
+    }
+
+
+def _numbers(gpus: Sequence[int]) -> str:
+    """GPU numbers that follow each other."""
+    return str(gpus[0]) if len(gpus) == 1 else f"{gpus[0]} to {gpus[-1]}"
+
+
+def _wrapped(words: Sequence[str]) -> list[str]:
+    """A command on lines that a shell reads as one."""
+    parts: list[str] = []
+    for word in words:  # an option with its value is one part
+        if parts and parts[-1].startswith("--") and " " not in parts[-1]:
+            parts[-1] += f" {shlex.quote(word)}"
+        else:
+            parts.append(shlex.quote(word))
+    lines, line = [], "   "
+    for part in parts:
+        if len(line) + len(part) > LINE:
+            lines.append(f"{line} \\")
+            line = "       "
+        line += f" {part}"
+    return [*lines, line]
+
+
+def require_gpus(gpus: int | None) -> int:
+    """The number of GPUs of the command. Raises SettingsError if it is missing."""
+    if gpus is None:
+        raise SettingsError("--emit needs --gpus N, the number of GPUs of the machine, such as --gpus 8")
+    return gpus

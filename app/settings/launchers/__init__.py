@@ -1,0 +1,1 @@
+"""Launcher files of a deployment: templates, and `launcher`, which fills them."""
