@@ -10,9 +10,10 @@ from hindcast.app.cli.bars import progress_bar
 from hindcast.app.cli.options import AsOf, SourceName
 from hindcast.app.cli.output import Report, Table, rate, shorten
 from hindcast.app.cli.read_model import connect_read_model, position_at
-from hindcast.app.exports.policy_folder import BEST, LAST, Precision, find_version, write_policy_folder
+from hindcast.app.exports.policy_folder import BEST, LAST, find_version, write_policy_folder
 from hindcast.app.runs.sources import open_source
 from hindcast.app.system.home import home_folder, users_umask
+from hindcast.core.settings.computing import Precision
 from hindcast.storage.readmodel.run_queries import list_policies
 
 policy_app = typer.Typer(name="policy", help="Policy versions: exact weights.", no_args_is_help=True)
