@@ -20,7 +20,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from hindcast.core.errors import HindcastError, SettingsError
 from hindcast.core.models.arithmetic import device_for
-from hindcast.core.settings.computing import Device
+from hindcast.core.settings.schema import LearnerSettings
 from hindcast.learner.distributed.leader import Orders
 from hindcast.learner.distributed.ranks import DistributedRank
 
@@ -127,15 +127,17 @@ def _living(host: str, named: TCPStore) -> int:
 
 
 @contextmanager
-def joined(place: Place, store: TCPStore, device: Device) -> Iterator[tuple[Orders, DistributedRank]]:
-    """Join the process group, on an own GPU if `device` (`learner.device`) asks for GPUs."""
-    on_gpu = device_for(device).type == "cuda"
+def joined(
+    place: Place, store: TCPStore, settings: LearnerSettings
+) -> Iterator[tuple[Orders, DistributedRank]]:
+    """Join the process group, on an own GPU if `learner.device` asks for GPUs."""
+    on_gpu = device_for(settings.device).type == "cuda"
     if on_gpu:
         torch.cuda.set_device(place.local_rank)
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if on_gpu else "gloo", store=store, rank=place.rank, world_size=place.size
     )
     try:
-        yield Orders(store), DistributedRank()
+        yield Orders(store), DistributedRank(exact=settings.exact_ranks)
     finally:
         dist.destroy_process_group()

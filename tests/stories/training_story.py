@@ -248,10 +248,15 @@ class Bench(NamedTuple):
     story: Story
 
 
-async def bench(folder: Path, *, batches: int = 3, settings: Settings | None = None) -> Bench:
-    """A log with enough groups for `batches` batches, some that agree between them, before any learner started."""
+async def bench(
+    folder: Path, *, batches: int = 3, settings: Settings | None = None, policy: Path | None = None
+) -> Bench:
+    """A log with enough groups for `batches` batches, some that agree between them, before any learner started.
+
+    `policy`: the folder of one; None: a tiny one is written.
+    """
     configure(1)
-    policy = write_tiny_policy(folder / "policy")
+    policy = policy or write_tiny_policy(folder / "policy")
     blobs = BlobStore(folder / "blobs")
     story, log = Story(policy), MemoryLog(RUN)
     chosen = settings or settings_with()
