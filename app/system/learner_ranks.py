@@ -110,6 +110,7 @@ def companions(
 
     Raises:
         SettingsError: see `require_place`; or there is no GPU although the settings require one.
+        UnlikeRanks: see `joined`.
 
     """
     require_device(settings.device)

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,7 +18,9 @@ FOLLOWER = Path(__file__).parents[1] / "processes" / "following_process.py"
 
 
 @contextmanager
-def leading(made: Bench, settings: LearnerSettings) -> Iterator[MakeLeading]:
+def leading(
+    made: Bench, settings: LearnerSettings, *, followers_environment: Mapping[str, str] | None = None
+) -> Iterator[MakeLeading]:
     """This process as the leader of `learner.processes`, the others at work on the bench's blobs and policy."""
     size = settings.processes
     store = open_store(size)
@@ -28,7 +30,8 @@ def leading(made: Bench, settings: LearnerSettings) -> Iterator[MakeLeading]:
             [*command, settings.model_dump_json()],
             env=os.environ
             | Place(rank, rank, size).environment(store.port)
-            | {"PYTHONPATH": os.pathsep.join(sys.path)},
+            | {"PYTHONPATH": os.pathsep.join(sys.path)}
+            | (followers_environment or {}),
         )
         for rank in range(1, size)
     ]
