@@ -60,7 +60,7 @@ CALL_S = 1.0
 """Seconds for one attempt to reach the leader, and between attempts."""
 
 
-class UnlikeRanks(HindcastError):
+class UnlikeRanks(SettingsError):
     """The processes of a learner have different machines or versions, so that one of them cannot repeat all their bits."""
 
 
