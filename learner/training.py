@@ -7,7 +7,7 @@ worker thread. Packing into forward passes depends on the samples alone.
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from threading import Event
 from typing import Any, Protocol
@@ -32,7 +32,7 @@ from hindcast.learner.algorithms.base import SampleLoss, SampleTerms, Valuing, W
 from hindcast.learner.auxiliary import MODELS, AuxiliaryTrainer, CriticTraining
 from hindcast.learner.batch_plan import Minibatch, minibatches_of
 from hindcast.learner.buffer.records import Batch, ReplayUse, Sample
-from hindcast.learner.distributed.ranks import Ranks
+from hindcast.learner.distributed.ranks import Ranks, ranks_alone
 from hindcast.learner.forward_passes import ForwardPass, ScreenshotStore, forward_passes
 from hindcast.learner.metrics import sample_report, update_metrics
 from hindcast.learner.policy_models import Policies
@@ -117,7 +117,8 @@ class Training:
     ) -> None:
         """Make the model of `folder` with the base weights `base`, before the first update.
 
-        `ranks`: the processes that compute it together, each with a `Training` of its own; None: this process alone.
+        `ranks`: the processes that compute it together, each with a `Training` of its own; None: this process alone, which
+        emulates those of `learner.exact_ranks`.
 
         Raises:
             ModelFileError, BlobMissing, BlobCorrupt: the model cannot be built.
@@ -125,7 +126,7 @@ class Training:
         self._folder = folder
         self._base = base
         self._settings = settings
-        self._ranks = ranks or Ranks()
+        self._ranks = ranks or ranks_alone(settings)
         self._policies = Policies(folder, base, blobs=blobs, settings=settings, ranks=self._ranks)
         self._album = ScreenshotStore(folder, blobs)
         self._stop = stop or Event()
@@ -135,6 +136,7 @@ class Training:
             self._policies.trained(),
             weight_decay=settings.weight_decay,
             offload=settings.offload_optimizer,
+            ranks=self._ranks,
         )
         self._beside: dict[str, AuxiliaryTrainer[Any]] = {}
         """Trainers of auxiliary models, each made at the first batch of its model."""
@@ -252,10 +254,11 @@ class Training:
         found = np.zeros(sum(sample.tokens for sample in samples))
         most = tokens_per_forward or self._settings.tokens_per_forward
         with torch.no_grad(), arithmetic(self._settings.precision, model):
-            for shared, counts in self._ranks.own(self._passes(samples, most)):
+            for shared, counts in chain.from_iterable(self._ranks.rounds(self._passes(samples, most))):
                 self._check()
                 for index, values in zip(shared.indices, shared.log_probs(model), strict=True):
-                    found[ends[index] - len(values) : ends[index]] = values.numpy() if counts else 0.0
+                    if counts:
+                        found[ends[index] - len(values) : ends[index]] = values.numpy()
         return np.split(self._ranks.add_up(found).astype(np.float32), ends[:-1]) if samples else []
 
     def _passes(self, samples: Sequence[Sample], tokens_per_forward: int) -> list[ForwardPass]:
@@ -329,23 +332,32 @@ class Training:
         """Accumulate the gradient over forward passes. Shares make the sum independent of the packing."""
         self._policy.forget_gradient()
         losses: dict[int, SampleLoss] = {}
-        speaking = [index for index, term in enumerate(terms) if term.counts]
-        samples = [terms[index].sample for index in speaking]
-        for shared, counts in self._ranks.own(self._passes(samples, self._settings.tokens_per_forward)):
-            self._check()
-            indices = [speaking[place] for place in shared.indices]
-            with arithmetic(self._settings.precision, self._policy.model):
-                found = shared.log_probs(self._policy.model)
-            own = {
-                index: self._loss.sample_loss(values[terms[index].first :], terms[index])
-                for index, values in zip(indices, found, strict=True)
-            }
-            total = torch.stack([loss.loss for loss in own.values()]).sum()
-            (total if counts else total * 0).backward()  # type: ignore[no-untyped-call]
-            if counts:
-                losses |= {index: loss._replace(loss=loss.loss.detach()) for index, loss in own.items()}
+        counting = [index for index, term in enumerate(terms) if term.counts]
+        samples = [terms[index].sample for index in counting]
+        for passes in self._ranks.rounds(self._passes(samples, self._settings.tokens_per_forward)):
+            with self._ranks.accumulating(self._policy.trained):
+                for shared, counts in passes:
+                    indices = [counting[place] for place in shared.indices]
+                    found = self._backward_pass(shared, [terms[index] for index in indices], counts=counts)
+                    if counts:
+                        losses |= zip(indices, found, strict=True)
         self._check()
         return self._joined([losses.get(index, SILENT) for index in range(len(terms))])
+
+    def _backward_pass(
+        self, shared: ForwardPass, terms: Sequence[SampleTerms], *, counts: bool
+    ) -> list[SampleLoss]:
+        """Add the gradient of one pass, zeros if it does not count; returns the losses of its samples."""
+        self._check()
+        with arithmetic(self._settings.precision, self._policy.model):
+            found = shared.log_probs(self._policy.model)
+        losses = [
+            self._loss.sample_loss(values[term.first :], term)
+            for values, term in zip(found, terms, strict=True)
+        ]
+        total = torch.stack([loss.loss for loss in losses]).sum()
+        (total if counts else total * 0).backward()  # type: ignore[no-untyped-call]
+        return [loss._replace(loss=loss.loss.detach()) for loss in losses]
 
     def _joined(self, losses: Sequence[SampleLoss]) -> list[SampleLoss]:
         """Losses of the samples of all processes: each has computed some, and has `SILENT` for the others."""

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from hindcast.core.errors import CheckpointCorrupt
 from hindcast.core.models.policy import encode_weights, optimizer_tensors, state_digest, weights_of
-from hindcast.core.models.sharded_tensors import fill, shared_like, whole
+from hindcast.core.models.sharded_tensors import fill, shared_like
 from hindcast.core.settings.schema import LearnerSettings
 from hindcast.events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
 from hindcast.events.catalogue.training import SampleReport
+from hindcast.learner.distributed.ranks import Ranks
 
 BETAS = (0.9, 0.999)
 EPSILON = 1e-8
@@ -54,19 +55,21 @@ class TrainedModel:
         weight_decay: float,
         offload: bool = False,
         head: Iterable[torch.nn.Parameter] = (),
+        ranks: Ranks | None = None,
     ) -> None:
         """Wrap a model before its first update.
 
         `model`: a module whose state dict defines it. `offload`: keep the optimizer state on the CPU between steps. `head`:
-        parameters with a learning rate of their own.
+        parameters with a learning rate of their own. `ranks`: those that share the model; None: this process alone.
         """
         self.name = name
         self.model = model
         self._offload = offload
+        self._ranks = ranks or Ranks()
         apart = set(head)
-        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        groups = [{"params": [one for one in trained if one not in apart]}]
-        groups += [{"params": [one for one in trained if one in apart]}] * bool(apart)
+        self.trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        groups = [{"params": [one for one in self.trained if one not in apart]}]
+        groups += [{"params": [one for one in self.trained if one in apart]}] * bool(apart)
         self.optimizer = torch.optim.AdamW(
             groups, lr=0.0, betas=BETAS, eps=EPSILON, weight_decay=weight_decay, foreach=False
         )
@@ -81,7 +84,7 @@ class TrainedModel:
 
     def clip(self, largest: float) -> float:
         """Clip the gradient to a norm of `largest`; returns the norm before."""
-        return float(whole(torch.nn.utils.clip_grad_norm_(self.model.parameters(), largest, foreach=False)))
+        return self._ranks.clip(self.trained, largest)
 
     @property
     def steps(self) -> int:

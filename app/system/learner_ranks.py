@@ -76,7 +76,7 @@ def help_leader(place: Place, handle: RunHandle) -> None:
     settings = handle.settings.learner
     require_place(place, settings)
     configure(settings.threads)
-    with joined(place, found_store(place), settings.device) as (orders, ranks):
+    with joined(place, found_store(place), settings) as (orders, ranks):
         follow(orders, policy_folder(handle.settings.policy.base), blobs=handle.blobs, ranks=ranks)
 
 
@@ -110,6 +110,7 @@ def companions(
 
     Raises:
         SettingsError: see `require_place`; or there is no GPU although the settings require one.
+        UnlikeRanks: see `joined`.
 
     """
     require_device(settings.device)
@@ -118,7 +119,7 @@ def companions(
         return
     if place is not None:
         require_place(place, settings)
-        with joined(place, found_store(place), settings.device) as (orders, ranks):
+        with joined(place, found_store(place), settings) as (orders, ranks):
             yield MakeLeading(orders, ranks), RankProcesses([])
             orders.end()  # only an order ends them, and torchrun waits for all
         return
@@ -128,7 +129,7 @@ def companions(
         for rank in range(1, settings.processes)
     ]
     try:
-        with joined(Place(0, 0, settings.processes), store, settings.device) as (orders, ranks):
+        with joined(Place(0, 0, settings.processes), store, settings) as (orders, ranks):
             yield MakeLeading(orders, ranks), RankProcesses(started)
     finally:
         for process in started:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from hindcast.core.settings.section import Count, Section
+from hindcast.core.settings.section import Count, Formerly, Section
 
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["float32", "bf16"]
@@ -41,3 +41,6 @@ class ComputingSettings(Section):
     alarm is recorded; 0: never."""
     processes: Annotated[int, Field(ge=1, le=65_536)] = 1
     """Data-parallel processes that compute each update; each uses its own GPU if there are GPUs."""
+    exact_ranks: Annotated[bool, Formerly(value=False)] = True
+    """Whether several processes add their gradients in the order of their ranks, so that `hindcast verify` reproduces their
+    updates bit for bit in one process."""

@@ -1,7 +1,8 @@
 """Base class and shared field types of the settings' sections."""
 
+from collections.abc import Mapping
 from ipaddress import ip_network
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import (
     AfterValidator,
@@ -12,6 +13,7 @@ from pydantic import (
     ValidationInfo,
     ValidatorFunctionWrapHandler,
     field_validator,
+    model_validator,
 )
 
 TEN_YEARS_S = 315_360_000
@@ -38,6 +40,13 @@ NetworkName = Annotated[str, AfterValidator(_network)]
 """A network as `10.1.0.0/16`, or a single address."""
 
 
+class Formerly(NamedTuple):
+    """Annotation of a field whose default does not hold for runs that were recorded before there was the field."""
+
+    value: Any
+    """What such runs did."""
+
+
 def is_recorded(info: ValidationInfo) -> bool:
     """Whether the settings of an existing run are being validated."""
     return info.context is RECORDED
@@ -47,6 +56,16 @@ class Section(BaseModel):
     """A section of the settings: immutable, no unknown keys, every number finite, every field documented."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _add_former(cls, values: Any, info: ValidationInfo) -> Any:
+        """Give a recorded run what was done before there was a setting."""
+        if not is_recorded(info) or not isinstance(values, Mapping):
+            return values
+        marks = {name: field.metadata for name, field in cls.model_fields.items() if name not in values}
+        former = [(name, one) for name, found in marks.items() for one in found if isinstance(one, Formerly)]
+        return {**values, **{name: one.value for name, one in former}}
 
     @field_validator("*", mode="wrap")
     @classmethod

@@ -3,10 +3,11 @@
 Several processes hold the model, its gradient and its optimizer state in equal shards (FSDP2, `torch.distributed.fsdp`).
 Each reads other passes of a batch, a layer's weights are gathered while needed, and gradients are summed. The sum has
 another order than in one process, so results agree to rounding, not to the bit. The same number of processes on the same
-machines gives the same bits.
+machines gives the same bits. With `learner.exact_ranks` one process that emulates the ranks gives them, too.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import MethodType
 from typing import Any, TypeVar
 
@@ -21,7 +22,10 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from hindcast.core.errors import DiskFull
 from hindcast.core.models.arithmetic import device_of
 from hindcast.core.models.logprobs import read_out
+from hindcast.core.models.sharded_tensors import whole
+from hindcast.core.settings.schema import LearnerSettings
 from hindcast.events.envelope import BlobRef
+from hindcast.learner.distributed.exact_sums import OrderedReduceScatter, scale_down, square_sums
 
 T = TypeVar("T")
 
@@ -29,9 +33,21 @@ T = TypeVar("T")
 class Ranks:
     """The processes that compute an update together; this class: one process alone."""
 
-    def own(self, passes: Sequence[T]) -> list[tuple[T, bool]]:
-        """This process's passes; every process has equally many. The flag is False for a repeated pass, which does not count."""
-        return [(one, True) for one in passes]
+    def rounds(self, passes: Sequence[T]) -> list[list[tuple[T, bool]]]:
+        """This process's passes by round; in a round each rank computes one, and all have equally many rounds.
+
+        The flag is False for a repeated pass, which does not count.
+        """
+        return [[(one, True)] for one in passes]
+
+    @contextmanager
+    def accumulating(self, _parameters: Sequence[torch.nn.Parameter]) -> Iterator[None]:
+        """Within the block, compute the gradient of one round; it is added to that of the rounds before."""
+        yield
+
+    def clip(self, parameters: Sequence[torch.nn.Parameter], largest: float) -> float:
+        """Clip the gradient to a norm of `largest`; returns the norm before."""
+        return float(whole(torch.nn.utils.clip_grad_norm_(parameters, largest, foreach=False)))
 
     def add_up(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """Sum the values over all processes."""
@@ -49,15 +65,25 @@ class Ranks:
 class DistributedRank(Ranks):
     """One of several processes that do the same in the same order. `torch.distributed` is set up before."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, exact: bool = False) -> None:
+        """`exact`: add in rank order, as `EmulatedRanks` does (`learner.exact_ranks`)."""
         self.rank = dist.get_rank()
         self.size = dist.get_world_size()
+        self._exact = exact
 
-    def own(self, passes: Sequence[T]) -> list[tuple[T, bool]]:
-        """See `Ranks.own`: every `size`-th pass, so that long and short ones are distributed evenly."""
-        rounds = -(-len(passes) // self.size)
-        dealt = [(one, True) for one in passes[self.rank :: self.size]]
-        return dealt + [(one, False) for one in passes[:1]] * (rounds - len(dealt))  # none at all: no rounds
+    def rounds(self, passes: Sequence[T]) -> list[list[tuple[T, bool]]]:
+        """See `Ranks.rounds`: every `size`-th pass, so that long and short ones are distributed evenly."""
+        return [[dealt[self.rank]] for dealt in deal(passes, self.size)]
+
+    def clip(self, parameters: Sequence[torch.nn.Parameter], largest: float) -> float:
+        """See `Ranks.clip`."""
+        if not self._exact:
+            return super().clip(parameters, largest)
+        gradients: list[Any] = [one.grad for one in parameters if one.grad is not None]
+        shards = [gradient.to_local() for gradient in gradients]
+        squares = np.zeros((self.size, len(shards)))
+        squares[self.rank] = square_sums(shards)
+        return scale_down(shards, self.add_up(squares), largest)
 
     def add_up(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """See `Ranks.add_up`."""
@@ -76,6 +102,8 @@ class DistributedRank(Ranks):
             if isinstance(part, FSDPModule):  # gradients are sums: shares divide already
                 part.set_force_sum_reduction_for_comms(True)
                 part.set_gradient_divide_factor(1.0)
+                if self._exact:
+                    part.set_custom_reduce_scatter(OrderedReduceScatter())  # type: ignore[arg-type]
         model.read_out = MethodType(read_out, model)
         register_fsdp_forward_method(model, "read_out")
         return model
@@ -104,3 +132,51 @@ class DistributedRank(Ranks):
         told = np.zeros(self.size)
         told[self.rank] = not able
         return np.flatnonzero(self.add_up(told)).tolist()
+
+
+class EmulatedRanks(Ranks):
+    """One process that computes what several ranks with `learner.exact_ranks` compute together, with the same bits."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def rounds(self, passes: Sequence[T]) -> list[list[tuple[T, bool]]]:
+        """See `Ranks.rounds`: the passes of all ranks in rank order."""
+        return deal(passes, self.size)
+
+    @contextmanager
+    def accumulating(self, parameters: Sequence[torch.nn.Parameter]) -> Iterator[None]:
+        """See `Ranks.accumulating`: as the ranks do, sum a round's gradients before adding them to the earlier ones."""
+        earlier = [one.grad for one in parameters]
+        for one in parameters:
+            one.grad = None
+        yield
+        for one, gradient in zip(parameters, earlier, strict=True):
+            if gradient is not None:
+                one.grad = gradient if one.grad is None else gradient.add_(one.grad)
+
+    def clip(self, parameters: Sequence[torch.nn.Parameter], largest: float) -> float:
+        """See `Ranks.clip`: squares are summed over the rows that each rank holds."""
+        gradients = [one.grad for one in parameters if one.grad is not None]
+        shards = [shard for gradient in gradients for shard in gradient.chunk(self.size)]
+        return scale_down(gradients, square_sums(shards), largest)
+
+    def add_up(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """See `Ranks.add_up`. In the real sum all ranks but one add zeros, which only changes -0 to 0."""
+        return values + 0.0
+
+
+def deal(passes: Sequence[T], size: int) -> list[list[tuple[T, bool]]]:
+    """Deal passes to `size` ranks  # [rounds][ranks]; ranks without one in the last round repeat the first pass."""
+    rounds = [[(one, True) for one in passes[first : first + size]] for first in range(0, len(passes), size)]
+    return [dealt + [(passes[0], False)] * (size - len(dealt)) for dealt in rounds]
+
+
+def is_emulated(settings: LearnerSettings) -> bool:
+    """Whether one process can repeat bit for bit what several ranks with these settings computed."""
+    return settings.processes > 1 and settings.exact_ranks
+
+
+def ranks_alone(settings: LearnerSettings) -> Ranks:
+    """The ranks of a single process: it emulates those of the settings if that gives the same bits."""
+    return EmulatedRanks(settings.processes) if is_emulated(settings) else Ranks()

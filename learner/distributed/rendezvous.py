@@ -14,15 +14,19 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import NamedTuple
 
+import msgspec
+import structlog
 import torch
 import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from hindcast.core.errors import HindcastError, SettingsError
 from hindcast.core.models.arithmetic import device_for
-from hindcast.core.settings.computing import Device
+from hindcast.core.settings.schema import LearnerSettings
+from hindcast.events.catalogue.run import Fingerprint
 from hindcast.learner.distributed.leader import Orders
 from hindcast.learner.distributed.ranks import DistributedRank
+from hindcast.learner.numerics import fingerprint_of
 
 
 class Place(NamedTuple):
@@ -45,6 +49,7 @@ class Place(NamedTuple):
         }
 
 
+_log = structlog.get_logger()
 NUMBERS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT")
 LOOPBACK = "127.0.0.1"
 LEADER = "hindcast leader"
@@ -53,6 +58,10 @@ MEET_S = 300.0
 """Seconds to wait for a leader; the same as torch's bound for the first."""
 CALL_S = 1.0
 """Seconds for one attempt to reach the leader, and between attempts."""
+
+
+class UnlikeRanks(SettingsError):
+    """The processes of a learner have different machines or versions, so that one of them cannot repeat all their bits."""
 
 
 class LeaderMissing(HindcastError):
@@ -126,16 +135,49 @@ def _living(host: str, named: TCPStore) -> int:
             return port
 
 
+def _require_same_machines(place: Place, store: TCPStore, settings: LearnerSettings) -> None:
+    """Compare the fingerprints of all ranks with the leader's, which is the one that a run records.
+
+    Raises:
+        UnlikeRanks: in every process; names the ranks and what differs. Without `learner.exact_ranks` a line says so.
+    """
+    store.set(f"fingerprint/{place.rank}", msgspec.json.encode(fingerprint_of(settings)).decode())
+    leading, *following = (
+        msgspec.json.decode(store.get(f"fingerprint/{rank}"), type=Fingerprint) for rank in range(place.size)
+    )
+    unlike = [
+        f"process {rank} has {name} {getattr(one, name)}, its leader {getattr(leading, name)}"
+        for rank, one in enumerate(following, start=1)
+        for name in Fingerprint.__struct_fields__
+        if getattr(one, name) != getattr(leading, name)
+    ]
+    if unlike and settings.exact_ranks:
+        raise UnlikeRanks(
+            f"the learner's processes compute differently, and only the leader's machine is recorded: {'; '.join(unlike)}. Give "
+            "all of them the same versions and kind of machine, or begin a run with learner.exact_ranks=false, which is then "
+            "verified within rounding"
+        )
+    if unlike:
+        _log.warning("the learner's processes compute differently", unlike=unlike)
+
+
 @contextmanager
-def joined(place: Place, store: TCPStore, device: Device) -> Iterator[tuple[Orders, DistributedRank]]:
-    """Join the process group, on an own GPU if `device` (`learner.device`) asks for GPUs."""
-    on_gpu = device_for(device).type == "cuda"
+def joined(
+    place: Place, store: TCPStore, settings: LearnerSettings
+) -> Iterator[tuple[Orders, DistributedRank]]:
+    """Join the process group, on an own GPU if `learner.device` asks for GPUs.
+
+    Raises:
+        UnlikeRanks: with `learner.exact_ranks`, the processes differ in what affects bits.
+    """
+    on_gpu = device_for(settings.device).type == "cuda"
     if on_gpu:
         torch.cuda.set_device(place.local_rank)
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if on_gpu else "gloo", store=store, rank=place.rank, world_size=place.size
     )
     try:
-        yield Orders(store), DistributedRank()
+        _require_same_machines(place, store, settings)
+        yield Orders(store), DistributedRank(exact=settings.exact_ranks)
     finally:
         dist.destroy_process_group()

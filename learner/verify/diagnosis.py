@@ -8,8 +8,10 @@ import msgspec
 from hindcast.core.plugins import PluginIdentity, changed_plugins
 from hindcast.core.rl.algorithm import ALGORITHMS
 from hindcast.core.settings.computing import Device
+from hindcast.core.settings.schema import LearnerSettings
 from hindcast.events.catalogue.run import Fingerprint
 from hindcast.events.envelope import Recorded
+from hindcast.learner.distributed.ranks import is_emulated
 from hindcast.learner.numerics import device_then, differences, fingerprint
 from hindcast.learner.verify.comparison import Difference, What
 
@@ -59,10 +61,18 @@ class ComparedEnvironments(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def witness_of(
-    machine_then: Fingerprint | None, *, code_rev: str, plugins: Sequence[PluginIdentity] = ()
+    machine_then: Fingerprint | None,
+    *,
+    settings: LearnerSettings,
+    code_rev: str,
+    plugins: Sequence[PluginIdentity] = (),
 ) -> ComparedEnvironments:
-    """This machine, with as many threads as then, this code, and the algorithms of the run as they are installed."""
-    now = None if machine_then is None else _machine(machine_then.threads, device_then(machine_then))
+    """This machine, with as many threads as then, this code, and the algorithms of the run as they are installed.
+
+    `settings`: the run's; emulated ranks count as processes.
+    """
+    ranks = settings.processes if is_emulated(settings) else 1
+    now = None if machine_then is None else _machine(machine_then.threads, device_then(machine_then), ranks)
     return ComparedEnvironments(
         code_now=code_rev,
         machine_then=machine_then,
@@ -72,8 +82,8 @@ def witness_of(
 
 
 @cache
-def _machine(threads: int, device: Device) -> Fingerprint:
-    return fingerprint(threads, device)
+def _machine(threads: int, device: Device, processes: int) -> Fingerprint:
+    return fingerprint(threads, device, processes)
 
 
 def diagnose(

@@ -14,6 +14,7 @@ from hindcast.core.domain.arrays import unpack_positions
 from hindcast.core.errors import CorruptEvent, HindcastError
 from hindcast.core.plugins import require_plugins
 from hindcast.core.rl.algorithm import ALGORITHMS
+from hindcast.core.settings.schema import LearnerSettings
 from hindcast.events.catalogue import (
     BatchPlanned,
     EpisodeJudged,
@@ -24,7 +25,6 @@ from hindcast.events.catalogue import (
     SamplesSwept,
     StepTaken,
 )
-from hindcast.events.catalogue.run import Fingerprint
 from hindcast.events.codec import decode_envelope
 from hindcast.events.envelope import Envelope, Recorded, Stored
 from hindcast.events.log.port import EventLog
@@ -129,9 +129,9 @@ class Verifier:
         return self._state.started is not None
 
     @property
-    def then(self) -> Fingerprint | None:
-        """Fingerprint of the run's latest start."""
-        return self._state.fingerprint
+    def settings(self) -> LearnerSettings:
+        """The learner's settings in force."""
+        return self._state.settings.learner
 
     def take(self, recorded: Recorded) -> Divergence | None:
         """Check one event and fold it; returns a divergence, if any.
@@ -170,7 +170,7 @@ class Verifier:
         again, digest = self._plans.pop(fact.as_of, (None, b""))
         if digest and digest != fact.log_digest and self._doubts:
             return self._doubts[0]
-        return diagnose(recorded, plan_differences(fact, again), stages=PLAN_STAGES, witness=self._witness())
+        return diagnose(recorded, plan_differences(fact, again), stages=PLAN_STAGES, witness=self.witness())
 
     def _compare_with_claims(
         self, recorded: Recorded, fact: StepTaken | EpisodeJudged | EpisodeRelabeled
@@ -229,9 +229,15 @@ class Verifier:
 
     def _diverged(self, recorded: Recorded, what: What, expected: str, found: str) -> Divergence:
         difference = Difference(what=what, expected=expected, found=found)
-        divergence = diagnose(recorded, [difference], stages=(), witness=self._witness())
+        divergence = diagnose(recorded, [difference], stages=(), witness=self.witness())
         assert divergence is not None
         return divergence
 
-    def _witness(self) -> ComparedEnvironments:
-        return witness_of(self.then, code_rev=self._code_rev, plugins=self._state.plugins)
+    def witness(self) -> ComparedEnvironments:
+        """What is known about the run's latest start and about now."""
+        return witness_of(
+            self._state.fingerprint,
+            settings=self.settings,
+            code_rev=self._code_rev,
+            plugins=self._state.plugins,
+        )

@@ -307,7 +307,12 @@ class Recomputation:
             recorded,
             found,
             stages=stages,
-            witness=witness_of(state.fingerprint, code_rev=self._code_rev, plugins=state.plugins),
+            witness=witness_of(
+                state.fingerprint,
+                settings=state.settings.learner,
+                code_rev=self._code_rev,
+                plugins=state.plugins,
+            ),
             apart=apart,
         )
 

@@ -17,13 +17,15 @@ from pathlib import Path
 
 import msgspec
 
-from hindcast.core.errors import CorruptEvent, ForeignLog, UnknownVersion
+from hindcast.core.errors import CorruptEvent, ForeignLog, HindcastError, UnknownVersion
+from hindcast.core.settings.schema import LearnerSettings
 from hindcast.events.catalogue.run import Fingerprint
 from hindcast.events.log.port import EventLog
 from hindcast.events.log.reader import read
+from hindcast.learner.distributed.ranks import is_emulated
 from hindcast.learner.training import MakeTrainer, Training
 from hindcast.learner.verify.comparison import Deviation
-from hindcast.learner.verify.diagnosis import Divergence, witness_of
+from hindcast.learner.verify.diagnosis import Divergence
 from hindcast.learner.verify.log_recomputer import LogRecomputer, Recomputer, StretchReport, recompute_all
 from hindcast.learner.verify.plan_verifier import Verifier, find_damage
 from hindcast.learner.verify.survey import BASE, LogStretch, Survey, cut, survey, thin, usable_seams
@@ -31,6 +33,10 @@ from hindcast.storage.blobs.store import BlobStore
 
 Progress = Callable[[int, int], None]
 """Called with the number of updates recomputed so far, and of all to be recomputed."""
+
+
+class InexactRanks(HindcastError):
+    """A run's updates cannot be recomputed bit for bit, since its processes added in an order of their own."""
 
 
 class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,21 +98,28 @@ async def verify(
     The caller closes them.
 
     Raises:
+        InexactRanks: numbers can only be compared with a tolerance.
         ForeignLog, UnknownVersion, BlobMissing, ModelFileError, PluginError: nothing can be said about this log here.
     """
     began, cpu_began = time.perf_counter(), time.process_time()
     until = (await log.identity()).last if until is None else until
     surveyed = await survey(log, until=until)
     verifier, divergence = await _check_events(log, surveyed, until=until, code_rev=code_rev)
-    stretches, notices = await asyncio.to_thread(
-        _plan,
-        surveyed,
-        blobs,
-        since=since,
-        until=until if divergence is None else divergence.position - 1,
-        tolerance=tolerance,
-        processes=len(recomputers),
-    )
+    stretches, notices = list[LogStretch](), list[str]()
+    if tolerance is None and surveyed.updates and (inexact := _inexact(verifier.settings, run=log.run)):
+        if divergence is None:
+            raise InexactRanks(inexact)
+        notices = [inexact]
+    else:
+        stretches, notices = await asyncio.to_thread(
+            _plan,
+            surveyed,
+            blobs,
+            since=since,
+            until=until if divergence is None else divergence.position - 1,
+            tolerance=tolerance,
+            processes=len(recomputers),
+        )
     own: list[Recomputer] = []
     if not recomputers:
         own = [
@@ -137,7 +150,7 @@ async def verify(
     cpu_s = time.process_time() - cpu_began + elsewhere
     recorded_cpu_s = sum(surveyed.cpu_s_between(r.stretch.begin.position, r.stretch.until) for r in reports)
     deviations = tuple(deviation for report in reports for deviation in report.deviations)
-    witness = witness_of(verifier.then, code_rev=code_rev)
+    witness = verifier.witness()
     return VerifyReport(
         run=log.run,
         events=verifier.position if first is None else min(verifier.position, first.position),
@@ -159,6 +172,17 @@ async def verify(
         tolerance=tolerance,
         within_tolerance=None if tolerance is None else first is None,
         deviations=deviations,
+    )
+
+
+def _inexact(settings: LearnerSettings, *, run: str) -> str:
+    """Why one process cannot repeat the bits of the run's updates, and what it can do; empty: it can."""
+    if settings.processes == 1 or is_emulated(settings):
+        return ""
+    return (
+        f"no number of run {run} was recomputed: {settings.processes} processes added its gradients in an order that is not "
+        "recorded (learner.exact_ranks = false), so its updates can only be verified within rounding. Run: hindcast verify "
+        f"{run} --tolerance 1e-4"
     )
 
 

@@ -30,6 +30,7 @@ from hindcast.events.catalogue.training import PlannedEpisode
 from hindcast.learner.algorithms.grpo import GrpoOptions
 from hindcast.learner.batch_plan import minibatches_of
 from hindcast.learner.buffer.records import Batch, Sample
+from hindcast.learner.distributed.ranks import Ranks
 from hindcast.learner.forward_passes import forward_passes
 from hindcast.learner.numerics import configure
 from hindcast.learner.training import Training
@@ -136,11 +137,12 @@ def _sample(position: int, episode: str, prompt: Sequence[int], action: Sequence
 class Ours:
     """The learner's own training."""
 
-    def __init__(self, policy: Path, work: Work, *, blobs: Path) -> None:
+    def __init__(self, policy: Path, work: Work, *, blobs: Path, ranks: Ranks | None = None) -> None:
+        """`ranks`: see `Training`."""
         store = BlobStore(blobs)
         base = store.put((policy / WEIGHTS).read_bytes())
         self._work = work
-        self.training = Training(policy, base, blobs=store, settings=work.batch.settings)
+        self.training = Training(policy, base, blobs=store, settings=work.batch.settings, ranks=ranks)
 
     def train(self) -> float:
         """Trained tokens per second of processor time, over one batch."""

@@ -3,61 +3,27 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from safetensors.numpy import load
 
+from hindcast.core.settings.schema import LearnerSettings
 from hindcast.events.catalogue import BlobReleased, CheckpointSaved, UpdateApplied, WeightsPublished
-from hindcast.events.log.publisher import Publisher
-from hindcast.learner.distributed.leader import MakeLeading
-from hindcast.learner.distributed.rendezvous import Place, joined, open_store
-from hindcast.learner.loop import LearnerReport, run_learner
 from hindcast.learner.numerics import configure
 from hindcast.learner.verify.comparison import weights_distance
 from hindcast.learner.verify.verify import verify
 from hindcast.storage.checkpoints import load_checkpoint
-from stories.training_story import QUICK, Bench, bench, events_of, folder_of, learn, settings_with
+from stories.ranks_story import leading, learn_with, share_blobs
+from stories.training_story import Bench, bench, events_of, learn, settings_with
 
 pytestmark = pytest.mark.torch
 
 TOLERANCE = 1e-4
 """Of numbers, as `learner.verify.comparison` measures them, and of the weights' distance."""
+TOGETHER = LearnerSettings(processes=2, exact_ranks=False)
 FORMS: dict[str, dict[str, Any]] = {"whole": {"gradient_checkpointing": True}, "adapter": {"lora_rank": 4}}
-FOLLOWER = Path(__file__).parents[1] / "processes" / "following_process.py"
-
-
-@contextmanager
-def leading(made: Bench) -> Iterator[MakeLeading]:
-    """This process as the leader of two, the other one at work."""
-    store = open_store(2)
-    environment = os.environ | Place(1, 1, 2).environment(store.port)
-    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
-    command = [sys.executable, str(FOLLOWER), str(folder_of(made.blobs)), str(made.policy)]
-    follower = subprocess.Popen(command, env=environment)
-    try:
-        with joined(Place(0, 0, 2), store, "cpu") as (orders, ranks):
-            yield MakeLeading(orders, ranks)
-            orders.end()
-            assert follower.wait(120) == 0
-    finally:
-        follower.kill()
-        follower.wait()
-
-
-async def learn_with(make: MakeLeading, made: Bench, *, until: int) -> LearnerReport:
-    async with Publisher(made.log, producer="learner.1", code_rev="test", settings=QUICK) as publisher:
-        return await run_learner(
-            made.log,
-            made.blobs,
-            publisher=publisher,
-            policy=made.policy,
-            until_updates=until,
-            make_trainer=make,
-        )
 
 
 async def what_came_of(made: Bench) -> tuple[list[UpdateApplied], list[bytes]]:
@@ -79,10 +45,10 @@ async def test_two_processes_compute_the_updates_of_one(tmp_path: Path) -> None:
         await learn(alone, until=4)
         pairs.append((alone, together))
     (_, whole), (_, adapter) = pairs
-    with leading(whole) as make:
+    with leading(whole, TOGETHER) as make:
         await learn_with(make, whole, until=3)
         await learn_with(make, adapter, until=4)
-    with leading(whole) as make:
+    with leading(whole, TOGETHER) as make:
         resumed = await learn_with(make, whole, until=4)
     assert resumed.recomputed == 1  # to the very bit, else it is refused
     await assert_in_shards(whole)
@@ -97,13 +63,6 @@ async def test_two_processes_compute_the_updates_of_one(tmp_path: Path) -> None:
         assert report.updates == 4
         alone_now = await learn(together, until=5)  # another number of processes reads what two wrote
         assert (alone_now.updates, alone_now.recomputed) == (5, 0)
-
-
-def share_blobs(folder: Path, blobs: Path) -> None:
-    """One folder of blobs for both: the process that follows knows one, as in a home."""
-    blobs.mkdir(exist_ok=True)
-    folder.mkdir(parents=True)
-    (folder / "blobs").symlink_to(blobs)
 
 
 async def assert_in_shards(made: Bench) -> None:

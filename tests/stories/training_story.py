@@ -51,7 +51,7 @@ from hindcast.events.log.reader import read
 from hindcast.learner.buffer.replay_buffer import ReplayBuffer
 from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.loop import LearnerReport, run_learner
-from hindcast.learner.numerics import configure, fingerprint
+from hindcast.learner.numerics import configure, fingerprint_of
 from hindcast.storage.blobs.store import BlobStore
 
 RUN = "r_test"
@@ -118,7 +118,7 @@ class Story:
             recipe="test",
             run_seed=settings.run.seed,
             packages={},
-            fingerprint=fingerprint_ or fingerprint(settings.learner.threads),
+            fingerprint=fingerprint_ or fingerprint_of(settings.learner),
             base_policy=blobs.put((self.policy / WEIGHTS).read_bytes()),
             base_policy_name="tiny",
             behaviour={},
@@ -248,10 +248,15 @@ class Bench(NamedTuple):
     story: Story
 
 
-async def bench(folder: Path, *, batches: int = 3, settings: Settings | None = None) -> Bench:
-    """A log with enough groups for `batches` batches, some that agree between them, before any learner started."""
+async def bench(
+    folder: Path, *, batches: int = 3, settings: Settings | None = None, policy: Path | None = None
+) -> Bench:
+    """A log with enough groups for `batches` batches, some that agree between them, before any learner started.
+
+    `policy`: the folder of one; None: a tiny one is written.
+    """
     configure(1)
-    policy = write_tiny_policy(folder / "policy")
+    policy = policy or write_tiny_policy(folder / "policy")
     blobs = BlobStore(folder / "blobs")
     story, log = Story(policy), MemoryLog(RUN)
     chosen = settings or settings_with()

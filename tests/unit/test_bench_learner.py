@@ -7,6 +7,7 @@ import pytest
 
 from bench.engine_calls import recorded_episodes
 from bench.learner import Bare, Ours, made_up_batch, prepare
+from bench.learner_ranks import CPU, WALL, compare_sums
 from bench.learner_ways import MEMORY, RATE, Way, compare_ways
 from bench.peaks import forget_peak, peak_mib
 from fakes.tiny_policy import write_tiny_policy
@@ -50,6 +51,14 @@ async def test_the_learner_is_measured_beside_itself_in_processes_of_their_own(t
     assert min(rate.ours, rate.peer) > 0
     assert 0 < memory.ours < memory.peer, "a layer keeps its input alone"
     assert [line.split(":")[0] for line in said] == ["checkpointing"]
+
+
+@pytest.mark.slow
+def test_sums_in_rank_order_are_timed_beside_bare_collectives(tmp_path: Path) -> None:
+    policy = write_tiny_policy(tmp_path / "tiny")
+    wall, cpu = compare_sums(Way(policy, LearnerSettings(processes=2), 8), repeats=1)
+    assert (wall.figure, cpu.figure) == (WALL, CPU)
+    assert min(wall.ours, wall.peer, cpu.ours, cpu.peer) > 0
 
 
 def test_a_peak_that_is_forgotten_counts_no_more() -> None:

@@ -1,5 +1,6 @@
 """How processes deal out passes and follow their leader, without starting any."""
 
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,7 +21,7 @@ from hindcast.learner.distributed.leader import (
     StepOrder,
     follow,
 )
-from hindcast.learner.distributed.ranks import DistributedRank
+from hindcast.learner.distributed.ranks import DistributedRank, EmulatedRanks
 from hindcast.storage.blobs.store import BlobStore
 from hindcast.storage.checkpoints import Checkpoint, Counters, save_checkpoint
 
@@ -52,9 +53,11 @@ class Store:
 def test_every_pass_counts_once_and_all_processes_take_equally_many(count: int) -> None:
     """Also where nothing in a mini-batch has a part in the loss: then there is no pass."""
     passes = list(range(count))
-    dealt = [one_of(3, rank=rank).own(passes) for rank in range(3)]
+    dealt = [list(chain.from_iterable(one_of(3, rank=rank).rounds(passes))) for rank in range(3)]
     assert len({len(own) for own in dealt}) == 1
     assert sorted(one for own in dealt for one, counts in own if counts) == passes
+    alone = list(chain.from_iterable(EmulatedRanks(3).rounds(passes)))
+    assert [alone[rank::3] for rank in range(3)] == dealt
 
 
 def test_a_follower_goes_on_after_a_checkpoint_that_does_not_fit(

@@ -30,6 +30,19 @@ def test_new_settings_are_held_to_every_bound() -> None:
         merge([layer], recipe="mgrpo")
 
 
+def test_a_default_that_is_new_does_not_hold_for_runs_recorded_before() -> None:
+    """Their ranks added in an order of their own, so that nobody can repeat it."""
+    assert Settings.model_validate({"learner": {"processes": 2}}).learner.exact_ranks
+    recorded = decode_settings({"learner": {"processes": 2}})
+    assert not recorded.learner.exact_ranks
+    assert not apply_change(recorded, {"learner": {"epochs": 3}}).learner.exact_ranks
+    layer = Layer(source="the run", values={"learner.processes": 2})
+    assert not merge_recorded([layer], recipe="mgrpo").settings.learner.exact_ranks
+    new = merge([layer], recipe="mgrpo").settings
+    assert new.learner.exact_ranks
+    assert decode_settings(new.model_dump(mode="json")) == new
+
+
 @pytest.mark.parametrize("learner", [{"epochs": 0}, {"epochs": "many"}, {"no_such": 1}])
 def test_recorded_settings_are_held_to_all_else(learner: dict[str, object]) -> None:
     with pytest.raises(ValidationError):

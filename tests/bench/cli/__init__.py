@@ -13,6 +13,7 @@ from bench.cli import (
     log,
     memory,
     page,
+    ranks,
     recipes,
     replay,
 )
@@ -23,6 +24,7 @@ PARTS: tuple[typer.Typer, ...] = (
     engine.app,
     log.app,
     learner.app,
+    ranks.app,
     asynchrony.app,
     memory.app,
     replay.app,
