@@ -81,6 +81,7 @@ def version_of(base: Path, weights: Path, **others: object) -> PolicyVersion:
         "log_digest": "5f" * 32,
         "sha256": "ab" * 32,
         "weights": weights,
+        "base_weights": None,
         "settings": resolve(recipe="mgrpo", overrides=[f"policy.base={base}"]).settings,
         "evaluation": None,
         "code_rev": "1234567",
@@ -107,7 +108,7 @@ def adapted(tmp_path: Path) -> PolicyVersion:
             if ".lora_B." in name:
                 value.normal_(std=0.2, generator=torch.Generator().manual_seed(len(name)))
     (tmp_path / "adapter").write_bytes(encode_adapter(model))
-    return version_of(base, tmp_path / "adapter")
+    return version_of(base, tmp_path / "adapter", base_weights=base / "model.safetensors")
 
 
 async def test_plain_transformers_samples_the_tokens_that_actors_sample(
@@ -169,7 +170,8 @@ def test_the_model_card_leads_back_to_the_run(trained: PolicyVersion, tmp_path: 
     write_policy_folder(found, tmp_path / "out")
     card = (tmp_path / "out" / "README.md").read_text()
     assert f"hindcast audit run-1 --expect 812:{'5f' * 32}" in card
-    assert "| store/buy | 0 | 7 of 9 |" in card
+    assert "| store/buy | greedy | 7 of 9 | 0 |" in card
+    assert "evaluation of policy 3 · greedy 78%" in card
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
