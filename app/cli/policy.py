@@ -1,6 +1,7 @@
 """`hindcast policy`: a run's policy versions, and the trained model as a folder that other tools load."""
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -8,9 +9,16 @@ import typer
 
 from hindcast.app.cli.bars import progress_bar
 from hindcast.app.cli.options import AsOf, SourceName
-from hindcast.app.cli.output import Report, Table, rate, shorten
+from hindcast.app.cli.output import Block, Report, Table, rate, shorten
 from hindcast.app.cli.read_model import connect_read_model, position_at
-from hindcast.app.exports.policy_folder import BEST, LAST, find_version, write_policy_folder
+from hindcast.app.evaluation.evaluation_lines import finished_line
+from hindcast.app.exports.policy_folder import (
+    BEST,
+    LAST,
+    PolicyVersion,
+    find_version,
+    write_policy_folder,
+)
 from hindcast.app.runs.sources import open_source
 from hindcast.app.system.home import home_folder, users_umask
 from hindcast.core.settings.computing import Precision
@@ -87,14 +95,20 @@ def export_version(
     written = {
         "run": found.run,
         "version": found.version,
+        "choice": found.choice,
+        "evaluation": found.evaluation,
         "position": found.position,
         "log_digest": found.log_digest,
         "folder": str(to),
     }
-    return Report(
-        written,
-        [f"policy version {found.version} of {found.run}, after {found.update} updates, in {to}"],
-    )
+    return Report(written, _export_text(found, to))
+
+
+def _export_text(found: PolicyVersion, to: Path) -> Iterator[Block]:
+    choice = f", {found.choice}" if found.choice else ""
+    yield f"policy version {found.version} of {found.run}, after {found.update} updates{choice}, in {to}"
+    if found.evaluation is not None:
+        yield finished_line(found.evaluation, first=None)
 
 
 app = typer.Typer()

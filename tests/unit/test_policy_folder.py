@@ -17,7 +17,12 @@ from fakes.tiny_policy import tiny_model, write_tiny_policy
 from hindcast.actors.engines.in_process import InProcessEngine
 from hindcast.app.cli import app
 from hindcast.app.exports.output_folder import ExportRefused
-from hindcast.app.exports.policy_folder import PolicyVersion, find_version, write_policy_folder
+from hindcast.app.exports.policy_folder import (
+    PolicyVersion,
+    choose_version,
+    find_version,
+    write_policy_folder,
+)
 from hindcast.app.runs.archive_source import ArchiveSource
 from hindcast.app.settings.configuration import resolve
 from hindcast.core.domain.sampling import Sampling
@@ -81,6 +86,7 @@ def version_of(base: Path, weights: Path, **others: object) -> PolicyVersion:
         "log_digest": "5f" * 32,
         "sha256": "ab" * 32,
         "weights": weights,
+        "base_weights": None,
         "settings": resolve(recipe="mgrpo", overrides=[f"policy.base={base}"]).settings,
         "evaluation": None,
         "code_rev": "1234567",
@@ -107,7 +113,7 @@ def adapted(tmp_path: Path) -> PolicyVersion:
             if ".lora_B." in name:
                 value.normal_(std=0.2, generator=torch.Generator().manual_seed(len(name)))
     (tmp_path / "adapter").write_bytes(encode_adapter(model))
-    return version_of(base, tmp_path / "adapter")
+    return version_of(base, tmp_path / "adapter", base_weights=base / "model.safetensors")
 
 
 async def test_plain_transformers_samples_the_tokens_that_actors_sample(
@@ -169,7 +175,8 @@ def test_the_model_card_leads_back_to_the_run(trained: PolicyVersion, tmp_path: 
     write_policy_folder(found, tmp_path / "out")
     card = (tmp_path / "out" / "README.md").read_text()
     assert f"hindcast audit run-1 --expect 812:{'5f' * 32}" in card
-    assert "| store/buy | 0 | 7 of 9 |" in card
+    assert "| store/buy | greedy | 7 of 9 | 0 |" in card
+    assert "evaluation of policy 3 · greedy 78%" in card
 
 
 @pytest.mark.parametrize("precision", ["float32", "bf16"])
@@ -189,6 +196,38 @@ def test_what_does_not_apply_is_refused_and_writes_nothing(
     with pytest.raises(ExportRefused, match="not empty"):
         write_policy_folder(trained, tmp_path / "full")
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["mine.txt"]
+
+
+def evaluated(successes: int, failures: int, lost: int = 0) -> EvaluationFinished:
+    result = EvaluationResult(
+        temperature=1.0,
+        family="store/buy",
+        successes=successes,
+        failures=failures,
+        lost=lost,
+        reward=float(successes),
+    )
+    return EvaluationFinished(
+        number=1, version=1, version_low=1, version_high=1, results=(result,), seconds=1.0, share=0.1
+    )
+
+
+def test_the_best_is_the_earliest_of_the_highest_success_among_those_kept() -> None:
+    evaluations = {
+        1: evaluated(9, 1), 2: evaluated(3, 0, lost=7), 3: evaluated(8, 2), 4: evaluated(4, 6), 5: evaluated(8, 2)
+    }  # fmt: skip
+    version, why = choose_version("best", "run-1", [0, 1, 2, 3, 4, 5], [0, 2, 3, 4, 5], evaluations)
+    assert version == 3, "1 is released, and a task without a verdict is no success of 2"
+    assert "4 evaluated versions" in why
+
+
+def test_a_released_version_is_refused_with_those_that_are_kept() -> None:
+    with pytest.raises(ExportRefused, match="version 1 of run run-1 were released; kept are 0, 2"):
+        choose_version("1", "run-1", [0, 1, 2], [0, 2], {})
+    with pytest.raises(ExportRefused, match="whose weights are kept"):
+        choose_version("last", "run-1", [0, 1], [], {})
+    assert choose_version("0", "run-1", [0, 1, 2], [0, 2], {}) == (0, "")
+    assert choose_version("last", "run-1", [0, 1, 2], [0, 2], {}) == (2, "")
 
 
 class TestOfARecordedRun:
