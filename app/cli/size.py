@@ -6,13 +6,8 @@ from typing import Annotated, Literal
 import typer
 
 from hindcast.app.cli.output import Fields, Report
-from hindcast.app.settings.deployment import (
-    DeploymentRequest,
-    plan_deployment,
-    require_gpus,
-    settings_text,
-    shape_in,
-)
+from hindcast.app.settings.deployment import DeploymentRequest, plan_deployment, require_gpus, shape_in
+from hindcast.app.settings.deployment_text import settings_text
 from hindcast.app.settings.launchers.launcher import LAUNCHERS, launcher_text
 from hindcast.app.settings.sizing import GPUS, MODELS, Load, Size, size_of
 from hindcast.core.errors import SettingsError

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 from hindcast.app.cli import app
 from hindcast.app.settings import placement
 from hindcast.app.settings.configuration import resolve
-from hindcast.app.settings.deployment import DeploymentRequest, plan_deployment, settings_text, shape_in
+from hindcast.app.settings.deployment import DeploymentRequest, plan_deployment, shape_in
+from hindcast.app.settings.deployment_text import settings_text
 from hindcast.app.settings.placement import Placement, place
 from hindcast.app.settings.sizing import GIB, GPUS, MODELS, SERVER_SHARE, Load, Shape
 from hindcast.core.errors import ModelFileError, SettingsError

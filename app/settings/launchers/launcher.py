@@ -15,15 +15,8 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from hindcast.actors.policy_servers.command import HOST, server_command, server_environment
-from hindcast.app.settings.deployment import (
-    HUB_NAMES,
-    VLLM_PYTHON,
-    Deployment,
-    head_lines,
-    home_gib,
-    main_memory_gib,
-    settings_tables,
-)
+from hindcast.app.settings.deployment import HUB_NAMES, VLLM_PYTHON, Deployment, home_gib, main_memory_gib
+from hindcast.app.settings.deployment_text import head_lines, settings_tables
 from hindcast.app.settings.sizing import FROZEN_BYTES, GIB
 
 RUN = "main"
