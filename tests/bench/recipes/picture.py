@@ -12,7 +12,7 @@ WIDTH, HEIGHT, MARGIN, COLUMNS = 220, 130, 34, 3
 COLOURS = ("#1b6ca8", "#b5541c", "#3c7d3c", "#7a4a9c", "#8a6d1d")
 LABELS, PLOT, LINE = 330, 380, 26
 """Pixels of a claim's name, of the axis, and of a line."""
-TICKS = (0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0)
+TICKS = (0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
 
 
 def forest(findings: Sequence[Finding]) -> str:
@@ -43,10 +43,11 @@ def forest(findings: Sequence[Finding]) -> str:
         if one.claim.paper is not None:
             x = place(one.claim.paper)
             parts.append(f'<path d="M{x:.1f} {y - 6}l5 6l-5 6l-5 -6z" fill="none" stroke="#333"/>')
-        told = f"{ratio.rate:.2f}, {len(one.pairs)} seeds"
+        spread = f" [{ratio.low:.2f}, {ratio.high:.2f}]" if len(one.pairs) > 1 else ""
+        told = f"{ratio.rate:.2f}{spread}, {len(one.pairs)} seeds"
         parts.append(f'<text x="{LABELS + PLOT + 10}" y="{y + 4}">{told}</text>')
     heading = f'<text x="{LABELS}" y="16">ratio of success, 95 % over seeds; diamond: the paper</text>'
-    return _svg(LABELS + PLOT + 120, height, heading + "".join(parts), size=12)
+    return _svg(LABELS + PLOT + 180, height, heading + "".join(parts), size=12)
 
 
 def curves(rows: Sequence[tuple[str, Sequence[Result]]], *, temperature: float) -> str:
