@@ -34,6 +34,7 @@ from hindcast.core.settings.schema import (
     RelabelerSettings,
     Settings,
 )
+from hindcast.core.structs import convert
 from hindcast.storage.blobs.store import BlobStore
 
 OPEN_S = 60.0
@@ -217,7 +218,7 @@ def _check_engine(name: str, found: Engine) -> list[str]:
 
 def _check_traits(traits: Any, kind: type[msgspec.Struct]) -> list[str]:
     try:
-        msgspec.convert(msgspec.structs.asdict(traits), kind)
+        convert(msgspec.structs.asdict(traits), kind)
     except (TypeError, msgspec.ValidationError) as error:
         return [f"its traits are none: {error}"]
     return []

@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from hindcast.core.errors import PluginError, SettingsError
+from hindcast.core.structs import convert
 from hindcast.core.text.nearest import advice
 
 T = TypeVar("T")
@@ -114,7 +115,7 @@ def read_options(
 
     """
     try:
-        return msgspec.convert(given, declared, strict=strict)
+        return convert(given, declared, strict=strict)
     except msgspec.ValidationError as error:
         known = ", ".join(declared.__struct_fields__) or "none"
         raise SettingsError(f"{of}: {error}. Its options: {known}") from error

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 import hindcast.events.catalogue  # noqa: F401  # fills the registry
+from hindcast.core.structs import convert
 from hindcast.events.envelope import BlobRef, Envelope
 from hindcast.events.registry import BY_NAME
 
@@ -41,7 +42,7 @@ def blobs_in(envelope: Envelope) -> list[BlobReference]:
 def _walk(field: str, value: Any) -> Iterator[BlobReference]:
     if isinstance(value, dict):
         if value.keys() == KEYS:
-            yield BlobReference(msgspec.convert(value, BlobRef), field in PAGES)
+            yield BlobReference(convert(value, BlobRef), field in PAGES)
             return
         for key, item in value.items():
             yield from _walk(str(key), item)

@@ -10,6 +10,7 @@ import msgspec
 
 import hindcast.events.catalogue  # noqa: F401  # fills the registry
 from hindcast.core.errors import CorruptEvent, HindcastError, UnknownVersion
+from hindcast.core.structs import msgpack_decoder
 from hindcast.events.envelope import UNREAD, Envelope, Fact, Recorded, Stored
 from hindcast.events.registry import BY_NAME
 from hindcast.events.upcasters import upcast
@@ -27,7 +28,7 @@ UNDECODABLE = (
 """Exceptions of msgspec on hostile bytes; deep nesting gives RecursionError."""
 
 _encoder = msgspec.msgpack.Encoder()
-_envelope_decoder = msgspec.msgpack.Decoder(Envelope)
+_envelope_decoder = msgpack_decoder(Envelope)
 _fact_decoders: dict[type[Fact], msgspec.msgpack.Decoder[Fact]] = {}
 
 
@@ -103,7 +104,7 @@ def decode_fact(stored: Stored, envelope: Envelope, *, strict: bool = True) -> F
         )
     decoder = _fact_decoders.get(entry.cls)
     if decoder is None:
-        decoder = _fact_decoders[entry.cls] = msgspec.msgpack.Decoder(entry.cls)
+        decoder = _fact_decoders[entry.cls] = msgpack_decoder(entry.cls)
     try:
         payload: bytes | msgspec.Raw = envelope.payload
         if envelope.version < entry.version:

@@ -22,6 +22,7 @@ from safetensors.numpy import save
 
 from hindcast.core.errors import BlobCorrupt, BlobMissing, CheckpointCorrupt
 from hindcast.core.ids import digest_hex
+from hindcast.core.structs import convert, decode_json
 from hindcast.events.codec import UNDECODABLE
 from hindcast.events.envelope import BlobRef
 from hindcast.storage.blobs.store import BlobStore
@@ -208,7 +209,7 @@ def load_checkpoint(blobs: BlobStore, ref: BlobRef) -> Checkpoint:
     try:
         blobs.get(ref)
         own, head = _read(blobs.path(ref))
-        counters = msgspec.convert(head, Counters, from_attributes=True)
+        counters = convert(head, Counters, from_attributes=True)
         if not head.shards:
             return Checkpoint(ref, own, counters)
         for shard in head.shards:
@@ -225,7 +226,7 @@ def load_checkpoint(blobs: BlobStore, ref: BlobRef) -> Checkpoint:
 
 def _read(path: Path) -> tuple[dict[str, NDArray[np.generic]], _Head]:
     with safe_open(path, framework="numpy") as file:
-        head = msgspec.json.decode((file.metadata() or {})[_KEY], type=_Head)
+        head = decode_json((file.metadata() or {})[_KEY], _Head)
         return {name: file.get_tensor(name) for name in file.keys()}, head  # noqa: SIM118
 
 

@@ -20,6 +20,7 @@ import msgspec
 import structlog
 
 from hindcast.core.errors import BlobCorrupt, BlobMissing, CorruptEvent, ForeignLog, UnknownVersion
+from hindcast.core.structs import msgpack_decoder
 from hindcast.events.catalogue import SnapshotSaved
 from hindcast.events.codec import UNDECODABLE, decode
 from hindcast.events.envelope import BlobRef, Stored
@@ -59,7 +60,7 @@ class SnapshotKind(Generic[S]):
         self._rules = rules
         self._conditions = conditions
         self._encoder = msgspec.msgpack.Encoder(enc_hook=to_plain)
-        self._decoder = msgspec.msgpack.Decoder(shape, dec_hook=from_plain)
+        self._decoder = msgpack_decoder(shape, hook=from_plain)
 
     @cached_property
     def schema(self) -> str:

@@ -17,7 +17,6 @@ from itertools import chain, zip_longest
 from types import TracebackType
 from typing import Self
 
-import msgspec
 import structlog
 
 from hindcast.actors.curriculum.feasibility import FeasibilityChecker, FirstState, Valuer
@@ -38,6 +37,7 @@ from hindcast.core.domain.task import Task
 from hindcast.core.errors import BlobCorrupt, BlobMissing, ModelFileError, SettingsError
 from hindcast.core.settings.endpoint import ENDPOINT
 from hindcast.core.settings.schema import Settings
+from hindcast.core.structs import decode_msgpack
 from hindcast.events.catalogue import PhaseStarted, StateValued, TaskChecked
 from hindcast.events.envelope import BlobRef, Fact
 from hindcast.storage.blobs.store import BlobStore
@@ -203,7 +203,7 @@ class Evolver:
     def _page(self, blob: BlobRef | None) -> Page | None:
         """A recorded page; None where there is none, or it was deleted since."""
         try:
-            return None if blob is None else msgspec.msgpack.decode(self._blobs.get(blob), type=Page)
+            return None if blob is None else decode_msgpack(self._blobs.get(blob), Page)
         except (BlobMissing, BlobCorrupt) as error:
             logger.warning(
                 "a first page is gone: tasks that begin on it are neither valued nor shown with it",

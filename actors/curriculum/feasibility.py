@@ -17,6 +17,7 @@ from hindcast.actors.judges.endpoint import page_text
 from hindcast.core.domain.observation import Page
 from hindcast.core.domain.task import Task
 from hindcast.core.settings.endpoint import ENDPOINT
+from hindcast.core.structs import decode_json
 from hindcast.events.catalogue import TaskChecked, WeightsPublished
 
 
@@ -98,4 +99,4 @@ class FeasibilityChecker:
 
 
 def _read(text: str) -> _Said:
-    return msgspec.json.decode(json_in(text), type=_Said)
+    return decode_json(json_in(text), _Said)

@@ -23,6 +23,7 @@ from hindcast.core.domain.observation import Page
 from hindcast.core.domain.task import Task
 from hindcast.core.seeds import derive_seed
 from hindcast.core.settings.endpoint import ENDPOINT
+from hindcast.core.structs import decode_json
 from hindcast.events.catalogue import TaskProposed
 
 PROMPT = prompt_text("tasks-1")
@@ -122,7 +123,7 @@ def new_tasks(text: str, failed: Sequence[Task]) -> list[tuple[Task, Task]]:
         ValueError, msgspec.DecodeError: a task is invalid; the message explains it to the model.
     """
     found = []
-    for new in msgspec.json.decode(json_in(text), type=_Said).tasks:
+    for new in decode_json(json_in(text), _Said).tasks:
         instruction = " ".join(new.instruction.split())
         if not instruction:
             raise ValueError("a task has no instruction")

@@ -12,6 +12,7 @@ import msgspec
 import structlog
 
 from hindcast.actors.endpoint.completion import Completion
+from hindcast.core.structs import decode_json
 from hindcast.events.disk import Disk
 
 logger = structlog.get_logger(__name__)
@@ -29,7 +30,7 @@ class AnswerCache:
         if self._folder is None:
             return None
         try:
-            return msgspec.json.decode(self._place(self._folder, digest).read_bytes(), type=Completion)
+            return decode_json(self._place(self._folder, digest).read_bytes(), Completion)
         except (msgspec.DecodeError, UnicodeDecodeError):
             self.forget(digest)
         except OSError:

@@ -19,6 +19,7 @@ import msgspec
 
 from hindcast.actors.endpoint.answer_cache import AnswerCache
 from hindcast.actors.endpoint.completion import Completion
+from hindcast.core.structs import decode_json
 from hindcast.events.disk import PRIVATE_FILE, PRIVATE_FOLDER, Disk
 
 
@@ -95,7 +96,7 @@ class BatchFiles:
     def read(self, key: str) -> StoredBatch | None:
         """The batch as stored now; None: it was dropped, or its file was damaged, and its questions are asked again."""
         try:
-            return msgspec.json.decode(self._place(key).read_bytes(), type=StoredBatch)
+            return decode_json(self._place(key).read_bytes(), StoredBatch)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
 

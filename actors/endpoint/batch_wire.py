@@ -7,6 +7,7 @@ import msgspec
 
 from hindcast.actors.endpoint.chat_wire import MalformedCompletion
 from hindcast.actors.endpoint.completion import Trouble
+from hindcast.core.structs import decode_json
 
 COMPLETIONS = "/v1/chat/completions"
 """The endpoint of every question in a batch."""
@@ -94,7 +95,7 @@ def read_lines(content: bytes) -> dict[str, BatchLine]:
     found, unreadable = {}, ""
     for line in filter(bytes.strip, content.splitlines()):
         try:
-            read = msgspec.json.decode(line, type=BatchLine)
+            read = decode_json(line, BatchLine)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             unreadable = str(error)
             if (name := _question_of(line)) is None:
@@ -109,7 +110,7 @@ def read_lines(content: bytes) -> dict[str, BatchLine]:
 def _question_of(line: bytes) -> str | None:
     """The question of a line that is otherwise unreadable; None: it names none."""
     try:
-        return msgspec.json.decode(line, type=_Question).custom_id
+        return decode_json(line, _Question).custom_id
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
 
@@ -117,6 +118,6 @@ def _question_of(line: bytes) -> str | None:
 def said_in(body: bytes) -> LineError:
     """The error in a response's body; empty where it has no readable one."""
     try:
-        return msgspec.json.decode(body, type=_Error).error
+        return decode_json(body, _Error).error
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return LineError()

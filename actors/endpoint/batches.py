@@ -40,6 +40,7 @@ from hindcast.actors.endpoint.batch_wire import (
 from hindcast.actors.endpoint.chat_wire import MalformedCompletion
 from hindcast.actors.endpoint.completion import Completion
 from hindcast.core.settings.endpoint import EndpointSettings
+from hindcast.core.structs import decode_json
 
 KEY = "hindcast"
 """Metadata field that holds a batch's key."""
@@ -359,7 +360,7 @@ class Batches:
     async def _asked(self, request: Callable[[], Awaitable[Any]], kind: type[Read]) -> Read:
         content = await self._call(lambda: _content(request()))
         try:
-            return msgspec.json.decode(content, type=kind)
+            return decode_json(content, kind)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             raise NotAnswered(
                 "outage", f"the server's Batch API sent no {kind.__name__}: {error}", settled=False

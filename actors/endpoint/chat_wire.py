@@ -11,6 +11,7 @@ from email.utils import parsedate_to_datetime
 import msgspec
 
 from hindcast.actors.endpoint.completion import Completion
+from hindcast.core.structs import decode_json
 
 REFUSING = "content_filter"
 """Finish reason of an answer, and code of an error, when the provider's filter held it back."""
@@ -57,7 +58,7 @@ def read_completion(content: bytes) -> Completion:
         CompletionRefused: its text is a refusal, or was filtered.
     """
     try:
-        answer = msgspec.json.decode(content, type=_Answer)
+        answer = decode_json(content, _Answer)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise MalformedCompletion(f"the server sent no chat completion: {error}") from None
     if not answer.choices:

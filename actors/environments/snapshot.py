@@ -15,6 +15,7 @@ from playwright.async_api import Page as BrowserPage
 from hindcast.core.domain.observation import KINDS, Node, Observation, Page
 from hindcast.core.errors import EnvironmentFailed
 from hindcast.core.ids import digest_hex
+from hindcast.core.structs import decode_json
 
 
 def script(name: str) -> str:
@@ -137,7 +138,7 @@ def decode_snapshot(found: object) -> Snapshot:
             "It overrides JSON or Promise in a way that snapshots cannot work with."
         )
     try:
-        snapshot = msgspec.json.decode(found, type=Snapshot)
+        snapshot = decode_json(found, Snapshot)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise EnvironmentFailed(f"The page's snapshot does not decode: {error}.") from error
     if snapshot.page is not None:

@@ -26,6 +26,7 @@ from hindcast.actors.environments.navigation import is_allowed, questionable
 from hindcast.actors.environments.proxy import FilteringProxy
 from hindcast.actors.environments.snapshot import BOXES_JS, LIMITS, page_script, script
 from hindcast.core.domain.observation import Box, Mark
+from hindcast.core.structs import convert, decode_json
 
 MAX_TABS = 8
 """Most tabs of one episode; further ones are closed as they open."""
@@ -323,7 +324,7 @@ async def take_picture(window: Window, *, width: int, quality: int) -> WindowIma
     marks = marks_in(await tab.page.evaluate(BOXES_JS))
     devtools = await window.devtools(tab)
     metrics = await devtools.send("Page.getLayoutMetrics")
-    view = msgspec.convert(metrics["cssVisualViewport"], _View)
+    view = convert(metrics["cssVisualViewport"], _View)
     if view.client_width < 1 or view.client_height < 1:
         return WindowImage(missing="the window has no size")
     scale = min(1.0, width / view.client_width)
@@ -348,7 +349,7 @@ def marks_in(found: object) -> tuple[Mark, ...]:
     if not isinstance(found, str) or len(found) > MAX_MARKS_CHARS:
         return ()
     try:
-        marks = msgspec.json.decode(found, type=tuple[Mark, ...])
+        marks = decode_json(found, tuple[Mark, ...])
     except (msgspec.DecodeError, UnicodeEncodeError):
         return ()
     return tuple(mark for mark in marks[:MAX_MARKS] if _is_likely(mark.box))
@@ -357,7 +358,7 @@ def marks_in(found: object) -> tuple[Mark, ...]:
 def box_in(found: Any) -> Box | None:
     """Parse the box of act.js; None if it is missing or implausible."""
     try:
-        box = msgspec.convert(found, Box)
+        box = convert(found, Box)
     except msgspec.ValidationError:
         return None
     return box if _is_likely(box) else None

@@ -22,6 +22,7 @@ from hindcast.core.domain.observation import Page
 from hindcast.core.ids import digest_hex
 from hindcast.core.prompts.rendering import RENDERERS
 from hindcast.core.settings.endpoint import ENDPOINT
+from hindcast.core.structs import decode_json
 from hindcast.events.catalogue.verdict import JudgeIdentity
 
 PROMPT = prompt_text("verdict-1")
@@ -74,7 +75,7 @@ class EndpointJudge:
 
 
 def _read(text: str) -> _Said:
-    return msgspec.json.decode(json_in(text), type=_Said)
+    return decode_json(json_in(text), _Said)
 
 
 def page_text(page: Page, *, most: int) -> str:

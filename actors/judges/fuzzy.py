@@ -23,6 +23,7 @@ from hindcast.actors.judges.judged_episode import JudgedEpisode
 from hindcast.actors.judges.rules import RULES, RuleJudge
 from hindcast.core.ids import digest_hex
 from hindcast.core.settings.endpoint import FUZZY
+from hindcast.core.structs import decode_json
 from hindcast.events.catalogue.consulted import Consulted
 
 Match = Literal["correct", "incorrect", "partially"]
@@ -48,7 +49,7 @@ async def ask_fuzzy_match(
 
 
 def _read(text: str) -> Match:
-    return msgspec.json.decode(json_in(text), type=_Said).match
+    return decode_json(json_in(text), _Said).match
 
 
 class FuzzyJudge(RuleJudge):

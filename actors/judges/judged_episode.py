@@ -13,6 +13,7 @@ from hindcast.core.domain.evidence import Evidence
 from hindcast.core.domain.observation import Page
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import BlobMissing, HindcastError
+from hindcast.core.structs import decode_msgpack
 from hindcast.events.catalogue import EpisodeEnded, EpisodeStarted, StepTaken
 from hindcast.events.codec import decode
 from hindcast.events.envelope import BlobRef
@@ -143,6 +144,6 @@ def read_page(blobs: BlobStore, page: BlobRef | None) -> Page | None:
     if page is None:
         return None
     try:
-        return msgspec.msgpack.decode(blobs.get(page), type=Page)
+        return decode_msgpack(blobs.get(page), Page)
     except BlobMissing:
         return None

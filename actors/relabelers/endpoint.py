@@ -19,6 +19,7 @@ from hindcast.actors.relabelers.base import AchievedGoal, RelabelResult, why_not
 from hindcast.core.domain.observation import Page
 from hindcast.core.errors import RelabelerUnavailable
 from hindcast.core.settings.endpoint import ENDPOINT
+from hindcast.core.structs import decode_json
 from hindcast.events.log.episode_assembler import AssembledEpisode
 from hindcast.storage.blobs.store import BlobStore
 
@@ -81,7 +82,7 @@ def goals_of(text: str, *, steps: int) -> list[AchievedGoal]:
         ValueError, msgspec.DecodeError: the reply is invalid; the message explains it to the model.
     """
     found: dict[str, AchievedGoal] = {}
-    for goal in msgspec.json.decode(json_in(text), type=_Said).goals:
+    for goal in decode_json(json_in(text), _Said).goals:
         instruction = goal.instruction.strip()
         if not 1 <= goal.step <= steps:  # before anything of that length is made
             raise ValueError(

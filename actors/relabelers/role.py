@@ -21,7 +21,6 @@ from collections.abc import Coroutine, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-import msgspec
 from opentelemetry.trace import Span
 
 from hindcast.actors.episodes.time_limit import limited
@@ -42,6 +41,7 @@ from hindcast.core.errors import (
     SettingsError,
 )
 from hindcast.core.settings.schema import Settings
+from hindcast.core.structs import decode_msgpack
 from hindcast.events.catalogue import EpisodeEnded, EpisodeRelabeled
 from hindcast.events.catalogue.verdict import Relabel
 from hindcast.events.envelope import Fact, Recorded
@@ -263,7 +263,7 @@ def pages_of(blobs: BlobStore, episode: AssembledEpisode) -> list[Page]:
     for step in episode.steps:
         if step.fact.observation is None:
             raise RelabelerFailed(f"step {step.fact.index} recorded no page")
-        pages.append(msgspec.msgpack.decode(blobs.get(step.fact.observation), type=Page))
+        pages.append(decode_msgpack(blobs.get(step.fact.observation), Page))
     return pages
 
 

@@ -23,6 +23,7 @@ from hindcast.core.domain.action import Action, ParseFailure
 from hindcast.core.domain.observation import Page
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import BlobCorrupt, BlobMissing
+from hindcast.core.structs import decode_msgpack
 from hindcast.events.catalogue import EpisodeEnded
 from hindcast.events.envelope import BlobRef
 from hindcast.events.log.episode_assembler import AssembledEpisode, AssembledStep
@@ -177,7 +178,7 @@ class _Drive:
         if ref is None:
             return None
         try:
-            return msgspec.msgpack.decode(self._blobs.get(ref), type=Page)
+            return decode_msgpack(self._blobs.get(ref), Page)
         except (BlobMissing, BlobCorrupt, msgspec.DecodeError):
             return None
 

@@ -12,6 +12,7 @@ import msgspec
 from hindcast.actors.scaffold.states import ActionRule, SiteState, SiteStates
 from hindcast.core.domain.action import ACTIONS
 from hindcast.core.errors import SettingsError
+from hindcast.core.structs import convert
 from hindcast.core.text.plain_values import parse_toml
 
 SHIPPED = {
@@ -66,7 +67,7 @@ def _shipped(name: str) -> SiteStates:
 def parse_states(text: str, *, source: str) -> SiteStates:
     """Parse states from TOML. Raises SettingsError naming the file, the state and the rule."""
     try:
-        found = msgspec.convert(parse_toml(text), SiteStates)
+        found = convert(parse_toml(text), SiteStates)
     except msgspec.ValidationError as error:
         raise SettingsError(f"the state file {source} is invalid: {error}") from error
     except ValueError as error:

@@ -15,6 +15,7 @@ from hindcast.app.alerts import ALERTS
 from hindcast.core.errors import PluginError, SettingsError
 from hindcast.core.plugins import NoOptions, find_plugin, read_options
 from hindcast.core.settings.schema import Settings
+from hindcast.core.structs import convert
 from hindcast.events.envelope import Recorded
 
 KEPT = 100
@@ -148,7 +149,7 @@ def check_alert(found: Alert) -> list[str]:
     if found.fold is None and found.query is None:
         problems.append("it has neither a fold nor a query")
     try:
-        options = msgspec.convert({}, found.options)
+        options = convert({}, found.options)
     except (TypeError, msgspec.ValidationError) as error:
         return [*problems, f"its options have no defaults: {error}"]
     if found.fold is not None:

@@ -17,6 +17,7 @@ from hindcast.app.alerts.alert import (
     find_alert,
 )
 from hindcast.core.settings.schema import Settings
+from hindcast.core.structs import convert
 from hindcast.events.catalogue import ControlRequested, RunFinished, RunResumed
 from hindcast.events.envelope import Recorded
 
@@ -57,7 +58,7 @@ class OpenAlert:
         if held is None or held.version != version:
             held = folds[self.name] = FoldState(version=version, state=self.fold.initial())
         elif not isinstance(held.state, msgspec.Struct):  # decoded from a store
-            held.state = msgspec.convert(held.state, type(self.fold.initial()))
+            held.state = convert(held.state, type(self.fold.initial()))
         return held.state
 
 

@@ -24,6 +24,7 @@ from hindcast.app.attach.store import ConsumerPosition, ConsumerStore
 from hindcast.app.attach.target import Attached
 from hindcast.app.runs.runs import RunHandle
 from hindcast.core.errors import BrokerUnreachable, SettingsError
+from hindcast.core.structs import decode_msgpack
 from hindcast.events.codec import decode_envelope
 from hindcast.events.log.port import EventLog
 
@@ -209,7 +210,7 @@ def _state(store: ConsumerStore, run: str, name: str) -> AlertState:
     mine = _standings(store, run, name)
     with suppress(msgspec.MsgspecError):
         if mine and mine[0].state is not None:
-            return msgspec.msgpack.decode(mine[0].state, type=AlertState)
+            return decode_msgpack(mine[0].state, AlertState)
     return AlertState()
 
 

@@ -26,6 +26,7 @@ from hindcast.app.attach.store import ConsumerPosition, ConsumerStore, this_host
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.system.processes import ProcessState, list_processes, process_began, read_json
 from hindcast.core.errors import HindcastError
+from hindcast.core.structs import convert
 from hindcast.events.codec import decode_envelope
 from hindcast.events.jetstream.accounts import QUEUES
 from hindcast.events.jetstream.consumers import BrokerConsumer
@@ -177,7 +178,7 @@ async def _attached(handle: RunHandle, lag: Lag, stores: Sequence[str]) -> list[
         content = read_json(path)
         if content is None:
             continue
-        word = msgspec.convert(content, AttachmentStatus)
+        word = convert(content, AttachmentStatus)
         standing, letters = await asyncio.to_thread(_standing, word.store, handle.name, word.name)
         state, detail = state_of(word)
         rows[word.name] = await _attached_row(word.name, word.target, state, detail, standing, letters, lag)

@@ -14,6 +14,7 @@ import msgspec
 from sqlalchemy import Connection
 
 from hindcast.core.errors import HindcastError, SettingsError
+from hindcast.core.structs import decode_msgpack
 from hindcast.core.text.nearest import advice
 from hindcast.core.text.printable import one_line
 from hindcast.events.envelope import Recorded
@@ -92,7 +93,7 @@ class Attached:
             self._state = self._fold.initial()
             return
         try:
-            self._state = msgspec.msgpack.decode(snapshot, type=self._type)
+            self._state = decode_msgpack(snapshot, self._type)
         except msgspec.ValidationError as error:
             raise SettingsError(
                 f"{self.target}: its stored state is not a {self._type} any more ({error}). Attach it under another "

@@ -28,6 +28,7 @@ from hindcast.app.runs.sources import open_source
 from hindcast.app.system.home import home_folder, users_umask
 from hindcast.core.domain.observation import Mark
 from hindcast.core.errors import BlobCorrupt, BlobMissing
+from hindcast.core.structs import decode_json
 from hindcast.events.envelope import BlobRef
 from hindcast.storage.blobs.store import BlobStore
 from hindcast.storage.readmodel.episode_queries import (
@@ -278,7 +279,7 @@ def write_screenshots(
 def _with_marks(image: bytes, row: ScreenshotRow) -> bytes:
     from hindcast.core.prompts.rendering.marks import draw_marks  # imports Pillow
 
-    marks = msgspec.json.decode(row.marks or "[]", type=tuple[Mark, ...])
+    marks = decode_json(row.marks or "[]", tuple[Mark, ...])
     return draw_marks(image, marks, scale=row.scale or 1.0)
 
 

@@ -21,6 +21,7 @@ from hindcast.core.errors import PluginError
 from hindcast.core.plugins import NoOptions, find_plugin
 from hindcast.core.prompts.rendering import RENDERERS
 from hindcast.core.settings.schema import Settings
+from hindcast.core.structs import convert, decode_msgpack
 from hindcast.events.envelope import BlobRef, Recorded
 from hindcast.events.log.episode_assembler import AssembledEpisode
 from hindcast.storage.readmodel.episode_queries import EpisodeFilter, VerdictRow, verdicts_of
@@ -65,7 +66,7 @@ class ExportSources:
     def page(self, ref: BlobRef | None) -> Page | None:
         """A recorded page; None: it was not recorded, or was deleted."""
         content = self.content(ref)
-        return None if content is None else msgspec.msgpack.decode(content, type=Page)
+        return None if content is None else decode_msgpack(content, Page)
 
     def text(self, page: Page) -> str:
         """A page as the run's policy reads it."""
@@ -152,7 +153,7 @@ def check_exporter(found: Exporter) -> list[str]:
     if not found.writes:
         problems.append("its `writes` does not say what it writes")
     try:
-        msgspec.convert({}, found.options)
+        convert({}, found.options)
     except (TypeError, msgspec.ValidationError) as error:
         problems.append(f"its options have no defaults: {error}")
     return problems

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from hindcast.core.errors import HindcastError
+from hindcast.core.structs import decode_json
 from hindcast.events.envelope import Envelope, Recorded
 
 BYTES, FLOAT, MAP = "$bytes", "$float", "$map"
@@ -58,7 +59,7 @@ def from_line(line: bytes | str) -> tuple[int, bytes]:
 
     """
     try:
-        told = msgspec.json.decode(line, type=dict[str, Any])
+        told = decode_json(line, dict[str, Any])
         position, digest = int(told.pop("position")), told.pop("sha256")
         told["prev_hash"] = bytes.fromhex(told["prev_hash"])
         told["payload"] = msgspec.Raw(msgspec.msgpack.encode(_from_json(told["payload"])))

@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from hindcast.core.structs import decode_json
+
 LARGEST = 2**63 - 1
 """Largest integer of a document, as in the columns of the read model; an event could hold one bit more."""
 Kind = TypeVar("Kind", bound=msgspec.Struct)
@@ -22,7 +24,7 @@ class DocumentError(Exception):
 def decoded(content: bytes, kind: type[Kind]) -> Kind:
     """Decode a document; unknown keys at any depth are refused. Raises DocumentError."""
     try:
-        found = msgspec.json.decode(content, type=kind, strict=True)
+        found = decode_json(content, kind, strict=True)
         plain = msgspec.json.decode(content)
         long = next(_too_long(plain, ""), None)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:

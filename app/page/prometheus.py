@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
-import msgspec
 import structlog
 from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -21,6 +20,7 @@ from hindcast.app.runs.runs import RunHandle
 from hindcast.core.errors import HindcastError
 from hindcast.core.rl.combined_state import POLICY
 from hindcast.core.settings.schema import TelemetrySettings
+from hindcast.core.structs import decode_json
 from hindcast.storage.readmodel.evaluation_queries import EvaluationRow
 from hindcast.storage.readmodel.outcome_counts import VersionSuccess
 from hindcast.storage.readmodel.query_parts import position_of
@@ -113,7 +113,7 @@ def _last_update(connection: Connection) -> dict[str, float]:
         .order_by(updates.c.position.desc())
         .limit(1)
     )
-    told = msgspec.json.decode(text, type=dict[str, float | None]) if text else {}
+    told = decode_json(text, dict[str, float | None]) if text else {}
     return {name: value for name, value in told.items() if value is not None}
 
 

@@ -17,6 +17,7 @@ from hindcast.core.domain.observation import Page
 from hindcast.core.errors import HindcastError
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.prompts.rendering.lines import render_lines
+from hindcast.core.structs import decode_msgpack
 from hindcast.events.catalogue import StepTaken
 from hindcast.events.codec import decode
 from hindcast.events.envelope import BlobRef
@@ -135,7 +136,7 @@ def _page(run: Source, fact: StepTaken) -> tuple[str, str]:
     if fact.observation is None:
         return "", "this step recorded no page"
     try:
-        page = msgspec.msgpack.decode(run.blobs.get(fact.observation), type=Page)
+        page = decode_msgpack(run.blobs.get(fact.observation), Page)
     except HindcastError as error:
         return "", str(error)
     except msgspec.MsgspecError as error:

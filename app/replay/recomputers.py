@@ -23,6 +23,7 @@ from hindcast.app.runs.sources import open_source
 from hindcast.app.system.interrupts import INTERRUPTED
 from hindcast.core.errors import HindcastError
 from hindcast.core.models.folders import policy_folder
+from hindcast.core.structs import decode_msgpack
 from hindcast.learner.verify.log_recomputer import LogRecomputer, StretchReport
 from hindcast.learner.verify.survey import LogStretch
 
@@ -141,7 +142,7 @@ async def _receive(reader: asyncio.StreamReader, kind: type[T]) -> T | None:
     """The next message; None: the other side has ended."""
     try:
         length = int.from_bytes(await reader.readexactly(LENGTH_BYTES), "big")
-        return msgspec.msgpack.decode(await reader.readexactly(length), type=kind)
+        return decode_msgpack(await reader.readexactly(length), kind)
     except asyncio.IncompleteReadError:
         return None
 

@@ -34,6 +34,7 @@ from hindcast.app.system.launch import read_launch
 from hindcast.app.system.processes import WORKING, list_processes, read_json, write_json
 from hindcast.core.errors import ForeignLog, HindcastError, PluginError, SettingsError
 from hindcast.core.settings.schema import Settings
+from hindcast.core.structs import convert
 from hindcast.core.text.nearest import advice
 from hindcast.events.archive.continued_log import ContinuedLog
 from hindcast.events.archive.manifest import is_archive
@@ -304,7 +305,7 @@ class UnfinishedImport(msgspec.Struct, frozen=True, kw_only=True):
 def unfinished(folder: Path) -> UnfinishedImport | None:
     """The unfinished import or repair in a run's folder. An import is finished once the run has settings, written last."""
     note = read_json(folder / IMPORTING)
-    filling = None if note is None else msgspec.convert(note, UnfinishedImport)
+    filling = None if note is None else convert(note, UnfinishedImport)
     done = filling is not None and not filling.repair and (folder / SETTINGS_FILE).exists()
     return None if done else filling
 
@@ -338,7 +339,7 @@ def open_run(name: str | None = None, *, home: Path | None = None) -> RunHandle:
     try:
         layer, recipe = read_file(folder / SETTINGS_FILE, recorded=True)
         forked = read_json(folder / FORK_FILE)
-        fork = None if forked is None else msgspec.convert(forked, Fork)
+        fork = None if forked is None else convert(forked, Fork)
         try:
             resolved = merge_recorded([layer], recipe=recipe or DEFAULT)
         except PluginError:  # what plays, trains or verifies refuses to; all else can still be read

@@ -15,13 +15,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from hindcast.app.attach.attachment import AttachmentStatus, consumers_folder
 from hindcast.app.attach.store import ConsumerStore
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.system.processes import read_json, write_json
 from hindcast.core.errors import ForeignLog, HindcastError
+from hindcast.core.structs import convert
 from hindcast.events.log.port import EventLog
 from hindcast.storage.audit.witnesses import Witness
 from hindcast.storage.readmodel.fold import read_cursor
@@ -182,4 +181,4 @@ def _attached(handle: RunHandle) -> list[Witness]:
 
 def _words(handle: RunHandle) -> list[AttachmentStatus]:
     contents = (read_json(path) for path in consumers_folder(handle.folder).glob("*.json"))
-    return [msgspec.convert(content, AttachmentStatus) for content in contents if content is not None]
+    return [convert(content, AttachmentStatus) for content in contents if content is not None]

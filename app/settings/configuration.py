@@ -28,6 +28,7 @@ from hindcast.core.settings.changes import TABLE, flatten_settings, nest, upcast
 from hindcast.core.settings.old_names import renamed
 from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.core.settings.section import RECORDED
+from hindcast.core.structs import convert
 from hindcast.core.text.nearest import advice, nearest
 from hindcast.core.text.plain_values import find_unkeepable, parse_toml
 from hindcast.core.text.printable import one_line
@@ -230,7 +231,7 @@ def _wrong_options(
             )
             continue
         try:
-            given = msgspec.convert({name: values[key]}, declared, strict=False)
+            given = convert({name: values[key]}, declared, strict=False)
             values[key] = msgspec.json.decode(msgspec.json.encode(getattr(given, name)))
         except msgspec.ValidationError as error:
             choice = _nearest_choice(key, values[key])

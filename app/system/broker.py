@@ -28,6 +28,7 @@ from hindcast.app.system import broker_watchdog
 from hindcast.app.system.broker_watchdog import HOME_VARIABLE
 from hindcast.app.system.processes import pid_alive, process_began, read_json, write_json
 from hindcast.core.errors import BrokerUnreachable
+from hindcast.core.structs import convert
 from hindcast.events.disk import PRIVATE_FOLDER
 from hindcast.events.jetstream.broker import HOST, BrokerPlan, PortTaken, prepare
 
@@ -60,7 +61,7 @@ class BrokerState(msgspec.Struct, frozen=True, kw_only=True):
 def noted_broker(home: Path) -> BrokerState | None:
     """The broker recorded in `broker.json`, running or not; None if there is none."""
     try:
-        return msgspec.convert(read_json(home / STATE), BrokerState)
+        return convert(read_json(home / STATE), BrokerState)
     except msgspec.ValidationError:
         return None
 

@@ -10,6 +10,7 @@ from hindcast.app.system.processes import read_json, write_json
 from hindcast.core.errors import SettingsError
 from hindcast.core.rl.algorithm import traits_of
 from hindcast.core.settings.schema import Settings
+from hindcast.core.structs import convert
 from hindcast.core.text.nearest import advice, nearest
 
 CURRENT = "current.json"
@@ -79,7 +80,7 @@ def read_launch(home: Path) -> Launch | None:
     """What was launched last, or None in a new home."""
     content = read_json(home / CURRENT)
     try:
-        return None if content is None else msgspec.convert(content, Launch)
+        return None if content is None else convert(content, Launch)
     except msgspec.ValidationError as error:
         raise SettingsError(
             f"{home / CURRENT} does not say which run this home works on: {error}. Delete it, and name the run at the next start."

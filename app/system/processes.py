@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from hindcast.core.structs import convert
 from hindcast.core.text.plain_values import parse_json
 from hindcast.events.disk import PRIVATE_FILE, PRIVATE_FOLDER
 
@@ -102,7 +103,7 @@ def list_processes(folder: Path) -> list[ProcessState]:
         content = read_json(path)
         if content is not None:
             with suppress(msgspec.ValidationError):  # damaged; its process will write it again
-                found.append(msgspec.convert(content, ProcessState))
+                found.append(convert(content, ProcessState))
     return found
 
 

@@ -17,6 +17,7 @@ from hindcast.app.system.processes import read_json, write_json
 from hindcast.core.errors import ForeignLog
 from hindcast.core.rl.combined_state import POLICY
 from hindcast.core.rl.statistics import wilson
+from hindcast.core.structs import convert
 from hindcast.core.text.printable import one_line
 from hindcast.events.catalogue import (
     ControlRequested,
@@ -229,7 +230,7 @@ class ProgressNote:
         if content is None:
             return Progress()
         try:
-            note = msgspec.convert(content, _Note, str_keys=True)
+            note = convert(content, _Note, str_keys=True)
             if note.schema != _KIND.schema:
                 return Progress()
             progress = note.progress

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from hindcast.core.domain.arrays import pack_ids, unpack_ids
 from hindcast.core.errors import CorruptEvent
+from hindcast.core.structs import decode_msgpack
 
 Allowed = NDArray[np.bool_]
 """A set of tokens  # [vocabulary]."""
@@ -50,7 +51,7 @@ def unpack_allowed(packed: bytes) -> Allowed:
         CorruptEvent: `pack_allowed` cannot have made these bytes.
     """
     try:
-        record = msgspec.msgpack.decode(packed, type=_Record)
+        record = decode_msgpack(packed, _Record)
         sets = np.zeros((len(record.sets), record.vocabulary), dtype=np.bool_)
         for row, each in zip(sets, record.sets, strict=True):
             row[unpack_ids(each.ids)] = True

@@ -23,6 +23,7 @@ import zstandard
 from google_crc32c import value as crc32c
 
 from hindcast.core.bounded_read import TooLarge, read_bounded
+from hindcast.core.structs import msgpack_decoder
 from hindcast.events.archive.errors import ArchiveUnknown
 from hindcast.events.codec import UNDECODABLE
 from hindcast.events.envelope import Stored
@@ -108,8 +109,8 @@ class _Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_header_decoder = msgspec.msgpack.Decoder(Header)
-_rows_decoder = msgspec.msgpack.Decoder(Annotated[list[_Row], msgspec.Meta(max_length=FRAME_EVENTS)])
+_header_decoder = msgpack_decoder(Header)
+_rows_decoder = msgpack_decoder(Annotated[list[_Row], msgspec.Meta(max_length=FRAME_EVENTS)])
 
 
 def encode_header(header: Header) -> tuple[bytes, bytes]:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from hindcast.core.bounded_read import TooLarge, read_file_bounded
+from hindcast.core.structs import convert, decode_json
 from hindcast.events.archive.errors import ArchiveDamaged, ArchiveMissing, ArchiveUnknown
 from hindcast.events.archive.format import FORMAT, START
 from hindcast.events.codec import UNDECODABLE
@@ -146,10 +147,10 @@ def load(folder: Path) -> Manifest:
     except TooLarge as error:
         raise _damaged(folder, str(error)) from error
     try:
-        plain: dict[str, Any] = msgspec.json.decode(content, type=dict)
+        plain: dict[str, Any] = decode_json(content, dict)
         checksum = plain.pop("checksum", None)
         _check_format(plain.get("format"), folder)
-        manifest = msgspec.convert(plain, Manifest)
+        manifest = convert(plain, Manifest)
     except UNDECODABLE as error:
         raise _damaged(folder, f"it does not decode ({error})") from error
     if render(manifest) != content:

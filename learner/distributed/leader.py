@@ -25,6 +25,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from hindcast.core.errors import BlobMissing, CheckpointCorrupt, DiskFull
 from hindcast.core.settings.schema import LearnerSettings
 from hindcast.core.settings.section import RECORDED
+from hindcast.core.structs import decode_msgpack
 from hindcast.events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
 from hindcast.events.envelope import BlobRef
 from hindcast.learner.buffer.records import Batch, Sample
@@ -121,7 +122,7 @@ class Orders:
         content = torch.empty(size, dtype=torch.uint8)
         self._number += 1
         dist.broadcast(content, src=0)
-        order: Order = msgspec.msgpack.decode(content.numpy().tobytes(), type=Order, dec_hook=_from_plain)
+        order: Order = decode_msgpack(content.numpy().tobytes(), Order, hook=_from_plain)
         return order
 
     def _arrived(self, key: str) -> bool:

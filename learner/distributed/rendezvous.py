@@ -23,6 +23,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from hindcast.core.errors import HindcastError, SettingsError
 from hindcast.core.models.arithmetic import device_for
 from hindcast.core.settings.schema import LearnerSettings
+from hindcast.core.structs import decode_json
 from hindcast.events.catalogue.run import Fingerprint
 from hindcast.learner.distributed.leader import Orders
 from hindcast.learner.distributed.ranks import DistributedRank
@@ -143,7 +144,7 @@ def _require_same_machines(place: Place, store: TCPStore, settings: LearnerSetti
     """
     store.set(f"fingerprint/{place.rank}", msgspec.json.encode(fingerprint_of(settings)).decode())
     leading, *following = (
-        msgspec.json.decode(store.get(f"fingerprint/{rank}"), type=Fingerprint) for rank in range(place.size)
+        decode_json(store.get(f"fingerprint/{rank}"), Fingerprint) for rank in range(place.size)
     )
     unlike = [
         f"process {rank} has {name} {getattr(one, name)}, its leader {getattr(leading, name)}"

@@ -19,6 +19,7 @@ import msgspec
 import structlog
 
 from hindcast.core.errors import ForeignLog
+from hindcast.core.structs import msgpack_decoder
 from hindcast.events.archive.archive_log import ArchiveLog
 from hindcast.events.archive.check import check_segment
 from hindcast.events.archive.errors import ArchiveDamaged
@@ -43,7 +44,7 @@ class _Episode(msgspec.Struct, frozen=True):
     episode: str
 
 
-_decoder = msgspec.msgpack.Decoder(_Episode)
+_decoder = msgpack_decoder(_Episode)
 
 
 class OpenEpisodes:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import msgspec
 
 from hindcast.core.settings.schema import Settings
+from hindcast.core.structs import msgpack_decoder
 from hindcast.events.blob_references import RELEASING, blobs_in
 from hindcast.events.envelope import BlobRef, Envelope
 from hindcast.storage.snapshots import SnapshotKind
@@ -35,8 +36,8 @@ class _Verdict(msgspec.Struct, frozen=True):
     judge: _Judge
 
 
-_about = msgspec.msgpack.Decoder(_About)
-_verdict = msgspec.msgpack.Decoder(_Verdict)
+_about = msgpack_decoder(_About)
+_verdict = msgpack_decoder(_Verdict)
 
 
 class KeptEpisode(msgspec.Struct):

@@ -2,6 +2,7 @@
 
 import ast
 import gc
+import re
 import subprocess
 import sys
 from graphlib import TopologicalSorter
@@ -94,6 +95,18 @@ def test_no_file_of_the_product_is_longer_than_600_lines() -> None:
         if (lines := len(path.read_text().splitlines())) > 600
     }
     assert not long
+
+
+def test_types_are_read_by_the_functions_that_are_safe_in_threads() -> None:
+    unsafe = re.compile(r"msgspec\.(convert\(|(json|msgpack)\.(Decoder\(|decode\([^\n]*type=))")
+    found = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for folder in OURS
+        for path in sources(folder)
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if unsafe.search(line) and path.name != "structs.py"
+    ]
+    assert not found, f"use hindcast.core.structs: {found}"
 
 
 def test_every_module_says_what_it_is() -> None:

@@ -21,6 +21,7 @@ from hindcast.actors.engines.vllm.weights import ServedWeights, Span, Unusable
 from hindcast.core.domain.sampling import Sampling
 from hindcast.core.grammar.allowed_tokens import Allowed, pack_allowed
 from hindcast.core.seeds import derive_seed
+from hindcast.core.structs import json_decoder
 
 LARGEST_SEED = (1 << 63) - 1
 
@@ -47,7 +48,7 @@ class _Answer(msgspec.Struct, frozen=True):
     """The model that answered: an adapter's name, or the model without adapters."""
 
 
-_DECODER = msgspec.json.Decoder(_Answer)
+_DECODER = json_decoder(_Answer)
 
 
 def request_body(

@@ -16,6 +16,7 @@ import httpx2
 import msgspec
 
 from hindcast.core.errors import EngineFailed, HindcastError
+from hindcast.core.structs import convert, decode_json
 
 CONNECT_S = 5.0
 MOST_SHOWN = 300
@@ -151,8 +152,8 @@ class VllmServer:
         """Return one field of an answer. Raises ServerTroubled, EngineFailed."""
         content = await self._request(method, path, timeout_s=timeout_s)
         try:
-            answer = msgspec.json.decode(content, type=dict[str, Any])
-            return msgspec.convert(answer[name], type=kind)
+            answer = decode_json(content, dict[str, Any])
+            return convert(answer[name], kind)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError) as error:
             why = f"it has no {name!r}" if isinstance(error, KeyError) else str(error)
             raise ServerTroubled(
@@ -188,7 +189,7 @@ def _is_about_the_model(response: httpx2.Response) -> bool:
     if response.status_code != httpx2.codes.NOT_FOUND:
         return False
     try:
-        return msgspec.json.decode(response.content, type=_Refused).error.param == "model"
+        return decode_json(response.content, _Refused).error.param == "model"
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
 

@@ -18,6 +18,7 @@ import msgspec
 
 from hindcast.core.errors import EnvironmentFailed
 from hindcast.core.scratch import scratch_folder
+from hindcast.core.structs import convert
 
 DRIVER = Path(__file__).parent / "driver.py"
 MAX_LINE_BYTES = 8 * 2**20
@@ -105,7 +106,7 @@ class DriverProcess:
             answer = msgspec.json.decode(line)
             if isinstance(answer, dict) and "failed" in answer:
                 raise EnvironmentFailed(f"BrowserGym could not {order['do']}: {answer['failed']}")
-            return msgspec.convert(answer, DriverReply)
+            return convert(answer, DriverReply)
         except msgspec.MsgspecError as error:
             raise EnvironmentFailed(
                 f"BrowserGym answered {order['do']} with something else: {error}"

@@ -25,6 +25,7 @@ from hindcast.actors.environments.store.session import (
 from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.domain.task import Task
 from hindcast.core.seeds import derive_seed
+from hindcast.core.structs import convert
 
 
 class StoreGoalAchieved(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +45,7 @@ class StoreGoalAchieved(msgspec.Struct, frozen=True, kw_only=True):
 
 def _record_of(evidence: Evidence) -> VisitRecord | str:
     try:
-        return msgspec.convert(evidence.probes, VisitRecord)
+        return convert(evidence.probes, VisitRecord)
     except msgspec.ValidationError as error:
         return f"the store's record is missing or damaged: {error}"
 
@@ -125,7 +126,7 @@ def objection(task: Task, evidence: Evidence) -> str:
     """Why the success does not count, in words; empty: it counts."""
     if evidence.answer is None:
         return "the agent did not end the episode: its steps ran out"
-    record = msgspec.convert(evidence.probes, VisitRecord)
+    record = convert(evidence.probes, VisitRecord)
     effects = side_effects(task.family, record.opening, record.state)
     if effects:
         return f"it changed what nobody asked for: {', '.join(effects)}"

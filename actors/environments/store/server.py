@@ -30,6 +30,7 @@ from hindcast.actors.environments.store.session import (
 from hindcast.actors.environments.webshop.server import webshop_routes
 from hindcast.actors.web_server import serve_app
 from hindcast.core.settings.schema import SiteSettings
+from hindcast.core.structs import decode_json
 
 MAX_BODY_BYTES = 64 * 1024
 
@@ -66,7 +67,7 @@ class Control:
             if len(body) > MAX_BODY_BYTES:
                 return _answer({"error": f"the task is larger than {MAX_BODY_BYTES} bytes"}, 413)
         try:
-            task = msgspec.json.decode(body, type=Opening).task
+            task = decode_json(body, Opening).task
         except msgspec.DecodeError as error:
             return _answer({"error": f"not a task: {error}"}, 400)
         made_for = task.goal.get("catalogue", self._catalogue.name)

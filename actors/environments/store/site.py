@@ -10,6 +10,7 @@ from hindcast.actors.environments.store.session import HEADER, Opening
 from hindcast.actors.http_calls import call
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import EnvironmentFailed
+from hindcast.core.structs import decode_json
 
 TIMEOUT_S = 10.0
 """Time limit of one call to the control API."""
@@ -116,7 +117,7 @@ class StoreSite:
                 f"the store at {self.base_url} refused: {answer.status} {answer.text[:SAID]}"
             )
         try:
-            record: dict[str, Any] = msgspec.json.decode(answer.body, type=dict[str, Any])
+            record: dict[str, Any] = decode_json(answer.body, dict[str, Any])
             return record
         except msgspec.DecodeError as error:
             raise EnvironmentFailed(f"the store at {self.base_url} does not answer: {error}") from error

@@ -12,6 +12,7 @@ import msgspec
 
 from hindcast.actors.environments.base import ResetSemantics
 from hindcast.core.errors import SettingsError
+from hindcast.core.structs import convert
 
 NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 """Names and families appear in addresses and settings: `web/reading:3`."""
@@ -155,7 +156,7 @@ class DefinitionError(Exception):
 def task_of(content: dict[str, Any]) -> WebTask:
     """Parse and check a definition. Raises DefinitionError."""
     try:
-        task = msgspec.convert(content, WebTask)
+        task = convert(content, WebTask)
     except msgspec.ValidationError as error:
         raise DefinitionError(*_place(str(error))) from error
     _check_task(task)

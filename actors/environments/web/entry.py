@@ -20,6 +20,7 @@ from hindcast.actors.environments.web.definition import Login, Reset, Step, WebT
 from hindcast.actors.environments.web.secrets import Secrets
 from hindcast.actors.http_calls import call
 from hindcast.core.errors import EnvironmentFailed
+from hindcast.core.structs import decode_json
 
 SHOWN_CHARS = 300
 """Characters of a failed reset's output in a message."""
@@ -159,7 +160,7 @@ def read_state(states: Path, name: str) -> SavedLogin:
     """Read a saved login. Raises EnvironmentFailed when there is none of this name."""
     path = state_path(states, name)
     try:
-        return msgspec.json.decode(path.read_bytes(), type=SavedLogin)
+        return decode_json(path.read_bytes(), SavedLogin)
     except OSError as error:
         raise EnvironmentFailed(
             f"there is no saved login {name!r} ({path}: {error.strerror}). Run: hindcast login URL --name {name}"

@@ -9,6 +9,7 @@ from hindcast.actors.environments.web.definition import Check
 from hindcast.actors.environments.web.tasks import definition_of
 from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.domain.task import Task
+from hindcast.core.structs import convert
 
 NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?!\w|\.\d)")
 SHOWN_CHARS = 80
@@ -38,7 +39,7 @@ def evaluate(task: Task, evidence: Evidence) -> Judgment:
     """Reward 1 if the checks hold, else 0; undecided if another judge decides, or a check could not look."""
     try:
         definition = definition_of(task)
-        report = msgspec.convert(evidence.probes, SiteReport)
+        report = convert(evidence.probes, SiteReport)
     except msgspec.ValidationError as error:
         return undecided(f"task or evidence is damaged: {error}")
     if definition.judge:

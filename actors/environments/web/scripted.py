@@ -4,7 +4,6 @@ import asyncio
 from pathlib import Path
 from urllib.parse import urljoin
 
-import msgspec
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page
 
@@ -12,6 +11,7 @@ from hindcast.actors.environments.base import first_line
 from hindcast.actors.environments.web.definition import Definition, DefinitionError, Step, check_steps
 from hindcast.actors.environments.web.person import Person
 from hindcast.core.errors import SettingsError
+from hindcast.core.structs import convert
 from hindcast.core.text.plain_values import parse_toml
 
 STEP_S = 60.0
@@ -28,7 +28,7 @@ class Script(Definition, frozen=True, kw_only=True):
 def read_script(path: Path) -> Script:
     """Read a script. Raises SettingsError, naming file and key."""
     try:
-        script = msgspec.convert(parse_toml(path.read_text(encoding="utf-8")), Script)
+        script = convert(parse_toml(path.read_text(encoding="utf-8")), Script)
         check_steps("steps", script.steps)
     except OSError as error:
         raise SettingsError(f"the script {path} cannot be read: {error.strerror}") from error

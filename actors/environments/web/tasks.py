@@ -1,12 +1,11 @@
 """The tasks of a user's file: pure, no server and no browser needed."""
 
-import msgspec
-
 from hindcast.actors.environments.base import ResetSemantics, TaskSource
 from hindcast.actors.environments.web.definition import WebTask, plain, tasks_of
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import SettingsError
 from hindcast.core.settings.schema import WebSettings
+from hindcast.core.structs import convert
 
 ENVIRONMENT = "web"
 _BESIDE = ("instruction", "family", "max_steps")
@@ -63,4 +62,4 @@ def as_task(definition: WebTask, number: int) -> Task:
 def definition_of(task: Task) -> WebTask:
     """The definition of a task. Raises msgspec.ValidationError where its goal is none."""
     beside = {"instruction": task.instruction, "family": task.family, "max_steps": task.max_steps}
-    return msgspec.convert(task.goal | beside, WebTask)
+    return convert(task.goal | beside, WebTask)

@@ -15,6 +15,7 @@ import msgspec
 from hindcast.actors.environments.web.definition import origin_of
 from hindcast.actors.environments.webarena.schema import SITES, Malformed, WebArenaTask
 from hindcast.core.errors import EnvironmentFailed, SettingsError
+from hindcast.core.structs import convert
 from hindcast.core.text.nearest import advice
 
 HOMEPAGE = "homepage"
@@ -80,7 +81,7 @@ def needed(task: WebArenaTask) -> tuple[str, ...]:
 
 def fill(value: Filled, addresses: Mapping[str, str]) -> Filled:
     """The same structure with every placeholder replaced."""
-    return msgspec.convert(_replaced(msgspec.to_builtins(value), addresses), type(value))
+    return convert(_replaced(msgspec.to_builtins(value), addresses), type(value))
 
 
 def _texts(value: Any) -> Iterator[str]:

@@ -15,6 +15,7 @@ from hindcast.actors.environments.webarena.matchers import Rules, includes_any, 
 from hindcast.actors.environments.webarena.schema import Evaluation, Requirement
 from hindcast.core.bounded_read import read_bounded
 from hindcast.core.domain.evidence import Evidence
+from hindcast.core.structs import convert
 
 WINDOW_CHARACTERS = 2_000
 """Least length of a passage; a reference in it has its neighborhood with it."""
@@ -141,7 +142,7 @@ def looks_of(evidence: Evidence) -> list[ProbedPage]:
     Raises:
         zstandard.ZstdError, TooLarge, UnicodeDecodeError: a text does not decode.
     """
-    kept = msgspec.convert(evidence.probes.get(LOOKS, []), list[StoredLook])
+    kept = convert(evidence.probes.get(LOOKS, []), list[StoredLook])
     return [
         ProbedPage(
             url=one.url,

@@ -23,6 +23,7 @@ from hindcast.actors.environments.webarena.schema import SITES, Evaluation, Malf
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import SettingsError
 from hindcast.core.settings.schema import SiteSettings
+from hindcast.core.structs import convert
 from hindcast.core.text.plain_values import find_unkeepable
 
 
@@ -110,7 +111,7 @@ class WebArenaGoal(msgspec.Struct, frozen=True, kw_only=True):
 
 def goal_of(task: Task) -> WebArenaGoal:
     """The goal of one of this environment's tasks."""
-    return msgspec.convert(task.goal, WebArenaGoal)
+    return convert(task.goal, WebArenaGoal)
 
 
 def family_of(task: WebArenaTask) -> str:

@@ -5,14 +5,13 @@ The rule agent (arXiv 2207.01206, section 5) searches for the instruction and bu
 
 from collections.abc import Sequence
 
-import msgspec
-
 from hindcast.actors.environments.webshop.goals import WebshopGoal
 from hindcast.actors.environments.webshop.shop import FAMILIES
 from hindcast.actors.environments.webshop.views import WebshopLocation, place_at
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.observation import Node, Observation, Page
 from hindcast.core.domain.task import Task
+from hindcast.core.structs import convert
 
 PAGES = 2
 """Pages of results that are examined before the title is searched for instead."""
@@ -26,7 +25,7 @@ def demonstrate(task: Task, instruction: str, observation: Observation, earlier:
     """
     if "wanted" not in task.goal:
         return buy_first(task, instruction, observation, earlier)
-    goal = msgspec.convert(task.goal["wanted"], WebshopGoal)
+    goal = convert(task.goal["wanted"], WebshopGoal)
     page = observation.page
     place = _place(page)
     if place.kind == "results":

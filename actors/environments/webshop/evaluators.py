@@ -13,6 +13,7 @@ from hindcast.actors.environments.webshop.shop import WebshopShop
 from hindcast.actors.environments.webshop.views import WebshopLocation
 from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.domain.task import Task
+from hindcast.core.structs import convert
 
 
 class PurchaseRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,10 +59,10 @@ def _bought(product: WebshopProduct, chosen: dict[str, str]) -> Bought:
 def evaluate(task: Task, evidence: Evidence) -> Judgment:
     """WebShop's reward, a success when it is 1; undecided without a usable record."""
     try:
-        record = msgspec.convert(evidence.probes, PurchaseRecord)
+        record = convert(evidence.probes, PurchaseRecord)
         if "session" in task.goal:
             return _by_score(record)
-        goal = msgspec.convert(task.goal["wanted"], WebshopGoal)
+        goal = convert(task.goal["wanted"], WebshopGoal)
     except (msgspec.ValidationError, KeyError) as error:
         return undecided(f"goal or record are missing or damaged: {error}")
     if record.shop != task.goal.get("shop"):

@@ -15,6 +15,7 @@ from hindcast.actors.environments.webshop.world import WebshopText
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import EnvironmentFailed
 from hindcast.core.settings.schema import SiteSettings
+from hindcast.core.structs import convert
 
 PAGE_TIMEOUT_MS = 15_000.0
 ENDED = "document.getElementById('thankyou')"
@@ -112,6 +113,6 @@ def webshop_site(settings: SiteSettings, base_url: str) -> Site | Browserless | 
 
 def _goal_of(task: Task) -> WebshopGoal:
     try:
-        return msgspec.convert(task.goal.get("wanted"), WebshopGoal)
+        return convert(task.goal.get("wanted"), WebshopGoal)
     except msgspec.ValidationError as error:
         raise EnvironmentFailed(f"task {task.id} holds no goal of WebShop's: {error}") from error

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from hindcast.actors.environments.webshop.goals import WebshopGoal
 from hindcast.actors.environments.webshop.products import WebshopProduct
 from hindcast.actors.environments.webshop.shop import FOUND, WebshopShop
+from hindcast.core.structs import convert, decode_json
 
 PlaceKind = Literal["index", "results", "item", "part", "done"]
 Part = Literal["Description", "Features", "Reviews", "Attributes"]
@@ -98,7 +99,7 @@ def place_at(address: str) -> WebshopLocation | None:
 
 def _place(parts: list[str], query: Mapping[str, str]) -> WebshopLocation | None:
     keywords, page = query.get("keywords", ""), _number(query.get("page", "1"))
-    options = msgspec.json.decode(query.get("options", "{}"), type=dict[str, str])
+    options = decode_json(query.get("options", "{}"), dict[str, str])
     match parts:
         case [goal] if goal:
             return WebshopLocation(goal=goal)
@@ -109,7 +110,7 @@ def _place(parts: list[str], query: Mapping[str, str]) -> WebshopLocation | None
                 goal=goal, kind="item", asin=asin, keywords=keywords, page=page, options=options
             )
         case ["item_sub_page", goal, asin, name]:
-            part = msgspec.convert(name, Part)
+            part = convert(name, Part)
             return WebshopLocation(
                 goal=goal, kind="part", asin=asin, part=part, keywords=keywords, page=page, options=options
             )

@@ -6,6 +6,7 @@ from hindcast.app.page.runs import PageQuery
 from hindcast.app.runs.runs import NoSuchRun
 from hindcast.app.runs.sources import Source
 from hindcast.core.domain.observation import Box
+from hindcast.core.structs import decode_json
 from hindcast.events.envelope import BlobRef
 from hindcast.storage.readmodel.episode_queries import EpisodeDetail, ScreenshotRow, StepRow, show_episode
 
@@ -78,5 +79,5 @@ def _touched(row: ScreenshotRow, step: StepRow | None) -> tuple[float, float, fl
     """The element's box in pixels of the image, shown before the step acted on it."""
     if step is None or step.touched is None or row.shows != "before" or not row.scale:
         return None
-    box = msgspec.json.decode(step.touched, type=Box)
+    box = decode_json(step.touched, Box)
     return (box.x * row.scale, box.y * row.scale, box.width * row.scale, box.height * row.scale)
