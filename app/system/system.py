@@ -123,6 +123,8 @@ class System:
     def start(self) -> None:
         """Start honcho in its own session, so that Ctrl-C reaches only this process."""
         environment = {
+            # threads of an operation that wait for one another spin by default, on cores that browsers and actors need
+            "OMP_WAIT_POLICY": "PASSIVE",
             **os.environ,
             **absolute_python_path(os.environ),
             "HINDCAST_HOME": str(self.home),
