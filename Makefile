@@ -1,5 +1,5 @@
 # Two commands: `make run` trains an agent, `make test` passes the tests. Both set everything up first.
-.PHONY: run setup vllm test test-slow quick test-vllm check docs clean
+.PHONY: run setup vllm peers test test-slow quick test-vllm test-peers check docs clean
 
 PY := .venv/bin/python
 
@@ -39,8 +39,15 @@ docs: setup
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
 	.venv/bin/python -P -m hindcast.app.docs_site --to build/site
 
+peers: setup
+	@sh app/setup_peers.sh
+
+# Exports and imports with other projects' real packages.
+test-peers: peers
+	.venv-peers/bin/python -m pytest -m peers tests/peers
+
 test-vllm: vllm
 	.venv/bin/pytest -m vllm tests/vllm
 
 clean:
-	rm -rf .venv .venv-vllm .hindcast .mypy_cache .ruff_cache .pytest_cache build *.egg-info
+	rm -rf .venv .venv-vllm .venv-peers .hindcast .mypy_cache .ruff_cache .pytest_cache build *.egg-info

@@ -35,15 +35,26 @@ from hindcast.app.exports.functions import action_of, arguments_of, function_nam
 from hindcast.app.exports.lines import LineRefused, _from_json, _to_json, from_line
 from hindcast.app.exports.output_folder import ExportFailed, ExportRefused, file_name, whole_folder
 from hindcast.app.exports.tables import TABLES
+from hindcast.app.exports.trl import TrlLine, first_difference
 from hindcast.app.imports.atif import document_of_trajectory
 from hindcast.app.imports.decoder import DocumentError
 from hindcast.app.runs.archive_source import ArchiveSource
 from hindcast.app.runs.folded_read_model import folded
 from hindcast.core.domain.action import ACTIONS, Action
 from hindcast.core.domain.arrays import unpack_floats, unpack_ids
+from hindcast.core.models.folders import policy_folder
+from hindcast.core.models.tokenizer import load_tokenizer
 from hindcast.core.plugins import plugin_names
 from hindcast.core.prompts.rendering.lines import render_lines
-from hindcast.events.catalogue import EpisodeEnded, EpisodeJudged, StepTaken, UpdateApplied
+from hindcast.events.catalogue import (
+    BatchPlanned,
+    EpisodeEnded,
+    EpisodeJudged,
+    EpisodeRequested,
+    EpisodeStarted,
+    StepTaken,
+    UpdateApplied,
+)
 from hindcast.events.codec import decode
 from hindcast.events.envelope import Recorded, Stored
 from hindcast.storage.readmodel.episode_queries import EpisodeFilter, list_episodes
@@ -352,6 +363,73 @@ def test_shards_are_cut_by_size_and_say_how_many_there_are(told: Told, tmp_path:
         f.episode for f in told.facts(EpisodeEnded)
     } & sources.chosen.keys()
     assert found[0]["steps"][0]["page"] == render_lines(page(0))
+
+
+# --- trl
+
+
+def json_rows(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_steps_for_trainers_are_the_recorded_tokens_as_text(told: Told) -> None:
+    found = json_rows(told.out["trl"] / "steps.jsonl")
+    ended = {fact.episode for fact in told.facts(EpisodeEnded)}
+    held_out = {f.episode for f in told.facts(EpisodeRequested) if f.origin == "evaluation"}
+    steps = {(s.episode, s.index): s for s in told.facts(StepTaken) if s.episode in ended - held_out}
+    assert held_out & ended
+    assert {(row["episode"], row["step"]) for row in found} == steps.keys()
+    tokenizer = load_tokenizer(policy_folder("base"))
+    for row in found:
+        step = steps[row["episode"], row["step"]]
+        assert row["prompt_ids"] == unpack_ids(step.prompt_ids).tolist()
+        assert row["completion_ids"] == unpack_ids(step.action_ids).tolist()
+        assert row["logprobs"] == unpack_floats(step.logprobs).tolist()
+        assert row["prompt"] == tokenizer.decode(row["prompt_ids"])
+        assert row["completion"] == tokenizer.decode(row["completion_ids"])
+
+
+def test_steps_have_the_reward_and_the_first_planned_advantage(told: Told) -> None:
+    found = json_rows(told.out["trl"] / "steps.jsonl")
+    planned: dict[str, float] = {}
+    for plan in told.facts(BatchPlanned):
+        for one in plan.episodes:
+            planned.setdefault(one.episode, one.advantage)
+    assert planned
+    first = {f.episode: f.judgment for f in reversed(told.facts(EpisodeJudged)) if f.judge.name == "rules"}
+    for row in found:
+        assert row["advantage"] == planned.get(row["episode"])
+        judged = first.get(row["episode"])
+        decided = judged is not None and judged.outcome != "undecided"
+        assert row["reward"] == (judged.reward if decided and judged else None)
+
+
+def test_chats_have_the_page_as_the_user_s_turn(told: Told) -> None:
+    found = json_rows(told.out["trl"] / "chats.jsonl")
+    begun = {fact.episode: fact.instruction for fact in told.facts(EpisodeStarted)}
+    answers = {(step.episode, step.index): step.answer for step in told.facts(StepTaken)}
+    shown = {f"{begun[row['episode']]}\n\n{render_lines(page(0))}" for row in found}
+    assert {row["messages"][0]["content"] for row in found} <= shown
+    for row in found:
+        roles = [one["role"] for one in row["messages"]]
+        assert roles == ["user", "assistant"] * (len(roles) // 2)
+        given = [one["content"] for one in row["messages"][1::2]]
+        assert given == [answers[row["episode"], index] for index in range(len(given))]
+
+
+def test_a_pair_is_a_prompt_that_a_winner_and_a_loser_answered_differently() -> None:
+    lines = [
+        [TrlLine(*one) for one in episode]
+        for episode in (
+            [("p", "a"), ("q", "b")],
+            [("p", "a"), ("q", "c"), ("r", "d")],
+            [("other", "a")],
+        )
+    ]
+    assert list(first_difference(lines[0], lines[1])) == [("q", "b", "c")]
+    assert list(first_difference(lines[1], lines[0])) == [("q", "c", "b")]
+    assert list(first_difference(lines[0], lines[0])) == []
+    assert list(first_difference(lines[0], lines[2])) == []
 
 
 # --- which, and where to
