@@ -213,12 +213,14 @@ async def play_actor(name: str, stop: asyncio.Event, ready: Ready) -> None:
         from hindcast.actors.environments.browser import BrowserHost
         from hindcast.actors.episodes.actor import run_actor
         from hindcast.app.system.policy_servers import opened_engine
-        from hindcast.app.system.sites import sites_with
+        from hindcast.app.system.sites import needs_browser, sites_with
 
     async with opened("actor", name) as (handle, log, publisher):
         settings = handle.settings
         base_url = await store_address(handle.home)
-        async with opened_engine(handle, log, publisher) as engine, BrowserHost(settings.actors) as host:
+        sites = sites_with(base_url, control_token(handle.home), settings)
+        host_of = BrowserHost(settings.actors, at_once=needs_browser(sites, settings))
+        async with opened_engine(handle, log, publisher) as engine, host_of as host:
             ready(f"policy {settings.policy.base}")
             async with asyncio.TaskGroup() as tasks:
                 watching = tasks.create_task(watch_store(handle.home, base_url))
@@ -229,7 +231,7 @@ async def play_actor(name: str, stop: asyncio.Event, ready: Ready) -> None:
                     queue=await log.open_queue("episodes", family="request", dead_letters=publisher),
                     engine=engine,
                     host=host,
-                    sites=sites_with(base_url, control_token(handle.home), settings),
+                    sites=sites,
                     blobs=handle.blobs,
                     settings=settings,
                     stop=stop,

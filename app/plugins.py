@@ -114,9 +114,9 @@ def _kind_of(name: str, kinds: list[str]) -> str:
     """The kind among these of the object that `module:object` names; the only one, whatever the object is."""
     if len(kinds) == 1:
         return kinds[0]
-    found = load_plugin(kinds[0], name)
     types = {kind: plugin_kinds()[kind].type for kind in kinds}
     for kind, one in types.items():
+        found = load_plugin(kind, name)
         if isinstance(found, one):
             return kind
     wanted = ", ".join(f"{one.__module__}.{one.__name__} ({kind})" for kind, one in types.items())

@@ -2,14 +2,19 @@
 before it is asked for.
 
 A name is that of an entry point in the group `hindcast.<kind>`, or `module:object` for what no package declares. Built-ins
-stand in Hindcast's own entry points and are looked up there first: no package can replace one.
+stand in Hindcast's own entry points and are looked up there first: no package can replace one. A module that only the
+working folder has is imported from there. `module:object` may be a plain Python object where the kind has an adapter, such as a
+function as a judge.
 """
 
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from importlib import import_module
 from importlib.metadata import Distribution, EntryPoint, distribution, entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -23,6 +28,8 @@ T = TypeVar("T")
 
 OWN = "hindcast"
 """The distribution that brings the built-ins."""
+ADAPTERS = "adapters"
+"""Hindcast's own functions by kind, from name and object to a plugin: they accept plain Python objects as plugins."""
 
 
 class PluginIdentity(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,13 +88,31 @@ def plugin_names(kind: str) -> list[str]:
 def load_plugin(kind: str, name: str) -> Any:
     """The object that a name stands for. Raises PluginError where there is none or it cannot be imported."""
     entry = _entry(kind, name)
+    if ":" in name:
+        _find_in_working_folder(entry.module.partition(".")[0])
     try:
-        return entry.load()
+        found = entry.load()
     except Exception as error:  # other people's code, which may raise anything when it is imported
         raise PluginError(
             f"the plugin {name!r} of {kind} cannot be loaded from {entry.value}: {type(error).__name__}: {error}. "
             f"Run: hindcast plugin check {name}"
         ) from error
+    adapters = distribution(OWN).entry_points.select(group=_group(ADAPTERS), name=kind)
+    return next(iter(adapters)).load()(name, found) if ":" in name and adapters else found
+
+
+def _find_in_working_folder(module: str) -> None:
+    """Make a module that only the working folder has importable, here and in the processes that this one starts."""
+    folder = Path.cwd()
+    files = (folder / f"{module}.py", folder / module / "__init__.py")
+    spec = find_spec(module)
+    if not any(file.is_file() for file in files) or (spec and Path(spec.origin or "") not in files):
+        return
+    if spec is None:
+        sys.path.append(str(folder))
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if str(folder) not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([*paths, str(folder)])
 
 
 def find_plugin(kind: str, name: str, wanted: type[T]) -> T:

@@ -29,9 +29,15 @@ class BrowserHost:
     """Opens worlds: `async with BrowserHost(settings) as host: world = await host.open_world(site)`."""
 
     def __init__(
-        self, settings: ActorSettings, *, resolver: Resolver = system_resolver, headed: bool = False
+        self,
+        settings: ActorSettings,
+        *,
+        resolver: Resolver = system_resolver,
+        headed: bool = False,
+        at_once: bool = True,
     ) -> None:
-        """`headed`: show the browser in a window on the screen."""
+        """`headed`: show the browser in a window on the screen. `at_once`: start it now, or only when a world needs it."""
+        self._at_once = at_once
         self._settings = settings
         self._private = networks(settings.private_networks)
         self._resolver = resolver
@@ -44,7 +50,8 @@ class BrowserHost:
         """Wiped windows of the current browser, the longest idle first."""
 
     async def __aenter__(self) -> Self:
-        await self._chromium()
+        if self._at_once:
+            await self._chromium()
         return self
 
     async def __aexit__(

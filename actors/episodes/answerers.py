@@ -29,6 +29,7 @@ from hindcast.core.domain.observation import Observation, Page
 from hindcast.core.domain.sampling import Sampling, Scaffolded
 from hindcast.core.errors import EngineFailed
 from hindcast.core.grammar.answer_parser import first_answer_token, format_answer, put_in_form
+from hindcast.core.grammar.dialects import written_text
 from hindcast.core.prompts.prompt import Prompt, encode_answer
 from hindcast.core.prompts.rationale import reason_for
 from hindcast.core.settings.schema import ActorSettings
@@ -151,7 +152,10 @@ def write_answer(
     action: Action, *, tokenizer: Any, settings: ActorSettings, page: Page, thought: str = ""
 ) -> WrittenAnswer:
     """Write an action on a page as the policy would answer it: text, form and end token."""
-    answer = format_answer(action, page, settings.dialect)
+    if settings.answer_format == "text":
+        answer = written_text(action, page)
+    else:
+        answer = format_answer(action, page, settings.dialect)
     text = put_in_form(answer, settings.answer_format, thought=thought)
     thinking = settings.answer_format == "thinking"
     token_ids = encode_answer(tokenizer, text, framing=settings.framing, thinking=thinking)

@@ -146,7 +146,7 @@ class PromptReader:
 
     def answer_from(self, token_ids: list[int]) -> int:
         """Index of the first answer token after the thought."""
-        if self._settings.answer_format == "plain":
+        if self._settings.answer_format != "thinking":
             return 0
         return first_answer_token(self.tokenizer, token_ids)
 

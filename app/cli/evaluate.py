@@ -1,6 +1,7 @@
 """`hindcast eval`: measures a policy's success on unseen tasks."""
 
 import asyncio
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -35,6 +36,7 @@ app = typer.Typer()
 
 EPISODES = 100
 """Episodes played by default."""
+TASK_FILES = (".toml", ".jsonl")
 EVERY = "-all"
 """Suffix of a suite with every family of its environment; otherwise a suite has the environment's evaluation families."""
 
@@ -51,7 +53,7 @@ def evaluate_policy(
     suite: Annotated[
         str,
         typer.Option(
-            help="Tasks: store, miniwob, miniwob-all, webarena, webshop, browsergym, a plugin's environment, or your own task file."
+            help="Tasks: store, miniwob, miniwob-all, webarena, webshop, browsergym, a plugin's environment, module:Class, or your own task file."
         ),
     ] = "store",
     episodes: Annotated[
@@ -202,19 +204,28 @@ def suites() -> list[str]:
 def _named(suite: str) -> list[str]:
     """Override that selects the environment of a plugin's suite; none for built-in environments."""
     name = suite.removesuffix(EVERY)
-    own = name in own_names(ENVIRONMENTS) or name not in suites()
-    return [] if own else [f"curriculum.environments={name}"]
+    chosen = _is_environment(name) and name not in own_names(ENVIRONMENTS)
+    return [f"curriculum.environments={json.dumps([name])}"] if chosen else []
+
+
+def _is_environment(name: str) -> bool:
+    """Whether a suite names an environment, or a Python class. Raises PluginError for a class that cannot be one."""
+    if ":" in name and Path(name).suffix not in TASK_FILES:
+        find_environment(name)
+        return True
+    return name in suites()
 
 
 def _own_file(suite: str) -> Path | None:
     """The task file that a suite names; None for a built-in suite. Raises SettingsError for any other name."""
-    if suite.removesuffix(EVERY) in suites():
+    if _is_environment(suite.removesuffix(EVERY)):
         return None
     path = Path(suite)
-    if path.suffix in (".toml", ".jsonl") or path.is_file():
+    if path.suffix in TASK_FILES or path.is_file():
         return path
     raise SettingsError(
-        f"--suite {suite!r} is unknown; {advice(suite, suites())}; or a task file, .toml or .jsonl"
+        f"--suite {suite!r} is unknown; {advice(suite, suites())}; or a task file, .toml or .jsonl; or a Python class as "
+        "module:Class"
     )
 
 

@@ -1,9 +1,11 @@
 """`hindcast start`: starts or resumes a run."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from hindcast.actors.judges.plugin import require_judges
@@ -43,6 +45,20 @@ def start(
     tasks: Annotated[
         Path | None, typer.Option(help="Task file of your own site (docs/your-site.md), for a new run.")
     ] = None,
+    environment: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE:CLASS",
+            help="Environment of a new run: a name, or a Python class (docs/python.md); repeatable.",
+        ),
+    ] = None,
+    reward: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODULE:FUNCTION",
+            help="Python function that judges episodes of a new run (docs/python.md).",
+        ),
+    ] = None,
     until: Annotated[
         list[str] | None, typer.Option(metavar="GOAL=N", help="End at updates=N, episodes=N or minutes=N.")
     ] = None,
@@ -67,7 +83,7 @@ def start(
     home = home_folder()
     check_home_is_free(home)
     goals = parse_until(until or [])
-    chosen = [*overrides_for(tasks), *(overrides or [])]
+    chosen = [*overrides_for(tasks), *overrides_of_python(environment or [], reward), *(overrides or [])]
 
     def require(settings: Settings) -> None:
         require_plugins(settings)
@@ -88,6 +104,12 @@ def start(
         run_system(lambda: open_run(handle.name, home=home), launch, home=home, as_json=output.as_json)
     )
     return Report(summary, [summary_text(summary)])
+
+
+def overrides_of_python(environments: Sequence[str], reward: str | None) -> list[str]:
+    """Overrides for environments and a judge that are named as options."""
+    chosen = [f"curriculum.environments={msgspec.json.encode(environments).decode()}"] if environments else []
+    return [*chosen, f"judge.judges={msgspec.json.encode([reward]).decode()}"] if reward else chosen
 
 
 def summary_text(summary: Summary) -> str:

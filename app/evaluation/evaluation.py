@@ -23,7 +23,7 @@ from hindcast.actors.environments.web.starts import Starts
 from hindcast.actors.episodes.actor import run_actor
 from hindcast.actors.judges.role import run_judge
 from hindcast.app.system.judges import open_judges
-from hindcast.app.system.sites import sites_running
+from hindcast.app.system.sites import needs_browser, sites_running
 from hindcast.core.domain.evidence import Outcome
 from hindcast.core.domain.task import FIRST_EVALUATION_SEED, Task, evaluation_seeds
 from hindcast.core.errors import HindcastError
@@ -192,7 +192,7 @@ async def play(
             _engine(folder, settings) as engine,
             sites_running(settings) as sites,
             open_judges(settings.judge.judges, settings, blobs) as judges,
-            BrowserHost(settings.actors) as host,
+            BrowserHost(settings.actors, at_once=needs_browser(sites, settings)) as host,
             Publisher(log, producer="actor.1", code_rev="", settings=settings.log) as actor_publisher,
             Publisher(log, producer="judge.1", code_rev="", settings=settings.log) as judge_publisher,
             Publisher(log, producer="evaluation.1", code_rev="", settings=settings.log) as publisher,

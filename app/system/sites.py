@@ -2,11 +2,11 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from hindcast.actors.environments.base import TaskSource, Venue
+from hindcast.actors.environments.base import Browserless, TaskSource, Venue
 from hindcast.actors.environments.plugin import SitePlaces, environments_of
 from hindcast.app.system.home import home_folder
 from hindcast.core.settings.schema import Settings
@@ -53,6 +53,11 @@ async def sites_running(settings: Settings, *, trusted: bool = True) -> AsyncIte
             base_url = await address
         yield sites_with(base_url, TOKEN, settings, trusted=trusted)
         serving.cancel()
+
+
+def needs_browser(sites: Mapping[str, Venue], settings: Settings) -> bool:
+    """Whether an environment of the curriculum is played in our browser."""
+    return not all(isinstance(sites.get(name), Browserless) for name in settings.curriculum.environments)
 
 
 def task_sources(settings: Settings) -> dict[str, TaskSource]:

@@ -10,7 +10,8 @@ It reads an answer that is more than one call as WebRL's released parser does (T
 `exit` before `do`; only comments may follow. Quoted text is never a call. docs/planners/webrl.md counts the remaining
 differences of the two parsers.
 
-An answer is the action alone, or in the thinking form of WebAgent-R1 (arXiv 2505.16421) a thought before it:
+In the form `text` the whole answer is the action of a text environment: a choice of the page, or what is typed into its field
+(`core.grammar.dialects.read_text`). Otherwise it is the action alone, or in the thinking form of WebAgent-R1 (arXiv 2505.16421) a thought before it:
 
     <think>The link Brass lamp [7] is what the task names.</think>
     <answer># Element: Brass lamp [7]
@@ -24,7 +25,7 @@ from typing import Any, Literal
 from hindcast.core.domain.action import ACTIONS, Action, ParseFailure
 from hindcast.core.domain.observation import Node, Page
 from hindcast.core.grammar.calls import Call, MalformedCall, checked, quoted, read_call, shown, skip_space
-from hindcast.core.grammar.dialects import read_bracketed, read_browsergym, write_browsergym
+from hindcast.core.grammar.dialects import read_bracketed, read_browsergym, read_text, write_browsergym
 
 Dialect = Literal["webrl", "browsergym"]
 
@@ -184,7 +185,7 @@ def _only(positional: list[str], name: str) -> str | None:
     return positional[0] if positional else None
 
 
-AnswerForm = Literal["plain", "thinking"]
+AnswerForm = Literal["plain", "thinking", "text"]
 
 _END_OF_THOUGHT = "</think>"
 _THINKING = re.compile(r"\s*<think>(?P<thought>.*?)</think>\s*<answer>(?P<answer>.*)</answer>\s*", re.DOTALL)
@@ -195,6 +196,8 @@ def parse_form(text: str, form: AnswerForm, page: Page | None = None) -> Action 
     """Parse an answer in this form, given for a page."""
     if form == "plain":
         return parse_answer(text, page)
+    if form == "text":
+        return read_text(text, page)
     found = _THINKING.fullmatch(text)
     if found is None:
         return ParseFailure(reason="expected <think>…</think><answer>…</answer> and nothing else")
@@ -207,7 +210,7 @@ def put_in_form(answer: str, form: AnswerForm, *, thought: str = "") -> str:
     >>> put_in_form("exit()", "thinking", thought="All is done.")
     '<think>All is done.</think>\\n<answer>exit()</answer>'
     """
-    if form == "plain":
+    if form != "thinking":
         return answer
     return f"<think>{_TAG.sub(' ', thought)}</think>\n<answer>{answer}</answer>"
 

@@ -194,6 +194,33 @@ def read_bracketed(call: str, page: Page | None) -> Action | ParseFailure | None
     return Action(name="Click", element=clicked.id)
 
 
+def read_text(text: str, page: Page | None) -> Action | ParseFailure:
+    """Parse a whole answer as the action on a page of text: the choice with these words, or typing into the page's field.
+
+    >>> from hindcast.core.domain.observation import Node
+    >>> read_text("go north", Page(url="", title="", nodes=(Node(kind="textarea", tag="textarea", id=1),)))
+    Action(name='Type', element=1, argument='go north')
+    """
+    words = text.strip()
+    nodes = () if page is None else page.nodes
+    chosen = next((node for node in nodes if _is_called(node, words)), None)
+    if chosen is not None:
+        return Action(name="Click", element=chosen.id)
+    field = next((node for node in nodes if node.kind in ("textarea", "input") and node.id is not None), None)
+    if field is not None and words:
+        return Action(name="Type", element=field.id, argument=words)
+    offered = [node.text for node in nodes if node.id is not None and node.kind in _CLICKED]
+    expected = f"one of {', '.join(offered)}" if offered else "a text"
+    return ParseFailure(reason=f"expected {expected}, found {shown(words)}")
+
+
+def written_text(action: Action, page: Page) -> str:
+    """Write an action on a page of text so that `read_text` reads it back."""
+    if action.argument is not None:
+        return action.argument
+    return next((node.text for node in page.nodes if node.id == action.element), "")
+
+
 def _is_called(node: Node, words: str) -> bool:
     return (
         node.id is not None and node.kind in _CLICKED and " ".join(node.text.split()).lower() == words.lower()

@@ -46,9 +46,10 @@ class ActorSettings(ScreenshotSettings):
     """Number of latest earlier answers shown in a prompt (`webrl/1`)."""
     history_pages: Annotated[int, Field(ge=0)] = 0
     """Number of latest past rounds whose pages are shown in full while the current page fits."""
-    answer_format: Literal["plain", "thinking"] = "plain"
+    answer_format: Literal["plain", "thinking", "text"] = "plain"
     """Form of an answer: `plain`: the action; `thinking`: `<think>…</think><answer>…</answer>` with the action in the latter
-    (WebAgent-R1). A thought takes tokens: raise `max_answer_tokens`."""
+    (WebAgent-R1); `text`: the whole answer is what a text environment gets (docs/python.md). A thought takes tokens: raise
+    `max_answer_tokens`."""
     dialect: Literal["webrl", "browsergym"] = "webrl"
     """Dialect of demonstrations and of a scaffold's choices; answers are read in both. The shipped policy speaks `webrl`."""
     demonstration_reasoning: bool = False

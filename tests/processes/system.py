@@ -35,15 +35,17 @@ SMALL_GROUPS = SMALL | {"learner.options.group_batch": "2"}
 class Home:
     """A HINDCAST_HOME and the commands run in it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, cwd: Path = ROOT) -> None:
+        """`cwd`: the folder that commands are run in."""
         self.folder = folder
+        self.cwd = cwd
         self.environment = {**os.environ, "HINDCAST_HOME": str(folder), "OMP_NUM_THREADS": "1"}
 
     def run(self, *arguments: str, timeout_s: float = 120.0) -> "subprocess.CompletedProcess[str]":
         """One command to its end."""
         return subprocess.run(
             [*COMMAND, *arguments],
-            cwd=ROOT,
+            cwd=self.cwd,
             env=self.environment,
             capture_output=True,
             text=True,
@@ -62,7 +64,7 @@ class Home:
         """`hindcast start` in the background; returns when every part has answered."""
         process = subprocess.Popen(
             [*COMMAND, "start", "--json", *arguments],
-            cwd=ROOT,
+            cwd=self.cwd,
             env=self.environment,
             stdout=subprocess.PIPE,
             text=True,

@@ -1,0 +1,164 @@
+"""A plain Python function as a judge: `judge.judges = ["my_module:reward"]`, or `hindcast start --reward my_module:reward`.
+
+    def reward(answer, goal): return answer == goal["value"]
+
+The names of its parameters say what it gets (`GIVEN`). It returns the reward, from 0 to 1, or True or False; with a reason, as a
+pair; or None if it cannot decide. From `SUCCESS` on an episode is a success. A plain function runs in a thread, an `async def`
+in the judge's loop. One that raises leaves the episode undecided, with the error as reason.
+
+Invariant "Verdicts are facts about a judge": the judge's version is a digest of the source of the function's module, so another
+text of it is another judge.
+"""
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from hindcast.actors.environments.base import NO_ANSWERS
+from hindcast.actors.environments.plugin import find_environment
+from hindcast.actors.judges.base import Verdict, undecided
+from hindcast.actors.judges.judged_episode import JudgedEpisode
+from hindcast.actors.judges.plugin import JudgeContext, JudgePlugin
+from hindcast.core.domain.evidence import Evidence, Judgment
+from hindcast.core.domain.task import Task
+from hindcast.core.errors import PluginError, error_and_place
+from hindcast.core.prompts.rendering import RENDERERS
+from hindcast.events.catalogue.verdict import JudgeIdentity
+
+SUCCESS = 0.5
+"""Reward from which an episode is a success."""
+GIVEN = {
+    "task": "the task: environment, family, seed, goal (`hindcast.api.Task`)",
+    "goal": "what the task's evaluator checks, a dict",
+    "instruction": "what the agent was asked, a str",
+    "answer": "the message that it ended with, a str; None without one",
+    "answers": "its answers, oldest first, a tuple of str",
+    "page": "the final page (`hindcast.core.domain.observation.Page`); None if it is not kept",
+    "text": "the final page as the policy would read it, a str",
+    "url": "the final address, a str",
+    "probes": "what the environment found at the end, a dict",
+    "reward": "what the environment's own rules give, a float; None if they do not decide",
+}
+"""What a function may ask for, by name of a parameter."""
+_FROM_TRANSCRIPT = {"instruction", "answers", "page", "text"}
+
+
+class FunctionJudge:
+    """Judges by a function."""
+
+    asks_model = False
+
+    def __init__(self, name: str, function: Callable[..., Any], *, renderer: str) -> None:
+        """`renderer`: of the final page's text."""
+        self.identity = JudgeIdentity(name=name, version=f"1-{_source(function)}")
+        self._function = function
+        self._wanted = _parameters(function)
+        self._renderer = renderer
+
+    async def judge(self, episode: JudgedEpisode) -> Verdict:
+        """See `Judge`."""
+        given = await self._collect(episode)
+        function = partial(self._function, **given)
+        try:
+            found = function() if _is_async(self._function) else await asyncio.to_thread(function)
+            found = await found if inspect.isawaitable(found) else found
+        except Exception as error:  # other people's code, which may raise anything
+            return undecided(f"{self.identity.name} raised {error_and_place(error)}")
+        return Verdict(judgment=_judgment(found, self.identity.name))
+
+    async def _collect(self, episode: JudgedEpisode) -> dict[str, Any]:
+        """What the function gets. Raises CannotDecide where the log does not hold it."""
+        task, evidence = episode.task, episode.evidence
+        found: dict[str, Any] = {
+            "task": task,
+            "goal": task.goal,
+            "answer": evidence.answer,
+            "url": evidence.final_url,
+            "probes": evidence.probes,
+        }
+        if "reward" in self._wanted:
+            found["reward"] = _own_reward(task, evidence)
+        if _FROM_TRANSCRIPT & self._wanted:
+            transcript = await episode.transcript()
+            page = transcript.page
+            found |= {"instruction": transcript.instruction, "answers": transcript.answers, "page": page}
+            found["text"] = "" if page is None else RENDERERS[self._renderer](page)
+        return {name: value for name, value in found.items() if name in self._wanted}
+
+
+def as_judge(_name: str, found: Any) -> Any:
+    """A function as a `JudgePlugin`; any other object as it is.
+
+    Raises:
+        PluginError: it has a parameter that is not in `GIVEN`.
+    """
+    if isinstance(found, type) or not inspect.isroutine(found) or not inspect.signature(found).parameters:
+        return found
+    _parameters(found)
+
+    @asynccontextmanager
+    async def open_judge(context: JudgeContext) -> AsyncIterator[FunctionJudge]:
+        yield FunctionJudge(context.name, found, renderer=context.settings.actors.renderer)
+
+    return JudgePlugin(open=open_judge)
+
+
+def _own_reward(task: Task, evidence: Evidence) -> float | None:
+    """What the rules of the task's environment give; None if they do not decide, or the environment is not installed here."""
+    try:
+        own = find_environment(task.environment).evaluate(task, evidence, NO_ANSWERS)
+    except PluginError:
+        return None
+    return None if own.outcome == "undecided" else own.reward
+
+
+def _parameters(function: Callable[..., Any]) -> set[str]:
+    """The names that a function asks for. Raises PluginError for one that is not in `GIVEN`."""
+    found = inspect.signature(function).parameters.values()
+    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in found):
+        return set(GIVEN)
+    unknown = [one.name for one in found if one.name not in GIVEN and one.default is inspect.Parameter.empty]
+    if unknown or any(one.kind is inspect.Parameter.POSITIONAL_ONLY for one in found):
+        known = "; ".join(f"{name}: {what}" for name, what in GIVEN.items())
+        raise PluginError(
+            f"the reward function {function.__module__}:{function.__qualname__} has the parameter {unknown[0] if unknown else '/'!r}. "
+            f"A reward function gets, by name: {known}"
+        )
+    return {one.name for one in found if one.name in GIVEN}
+
+
+def _judgment(found: Any, name: str) -> Judgment:
+    """What a function returned, as a judgment. Raises ValueError for what is no reward."""
+    if isinstance(found, Judgment):
+        return found
+    value, reason = found if isinstance(found, tuple) and len(found) == 2 else (found, "")
+    if value is None:
+        return Judgment(outcome="undecided", reward=0.0, reason=str(reason) or f"{name} returned None")
+    if isinstance(value, str) or not hasattr(value, "__float__") or not 0.0 <= float(value) <= 1.0:
+        raise ValueError(
+            f"it returned {value!r}; expected a reward from 0 to 1, True or False, (reward, reason), or None"
+        )
+    reward = float(value)
+    return Judgment(
+        outcome="success" if reward >= SUCCESS else "failure",
+        reward=reward,
+        reason=str(reason) or f"{name} returned {reward:g}",
+    )
+
+
+def _is_async(function: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(function)
+
+
+def _source(function: Callable[..., Any]) -> str:
+    """Eight hexadecimal characters of the digest of the module's source."""
+    try:
+        content = Path(inspect.getfile(function)).read_bytes()
+    except (OSError, TypeError):
+        content = function.__qualname__.encode()
+    return sha256(content).hexdigest()[:8]
