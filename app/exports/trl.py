@@ -129,7 +129,7 @@ class TrlWriter(Writer):
         }
 
     def _chat(self, played: AssembledEpisode, verdict: Verdict) -> dict[str, Any]:
-        messages = []
+        messages: list[dict[str, str]] = []
         for step in played.steps:
             page = self._sources.page(step.fact.observation)
             shown = "(the page was deleted)" if page is None else self._sources.text(page)
