@@ -67,6 +67,10 @@ step("run.started", since=1)(_with_processor)
 step("run.resumed", since=1)(_with_processor)
 added("run.forked", since=1, start=None)  # no command ever wrote version 1
 added("run.forked", since=3)  # its start names the plugins in use
+# fingerprints have details
+added("run.started", since=3)
+added("run.resumed", since=2)
+added("run.forked", since=4)
 
 
 @step("run.forked", since=2)

@@ -8,7 +8,7 @@ Consumes episodes, steps, verdicts, and its own events, which come back through 
 Waits for enough informative groups (`learner.batch_wait_s`; a longer wait is recorded), for room on a full disk
 (`storage.full_wait_s`, likewise), for its own events to be acknowledged and read back (`log.append_timeout_s`), and for one
 update at a time in its worker thread.
-Produces samples.swept, replay.scored, batch.planned -> update.applied / skipped per mini-batch -> weights.published ->
+Produces learner.started where another machine was recorded, samples.swept, replay.scored, batch.planned -> update.applied / skipped per mini-batch -> weights.published ->
 checkpoint.saved, snapshot.saved, blob.released; mismatch.exceeded in the same append as the update that causes it.
 
 Invariant 3, plan before training: the plan is durable before its first update is computed. Invariant 8, one writer per
@@ -34,6 +34,7 @@ from hindcast.events.catalogue import (
     BatchPlanned,
     BlobReleased,
     CheckpointSaved,
+    LearnerStarted,
     ReplayScored,
     WaitExceeded,
     WeightsPublished,
@@ -46,6 +47,7 @@ from hindcast.learner.buffer.snapshots import LEARNER, FoldedLog, source_of
 from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.log_follower import LearnerLogFollower
 from hindcast.learner.metrics import mismatch_alarm
+from hindcast.learner.numerics import fingerprint_of
 from hindcast.learner.planners.phases import unscored
 from hindcast.learner.restore import Restored, restore
 from hindcast.learner.retention import Release, is_checkpoint_due, is_snapshot_due, leftovers, releases
@@ -155,6 +157,7 @@ class Learner:
         """Take the steps that are due, one event at a time, until the goal is reached."""
         for blob in leftovers(self._state):
             await self._compute(partial(self._blobs.release, blob))
+        await self._record_machine()
         waiting_since = asyncio.get_running_loop().time()
         while True:
             state, settings = self._state, self._state.settings
@@ -185,6 +188,12 @@ class Learner:
                 await self._plan(planned)
             else:
                 waiting_since = await self._wait(waiting_since)
+
+    async def _record_machine(self) -> None:
+        """Record where updates are computed, if the start of the run recorded another machine: on a cluster it has no GPU."""
+        here = fingerprint_of(self._state.settings.learner)
+        if here != self._state.fingerprint:
+            await self.following.decide(LearnerStarted(fingerprint=here), entity="learner")
 
     async def _publish_base(self) -> None:
         """Publish version 0, the base weights, so that actors find it."""

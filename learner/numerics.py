@@ -9,19 +9,34 @@ gave the same.
 import os
 import platform
 import re
-from importlib.metadata import version
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import structlog
 import torch
 
 from hindcast.core.models.arithmetic import device_for
+from hindcast.core.models.gpu_probe import probe_gpus
 from hindcast.core.settings.computing import Device
 from hindcast.core.settings.schema import LearnerSettings
 from hindcast.events.catalogue.run import Fingerprint
 
 ACCELERATOR = " + "
 """Separates platform and GPU in a fingerprint."""
+COLLECTIVES = {"NCCL_ALGO": "Ring", "NCCL_PROTO": "Simple", "NCCL_NVLS_ENABLE": "0"}
+"""Environment of NCCL: one algorithm and protocol, whose order of additions does not depend on sizes."""
+KERNEL_VARIABLES = (
+    "ATEN_CPU_CAPABILITY",
+    "DNNL_MAX_CPU_ISA",
+    "MKL_CBWR",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "NVIDIA_TF32_OVERRIDE",
+    "ONEDNN_MAX_CPU_ISA",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+)
+"""Environment variables by which matrix libraries choose kernels."""
 _log = structlog.get_logger()
 
 
@@ -41,6 +56,19 @@ def configure(threads: int) -> None:
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False  # convolutions; on by default
+    torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
+    torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
+
+
+def configure_collectives() -> None:
+    """Fix how GPUs add up, for every process alike. Call before the process group is joined.
+
+    torch itself excludes NVLS from `NCCL_ALGO` where it is deterministic; processes that read another value would wait for each
+    other for ever.
+    """
+    for name, value in COLLECTIVES.items():
+        os.environ.setdefault(name, value)
 
 
 def fingerprint(threads: int, device: Device = "cpu", processes: int = 1) -> Fingerprint:
@@ -57,6 +85,7 @@ def fingerprint(threads: int, device: Device = "cpu", processes: int = 1) -> Fin
         python=platform.python_version(),
         platform=f"{platform.system()} {platform.machine()}{_accelerator(device)}{_together(processes)}",
         processor=processor(Path("/proc/cpuinfo")),
+        details=_details(device, processes),
     )
 
 
@@ -68,6 +97,32 @@ def fingerprint_of(settings: LearnerSettings) -> Fingerprint:
 def device_then(then: Fingerprint) -> Device:
     """The `learner.device` that selects the kind of device a run was recorded on."""
     return "auto" if ACCELERATOR in then.platform else "cpu"
+
+
+def _details(device: Device, processes: int) -> dict[str, str]:
+    """Facts beyond the fields of a fingerprint, by name; those without a value are left out."""
+    found = {name: os.environ.get(name, "") for name in KERNEL_VARIABLES}
+    gpu = device_for(device)
+    if gpu.type == "cuda":
+        facts, properties = probe_gpus(), torch.cuda.get_device_properties(gpu)
+        found |= {
+            "driver": facts.driver,
+            "cudnn": str(torch.backends.cudnn.version() or ""),  # type: ignore[no-untyped-call]
+            "multiprocessors": str(properties.multi_processor_count),
+            "capability": f"{properties.major}.{properties.minor}",
+            "flash-attn": _version("flash-attn"),
+        }
+        if processes > 1:
+            found |= {"nccl": facts.nccl} | {name: os.environ.get(name, "") for name in COLLECTIVES}
+    return {name: value for name, value in found.items() if value}
+
+
+def _version(distribution: str) -> str:
+    """Version of an installed distribution; empty: it is not installed."""
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return ""
 
 
 def _accelerator(device: Device) -> str:
@@ -105,7 +160,23 @@ def _blas() -> str:
 def differences(then: Fingerprint, now: Fingerprint) -> list[str]:
     """Differences in words, such as `torch 2.13.0 then, 2.12.1 now`."""
     return [
-        f"{name} {getattr(then, name) or 'not noted'} then, {getattr(now, name)} now"
-        for name in then.__struct_fields__
-        if getattr(then, name) != getattr(now, name)
+        f"{name} {before or 'not noted'} then, {today or 'not set'} now"
+        for name, before, today in _pairs(then, now)
+        if before != today
     ]
+
+
+def _pairs(then: Fingerprint, now: Fingerprint) -> Iterator[tuple[str, Any, Any]]:
+    for name in then.__struct_fields__:
+        if name != "details":
+            yield name, getattr(then, name), getattr(now, name)
+    for name in sorted(then.details.keys() | now.details.keys()):
+        yield name, then.details.get(name), now.details.get(name)
+
+
+def other_accelerator(then: Fingerprint, now: Fingerprint) -> str:
+    """Why updates that were computed on another kind of device cannot come out bit for bit; empty: it is the same kind."""
+    before, today = (one.platform.partition(ACCELERATOR)[2] for one in (then, now))
+    if before == today:
+        return ""
+    return f"were computed on {before or 'a processor'}, and this machine has {today or 'no GPU that torch can use'}"

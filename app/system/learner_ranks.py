@@ -114,6 +114,7 @@ def companions(
 
     """
     require_device(settings.device)
+    configure(settings.threads)  # before the process group is joined, as in every follower
     if place is None and settings.processes == 1:
         yield Training, RankProcesses([])
         return

@@ -7,7 +7,7 @@ import msgspec
 from hindcast.core.plugins import PluginIdentity
 from hindcast.events.envelope import BlobRef, Fact
 from hindcast.events.registry import fact
-from hindcast.events.subjects import RUN
+from hindcast.events.subjects import LEARNER, RUN
 
 
 class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,9 +26,11 @@ class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
     their number."""
     processor: str = ""
     """Vendor, family and model, by which matrix libraries choose kernels. Empty in older events."""
+    details: dict[str, str] = {}
+    """Further facts by name: of a GPU, its software and its collectives, and environment variables that choose kernels."""
 
 
-@fact("run.started", subject=RUN, roles="admin", version=3)
+@fact("run.started", subject=RUN, roles="admin", version=4)
 class RunStarted(Fact, frozen=True, kw_only=True):
     """A run started: the first event of every log."""
 
@@ -48,7 +50,7 @@ class RunStarted(Fact, frozen=True, kw_only=True):
     """The plugins that the run uses. Empty: recorded before they were noted."""
 
 
-@fact("run.resumed", subject=RUN, roles="admin", version=2, refs={"after_position": "position"})
+@fact("run.resumed", subject=RUN, roles="admin", version=3, refs={"after_position": "position"})
 class RunResumed(Fact, frozen=True, kw_only=True):
     """The system started again on an existing log."""
 
@@ -58,7 +60,7 @@ class RunResumed(Fact, frozen=True, kw_only=True):
     """Finite goal of this start (`updates`, `episodes`, `minutes`); empty if open-ended."""
 
 
-@fact("run.forked", subject=RUN, roles="admin", version=4, refs={"at_position": "position"})
+@fact("run.forked", subject=RUN, roles="admin", version=5, refs={"at_position": "position"})
 class RunForked(Fact, frozen=True, kw_only=True):
     """This run is a fork of another run's prefix: the first event of its own, at `at_position + 1`."""
 
@@ -68,6 +70,13 @@ class RunForked(Fact, frozen=True, kw_only=True):
     """Rolling digest of the parent's log up to `at_position`."""
     start: RunStarted | None
     """The fork's own `run.started`, whose settings apply from here on. None in version 1: the parent's settings apply."""
+
+
+@fact("learner.started", subject=LEARNER, roles="learner")
+class LearnerStarted(Fact, frozen=True, kw_only=True):
+    """A learner started on a machine, or with software, other than those recorded last. Its next updates are computed there."""
+
+    fingerprint: Fingerprint
 
 
 @fact("run.finished", subject=RUN, roles="admin")

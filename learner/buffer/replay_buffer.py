@@ -31,6 +31,7 @@ from hindcast.events.catalogue import (
     EpisodeRelabeled,
     EpisodeRequested,
     EpisodeStarted,
+    LearnerStarted,
     RecipeChanged,
     ReplayScored,
     RunForked,
@@ -135,6 +136,8 @@ class ReplayBuffer:
                 state.ending = bool(fact.arguments.get(EVALUATE))
             case RunResumed():
                 state.fingerprint, state.ending = fact.fingerprint, False
+            case LearnerStarted():
+                state.fingerprint = fact.fingerprint
             case RunForked():
                 _fork(state, recorded, fact)
             case RecipeChanged():

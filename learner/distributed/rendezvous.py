@@ -27,7 +27,7 @@ from hindcast.core.structs import decode_json
 from hindcast.events.catalogue.run import Fingerprint
 from hindcast.learner.distributed.leader import Orders
 from hindcast.learner.distributed.ranks import DistributedRank
-from hindcast.learner.numerics import fingerprint_of
+from hindcast.learner.numerics import configure_collectives, fingerprint_of
 
 
 class Place(NamedTuple):
@@ -173,6 +173,7 @@ def joined(
     """
     on_gpu = device_for(settings.device).type == "cuda"
     if on_gpu:
+        configure_collectives()
         torch.cuda.set_device(place.local_rank)
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if on_gpu else "gloo", store=store, rank=place.rank, world_size=place.size

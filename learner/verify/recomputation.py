@@ -9,9 +9,12 @@ from hindcast.core.domain.arrays import unpack_floats, unpack_positions
 from hindcast.core.errors import BlobMissing, CheckpointCorrupt, CorruptEvent, HindcastError
 from hindcast.core.ids import digest_hex
 from hindcast.core.rl.combined_state import CRITIC, POLICY, combined
+from hindcast.core.scratch import scratch_folder
+from hindcast.core.settings.computing import Device
 from hindcast.events.catalogue import (
     BatchPlanned,
     CheckpointSaved,
+    LearnerStarted,
     ReplayScored,
     RunStarted,
     UpdateApplied,
@@ -40,6 +43,7 @@ from hindcast.storage.checkpoints import DigestOnlySink, encode_checkpoint, load
 
 HEAVY = (
     RunStarted,
+    LearnerStarted,
     BatchPlanned,
     ReplayScored,
     UpdateApplied,
@@ -80,6 +84,8 @@ class Recomputation:
         self._reached: dict[str, str] = {}
         """Recorded state digest after the last update of each model; absent if not known."""
         self._training: Trainer | None = None
+        self._device: Device = "cpu"
+        """`learner.device` of the trainer."""
 
     def count_anew(self) -> None:
         """Reset the counts for the next stretch."""
@@ -120,6 +126,8 @@ class Recomputation:
         match recorded.fact:
             case RunStarted():
                 self._start(state)
+            case LearnerStarted():
+                self._follow_device(state)
             case BatchPlanned() as fact:
                 assert state.batch is not None
                 self._start(state).begin(fact, state.batch)
@@ -136,16 +144,31 @@ class Recomputation:
     def _start(self, state: BufferState) -> Trainer:
         """The model; made with the base weights at the first call."""
         if self._training is None:
-            assert state.started is not None
-            then = state.fingerprint or state.started.fingerprint
-            self._training = self._make_trainer(
-                self._policy,
-                state.started.base_policy,
-                blobs=self._blobs,
-                settings=state.settings.learner.model_copy(update={"device": device_then(then)}),
-                stop=self._stop,
-            )
+            self._training = self._made(state)
         return self._training
+
+    def _made(self, state: BufferState) -> Trainer:
+        """A trainer with the base weights, on the kind of device that the run's learner recorded last."""
+        assert state.started is not None
+        self._device = device_then(state.fingerprint or state.started.fingerprint)
+        return self._make_trainer(
+            self._policy,
+            state.started.base_policy,
+            blobs=self._blobs,
+            settings=state.settings.learner.model_copy(update={"device": self._device}),
+            stop=self._stop,
+        )
+
+    def _follow_device(self, state: BufferState) -> None:
+        """Continue on the kind of device that the learner moved to: who opened a run may have had another."""
+        assert state.fingerprint is not None
+        if self._training is None or device_then(state.fingerprint) == self._device:
+            return
+        with scratch_folder() as folder:
+            blobs = BlobStore(folder)
+            saved = self._training.save(blobs, batch=state.batches - 1, version=state.version)
+            self._training = self._made(state)
+            self._training.restore(load_checkpoint(blobs, saved.blob))
 
     def _check_scores(self, recorded: Recorded, fact: ReplayScored, state: BufferState) -> Divergence | None:
         known = {sample.position: sample for sample in earlier_samples(state)}

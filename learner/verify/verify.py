@@ -23,9 +23,10 @@ from hindcast.events.catalogue.run import Fingerprint
 from hindcast.events.log.port import EventLog
 from hindcast.events.log.reader import read
 from hindcast.learner.distributed.ranks import is_emulated
+from hindcast.learner.numerics import other_accelerator
 from hindcast.learner.training import MakeTrainer, Training
 from hindcast.learner.verify.comparison import Deviation
-from hindcast.learner.verify.diagnosis import Divergence
+from hindcast.learner.verify.diagnosis import ComparedEnvironments, Divergence
 from hindcast.learner.verify.log_recomputer import LogRecomputer, Recomputer, StretchReport, recompute_all
 from hindcast.learner.verify.plan_verifier import Verifier, find_damage
 from hindcast.learner.verify.survey import BASE, LogStretch, Survey, cut, survey, thin, usable_seams
@@ -37,6 +38,10 @@ Progress = Callable[[int, int], None]
 
 class InexactRanks(HindcastError):
     """A run's updates cannot be recomputed bit for bit, since its processes added in an order of their own."""
+
+
+class OtherDevice(HindcastError):
+    """A run's updates were computed on another kind of device than this machine has, which rounds differently."""
 
 
 class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,13 +103,15 @@ async def verify(
     The caller closes them.
 
     Raises:
-        InexactRanks: numbers can only be compared with a tolerance.
+        InexactRanks, OtherDevice: numbers can only be compared with a tolerance.
         ForeignLog, UnknownVersion, BlobMissing, ModelFileError, PluginError: nothing can be said about this log here.
     """
     began, cpu_began = time.perf_counter(), time.process_time()
     until = (await log.identity()).last if until is None else until
     surveyed = await survey(log, until=until)
     verifier, divergence = await _check_events(log, surveyed, until=until, code_rev=code_rev)
+    if tolerance is None and surveyed.updates and divergence is None:
+        _require_device(verifier.witness(), run=log.run)
     stretches, notices = list[LogStretch](), list[str]()
     if tolerance is None and surveyed.updates and (inexact := _inexact(verifier.settings, run=log.run)):
         if divergence is None:
@@ -184,6 +191,17 @@ def _inexact(settings: LearnerSettings, *, run: str) -> str:
         "recorded (learner.exact_ranks = false), so its updates can only be verified within rounding. Run: hindcast verify "
         f"{run} --tolerance 1e-4"
     )
+
+
+def _require_device(machines: ComparedEnvironments, *, run: str) -> None:
+    """Raises OtherDevice if bits are bound to differ, before anything is computed."""
+    then, now = machines.machine_then, machines.machine_now
+    why = other_accelerator(then, now) if then is not None and now is not None else ""
+    if why:
+        raise OtherDevice(
+            f"the updates of run {run} {why}: their last bits differ, and nothing was recomputed. Verify where they were "
+            f"computed, or within rounding. Run: hindcast verify {run} --tolerance 1e-2"
+        )
 
 
 async def _check_events(

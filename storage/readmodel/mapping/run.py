@@ -14,6 +14,7 @@ from hindcast.events.catalogue import (
     EvaluationStarted,
     EventDeadLettered,
     InjectionSeen,
+    LearnerStarted,
     LogRepaired,
     LogSealed,
     MismatchExceeded,
@@ -190,6 +191,18 @@ def _told(say: Callable[..., tuple[str, str]]) -> Callable[[Recorded, Fact], Ite
     return mapper
 
 
+def _learner_started(recorded: Recorded, fact: LearnerStarted) -> Iterable[Operation]:
+    machine = fact.fingerprint
+    return (
+        _put_run(recorded, fingerprint=to_json(machine)),
+        notice(
+            recorded,
+            recorded.envelope.run,
+            f"the learner computes on {machine.platform}, {machine.processor}",
+        ),
+    )
+
+
 TOLD: dict[type, Callable[..., Iterable[Operation]]] = {
     WaitExceeded: _told(_wait_exceeded),
     PolicyServerTroubled: _told(_server_troubled),
@@ -352,6 +365,7 @@ def _evaluation_finished(recorded: Recorded, fact: EvaluationFinished) -> Iterab
 RUNNING: dict[type, Callable[..., Iterable[Operation]]] = {
     RunStarted: _started,
     RunResumed: _resumed,
+    LearnerStarted: _learner_started,
     RunForked: _forked,
     RunFinished: _finished,
     RecipeChanged: _recipe_changed,
