@@ -1,4 +1,4 @@
-"""Success and the updates' metrics as TensorBoard event files in TENSORBOARD_FOLDER (`pip install tensorboardX`)."""
+"""The run's curves as TensorBoard event files in TENSORBOARD_FOLDER (`pip install tensorboardX`)."""
 
 import os
 from functools import cache
@@ -8,7 +8,8 @@ from tensorboardX import FileWriter
 from tensorboardX.summary import scalar
 
 from hindcast.api import Recorded
-from hindcast.events.catalogue import EpisodeJudged, EpisodeRequested, UpdateApplied
+from hindcast.app.attach.curves import points_of
+from hindcast.events.catalogue import EpisodeJudged, EpisodeRequested
 
 LAST = (
     "SELECT avg(won) FROM (SELECT won FROM tried WHERE at IS NOT NULL ORDER BY at DESC LIMIT 100) AS newest"
@@ -22,7 +23,7 @@ def board(folder: str) -> FileWriter:
 
 
 def consumer(event: Recorded, db: Connection) -> None:
-    """Success of the last 100 training episodes by position, and every metric by update of the policy."""
+    """Every point of the curves, and success of the last 100 training episodes by position."""
     to, at_s = board(os.environ.get("TENSORBOARD_FOLDER", "tensorboard")), event.envelope.occurred_ns / 1e9
     db.execute(text("CREATE TABLE IF NOT EXISTS tried (name TEXT PRIMARY KEY, won FLOAT, at BIGINT)"))
     match event.fact:
@@ -32,7 +33,8 @@ def consumer(event: Recorded, db: Connection) -> None:
             row = {"name": name, "won": float(said.outcome == "success"), "at": event.position}
             db.execute(text("UPDATE tried SET won = :won, at = :at WHERE name = :name AND at IS NULL"), row)
             to.add_summary(scalar("success", db.scalar(text(LAST)) or 0.0), event.position, at_s)
-        case UpdateApplied(model="policy", metrics=metrics, update=update):
-            for metric, value in metrics.items():
-                to.add_summary(scalar(f"update/{metric}", value), update, at_s)
-            to.flush()
+    points = points_of(event.fact, position=event.position)
+    if points is not None and points.axis != "position":
+        for chart, value in points.values.items():
+            to.add_summary(scalar(chart, value), points.at, at_s)
+        to.flush()

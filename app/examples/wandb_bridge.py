@@ -1,35 +1,37 @@
 """The run in Weights & Biases: WANDB_PROJECT and WANDB_MODE are its own variables. Needs `pip install wandb`.
 
-The W&B run has our run's name and resumes after a restart; a row that is repeated after a crash has the same `position`.
+The W&B run resumes after a restart. Its id ends in the digest of the first event read, so that runs of one name stay apart. A
+row that is repeated after a crash has the same `position`.
 """
 
 from functools import cache
 from typing import Any
 
 import wandb
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 
-from hindcast.api import Recorded
-from hindcast.events.catalogue import EpisodeJudged, RunStarted, UpdateApplied
+from hindcast.api import Recorded, events
+from hindcast.app.attach.curves import points_of
 
 
 @cache
-def board(run: str) -> Any:
-    """The W&B run; its charts are drawn over `update` or `position`."""
-    made = wandb.init(id=run, name=run, resume="allow")
-    made.define_metric("update/*", step_metric="update")
-    made.define_metric("episode/*", step_metric="position")
+def board(run: str, log: str) -> Any:
+    """The W&B run of a log; each chart is drawn over an axis of its own."""
+    made = wandb.init(id=f"{run}-{log}", name=run, resume="allow")
+    for axis, charts in (("update", "update/*"), ("version", "held_out/*"), ("position", "episode/*")):
+        made.define_metric(charts, step_metric=axis)
     return made
 
 
-def consumer(event: Recorded, _: Connection) -> None:
-    """The settings, and a row for each verdict and each update of the policy; nothing is kept here."""
-    to = board(event.envelope.run)
-    match event.fact:
-        case RunStarted(settings=settings, recipe=recipe):
-            to.config.update({**settings, "recipe": recipe}, allow_val_change=True)
-        case EpisodeJudged(judgment=said, judge=judge) if said.outcome != "undecided":
-            to.log({"position": event.position, f"episode/{judge.name}": said.reward})
-        case UpdateApplied(model="policy", metrics=metrics, update=update):
-            told = {f"update/{name}": value for name, value in metrics.items()}
-            to.log({"position": event.position, "update": update, **told})
+def consumer(event: Recorded, db: Connection) -> None:
+    """The settings, and a row for each point of the run's curves."""
+    db.execute(text("CREATE TABLE IF NOT EXISTS log (place INT PRIMARY KEY, digest TEXT)"))
+    if (log := db.scalar(text("SELECT digest FROM log"))) is None:
+        log = event.digest.hex()[:12]
+        db.execute(text("INSERT INTO log VALUES (1, :digest)"), {"digest": log})
+    to = board(event.envelope.run, str(log))
+    if isinstance(event.fact, events.RunStarted):
+        settings = {**event.fact.settings, "recipe": event.fact.recipe}
+        to.config.update(settings, allow_val_change=True)
+    if (points := points_of(event.fact, position=event.position)) is not None:
+        to.log({"position": event.position, points.axis: points.at, **points.values})

@@ -15,20 +15,24 @@ from typer.testing import CliRunner
 
 from hindcast.app.attach.attachment import AttachmentStatus, store_url
 from hindcast.app.attach.consumers import Lag, state_of
+from hindcast.app.attach.curves import points_of
 from hindcast.app.attach.store import ConsumerStore, this_host
 from hindcast.app.cli import app
 from hindcast.app.runs.runs import RunHandle
 from hindcast.core.domain.arrays import unpack_floats
 from hindcast.core.errors import SettingsError
+from hindcast.core.rl.statistics import wilson
 from hindcast.events.catalogue import (
     EpisodeAbandoned,
     EpisodeCancelled,
     EpisodeEnded,
     EpisodeJudged,
     EpisodeRequested,
+    EvaluationFinished,
     StepTaken,
     UpdateApplied,
 )
+from hindcast.events.catalogue.evaluation import EvaluationResult
 from hindcast.events.codec import decode_envelope
 from hindcast.events.envelope import Recorded
 from hindcast.events.log.memory import MemoryLog
@@ -194,6 +198,36 @@ def updates_of_the_policy() -> list[UpdateApplied]:
     return [fact for _, _, fact in FACTS if isinstance(fact, UpdateApplied) and fact.model == "policy"]
 
 
+def evaluations() -> list[EvaluationFinished]:
+    return [fact for _, _, fact in FACTS if isinstance(fact, EvaluationFinished)]
+
+
+def test_curves_of_an_evaluation_are_rates_with_their_intervals() -> None:
+    fact = EvaluationFinished(
+        number=0,
+        version=7,
+        version_low=7,
+        version_high=7,
+        results=tuple(
+            EvaluationResult(temperature=1.0, family=family, successes=won, failures=lost, lost=1, reward=0.0)
+            for family, won, lost in (("store/buy", 3, 1), ("store/find", 0, 0), ("miniwob/x", 1, 5))
+        ),
+        seconds=1.0,
+        share=0.1,
+    )
+    points = points_of(fact, position=99)
+    assert points is not None
+    assert (points.axis, points.at) == ("version", 7)
+    assert points.values["held_out/temperature_1/success"] == 0.4
+    assert points.values["held_out/temperature_1/store/buy/success"] == 0.75
+    found = wilson(4, 10)
+    assert (points.values["held_out/temperature_1/low"], points.values["held_out/temperature_1/high"]) == (
+        found.low,
+        found.high,
+    )
+    assert "held_out/temperature_1/store/find/success" not in points.values
+
+
 def test_the_tensorboard_bridge_draws_every_update_and_success_over_training_episodes(
     handle: RunHandle, tmp_path: Path
 ) -> None:
@@ -205,6 +239,12 @@ def test_the_tensorboard_bridge_draws_every_update_and_success_over_training_epi
     found = points_in(tmp_path)
     told = updates_of_the_policy()
     assert found["update/loss"] == [(fact.update, pytest.approx(fact.metrics["loss"])) for fact in told]
+    held_out = [points_of(fact, position=1) for fact in evaluations()]
+    assert found["held_out/temperature_0/success"] == [
+        (one.at, pytest.approx(one.values["held_out/temperature_0/success"]))
+        for one in held_out
+        if one is not None
+    ]
     rows = asked(handle, "tensorboard_bridge", "SELECT won FROM tried WHERE at IS NOT NULL ORDER BY at")
     won = [float(str(row[0])) for row in rows]
     assert found["success"][-1][1] == pytest.approx(sum(won[-100:]) / len(won[-100:]))
@@ -216,16 +256,32 @@ def test_the_wandb_bridge_keeps_a_row_for_every_verdict_and_update(
     handle: RunHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wandb = pytest.importorskip("wandb")
-    from hindcast.app.examples.wandb_bridge import board
+    from hindcast.app.examples import wandb_bridge
 
+    boards = []
+
+    def board(run: str, log: str) -> object:
+        boards.append((run, log, opened(run, log)))
+        return boards[-1][-1]
+
+    opened = wandb_bridge.board
+    monkeypatch.setattr(wandb_bridge, "board", board)
     environment = {"WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path), "WANDB_SILENT": "true"}
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     attach(handle, "hindcast.app.examples.wandb_bridge:consumer", **environment)
-    kept = dict(board(handle.name).summary)
+    assert len({(run, log) for run, log, _ in boards}) == 1
+    run, log, made = boards[0]
+    assert (run, len(log), made.id) == (handle.name, 12, f"{run}-{log}")
+    kept = dict(made.summary)
     wandb.finish()
     last = updates_of_the_policy()[-1]
     assert (kept["update"], kept["update/loss"]) == (last.update, pytest.approx(last.metrics["loss"]))
+    newest = points_of(evaluations()[-1], position=1)
+    assert newest is not None
+    assert kept["held_out/temperature_0/success"] == pytest.approx(
+        newest.values["held_out/temperature_0/success"]
+    )
     assert list(tmp_path.glob("wandb/offline-run-*/run-*.wandb"))
 
 
