@@ -55,7 +55,7 @@ class Policies:
     def trained(self) -> Any:
         """The model to train, before its first update. Raises as `plain`."""
         model, settings = self.plain(), self._settings
-        self.joinable = keeps_apart(model)
+        self.joinable = settings.packed_sequences and keeps_apart(model, settings.precision)
         freeze_tower(model)
         if settings.lora_rank:
             add_adapter(

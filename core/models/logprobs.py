@@ -13,8 +13,9 @@ import numpy as np
 import torch
 
 from hindcast.core.grammar.allowed_tokens import Allowed, unpack_allowed
-from hindcast.core.models.arithmetic import device_of
+from hindcast.core.models.arithmetic import arithmetic, device_of
 from hindcast.core.models.vision import ProcessedImage, picture_inputs
+from hindcast.core.settings.computing import Precision
 
 
 class SampleToScore(NamedTuple):
@@ -132,9 +133,10 @@ def restrict(logits: torch.Tensor, allowed: Sequence[Allowed | None]) -> torch.T
     rows = [row for row, each in enumerate(allowed) if each is not None]
     if not rows:
         return logits
-    left_out = torch.zeros(logits.shape, dtype=torch.bool)
-    left_out[rows] = torch.from_numpy(~np.stack([each for each in allowed if each is not None]))
-    return logits.masked_fill(left_out.to(logits.device), float("-inf"))
+    restricted = torch.from_numpy(np.stack([each for each in allowed if each is not None])).to(logits.device)
+    left_out = torch.zeros(logits.shape, dtype=torch.bool, device=logits.device)
+    left_out[rows] = ~restricted
+    return logits.masked_fill(left_out, float("-inf"))
 
 
 def _allowed(samples: Sequence[SampleToScore]) -> list[Allowed | None]:
@@ -164,13 +166,15 @@ def _length(sample: SampleToScore) -> int:
     return len(sample.prompt_ids) + len(sample.action_ids)
 
 
-APART = 1e-3
-"""Least difference, as a share of the largest number, that rounding does not explain."""
+APART: dict[Precision, float] = {"float32": 1e-3, "bf16": 0.05}
+"""Least difference by precision, as a share of the largest number, that rounding does not explain."""
 
 
 @torch.no_grad()
-def keeps_apart(model: Any) -> bool:
+def keeps_apart(model: Any, precision: Precision = "float32") -> bool:
     """Whether the model computes the same for a short sequence packed after another one as for it alone.
+
+    In the precision of its updates: some attention kernels exist in bfloat16 only.
 
     Models with attention only do: transformers masks by positions, which restart with each sequence. Layers that carry state
     along a row, such as convolutions, need kernels that know where a sequence begins, which are not always installed. So the
@@ -180,7 +184,8 @@ def keeps_apart(model: Any) -> bool:
     first, second = torch.arange(2, 9, device=device)[None], torch.arange(9, 20, device=device)[None]
     places = torch.cat([torch.arange(one.shape[1], device=device) for one in (first, second)])[None]
     read = model.base_model
-    together = read(torch.cat([first, second], 1), position_ids=places, use_cache=False).last_hidden_state
-    alone = read(second, use_cache=False).last_hidden_state
+    with arithmetic(precision, model):
+        together = read(torch.cat([first, second], 1), position_ids=places, use_cache=False).last_hidden_state
+        alone = read(second, use_cache=False).last_hidden_state
     apart = (together[:, first.shape[1] :] - alone).abs().max()
-    return bool(apart <= APART * alone.abs().max())
+    return bool(apart <= APART[precision] * alone.abs().max())

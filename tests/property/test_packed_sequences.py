@@ -74,8 +74,10 @@ def test_a_row_holds_as_many_tokens_as_the_budget_and_every_sample_once(
 
 
 def test_a_model_with_convolutions_is_found_out(tmp_path: Any) -> None:
-    assert keeps_apart(attention_only())
-    assert not keeps_apart(tiny_model(write_tiny_policy(tmp_path), seed=1))
+    convolving = tiny_model(write_tiny_policy(tmp_path), seed=1)
+    for precision in ("float32", "bf16"):
+        assert keeps_apart(attention_only(), precision)
+        assert not keeps_apart(convolving, precision)
 
 
 def test_a_sample_that_saw_another_would_be_noticed() -> None:

@@ -10,7 +10,7 @@ import torch
 
 from hindcast.events.catalogue import LearnerStarted, UpdateApplied
 from hindcast.events.catalogue.run import Fingerprint
-from hindcast.learner import loop
+from hindcast.learner import loop, policy_models
 from hindcast.learner.numerics import (
     COLLECTIVES,
     configure,
@@ -22,7 +22,7 @@ from hindcast.learner.numerics import (
 from hindcast.learner.training import Training
 from hindcast.learner.verify.verify import OtherDevice, verify
 from stories.forging import all_of
-from stories.training_story import Bench, bench, learn
+from stories.training_story import Bench, bench, learn, settings_with
 
 pytestmark = pytest.mark.torch
 
@@ -60,6 +60,23 @@ async def test_a_learner_on_another_machine_records_it_before_its_first_update(
     assert fact.fingerprint.platform.endswith(GPU)
     (position,) = [one.position for one in await all_of(made, LearnerStarted)]
     assert position < min([one.position for one in await all_of(made, UpdateApplied)])
+
+
+async def test_a_model_is_probed_for_packing_in_its_precision_and_only_where_it_packs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    probed: list[str] = []
+
+    def keeps_apart(_model: Any, precision: str) -> bool:
+        probed.append(precision)
+        return False
+
+    monkeypatch.setattr(policy_models, "keeps_apart", keeps_apart)
+    await learn(await bench(tmp_path / "padded"), until=1)
+    assert not probed
+    packing = settings_with(packed_sequences=True, precision="bf16")
+    await learn(await bench(tmp_path / "packed", settings=packing), until=1)
+    assert probed == ["bf16"]
 
 
 async def test_another_kind_of_device_is_named_before_anything_is_computed(
