@@ -34,13 +34,20 @@ hypothesis.settings.load_profile("unhurried")
 """How long an example takes says what else the machine does; speed is for the benchmarks."""
 
 STOP_S = 20.0
+APART = ("vllm", "peers")
+"""Folders of tests that have environments of their own."""
 LEFT_OUT = re.compile(r"not \w+( and not \w+)*")
 """What `-m` says where it only leaves tests out, as `make quick` does."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave a file out unimported where its marks say so: importing torch alone takes seconds."""
+    """Leave a file out unimported where its marks say so: importing torch alone takes seconds.
+
+    Tests with a real vLLM server and with other projects' packages are collected by name alone (`make test-vllm`).
+    """
     chosen = config.option.markexpr
+    if collection_path.name in APART:
+        return None if chosen == collection_path.name else True
     if collection_path.suffix != ".py" or not LEFT_OUT.fullmatch(chosen):
         return None
     marks = re.search(r"^pytestmark = (.*?)\n\n", collection_path.read_text(), re.MULTILINE | re.DOTALL)

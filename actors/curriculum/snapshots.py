@@ -37,6 +37,7 @@ RULES = (
     "hindcast.core.rl.algorithm_options",
     "hindcast.core.rl.staleness",
     "hindcast.core.rl.combined_state",
+    "hindcast.core.structs",
     "hindcast.core.domain.task",
     "hindcast.events.upcasters",
 )

@@ -48,6 +48,7 @@ RULES = (
     "hindcast.core.rl.held_out",
     "hindcast.core.ids",
     "hindcast.core.seeds",
+    "hindcast.core.structs",
     "hindcast.core.rl.staleness",
     "hindcast.core.rl.combined_state",
     "hindcast.events.log.hash_chain",

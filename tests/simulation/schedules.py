@@ -38,6 +38,7 @@ from hindcast.events.envelope import Recorded
 from hindcast.events.log.memory import Faults
 from hindcast.events.log.projection import fold
 from hindcast.events.log.reader import Checker
+from hindcast.learner.numerics import fingerprint_of
 from hindcast.learner.verify.verify import VerifyReport, verify
 from simulation import processes
 from simulation.continuing import Continued, archiver, look_back, whole_log
@@ -314,7 +315,8 @@ class Schedule:
         started = story.fact
         assert isinstance(started, RunStarted)
         base = self.site.blobs.put(BASE_WEIGHTS)
-        await self._say(msgspec.structs.replace(started, base_policy=base))
+        machine = fingerprint_of(self.settings.learner)
+        await self._say(msgspec.structs.replace(started, base_policy=base, fingerprint=machine))
 
     async def _say(self, fact: RunStarted | ControlRequested) -> None:
         connection = Connection(self.broker, self.random, slowness=0.0)

@@ -39,6 +39,7 @@ from hindcast.events.catalogue import (
     EvaluationStarted,
     EventDeadLettered,
     InjectionSeen,
+    LearnerStarted,
     LogRepaired,
     LogSealed,
     MismatchExceeded,
@@ -561,6 +562,7 @@ class Tale:
                 ),
             ),
             (self.run, RunResumed(after_position=5, fingerprint=FINGERPRINT, until={"updates": 5})),
+            ("learner", LearnerStarted(fingerprint=FINGERPRINT)),
             (self.run, RunFinished(reason="updates=5", updates=self.update, episodes=3)),
             ("log", LogSealed(events=self.told + 1)),
         ]

@@ -28,10 +28,11 @@ READERS_OF_PAGES = {
 """Modules of the product that turn pages into text for a model; each says for whom."""
 NOT_FOR_PROMPTS = {
     "app/settings/checks/prompts.py",
+    "actors/judges/reward_function.py",
     "app/exports/exporter.py",
     "core/models/folder_check.py",
 }
-"""Names of renderers, and exports of recorded pages."""
+"""Names of renderers, exports of recorded pages, and pages that a Python function reads."""
 
 
 def renderers_of_readers() -> dict[str, str]:

@@ -110,6 +110,8 @@ def as_environment(_name: str, found: Any) -> Any:
     """
     if isinstance(found, Environment) or not callable(found):
         return found
+    if isinstance(found, type) and issubclass(found, Environment):
+        return found  # the class in place of its object: the caller says so
     if not isinstance(found, type):
         return found if inspect.signature(found).parameters else PythonEnvironment(found)
     lacking = [name for name in ("reset", "step") if not callable(getattr(found, name, None))]
