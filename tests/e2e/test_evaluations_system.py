@@ -77,7 +77,8 @@ def test_the_first_and_the_last_version_are_evaluated_on_the_same_tasks(run: Eva
     assert len(started[0].tasks) == TASKS
     for _, over in pairs:
         assert isinstance(over.fact, EvaluationFinished)
-        assert over.fact.reason == ""
+        # the first one's curriculum is killed: on a busy machine the next version is due before the last verdict
+        assert over.fact.reason == "" or "and policy 1 is to be evaluated" in over.fact.reason
         assert sum(one.successes + one.failures + one.lost for one in over.fact.results) == 2 * TASKS
 
 
