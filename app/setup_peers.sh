@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes .venv-peers: the packages of other projects that exports are tested with, beside those of .venv. Safe to repeat: does
-# nothing when all is there. The tests that need it are tests/peers (make test-peers).
+# Makes .venv-peers: the packages of other projects that exports are tested with, in addition to those of .venv. Safe to
+# repeat: does nothing when all is there. The tests that need it are tests/peers (make test-peers).
 set -eu
 
 say() { printf '%s\n' "$*"; }

@@ -10,7 +10,6 @@ Invariant "Verdicts are facts about a judge": the judge's version is a digest of
 text of it is another judge.
 """
 
-import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -19,6 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from hindcast.actors.daemon_thread import DaemonThread
 from hindcast.actors.environments.base import NO_ANSWERS
 from hindcast.actors.environments.plugin import find_environment
 from hindcast.actors.judges.base import Verdict, undecided
@@ -63,12 +63,15 @@ class FunctionJudge:
     async def judge(self, episode: JudgedEpisode) -> Verdict:
         """See `Judge`."""
         given = await self._collect(episode)
-        function = partial(self._function, **given)
+        function, thread = partial(self._function, **given), DaemonThread("reward function")
         try:
-            found = function() if _is_async(self._function) else await asyncio.to_thread(function)
+            asynchronous = inspect.iscoroutinefunction(self._function)
+            found = function() if asynchronous else await thread.call(function)
             found = await found if inspect.isawaitable(found) else found
         except Exception as error:  # other people's code, which may raise anything
             return undecided(f"{self.identity.name} raised {error_and_place(error)}")
+        finally:
+            thread.stop()
         return Verdict(judgment=_judgment(found, self.identity.name))
 
     async def _collect(self, episode: JudgedEpisode) -> dict[str, Any]:
@@ -122,12 +125,13 @@ def _parameters(function: Callable[..., Any]) -> set[str]:
     found = inspect.signature(function).parameters.values()
     if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in found):
         return set(GIVEN)
+    by_position = [one.name for one in found if one.kind is inspect.Parameter.POSITIONAL_ONLY]
     unknown = [one.name for one in found if one.name not in GIVEN and one.default is inspect.Parameter.empty]
-    if unknown or any(one.kind is inspect.Parameter.POSITIONAL_ONLY for one in found):
-        known = "; ".join(f"{name}: {what}" for name, what in GIVEN.items())
+    for name in [*by_position, *unknown]:
+        known = "; ".join(f"{known}: {what}" for known, what in GIVEN.items())
         raise PluginError(
-            f"the reward function {function.__module__}:{function.__qualname__} has the parameter {unknown[0] if unknown else '/'!r}. "
-            f"A reward function gets, by name: {known}"
+            f"the reward function {function.__module__}:{function.__qualname__} has the parameter {name!r}, and gets its arguments "
+            f"by these names alone: {known}"
         )
     return {one.name for one in found if one.name in GIVEN}
 
@@ -149,10 +153,6 @@ def _judgment(found: Any, name: str) -> Judgment:
         reward=reward,
         reason=str(reason) or f"{name} returned {reward:g}",
     )
-
-
-def _is_async(function: Callable[..., Any]) -> bool:
-    return inspect.iscoroutinefunction(function)
 
 
 def _source(function: Callable[..., Any]) -> str:

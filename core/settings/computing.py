@@ -16,7 +16,7 @@ Precision = Literal["float32", "bf16"]
 class ComputingSettings(Section):
     """The learner's device, precision and memory."""
 
-    device: Annotated[Device, Formerly(value="cpu")] = "auto"
+    device: Device = "cpu"
     """Device of the learner: `cpu`, `cuda`, or `auto`: a GPU if there is one. The log says which it was."""
     precision: Precision = "float32"
     """Precision of matrix products. With `bf16`, weights, gradients, optimizer and log-probabilities stay float32."""

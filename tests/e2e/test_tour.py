@@ -12,6 +12,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.browser]
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)  # three runs one after the other, and what is asked of them
 def test_the_tour_works_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Reader(tmp_path, monkeypatch)
     said = {line: reader.run(line) for _, line in parts((ROOT / "docs" / "tour.md").read_text())}

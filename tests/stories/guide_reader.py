@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from hindcast.app.cli import app
 from processes.system import COMMAND, ROOT
 
-COMMAND_S = 400.0
+COMMAND_S = 600.0
 PARTS = re.compile(r"Save as `([\w.-]+)`:\n\n```toml\n(.*?)```|```bash\n(.*?)```", re.DOTALL)
 
 

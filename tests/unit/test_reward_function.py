@@ -85,10 +85,12 @@ def test_a_parameter_that_does_not_exist_is_refused_when_the_run_is_configured()
     def reward(anser: str) -> float:
         return 1.0
 
-    with pytest.raises(
-        PluginError, match=r"has the parameter 'anser'\. A reward function gets, by name: task: "
-    ):
+    with pytest.raises(PluginError, match=r"has the parameter 'anser', .*by these names alone: task: "):
         as_judge("module:reward", reward)
+    with pytest.raises(
+        PluginError, match=r"has the parameter 'answer', and gets its arguments by these names"
+    ):
+        as_judge("module:reward", lambda answer, /: 1.0)
     assert isinstance(as_judge("module:reward", lambda answer: 1.0), JudgePlugin)
     assert as_judge("module:name", "text") == "text"
 

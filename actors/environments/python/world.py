@@ -9,11 +9,11 @@ import asyncio
 import inspect
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from hindcast.actors.daemon_thread import DaemonThread
 from hindcast.actors.environments.base import EpisodeWorld, ResetResult, StepOutcome, WindowImage
 from hindcast.actors.environments.snapshot import LIMITS, observe
 from hindcast.core.domain.action import Action, ParseFailure
@@ -67,7 +67,7 @@ class PythonWorld:
         self._name = name
         self._make = make
         self._settings = settings
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="environment")
+        self._thread = DaemonThread("environment")
         self._held: Any = None
         self._address = f"text:{name}"
         self._choices: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ class PythonWorld:
         if callable(getattr(held, "close", None)):
             with suppress(EnvironmentFailed):
                 await self._call("close", held.close, limit_s=CLOSE_S)
-        self._thread.shutdown(wait=False, cancel_futures=True)
+        self._thread.stop()
 
     async def _act(self, action: Action | ParseFailure) -> tuple[StepResult, str, Observation]:
         if isinstance(action, ParseFailure):
@@ -172,8 +172,7 @@ class PythonWorld:
         """Call the class's code. Raises EnvironmentFailed with its file and line, or with the limit that it exceeded."""
         try:
             async with asyncio.timeout(limit_s):
-                loop = asyncio.get_running_loop()
-                found = await loop.run_in_executor(self._thread, function)
+                found = await self._thread.call(function)
                 return await found if inspect.isawaitable(found) else found
         except TimeoutError as error:
             raise EnvironmentFailed(
