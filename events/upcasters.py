@@ -71,6 +71,7 @@ added("run.forked", since=3)  # its start names the plugins in use
 added("run.started", since=3)
 added("run.resumed", since=2)
 added("run.forked", since=4)
+added("run.forked", since=5)  # nothing was derived
 
 
 @step("run.forked", since=2)

@@ -73,6 +73,15 @@ class AuxiliaryTrainer(ABC, Generic[Example]):
         assert self._plan is not None, "no batch was begun"
         began = Clocks.now()
         part = self._parts[index]
+        if not part:  # of a derived run
+            return UpdateSkipped(
+                update=self.learned.update + 1,
+                model=self._plan.model,
+                batch=self._plan.batch,
+                minibatch=index,
+                reason="the mini-batch has no example",
+                state=self.learned.digest,
+            )
         losses, predicted = self._backward(part)
         return step_along(
             self.learned,

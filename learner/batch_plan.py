@@ -26,6 +26,7 @@ from hindcast.learner.buffer.records import Episode
 from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.planners.auxiliary import RelabelerPlanner, RewardModelPlanner
 from hindcast.learner.planners.base import Planner, PolicyPlanner, clones_before
+from hindcast.learner.planners.kept import kept_plan, kept_sweep
 from hindcast.learner.planners.phases import CriticPhasePlanner
 
 BESIDE: dict[str, Planner] = {
@@ -72,20 +73,22 @@ def sweep(state: BufferState, settings: Settings) -> list[SamplesSwept]:
     - `late`: it ended after its group had been used up.
     - `undecided`: the training judge could not tell. `empty`: it ended without a step.
     - `past`: a demonstration of use to the first cloning updates only, or stored separately for phases.
+    - `withheld`: a derived run leaves it out. One that keeps its parent's decisions sweeps only these, and what its parent swept.
     - by the algorithm's planner: `stale`, `agreed`, `alone`, `unsuccessful` (see `learner.planners`).
 
     Episodes are swept at once, not when the next batch is full, so that the log shows their fate early and a run whose groups
     mostly agree keeps nothing.
     """
     planner = planner_due(state, settings.learner)
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[str, list[str]] = kept_sweep(state) if state.keeps_plans else {}
     for episode in state.episodes.values():
         reason = _why_swept(state, episode, planner, settings)
         if reason is not None:
             reasons.setdefault(reason, []).append(episode.id)
-    swept = {name for names in reasons.values() for name in names}
-    for reason, names in planner.groups_swept(state, swept, settings.learner).items():
-        reasons.setdefault(reason, []).extend(names)
+    if not state.keeps_plans:
+        swept = {name for names in reasons.values() for name in names}
+        for reason, names in planner.groups_swept(state, swept, settings.learner).items():
+            reasons.setdefault(reason, []).extend(names)
     return [
         SamplesSwept(
             episodes=tuple(reasons[reason]), reason=reason, version=state.version, as_of=state.position
@@ -98,6 +101,10 @@ def _why_swept(
     state: BufferState, episode: Episode, planner: PolicyPlanner, settings: Settings
 ) -> str | None:
     if episode.swept or not episode.ended:
+        return None
+    if episode.id in state.withheld:
+        return "withheld"
+    if state.keeps_plans:
         return None
     if episode.group not in state.groups:
         return "late"
@@ -114,6 +121,8 @@ def plan(state: BufferState, settings: Settings) -> BatchPlanned | None:
     """
     if state.batch is not None or state.started is None:
         return None
+    if state.keeps_plans:
+        return kept_plan(state)
     for planner in planners_due(state, settings.learner):
         planned = planner.plan(state, settings)
         if planned is not None:

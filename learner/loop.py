@@ -17,8 +17,9 @@ same step is due again and gives the same result, bit for bit.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -91,6 +92,23 @@ async def run_learner(
         ReplayDiverged: updates after the checkpoint give other results here than recorded.
         ForeignLog, CorruptEvent, ModelFileError, BlobMissing, BrokerUnreachable: see their messages.
     """
+    async with open_learner(
+        log, blobs, publisher=publisher, policy=policy, make_trainer=make_trainer
+    ) as learner:
+        await learner.train(until_updates)
+    return learner.report()
+
+
+@asynccontextmanager
+async def open_learner(
+    log: EventLog,
+    blobs: BlobStore,
+    *,
+    publisher: Publisher,
+    policy: Path,
+    make_trainer: MakeTrainer = Training,
+) -> AsyncIterator["Learner"]:
+    """A learner at the end of the log, which follows the log within the block. Parameters and errors: see `run_learner`."""
     stop = Event()
     executor = ThreadPoolExecutor(1, thread_name_prefix="learner")
     try:
@@ -100,14 +118,13 @@ async def run_learner(
         learner = Learner(log, blobs, publisher=publisher, restored=restored, executor=executor)
         async with asyncio.TaskGroup() as group:
             following = group.create_task(learner.following.follow(), name="learner follows the log")
-            await learner.train(until_updates)
+            yield learner
             following.cancel()
     except ExceptionGroup as failed:
         raise _first(failed) from failed
     finally:
         stop.set()
         executor.shutdown(wait=False, cancel_futures=True)
-    return learner.report()
 
 
 def _first(failed: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -155,39 +172,67 @@ class Learner:
 
     async def train(self, until_updates: int | None) -> None:
         """Take the steps that are due, one event at a time, until the goal is reached."""
+        await self.begin()
+        waiting_since = asyncio.get_running_loop().time()
+        while True:
+            state = self._state
+            reached = state.ending or (until_updates is not None and state.updates >= until_updates)
+            if reached and self._is_computing:
+                return
+            training = state.batch is not None
+            if await self.finish_one():
+                if training:
+                    waiting_since = asyncio.get_running_loop().time()
+            elif reached:
+                return
+            elif not await self.decide_one():
+                waiting_since = await self._wait(waiting_since)
+
+    async def begin(self) -> None:
+        """Delete what a crash left undeleted, and record the machine."""
         for blob in leftovers(self._state):
             await self._compute(partial(self._blobs.release, blob))
         await self._record_machine()
-        waiting_since = asyncio.get_running_loop().time()
-        while True:
-            state, settings = self._state, self._state.settings
-            reached = state.ending or (until_updates is not None and state.updates >= until_updates)
-            if 0 not in state.weights:
-                await self._publish_base()
-            elif state.batch is not None and state.plan is not None:
-                if state.batch.done < len(minibatches_of(state.plan)):
-                    if reached:
-                        return
-                    await self._update()
-                else:
-                    await self._publish_weights()
-                waiting_since = asyncio.get_running_loop().time()
-            elif is_checkpoint_due(state, settings.learner):
-                await self._save_checkpoint()
-            elif is_snapshot_due(state, settings.storage):
-                await self._save_snapshot()
-            elif due := releases(state, settings.learner):
-                await self._release(due[0])
-            elif reached:
-                return
-            elif swept := sweep(state, settings):
-                await self.following.decide(swept[0], entity="samples")
-            elif samples := unscored(state, settings.learner):
-                await self._score(samples)
-            elif planned := plan(state, settings):
-                await self._plan(planned)
-            else:
-                waiting_since = await self._wait(waiting_since)
+
+    @property
+    def _is_computing(self) -> bool:
+        """Whether updates of the current batch are left."""
+        state = self._state
+        if state.batch is None or state.plan is None:
+            return False
+        return state.batch.done < len(minibatches_of(state.plan))
+
+    async def finish_one(self) -> bool:
+        """Take the next step of what was decided before: an update, weights, a checkpoint. False: nothing is left of it."""
+        state, settings = self._state, self._state.settings
+        if 0 not in state.weights:
+            await self._publish_base()
+        elif self._is_computing:
+            await self._update()
+        elif state.batch is not None:
+            await self._publish_weights()
+        elif is_checkpoint_due(state, settings.learner):
+            await self._save_checkpoint()
+        elif is_snapshot_due(state, settings.storage):
+            await self._save_snapshot()
+        elif due := releases(state, settings.learner):
+            await self._release(due[0])
+        else:
+            return False
+        return True
+
+    async def decide_one(self, *, may_plan: bool = True) -> bool:
+        """Take the next decision that is due: a sweep, scores, a plan. False: none is."""
+        state, settings = self._state, self._state.settings
+        if swept := sweep(state, settings):
+            await self.following.decide(swept[0], entity="samples")
+        elif samples := unscored(state, settings.learner):
+            await self._score(samples)
+        elif may_plan and (planned := plan(state, settings)):
+            await self._plan(planned)
+        else:
+            return False
+        return True
 
     async def _record_machine(self) -> None:
         """Record where updates are computed, if the start of the run recorded another machine: on a cluster it has no GPU."""

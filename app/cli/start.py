@@ -11,7 +11,7 @@ import typer
 from hindcast.actors.judges.plugin import require_judges
 from hindcast.app.cli.output import Output, Report
 from hindcast.app.plugins import require_plugins
-from hindcast.app.runs.runs import open_run
+from hindcast.app.runs.runs import RunHandle, open_run
 from hindcast.app.runs.selection import select_run
 from hindcast.app.settings.checks.sites import require_accounts, require_one_resetter
 from hindcast.app.settings.web_tasks import overrides_for, require_actors, require_task_secrets
@@ -19,6 +19,7 @@ from hindcast.app.system.home import home_folder
 from hindcast.app.system.launch import Launch, elsewhere, parse_until, require_reachable, write_launch
 from hindcast.app.system.start import Summary, run_system
 from hindcast.app.system.system import check_home_is_free
+from hindcast.core.errors import SettingsError
 from hindcast.core.models.engine import find_engine
 from hindcast.core.settings.schema import Settings
 
@@ -97,6 +98,7 @@ def start(
         elsewhere(without or [], settings)
 
     handle = select_run(home, name=run, recipe=recipe, config=config, overrides=chosen, require=require)
+    require_own_episodes(handle)
     left_out = elsewhere(without or [], handle.settings)
     launch = Launch(run=handle.name, until=goals, actors=actors, without=left_out)
     write_launch(home, launch)
@@ -104,6 +106,15 @@ def start(
         run_system(lambda: open_run(handle.name, home=home), launch, home=home, as_json=output.as_json)
     )
     return Report(summary, [summary_text(summary)])
+
+
+def require_own_episodes(run: RunHandle) -> None:
+    """Raises SettingsError for a derived run: its episodes were played by its parent's policies."""
+    if run.fork is not None and run.fork.without:
+        raise SettingsError(
+            f"run {run.name} was derived from {run.fork.parent} ({run.fork.without} left out) and plays no episodes of its own. "
+            f"Continue from it in a fork: hindcast fork {run.name} --name NAME, then hindcast start NAME"
+        )
 
 
 def overrides_of_python(environments: Sequence[str], reward: str | None) -> list[str]:

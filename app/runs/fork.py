@@ -58,6 +58,7 @@ from hindcast.events.catalogue import (
     RunStarted,
     SamplesSwept,
 )
+from hindcast.events.catalogue.run import Derivation
 from hindcast.events.codec import decode
 from hindcast.events.envelope import BlobRef, Fact, Recorded
 from hindcast.events.log.port import EventLog, Expectation
@@ -205,11 +206,8 @@ async def fork_run(
     home = parent.home if isinstance(parent, RunHandle) else home_folder()
     origin = Fork(parent=owner, at=at, archive=archive)
     fork = plan_run(resolved, name=name, home=home, fork=origin, ancestors=ancestors)
-    gone, recomputed = await _keep_blobs(fork, prefix.buffer, said)
-    async with fork.connect_log("admin") as log, fork.publisher(log, PRODUCER) as publisher:
-        await _begin(fork, log, publisher, prefix.buffer)
-    async with fork.connect_log("learner") as log, fork.publisher(log, PRODUCER) as publisher:
-        await _release(gone, log, publisher, at=at)
+    gone, recomputed = await keep_blobs(fork, prefix.buffer, said)
+    await record_fork(fork, prefix.buffer, gone)
     async with fork.connect_log("curriculum") as log, fork.publisher(log, PRODUCER) as publisher:
         abandoned = await _abandon(prefix, publisher)
     async with fork.connect_log("judge") as log, fork.publisher(log, PRODUCER) as publisher:
@@ -275,7 +273,7 @@ def changes(state: BufferState, resolved: Resolved) -> dict[str, tuple[Any, Any]
     return {key: (then.get(key), value) for key, value in now.items() if then.get(key) != value}
 
 
-async def _keep_blobs(
+async def keep_blobs(
     fork: RunHandle, state: BufferState, said: Callable[[str], None]
 ) -> tuple[list[BlobRef], int]:
     """Link or copy into the fork's folder the blobs that its prefix keeps, so that the parent may delete them.
@@ -317,7 +315,25 @@ async def _keep_blobs(
     return list(gone.values()), recomputed
 
 
-async def _begin(fork: RunHandle, log: EventLog, publisher: Publisher, state: BufferState) -> None:
+async def record_fork(
+    fork: RunHandle, state: BufferState, gone: Sequence[BlobRef], *, derived: Derivation | None = None
+) -> None:
+    """Record run.forked, and that the blobs `gone` are; skip what an interrupted attempt has recorded.
+
+    Raises:
+        SettingsError: the broker holds another log under this name.
+
+    """
+    assert fork.fork is not None
+    async with fork.connect_log("admin") as log, fork.publisher(log, PRODUCER) as publisher:
+        await _begin(fork, log, publisher, state, derived)
+    async with fork.connect_log("learner") as log, fork.publisher(log, PRODUCER) as publisher:
+        await _release(gone, log, publisher, at=fork.fork.at)
+
+
+async def _begin(
+    fork: RunHandle, log: EventLog, publisher: Publisher, state: BufferState, derived: Derivation | None
+) -> None:
     """Record run.forked, unless an interrupted attempt has recorded it.
 
     Raises:
@@ -339,7 +355,11 @@ async def _begin(fork: RunHandle, log: EventLog, publisher: Publisher, state: Bu
         plugins=plugins_in_use(settings),
     )
     fact = RunForked(
-        parent=fork.fork.parent, at_position=fork.fork.at, parent_digest=state.digest.value, start=start
+        parent=fork.fork.parent,
+        at_position=fork.fork.at,
+        parent_digest=state.digest.value,
+        start=start,
+        derived=derived,
     )
     subject = family_wildcard(fork.name, "run")
     before = await log.last_under(subject)
@@ -360,8 +380,14 @@ def _same_fork(begun: Fact, fact: RunForked) -> bool:
     """Whether the first event is the one that an interrupted attempt of the same command recorded."""
     if not isinstance(begun, RunForked) or begun.start is None or fact.start is None:
         return False
-    origin = (fact.parent, fact.at_position, fact.parent_digest, fact.start.settings)
-    return (begun.parent, begun.at_position, begun.parent_digest, begun.start.settings) == origin
+    origin = (fact.parent, fact.at_position, fact.parent_digest, fact.start.settings, fact.derived)
+    return (
+        begun.parent,
+        begun.at_position,
+        begun.parent_digest,
+        begun.start.settings,
+        begun.derived,
+    ) == origin
 
 
 async def _release(gone: Sequence[BlobRef], log: EventLog, publisher: Publisher, *, at: int) -> None:

@@ -175,7 +175,10 @@ def _handle(
     assert start is not None
     fact = decode(start)
     forked = fact.fact if fact is not None and isinstance(fact.fact, RunForked) else None
-    fork = None if forked is None else Fork(parent=forked.parent, at=forked.at_position)
+    fork = None
+    if forked is not None:
+        left_out = "" if forked.derived is None else forked.derived.choice
+        fork = Fork(parent=forked.parent, at=forked.at_position, without=left_out)
     values = flatten_recorded(started.settings, f"the archive of run {run}")
     there = merge_recorded([Layer(source="the archive", values=values)], recipe=started.recipe).settings
     changed: dict[str, Any] = {

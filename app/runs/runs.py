@@ -73,6 +73,8 @@ class Fork(msgspec.Struct, frozen=True, kw_only=True):
     """Position of the last event of the parent that belongs to the fork."""
     archive: str = ""
     """Folder of the archive that holds the parent; empty: the parent is a run of this home."""
+    without: str = ""
+    """What a derived run leaves out; empty: it was not derived."""
 
 
 class RunHandle:

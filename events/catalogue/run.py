@@ -1,6 +1,6 @@
 """Facts about a run as a whole."""
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -60,7 +60,24 @@ class RunResumed(Fact, frozen=True, kw_only=True):
     """Finite goal of this start (`updates`, `episodes`, `minutes`); empty if open-ended."""
 
 
-@fact("run.forked", subject=RUN, roles="admin", version=5, refs={"at_position": "position"})
+class Derivation(msgspec.Struct, frozen=True, kw_only=True):
+    """How a run was derived from its parent by `hindcast without`: what its updates leave out, and how they were planned."""
+
+    choice: str
+    """What is left out, in the words of the command."""
+    episodes: tuple[str, ...]
+    """Episodes of the parent, before and after the fork position, that nothing is trained on."""
+    plans: Literal["again", "keep"]
+    """`again`: planned by the rules from what remains; `keep`: the recorded batches, less what is left out."""
+    judge: str
+    """Judge whose verdicts replace those of the parent's training judge; empty: none."""
+    until: int
+    """Position of the parent up to which it was derived."""
+    until_digest: bytes
+    """Rolling digest of the parent's log up to there."""
+
+
+@fact("run.forked", subject=RUN, roles="admin", version=6, refs={"at_position": "position"})
 class RunForked(Fact, frozen=True, kw_only=True):
     """This run is a fork of another run's prefix: the first event of its own, at `at_position + 1`."""
 
@@ -70,6 +87,8 @@ class RunForked(Fact, frozen=True, kw_only=True):
     """Rolling digest of the parent's log up to `at_position`."""
     start: RunStarted | None
     """The fork's own `run.started`, whose settings apply from here on. None in version 1: the parent's settings apply."""
+    derived: Derivation | None = None
+    """None: an ordinary fork, which continues with episodes of its own."""
 
 
 @fact("learner.started", subject=LEARNER, roles="learner")

@@ -139,7 +139,7 @@ class SamplesSwept(Fact, frozen=True, kw_only=True):
     reason: str
     """`stale`, `undecided`, `empty`, `late`; for whole groups `agreed` (equal rewards), `alone`; for imitation
     `unsuccessful`; for pairs `successful`, `unpaired`; `unachieved`: no relabeled goal to learn from; `unrelabelled`: ended
-    before a fork; `past`: demonstrations of the initial cloning only."""
+    before a fork; `past`: demonstrations of the initial cloning only; `withheld`: left out of a derived run."""
     version: int
     as_of: int | None = None
     """The decision follows from the log up to this position; None in version 1: up to the event before this one."""
@@ -155,6 +155,17 @@ class ReplayScored(Fact, frozen=True, kw_only=True):
     """uint64: positions of their step.taken events."""
     perplexities: bytes
     """float32: perplexities of the recorded actions."""
+
+
+@fact("decision.kept", subject=LEARNER, roles="learner")
+class DecisionKept(Fact, frozen=True, kw_only=True):
+    """A decision of the parent's learner, which a run that was derived with `keep` decides again, less what is left out.
+
+    Positions are those of this run's log. One of the two is set.
+    """
+
+    plan: BatchPlanned | None = None
+    swept: SamplesSwept | None = None
 
 
 @fact("weights.published", subject=LEARNER, roles="learner")

@@ -9,7 +9,7 @@ from hindcast.core.domain.arrays import unpack_floats, unpack_positions
 from hindcast.core.errors import CorruptEvent
 from hindcast.core.rl.algorithm import options_as, traits_of
 from hindcast.core.rl.algorithm_options import PhaseOptions
-from hindcast.core.rl.combined_state import CRITIC, ORM, POLICY, RELABELER
+from hindcast.core.rl.combined_state import CRITIC, POLICY
 from hindcast.events.catalogue import (
     BatchPlanned,
     BlobReleased,
@@ -20,7 +20,8 @@ from hindcast.events.catalogue import (
 from hindcast.events.envelope import BlobRef, Recorded
 from hindcast.learner.batch_plan import minibatches_of, planner_of
 from hindcast.learner.buffer.groups import count_replays
-from hindcast.learner.buffer.records import Batch, Episode
+from hindcast.learner.buffer.plannable import Plannable
+from hindcast.learner.buffer.records import Batch
 from hindcast.learner.buffer.state import BufferState
 
 RELEASED_KEPT = 64
@@ -29,22 +30,11 @@ RELEASED_KEPT = 64
 
 def take_plan(state: BufferState, recorded: Recorded, fact: BatchPlanned) -> None:
     """Take in a planned batch. Raises CorruptEvent if it names steps that the log does not hold."""
-    known = _known_to(state, fact.model)
-    by_position = {
-        sample.position: sample
-        for planned in fact.episodes
-        if planned.relabel is None and planned.episode in known
-        for sample in known[planned.episode].samples
-    }
-    relabelled = {(one.episode.id, one.relabel): one for one in state.hindsight}
+    plannable = Plannable(state, fact.model, fact.episodes)
     samples, succeeded, truncated = [], [], []
     positions = iter(unpack_positions(fact.positions).tolist())
     for planned in fact.episodes:
-        episode, held = known.get(planned.episode), by_position
-        if planned.relabel is not None:
-            found = relabelled.get((planned.episode, planned.relabel))
-            episode = found.episode if found else None
-            held = {sample.position: sample for sample in found.with_stop} if found else {}
+        episode, held = plannable.find(planned)
         for position in islice(positions, planned.samples):
             if position not in held:
                 raise CorruptEvent(
@@ -84,24 +74,6 @@ def _published(state: BufferState, version: int | None) -> BlobRef | None:
     """The weights of a version, or None if they were released."""
     found = None if version is None else state.weights.get(version)
     return None if found is None else found.weights
-
-
-def _known_to(state: BufferState, model: str) -> dict[str, Episode]:
-    """Episodes that a plan for a model may name."""
-    if model == ORM:
-        return state.outcomes.known()
-    if model == RELABELER:
-        return {episode.id: episode for episode in state.lessons.known}
-    return _plannable(state)
-
-
-def _plannable(state: BufferState) -> dict[str, Episode]:
-    """Episodes that a plan for the policy may name: those not used up, and those remembered or stored.
-
-    An episode swept from a group that is not used up is in both; only the remembered copy still has its steps.
-    """
-    kept = (*state.successes.values(), *state.stored.values(), state.earlier.values())
-    return state.episodes | {episode.id: episode for latest in kept for episode in latest}
 
 
 def take_update(state: BufferState, fact: UpdateApplied | UpdateSkipped) -> None:

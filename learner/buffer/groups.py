@@ -85,6 +85,8 @@ def drop(state: BufferState, episode: Episode) -> None:
 
 def remember(state: BufferState, episode: Episode) -> None:
     """Keep a used-up episode for success replay, and a success for rehearsal: first in, first out, per family."""
+    if episode.id in state.withheld:
+        return
     store_success(state, episode)
     options = options_as(state.settings.learner, GroupOptions)
     if options.rehearsal_episodes == 0 or episode.origin != "online":

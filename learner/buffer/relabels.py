@@ -25,7 +25,7 @@ from hindcast.learner.buffer.state import BufferState
 def take_relabels(state: BufferState, fact: EpisodeRelabeled) -> None:
     """Take in an episode's first relabels; later ones are ignored."""
     episode = state.episodes.get(fact.episode)
-    if episode is None or not episode.ended:
+    if episode is None or not episode.ended or episode.id in state.withheld:
         return
     if episode.origin != "online" or episode.swept or episode.collected or episode.id in state.pending:
         return

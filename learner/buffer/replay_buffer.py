@@ -24,6 +24,7 @@ from hindcast.events.catalogue import (
     BlobReleased,
     CheckpointSaved,
     ControlRequested,
+    DecisionKept,
     EpisodeAbandoned,
     EpisodeCancelled,
     EpisodeEnded,
@@ -61,6 +62,7 @@ from hindcast.learner.buffer.records import (
 )
 from hindcast.learner.buffer.relabels import collect, leave_behind, take_relabels
 from hindcast.learner.buffer.state import BufferState
+from hindcast.learner.buffer.withheld import withhold
 from hindcast.learner.planners.phases import store_demonstration
 
 
@@ -112,6 +114,8 @@ class ReplayBuffer:
                     collect(state, state.episodes[fact.episode], position=recorded.position)
             case SamplesSwept():
                 _sweep(state, fact)
+            case DecisionKept():
+                state.kept = fact
             case BatchPlanned():
                 take_plan(state, recorded, fact)
             case UpdateApplied() | UpdateSkipped():
@@ -185,8 +189,12 @@ def _check_fork(state: BufferState, recorded: Recorded, fact: RunForked) -> None
 
 
 def _fork(state: BufferState, recorded: Recorded, fact: RunForked) -> None:
-    leave_behind(state)
-    state.ending = False
+    state.ending, state.kept = False, None
+    state.keeps_plans = fact.derived is not None and fact.derived.plans == "keep"
+    if fact.derived is None:
+        leave_behind(state)
+    else:
+        withhold(state, fact.derived.episodes)
     if fact.start is not None:
         state.fingerprint, state.plugins = fact.start.fingerprint, fact.start.plugins
         _configure(state, recorded, fact.start.settings)
@@ -197,8 +205,9 @@ def _request(state: BufferState, recorded: Recorded, fact: EpisodeRequested) -> 
         return
     state.requests += 1
     state.shown += fact.origin == DEMONSTRATION and fact.attempt == 0
-    state.outcomes.expect(fact, state.settings.learner, at=recorded.position)
-    state.lessons.expect(fact, state.settings.learner, at=recorded.position)
+    if fact.episode not in state.withheld:
+        state.outcomes.expect(fact, state.settings.learner, at=recorded.position)
+        state.lessons.expect(fact, state.settings.learner, at=recorded.position)
     forget_settled(state)
     if not wanted(fact.origin, state.settings.learner) or fact.episode in state.episodes:
         return
@@ -284,7 +293,8 @@ def _weigh(state: BufferState, episode: Episode) -> None:
     """Take in that the training judge's verdict of an episode is known."""
     if not episode.decided:
         episode.samples = []
-    store_demonstration(state, episode)
+    if episode.id not in state.withheld:
+        store_demonstration(state, episode)
     resolve(state, episode)
 
 

@@ -8,6 +8,7 @@ from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import (
     BatchPlanned,
     CheckpointSaved,
+    DecisionKept,
     RunStarted,
     SnapshotSaved,
     WeightsPublished,
@@ -47,6 +48,12 @@ class BufferState:
     """Of the latest start of the run."""
     plugins: tuple[PluginIdentity, ...] = ()
     """That the run began with, or its fork."""
+    withheld: set[str] = field(default_factory=set)
+    """Episodes that a derived run leaves out."""
+    keeps_plans: bool = False
+    """Whether a derived run keeps its parent's decisions, less what is left out."""
+    kept: DecisionKept | None = None
+    """The decision that is due to be kept."""
     ending: bool = False
     """Whether the run is about to end: nothing more is trained until it is resumed."""
     last_learner: int = 0

@@ -43,6 +43,12 @@ class RewardModelExamples:
         """Forget an episode that was abandoned or cancelled: it will not be judged."""
         self.awaited.pop(episode, None)
 
+    def withhold(self, episode: str) -> None:
+        """Leave out an episode, whether its example is complete or not."""
+        self.forget(episode)
+        self.successes = [one for one in self.successes if one.id != episode]
+        self.failures = [one for one in self.failures if one.id != episode]
+
     def take_verdict(self, recorded: Recorded, fact: EpisodeJudged, settings: LearnerSettings) -> None:
         """Take in a verdict: the reward model's gives the prompt, the truth judge's the label. Only the first of each counts."""
         episode = self.awaited.get(fact.episode)
@@ -98,6 +104,11 @@ class RelabelerExamples:
     def forget(self, episode: str) -> None:
         """Forget an episode that was abandoned or cancelled: it will not be relabeled."""
         self.awaited.pop(episode, None)
+
+    def withhold(self, episode: str) -> None:
+        """Leave out an episode, whether its example is complete or not."""
+        self.forget(episode)
+        self.known = [one for one in self.known if one.id != episode]
 
     def take_relabel(self, recorded: Recorded, fact: EpisodeRelabeled) -> None:
         """Take in the relabeler's first report about an episode; later ones are ignored."""

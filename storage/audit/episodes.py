@@ -223,7 +223,8 @@ class Episodes(Check):
         if low == NO_VERSION == high:
             self.require(origin != "online", event, "no policy sampled it", "a policy version", NO_VERSION)
             return
-        if low < 0 or (high > self._policies.newest and self._whole):
+        unknown = high > self._policies.newest and self._whole and not self._policies.of_parent
+        if low < 0 or unknown:
             self.defect(
                 event,
                 "it was sampled from a policy that was not published",

@@ -145,7 +145,7 @@ class Plans(Check):
         if len(set(counts.values())) != 1 or min([*sizes, *samples], default=0) < 0:
             self.defect(event, "its parts do not name equally many samples", "", counts)
             return sizes
-        ends = {sum(samples[: count + 1]) for count in range(len(samples))}
+        ends = {0} | {sum(samples[: count + 1]) for count in range(len(samples))}
         cuts = {sum(sizes[: count + 1]) for count in range(len(sizes))}
         self.require(cuts <= ends, event, "a mini-batch ends within an episode", "", sorted(cuts - ends))
         return sizes

@@ -18,6 +18,8 @@ class Policies(Check):
         """Newest version that a weights.published names."""
         self.base = ""
         """sha256 of version 0's weights."""
+        self.of_parent = False
+        """Whether a derived run copies its parent's episodes here, whose versions it need not have published."""
         self._adopted: dict[str, int] = {}
         """Newest version by incarnation."""
         self._ahead: dict[str, tuple[Event, int]] = {}
@@ -29,6 +31,10 @@ class Policies(Check):
         self.announced = -1
         self._adopted.clear()
         self._ahead.clear()
+
+    def derive(self, is_derived: bool) -> None:
+        """Take in a `run.forked`: whether the episodes after it are its parent's (`hindcast without`)."""
+        self.of_parent = is_derived
 
     def published(self, event: Event) -> None:
         """`weights.published` of the policy."""
