@@ -82,6 +82,20 @@ def difference(successes: int, trials: int, other_successes: int, other_trials: 
     return gap(wilson(successes, trials), wilson(other_successes, other_trials))
 
 
+def paired_difference(pairs: Sequence[tuple[float, float]], *, z: float = NORMAL_95) -> Interval:
+    """Mean of first minus second over pairs of values in [0, 1], such as outcomes of two policies at the same task, with the
+    normal interval of the differences' deviation.
+
+    Fewer than two pairs: the interval is [-1, 1].
+    """
+    apart = [one - other for one, other in pairs]
+    mean = fmean(apart) if apart else 0.0
+    if len(apart) < 2:
+        return Interval(rate=mean, low=-1.0, high=1.0)
+    half = z * stdev(apart) / sqrt(len(apart))
+    return Interval(rate=mean, low=max(-1.0, mean - half), high=min(1.0, mean + half))
+
+
 def standardized(
     strata: Mapping[str, tuple[int, int]], standard: Mapping[str, tuple[int, int]], *, z: float = NORMAL_95
 ) -> Interval:

@@ -1,6 +1,6 @@
 """Episodes that a derived run leaves out (`hindcast without`): nothing is trained on them, and nothing remembers them.
 
-They stay in the log and in their groups. The learner sweeps each once it has ended (`withheld`), so a group goes on without it,
+They stay in the log and in their groups. The learner sweeps each once it has ended (`withheld`), so a group continues without it,
 as without an undecided one.
 """
 

@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 
 from fakes.tiny_policy import write_tiny_policy
 from hindcast.app.cli import app
+from hindcast.app.runs.left_out import Choice, survey
 from hindcast.app.runs.runs import RunHandle, create_run, open_run
-from hindcast.app.runs.without import Choice, Derived, Plans, derive, survey
+from hindcast.app.runs.without import Derived, Plans, derive
 from hindcast.app.settings.configuration import resolve
 from hindcast.core.domain.evidence import Judgment
 from hindcast.core.errors import SettingsError
@@ -162,7 +163,10 @@ async def test_without_nothing_gives_the_parent_s_weights_bit_for_bit(
         assert weights_of(own) == weights_of(before)
         assert (made.same_weights, made.compared_weights) == (4, 4)
         assert (made.batches, made.batches_then, made.updates) == (4, 4, 16)
-        swept = [[set(one.fact.episodes) for one in log if isinstance(one.fact, SamplesSwept)] for log in (own, before)]
+        swept = [
+            [set(one.fact.episodes) for one in log if isinstance(one.fact, SamplesSwept)]
+            for log in (own, before)
+        ]
         assert swept[0] == swept[1]
         await verified(child)
 
@@ -244,7 +248,9 @@ async def test_another_judge_s_verdicts_are_trained_on(parent: RunHandle) -> Non
 
 async def test_a_choice_that_fits_nothing_or_changes_nothing_is_refused(parent: RunHandle) -> None:
     async with parent.connect_log():
-        with pytest.raises(SettingsError, match=r"run parent has no episode of 9, ep_nobody, store/buy\. Run: "):
+        with pytest.raises(
+            SettingsError, match=r"run parent has no episode of 9, ep_nobody, store/buy\. Run: "
+        ):
             await derived(parent, Choice(episodes=("ep_nobody",), families=("store/buy",), versions=(9,)))
         with pytest.raises(SettingsError, match=r"no verdict of 'lax' is in the log of run parent\. Run: "):
             await derived(parent, Choice(), judge="lax")
@@ -253,7 +259,9 @@ async def test_a_choice_that_fits_nothing_or_changes_nothing_is_refused(parent: 
         assert not (parent.home / "runs" / "again-run").exists()
 
 
-def test_the_command_says_what_became_of_the_updates(parent: RunHandle, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_says_what_became_of_the_updates(
+    parent: RunHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HINDCAST_HOME", str(parent.home))
     asked = "select episode from episodes where episode like 'ep_group_3_%' order by episode limit 1"
     done = CliRunner().invoke(app, ["without", PARENT, "--query", asked, "--name", "less"])

@@ -28,6 +28,7 @@ from hindcast.events.catalogue import (
     CheckpointSaved,
     ControlApplied,
     ControlRequested,
+    DecisionKept,
     EpisodeAbandoned,
     EpisodeCancelled,
     EpisodeEnded,
@@ -563,6 +564,10 @@ class Tale:
             ),
             (self.run, RunResumed(after_position=5, fingerprint=FINGERPRINT, until={"updates": 5})),
             ("learner", LearnerStarted(fingerprint=FINGERPRINT)),
+            (
+                "samples",
+                DecisionKept(swept=SamplesSwept(episodes=(one,), reason="agreed", version=1, as_of=5)),
+            ),
             (self.run, RunFinished(reason="updates=5", updates=self.update, episodes=3)),
             ("log", LogSealed(events=self.told + 1)),
         ]

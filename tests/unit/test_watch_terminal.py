@@ -53,7 +53,7 @@ def hostile(told: Told) -> Told:
 
 FACTS = [hostile(told) for told in a_run(1, groups=8) if not isinstance(told.fact, RunForked)]
 EARLIER = next(
-    place for place in range(len(FACTS) - 61, len(FACTS)) if isinstance(FACTS[place].fact, EpisodeStarted)
+    place for place in range(len(FACTS) - 62, len(FACTS)) if isinstance(FACTS[place].fact, EpisodeStarted)
 )
 
 

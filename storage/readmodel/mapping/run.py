@@ -9,6 +9,7 @@ from hindcast.events.catalogue import (
     BlobReleased,
     ControlApplied,
     ControlRequested,
+    DecisionKept,
     EpisodeRelabeled,
     EvaluationFinished,
     EvaluationStarted,
@@ -191,6 +192,13 @@ def _told(say: Callable[..., tuple[str, str]]) -> Callable[[Recorded, Fact], Ite
     return mapper
 
 
+def _decision_kept(fact: DecisionKept) -> tuple[str, str]:
+    if fact.plan is not None:
+        return f"batch_{fact.plan.batch}", f"batch {fact.plan.batch} is kept, less what is left out"
+    names = () if fact.swept is None else fact.swept.episodes
+    return "samples", f"the sweep of {len(names)} episodes is kept, less what is left out"
+
+
 def _learner_started(recorded: Recorded, fact: LearnerStarted) -> Iterable[Operation]:
     machine = fact.fingerprint
     return (
@@ -204,6 +212,7 @@ def _learner_started(recorded: Recorded, fact: LearnerStarted) -> Iterable[Opera
 
 
 TOLD: dict[type, Callable[..., Iterable[Operation]]] = {
+    DecisionKept: _told(_decision_kept),
     WaitExceeded: _told(_wait_exceeded),
     PolicyServerTroubled: _told(_server_troubled),
     MismatchExceeded: _told(_mismatch_exceeded),
@@ -281,8 +290,18 @@ def _forked(recorded: Recorded, fact: RunForked) -> Iterable[Operation]:
             forked_at=fact.at_position,
             **({} if fact.start is None else _beginning(recorded, fact.start)),
         ),
-        notice(recorded, fact.parent, f"begins as {fact.parent} up to position {fact.at_position}"),
+        notice(
+            recorded, fact.parent, f"begins as {fact.parent} up to position {fact.at_position}{_less(fact)}"
+        ),
     )
+
+
+def _less(fact: RunForked) -> str:
+    """What a derived run leaves out, in words."""
+    if fact.derived is None:
+        return ""
+    judged = f", judged by {fact.derived.judge}" if fact.derived.judge else ""
+    return f", then without {len(fact.derived.episodes)} episodes ({fact.derived.choice}){judged}"
 
 
 def _finished(recorded: Recorded, fact: RunFinished) -> Iterable[Operation]:
