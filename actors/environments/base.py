@@ -210,6 +210,37 @@ class Browserless(Protocol):
         ...
 
 
+class Visit(msgspec.Struct, frozen=True, kw_only=True):
+    """A visit of a site in somebody else's browser."""
+
+    url: str
+    """Address that opens it in the task's start state."""
+    token: str
+    """The site's own name of it."""
+
+
+@runtime_checkable
+class Visitable(Protocol):
+    """A site that agents of the user's own visit in browsers of their own: its record needs no browser of ours."""
+
+    @property
+    def name(self) -> str:
+        """Name of the environment, as of a `Site`."""
+        ...
+
+    async def open_visit(self, task: Task) -> Visit:
+        """Prepare the task's start state. Raises EnvironmentFailed."""
+        ...
+
+    async def read_visit(self, visit: Visit, task: Task) -> dict[str, Any]:
+        """Collect the evidence for evaluators, as `Site.probe`. Raises EnvironmentFailed."""
+        ...
+
+    async def close_visit(self, visit: Visit) -> None:
+        """Release what the site holds for it. Raises EnvironmentFailed."""
+        ...
+
+
 Venue = Site | Browserless
 """Where episodes take place."""
 

@@ -52,6 +52,8 @@ class Environment(ABC):
 
     needs: str = ""
     """The settings that give it tasks, in words; empty: it always has some."""
+    takes_agents: bool = False
+    """Whether agents of the user's own can play it (`actors.agent`)."""
     is_played_once: bool = False
     """Whether `hindcast eval` plays each of its tasks once, as its papers do; else it draws seeds."""
 

@@ -12,6 +12,8 @@ from typing import Protocol
 
 import structlog
 
+from hindcast.actors.agents.answerer import AgentAnswerer
+from hindcast.actors.agents.world import AgentWorld
 from hindcast.actors.engines.base import PolicyEngine
 from hindcast.actors.environments.base import Demonstrate, EpisodeWorld, Venue
 from hindcast.actors.environments.early_stopping_demonstrator import last_page_action
@@ -205,6 +207,14 @@ class Attempt:
                 run_seed=run_seed,
                 scaffold=scaffold_of(request.task, stage.settings.scaffold, binding=False),
                 seeing=vision_engine(stage.engine, actors),
+            )
+        if isinstance(world, AgentWorld):
+            return AgentAnswerer(
+                request,
+                world=world,
+                engine=stage.engine,
+                run_seed=run_seed,
+                content=stage.settings.telemetry.content,
             )
         return PolicyAnswerer(
             request,

@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from hindcast.actors.agents.process import require_agent
 from hindcast.actors.judges.plugin import require_judges
 from hindcast.app.cli.output import Output, Report
 from hindcast.app.plugins import require_plugins
@@ -60,6 +61,13 @@ def start(
             help="Python function that judges episodes of a new run (docs/python.md).",
         ),
     ] = None,
+    agent: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COMMAND",
+            help="Agent of your own, started once an episode; it asks the policy by OPENAI_BASE_URL (docs/agents.md).",
+        ),
+    ] = None,
     until: Annotated[
         list[str] | None, typer.Option(metavar="GOAL=N", help="End at updates=N, episodes=N or minutes=N.")
     ] = None,
@@ -84,7 +92,11 @@ def start(
     home = home_folder()
     check_home_is_free(home)
     goals = parse_until(until or [])
-    chosen = [*overrides_for(tasks), *overrides_of_python(environment or [], reward), *(overrides or [])]
+    chosen = [
+        *overrides_for(tasks),
+        *overrides_of_python(environment or [], reward, agent),
+        *(overrides or []),
+    ]
 
     def require(settings: Settings) -> None:
         require_plugins(settings)
@@ -95,6 +107,7 @@ def start(
         require_task_secrets(settings)
         require_accounts(settings)
         require_one_resetter(settings, actors)
+        require_agent(settings.actors)
         elsewhere(without or [], settings)
 
     handle = select_run(home, name=run, recipe=recipe, config=config, overrides=chosen, require=require)
@@ -117,10 +130,16 @@ def require_own_episodes(run: RunHandle) -> None:
         )
 
 
-def overrides_of_python(environments: Sequence[str], reward: str | None) -> list[str]:
-    """Overrides for environments and a judge that are named as options."""
+def overrides_of_python(environments: Sequence[str], reward: str | None, agent: str | None) -> list[str]:
+    """Overrides for environments, a judge and an agent that are named as options. An agent brings its own tasks by default."""
+    if agent and not environments:
+        environments = ["agent"]
     chosen = [f"curriculum.environments={msgspec.json.encode(environments).decode()}"] if environments else []
-    return [*chosen, f"judge.judges={msgspec.json.encode([reward]).decode()}"] if reward else chosen
+    chosen += [f"judge.judges={msgspec.json.encode([reward]).decode()}"] if reward else []
+    if agent:
+        chosen += [f"actors.agent={msgspec.json.encode(agent).decode()}", 'actors.answer_format="text"']
+        chosen.append(f"actors.agent_folder={msgspec.json.encode(str(Path.cwd())).decode()}")
+    return chosen
 
 
 def summary_text(summary: Summary) -> str:

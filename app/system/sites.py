@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from hindcast.actors.agents.proxy import AgentProxy
+from hindcast.actors.agents.world import AgentVenue
 from hindcast.actors.environments.base import Browserless, TaskSource, Venue
 from hindcast.actors.environments.plugin import SitePlaces, environments_of
 from hindcast.app.system.home import home_folder
@@ -36,7 +38,11 @@ def sites_with(
         trusted=trusted,
     )
     sites = {name: one.open_site(name, settings, places) for name, one in environments_of(settings).items()}
-    return {name: site for name, site in sites.items() if site is not None}
+    opened = {name: site for name, site in sites.items() if site is not None}
+    if not settings.actors.agent:
+        return opened
+    proxy = AgentProxy()
+    return {name: AgentVenue(site, proxy, settings.actors) for name, site in opened.items()}
 
 
 @asynccontextmanager

@@ -82,6 +82,13 @@ class ActorSettings(ScreenshotSettings):
     """Time limit of one policy call."""
     episode_timeout_s: Seconds = 150.0
     """Time limit of one episode; must be shorter than the lease."""
+    agent: str = ""
+    """Command of an agent of your own, started once an episode, which asks the policy by an OpenAI-compatible address
+    (docs/agents.md); empty: actors act themselves."""
+    agent_folder: str = ""
+    """Folder that the agent is started in; `hindcast start --agent` sets the one that it is called in. Empty: the home."""
+    agent_wait_s: Seconds = 60.0
+    """Longest time between an agent's calls, and before its first."""
     browser_episodes: Count = 1000
     """Number of episodes after which a browser is replaced."""
     browser_memory_mib: Count = 3000

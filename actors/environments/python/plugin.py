@@ -60,6 +60,8 @@ class PythonTasks(TaskSource):
 class PythonEnvironment(Environment):
     """A class, or a function without arguments that returns an object with its methods, as a plugin."""
 
+    takes_agents = True
+
     def __init__(self, make: Callable[[], Any]) -> None:
         """Raises PluginError for attributes that make no sense."""
         self._make = make

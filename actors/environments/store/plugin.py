@@ -13,6 +13,7 @@ class Store(Environment):
     """See `Environment`."""
 
     imports_goals = True
+    takes_agents = True
 
     def tasks(self, name: str, settings: Settings) -> TaskSource:
         """Tasks of the catalogue that the settings describe."""

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 from playwright.async_api import BrowserContext, Page
 
-from hindcast.actors.environments.base import SiteTraits
+from hindcast.actors.environments.base import SiteTraits, Visit
 from hindcast.actors.environments.store.session import HEADER, Opening
 from hindcast.actors.http_calls import call
 from hindcast.core.domain.task import Task
@@ -55,8 +55,7 @@ class StoreSite:
 
         Raises EnvironmentFailed when the store does not answer or has another catalogue than the task's.
         """
-        answer = await self._control("POST", "/_control/sessions", msgspec.json.encode(Opening(task=task)))
-        token = str(answer["token"])
+        token = await self._open(task)
         context = page.context
         self._forget(context)
         if context not in self._watched:
@@ -91,6 +90,23 @@ class StoreSite:
             self._over.append(self._visits.pop(context).token)
         while self._over:
             await self._control("DELETE", f"/_control/sessions/{self._over.pop()}")
+
+    async def open_visit(self, task: Task) -> Visit:
+        """See `Visitable`."""
+        token = await self._open(task)
+        return Visit(url=f"{self.base_url}/_enter/{token}", token=token)
+
+    async def read_visit(self, visit: Visit, task: Task) -> dict[str, Any]:
+        """See `Visitable`: the visit's record, as `probe` returns it."""
+        return await self._control("GET", f"/_control/sessions/{visit.token}")
+
+    async def close_visit(self, visit: Visit) -> None:
+        """See `Visitable`."""
+        await self._control("DELETE", f"/_control/sessions/{visit.token}")
+
+    async def _open(self, task: Task) -> str:
+        answer = await self._control("POST", "/_control/sessions", msgspec.json.encode(Opening(task=task)))
+        return str(answer["token"])
 
     def _forget(self, context: BrowserContext) -> None:
         visit = self._visits.pop(context, None)

@@ -2,6 +2,7 @@
 
 from urllib.parse import urlsplit
 
+from hindcast.actors.environments.plugin import find_environment
 from hindcast.actors.scaffold.files import check_states
 from hindcast.app.alerts.alert import alert_conflicts
 from hindcast.app.settings.checks.endpoint import endpoint_conflicts
@@ -47,6 +48,35 @@ def _acting_conflicts(settings: Settings) -> list[str]:
         found.append(
             "actors.demonstration_reasoning needs actors.answer_format = 'thinking': a plain answer contains no thought"
         )
+    return [*found, *(_agent_conflicts(settings) if actors.agent else [])]
+
+
+def _agent_conflicts(settings: Settings) -> list[str]:
+    """What an agent of the user's own does not go together with."""
+    curriculum, actors = settings.curriculum, settings.actors
+    found = []
+    if actors.answer_format != "text":
+        found.append(
+            f"actors.agent needs actors.answer_format = 'text', found {actors.answer_format!r}: the agent gets the whole answer. "
+            "hindcast start --agent sets both"
+        )
+    closed = [name for name in curriculum.environments if not find_environment(name).takes_agents]
+    if closed:
+        found.append(
+            f"actors.agent cannot play {', '.join(closed)}, whose pages are in our own browser: choose store, agent, or a Python "
+            "class in curriculum.environments"
+        )
+    if curriculum.demonstrations:
+        found.append(
+            f"actors.agent needs curriculum.demonstrations = 0, found {curriculum.demonstrations}: demonstrations are played by "
+            "our own actors"
+        )
+    if actors.screenshot_observation != "off":
+        found.append(
+            "actors.agent needs actors.screenshot_observation = 'off': what the agent sees is its own"
+        )
+    if settings.scaffold.states:
+        found.append("actors.agent needs scaffold.states = '': a scaffold chooses among actions on our pages")
     return found
 
 

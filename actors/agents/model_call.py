@@ -1,0 +1,172 @@
+"""One question of an agent to the policy: read from OpenAI's formats, answered in them."""
+
+import asyncio
+import re
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from hindcast.core.prompts.chat_messages import ChatUnreadable, text_of
+
+_TOOL_CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
+"""How Qwen's and Hermes' models write a call of a tool."""
+MODEL = "policy"
+"""Name of the model that the policy is served as."""
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """The policy's answer to a call."""
+
+    text: str
+    finish: Literal["stop", "length"]
+    prompt_tokens: int
+    answer_tokens: int
+    version: int
+    """Newest policy version that sampled a token of it."""
+
+
+class ModelCall:
+    """A call that waits for its answer."""
+
+    def __init__(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        prompt_ids: list[int],
+        max_tokens: int,
+        uses_tools: bool,
+    ) -> None:
+        """Raises ChatUnreadable."""
+        self.text = _new_text(messages)
+        """What is new to the policy: the page of the step."""
+        self.prompt_ids = prompt_ids
+        self.max_tokens = max_tokens
+        self.uses_tools = uses_tools
+        self.reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+
+def _new_text(messages: Sequence[Mapping[str, Any]]) -> str:
+    """The messages since the latest answer, as text. Raises ChatUnreadable."""
+    new: list[str] = []
+    for message in reversed(messages):
+        if message.get("role") == "assistant":
+            break
+        new.append(text_of(message.get("content")))
+    return "\n".join(reversed(new))
+
+
+def read_chat(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Messages and tools of a request to `chat/completions`. Raises ChatUnreadable."""
+    messages, tools = body.get("messages"), body.get("tools") or []
+    if not isinstance(messages, list) or not isinstance(tools, list):
+        raise ChatUnreadable("a request needs `messages`, a list; `tools` is a list, too")
+    return messages, tools
+
+
+def read_response(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Messages and tools of a request to `responses`. Raises ChatUnreadable."""
+    given, tools = body.get("input"), body.get("tools") or []
+    if isinstance(given, str):
+        given = [{"role": "user", "content": given}]
+    if not isinstance(given, list) or not isinstance(tools, list):
+        raise ChatUnreadable("a request needs `input`, a text or a list of messages; `tools` is a list")
+    unknown = [one.get("type") for one in given if isinstance(one, dict) and "role" not in one]
+    if unknown:
+        raise ChatUnreadable(f"an input has an item of type {unknown[0]!r}: only messages are read")
+    opening = [{"role": "system", "content": body["instructions"]}] if body.get("instructions") else []
+    functions = [{"type": "function", "function": one} for one in tools]
+    return [*opening, *({"role": one["role"], "content": one.get("content")} for one in given)], functions
+
+
+def message_of(reply: Reply, *, uses_tools: bool) -> dict[str, Any]:
+    """The assistant's message, with the calls of tools that the answer spells where tools were offered."""
+    message: dict[str, Any] = {"role": "assistant", "content": reply.text}
+    calls = []
+    for number, found in enumerate(_TOOL_CALL.findall(reply.text) if uses_tools else ()):
+        try:
+            call = msgspec.json.decode(found)
+            function = {
+                "name": str(call["name"]),
+                "arguments": msgspec.json.encode(call.get("arguments", {})).decode(),
+            }
+        except (msgspec.DecodeError, KeyError, TypeError):
+            continue
+        calls.append({"id": f"call_{number}", "type": "function", "function": function})
+    if calls:
+        message |= {"content": _TOOL_CALL.sub("", reply.text).strip() or None, "tool_calls": calls}
+    return message
+
+
+def chat_completion(reply: Reply, *, uses_tools: bool) -> dict[str, Any]:
+    """The body of an answer to `chat/completions`."""
+    message = message_of(reply, uses_tools=uses_tools)
+    finish = "tool_calls" if "tool_calls" in message else reply.finish
+    return {
+        "id": f"chatcmpl-{time.time_ns()}",
+        "object": "chat.completion",
+        "created": int(time.time()),
+        "model": f"{MODEL}-{reply.version}",
+        "choices": [{"index": 0, "message": message, "finish_reason": finish, "logprobs": None}],
+        "usage": _usage(reply, "prompt_tokens", "completion_tokens"),
+    }
+
+
+def chat_chunks(reply: Reply, *, uses_tools: bool, with_usage: bool) -> list[dict[str, Any]]:
+    """The events of a streamed answer. It is streamed once it is complete: an answer is one step."""
+    whole = chat_completion(reply, uses_tools=uses_tools)
+    choice, usage = whole["choices"][0], whole.pop("usage")
+    head = whole | {"object": "chat.completion.chunk"}
+    delta = dict(choice["message"])
+    if "tool_calls" in delta:
+        delta["tool_calls"] = [{"index": number, **call} for number, call in enumerate(delta["tool_calls"])]
+    last = {"index": 0, "delta": {}, "finish_reason": choice["finish_reason"]}
+    chunks = [
+        head | {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]},
+        head | {"choices": [last]},
+    ]
+    return [*chunks, head | {"choices": [], "usage": usage}] if with_usage else chunks
+
+
+def response(reply: Reply, *, uses_tools: bool) -> dict[str, Any]:
+    """The body of an answer to `responses`."""
+    message = message_of(reply, uses_tools=uses_tools)
+    output: list[dict[str, Any]] = []
+    if message["content"] is not None:
+        part = {"type": "output_text", "text": message["content"], "annotations": []}
+        output.append(
+            {"id": "msg_0", "type": "message", "role": "assistant", "status": "completed", "content": [part]}
+        )
+    output += [
+        {"id": call["id"], "type": "function_call", "call_id": call["id"], "status": "completed"}
+        | call["function"]
+        for call in message.get("tool_calls", ())
+    ]
+    return {
+        "id": f"resp-{time.time_ns()}",
+        "object": "response",
+        "created_at": int(time.time()),
+        "model": f"{MODEL}-{reply.version}",
+        "status": "completed" if reply.finish == "stop" else "incomplete",
+        "incomplete_details": None if reply.finish == "stop" else {"reason": "max_output_tokens"},
+        "error": None,
+        "instructions": None,
+        "metadata": {},
+        "output": output,
+        "parallel_tool_calls": True,
+        "temperature": None,
+        "tool_choice": "auto",
+        "tools": [],
+        "top_p": None,
+        "usage": _usage(reply, "input_tokens", "output_tokens")
+        | {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}},
+    }
+
+
+def _usage(reply: Reply, prompt: str, answer: str) -> dict[str, Any]:
+    return {
+        prompt: reply.prompt_tokens,
+        answer: reply.answer_tokens,
+        "total_tokens": reply.prompt_tokens + reply.answer_tokens,
+    }

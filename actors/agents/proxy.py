@@ -1,0 +1,197 @@
+"""The policy as an OpenAI-compatible server: each episode has an address of its own.
+
+    POST /episodes/KEY/v1/chat/completions     an answer of the policy; with `stream`, as events once it is complete
+    POST /episodes/KEY/v1/responses            the same in the format of responses, not streamed
+    GET  /episodes/KEY/v1/models
+    POST /episodes/KEY/reward                  {"reward": 1.0, "answer": "…"}, both optional
+
+The key cannot be guessed, so an agent reaches its own episode alone. It listens on this machine only.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Protocol
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from hindcast.actors.agents.model_call import (
+    MODEL,
+    ModelCall,
+    Reply,
+    chat_chunks,
+    chat_completion,
+    read_chat,
+    read_response,
+    response,
+)
+from hindcast.actors.web_server import serve_app
+from hindcast.core.prompts.chat_messages import ChatUnreadable
+from hindcast.core.structs import decode_json
+
+BODY_BYTES = 16 * 2**20
+"""Largest request."""
+START_S = 10.0
+"""How long the server may take to listen."""
+Read = Callable[[Mapping[str, Any]], tuple[list[dict[str, Any]], list[dict[str, Any]]]]
+
+
+class EpisodeOver(Exception):
+    """The episode does not answer any more."""
+
+
+class Asked(Protocol):
+    """An episode as the server knows it."""
+
+    async def ask(
+        self, messages: list[dict[str, Any]], *, tools: list[dict[str, Any]], max_tokens: int | None
+    ) -> tuple[ModelCall, Reply]:
+        """Answer a call. Raises ChatUnreadable, or EpisodeOver."""
+        ...
+
+    def reward(self, value: float | None, answer: str | None) -> None:
+        """Take in the agent's reward for the whole episode, and its answer."""
+        ...
+
+
+class AgentProxy:
+    """Serves any number of episodes; started by the first."""
+
+    def __init__(self) -> None:
+        self._episodes: dict[str, Asked] = {}
+        self._starting = asyncio.Lock()
+        self._serving: asyncio.Task[None] | None = None
+        self._base = ""
+
+    async def open(self, episode: Asked) -> tuple[str, str]:
+        """Serve an episode; returns its key and the address of its paths, without a slash at the end."""
+        async with self._starting:
+            if self._serving is None or self._serving.done():
+                ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+                self._serving = asyncio.create_task(
+                    serve_app(
+                        self._app(),
+                        who="the agents' server",
+                        host="127.0.0.1",
+                        port=0,
+                        ready=ready.set_result,
+                    ),
+                    name="agents' server",
+                )
+                async with asyncio.timeout(START_S):
+                    self._base = await ready
+        key = secrets.token_urlsafe(16)
+        self._episodes[key] = episode
+        return key, f"{self._base}/episodes/{key}"
+
+    def close(self, key: str) -> None:
+        """Stop serving an episode."""
+        self._episodes.pop(key, None)
+
+    def _app(self) -> Starlette:
+        under = "/episodes/{key}"
+        return Starlette(
+            routes=[
+                Route(f"{under}/v1/chat/completions", self._chat, methods=["POST"]),
+                Route(f"{under}/v1/responses", self._responses, methods=["POST"]),
+                Route(f"{under}/v1/models", self._models),
+                Route(f"{under}/reward", self._reward, methods=["POST"]),
+            ]
+        )
+
+    async def _chat(self, request: Request) -> Response:
+        try:
+            body, call, reply = await self._ask(request, read_chat, limit="max_tokens")
+        except _Refused as refused:
+            return refused.response
+        if not body.get("stream"):
+            return JSONResponse(chat_completion(reply, uses_tools=call.uses_tools))
+        options = body.get("stream_options") or {}
+        chunks = chat_chunks(reply, uses_tools=call.uses_tools, with_usage=bool(options.get("include_usage")))
+
+        async def events() -> AsyncIterator[bytes]:
+            for chunk in chunks:
+                yield b"data: " + msgspec.json.encode(chunk) + b"\n\n"
+            yield b"data: [DONE]\n\n"
+
+        return StreamingResponse(events(), media_type="text/event-stream")
+
+    async def _responses(self, request: Request) -> Response:
+        try:
+            body, call, reply = await self._ask(request, read_response, limit="max_output_tokens")
+        except _Refused as refused:
+            return refused.response
+        if body.get("stream"):
+            return _error(
+                400, "responses are not streamed here: ask without `stream`, or by chat/completions"
+            )
+        return JSONResponse(response(reply, uses_tools=call.uses_tools))
+
+    async def _models(self, request: Request) -> Response:
+        if request.path_params["key"] not in self._episodes:
+            return _gone()
+        return JSONResponse({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
+
+    async def _reward(self, request: Request) -> Response:
+        try:
+            episode, body = await self._read(request)
+        except _Refused as refused:
+            return refused.response
+        value, answer = body.get("reward"), body.get("answer")
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            return _error(
+                400, f"the reward is {value!r}: expected a number, 1 for a success and 0 for a failure"
+            )
+        if answer is not None and not isinstance(answer, str):
+            return _error(400, f"the answer is {answer!r}: expected a text")
+        episode.reward(None if value is None else float(value), answer)
+        return JSONResponse({"recorded": True})
+
+    async def _read(self, request: Request) -> tuple[Asked, dict[str, Any]]:
+        episode = self._episodes.get(request.path_params["key"])
+        if episode is None:
+            raise _Refused(_gone())
+        content = await request.body()
+        if len(content) > BODY_BYTES:
+            raise _Refused(_error(413, f"a request may have {BODY_BYTES} bytes, this one has {len(content)}"))
+        try:
+            return episode, decode_json(content, dict[str, Any])
+        except msgspec.DecodeError as error:
+            raise _Refused(_error(400, f"the request is no JSON object: {error}")) from error
+
+    async def _ask(
+        self, request: Request, read: Read, *, limit: str
+    ) -> tuple[dict[str, Any], ModelCall, Reply]:
+        episode, body = await self._read(request)
+        most = body.get(limit, body.get("max_completion_tokens"))
+        if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
+            raise _Refused(_error(400, f"{limit} is {most!r}: expected a number above 0"))
+        if body.get("n", 1) != 1:
+            raise _Refused(_error(400, "n must be 1: every answer is a step of the episode"))
+        try:
+            messages, tools = read(body)
+            call, reply = await episode.ask(messages, tools=tools, max_tokens=most)
+        except ChatUnreadable as error:
+            raise _Refused(_error(400, str(error))) from error
+        except EpisodeOver as error:
+            raise _Refused(_error(410, str(error))) from error
+        return body, call, reply
+
+
+class _Refused(Exception):
+    def __init__(self, response: Response) -> None:
+        super().__init__()
+        self.response = response
+
+
+def _error(status: int, message: str) -> Response:
+    body = {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": None}}
+    return JSONResponse(body, status_code=status)
+
+
+def _gone() -> Response:
+    return _error(404, "there is no such episode here, or it has ended")

@@ -1,0 +1,1 @@
+"""Tasks that an agent of the user's own brings along."""

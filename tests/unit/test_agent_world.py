@@ -1,0 +1,229 @@
+"""Agents of the user's own: real processes that ask over HTTP, answered by a script in the policy's place."""
+
+import asyncio
+import shlex
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hindcast.actors.agents.model_call import Reply
+from hindcast.actors.agents.process import require_agent
+from hindcast.actors.agents.proxy import AgentProxy
+from hindcast.actors.agents.world import AgentVenue, AgentWorld
+from hindcast.actors.environments.agent.plugin import ENVIRONMENT
+from hindcast.actors.environments.agent.site import OwnTasks
+from hindcast.actors.environments.python.plugin import PythonTasks
+from hindcast.actors.environments.python.world import PythonVenue
+from hindcast.app.settings.configuration import resolve
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.evidence import Evidence
+from hindcast.core.errors import EnvironmentFailed, SettingsError
+from hindcast.core.settings.schema import ActorSettings
+
+TASK = PythonTasks("agent", ("own",), max_steps=5).task("own", 3)
+ASK = """
+import json, os, sys
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+def post(path, **body):
+    request = Request(os.environ["HINDCAST_EPISODE_URL"] + path, data=json.dumps(body).encode(), method="POST")
+    try:
+        return json.load(urlopen(request))
+    except HTTPError as error:
+        return error.code, json.load(error)["error"]["message"]
+
+def ask(text, **more):
+    return post("/v1/chat/completions", messages=[{"role": "user", "content": text}], **more)
+"""
+
+
+def settings(tmp_path: Path, script: str, **values: object) -> ActorSettings:
+    (tmp_path / "agent.py").write_text(ASK + script)
+    command = f"{shlex.quote(sys.executable)} agent.py"
+    return ActorSettings(
+        agent=command, agent_folder=str(tmp_path), answer_format="text", **{"agent_wait_s": 20.0, **values}
+    )
+
+
+def opened(chosen: ActorSettings) -> AgentWorld:
+    world = AgentVenue(OwnTasks("agent"), AgentProxy(), chosen).open_world()
+    assert isinstance(world, AgentWorld)
+    world.read_with(lambda messages, tools: [len(str(one)) for one in messages] + [len(tools)])
+    return world
+
+
+async def played(world: AgentWorld, answer: Callable[[str], str], *, most: int = 5) -> list[str]:
+    """Play an episode; returns what the agent asked."""
+    await world.reset(TASK)
+    asked: list[str] = []
+    for _ in range(most):
+        asked.append(world.call.text)
+        text = answer(world.call.text)
+        count = len(world.call.prompt_ids)
+        world.answer(Reply(text=text, finish="stop", prompt_tokens=count, answer_tokens=1, version=4))
+        outcome = await world.step(Action(name="Type", element=1, argument=text))
+        if outcome.done:
+            break
+    return asked
+
+
+async def test_each_call_is_a_step_and_the_reward_is_the_evidence(tmp_path: Path) -> None:
+    world = opened(
+        settings(
+            tmp_path,
+            """
+first = ask("one", max_tokens=3)
+assert first["choices"][0]["message"]["content"] == "ONE", first
+assert first["model"] == "policy-4"
+assert ask("two")["usage"] == {"prompt_tokens": 2, "completion_tokens": 1, "total_tokens": 3}
+assert os.environ["HINDCAST_SEED"] == "3"
+post("/reward", reward=0.75, answer="forty")
+""",
+        )
+    )
+    assert await played(world, str.upper) == ["one", "two"]
+    evidence = await world.finish(None)
+    assert (evidence.answer, evidence.probes) == ("forty", {"reward": 0.75})
+    judgment = ENVIRONMENT.evaluate(TASK, evidence, {})
+    assert (judgment.outcome, judgment.reward) == ("success", 0.75)
+    await world.close()
+
+
+async def test_the_openai_client_reads_answers_streams_tools_and_responses(tmp_path: Path) -> None:
+    world = opened(
+        settings(
+            tmp_path,
+            """
+from openai import BadRequestError, OpenAI
+
+client = OpenAI(max_retries=0)
+assert [one.id for one in client.models.list()] == ["policy"]
+messages = [{"role": "user", "content": "stream"}]
+chunks = list(client.chat.completions.create(model="policy", messages=messages, stream=True))
+assert "".join(one.choices[0].delta.content or "" for one in chunks if one.choices) == "STREAM"
+assert chunks[-1].choices[0].finish_reason == "stop"
+tool = {"type": "function", "function": {"name": "click", "parameters": {"type": "object"}}}
+messages = [{"role": "user", "content": '<tool_call>{"name": "click", "arguments": {"id": 7}}</tool_call>'}]
+(call,) = client.chat.completions.create(model="policy", messages=messages, tools=[tool]).choices[0].message.tool_calls
+assert (call.function.name, json.loads(call.function.arguments)) == ("click", {"id": 7})
+assert client.responses.create(model="policy", instructions="be brief", input="respond").output_text == "BE BRIEF\\nRESPOND"
+try:
+    client.chat.completions.create(model="policy", messages=[{"role": "user", "content": "x"}], n=2)
+except BadRequestError as error:
+    assert "n must be 1" in str(error)
+""",
+        )
+    )
+    asked = await played(world, lambda text: text if "tool_call" in text else text.upper())
+    assert len(asked) == 3
+    assert (await world.finish(None)).probes == {"reward": None}
+    await world.close()
+
+
+async def test_bad_requests_get_a_reason_and_are_no_steps(tmp_path: Path) -> None:
+    world = opened(
+        settings(
+            tmp_path,
+            """
+assert ask(7)[0] == 400
+assert "is 0: expected a number above 0" in ask("x", max_tokens=0)[1]
+assert "the reward is 'much'" in post("/reward", reward="much")[1]
+long = [{"role": "user", "content": "x"} for _ in range(12)]
+status, why = post("/v1/chat/completions", messages=long)
+assert (status, why) == (400, "the messages have 13 tokens, 12 are allowed (actors.max_prompt_tokens): shorten them"), why
+os.environ["HINDCAST_EPISODE_URL"] += "x"
+assert ask("nobody's")[0] == 404
+os.environ["HINDCAST_EPISODE_URL"] = os.environ["HINDCAST_EPISODE_URL"][:-1]
+ask("now")
+""",
+            max_prompt_tokens=12,
+        )
+    )
+    assert await played(world, str.upper) == ["now"]
+    await world.close()
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("print('hello')", r"ended before it asked the policy anything\. It wrote: hello"),
+        ("raise SystemExit('no key')", r"ended with status 1\. It wrote: no key"),
+        ("ask('x'); raise KeyError('gone')", r"ended with status 1\. It wrote: .*KeyError: 'gone'"),
+    ],
+)
+async def test_an_agent_that_fails_ends_its_episode_with_its_last_words(
+    tmp_path: Path, script: str, why: str
+) -> None:
+    world = opened(settings(tmp_path, script))
+    with pytest.raises(EnvironmentFailed, match=why):
+        await played(world, str.upper)
+    await world.close()
+
+
+async def test_an_agent_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    script = """
+import subprocess, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+open("child", "w").write(str(child.pid))
+ask("x")
+time.sleep(600)
+"""
+    world = opened(settings(tmp_path, script, agent_wait_s=3.0))
+    with pytest.raises(EnvironmentFailed, match=r"neither asked anything nor ended within 3 s"):
+        await played(world, str.upper)
+    await world.close()
+    child = Path("/proc", (tmp_path / "child").read_text())
+    deadline = time.monotonic() + 10
+    while child.exists() and "Z" not in (child / "stat").read_text().split()[2]:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
+
+
+async def test_an_episode_that_ends_first_ends_the_agent(tmp_path: Path) -> None:
+    world = opened(settings(tmp_path, "while True: ask('again')"))
+    assert await played(world, str.upper, most=3) == ["again"] * 3
+    assert isinstance(await world.finish(None), Evidence)
+    await world.close()
+
+
+async def test_a_python_class_gives_instruction_and_text(tmp_path: Path) -> None:
+    class Questions:
+        """Answer the question."""
+
+        def reset(self, seed: int) -> str:
+            return f"What is {seed} + 1?"
+
+        def step(self, action: str) -> tuple[str, float, bool]:
+            raise AssertionError("the agent plays")
+
+    chosen = settings(tmp_path, "ask(os.environ['HINDCAST_INSTRUCTION'] + os.environ['HINDCAST_TEXT'])")
+    place = PythonVenue("m:Questions", Questions, chosen)
+    world = AgentVenue(place, AgentProxy(), chosen).open_world()
+    assert isinstance(world, AgentWorld)
+    world.read_with(lambda messages, tools: [1])
+    assert await played(world, str.upper) == ["Answer the question.What is 3 + 1?"]
+    await world.close()
+
+
+def test_settings_that_an_agent_cannot_play_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"the program 'nobody' of actors\.agent"):
+        require_agent(ActorSettings(agent="nobody --loud"))
+    with pytest.raises(SettingsError, match="is no command"):
+        require_agent(ActorSettings(agent="python 'agent.py"))
+    require_agent(ActorSettings(agent=sys.executable))
+    with pytest.raises(SettingsError) as refused:
+        resolve(
+            environment={},
+            folder=tmp_path,
+            overrides=["actors.agent=python agent.py", "curriculum.demonstrations=4"],
+        )
+    for part in (
+        "answer_format = 'text', found 'plain'",
+        "cannot play miniwob",
+        "demonstrations = 0, found 4",
+    ):
+        assert part in str(refused.value)
