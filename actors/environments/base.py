@@ -211,7 +211,7 @@ class Browserless(Protocol):
 
 
 class Visit(msgspec.Struct, frozen=True, kw_only=True):
-    """A visit of a site in somebody else's browser."""
+    """A visit of a site in a browser that is not ours."""
 
     url: str
     """Address that opens it in the task's start state."""

@@ -28,6 +28,10 @@ class AgentTasks(Environment):
 
         return OwnTasks(name) if settings.actors.agent else None
 
+    def check(self, settings: Settings) -> list[str]:
+        """See `Environment.check`."""
+        return [] if settings.actors.agent else [f"tasks of an agent's own need {self.needs}"]
+
     def evaluate(self, task: Task, evidence: Evidence, answers: Answers) -> Judgment:
         """A success from a reward of 0.5 on; the reward is the agent's, cut to 0 to 1."""
         reward = evidence.probes.get("reward")
