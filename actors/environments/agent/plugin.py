@@ -9,6 +9,8 @@ from hindcast.core.settings.schema import Settings
 
 MAX_STEPS = 30
 """Calls after which an episode is truncated."""
+NAME = "agent"
+"""Its entry point."""
 FAMILY = "own"
 
 
@@ -30,7 +32,8 @@ class AgentTasks(Environment):
 
     def check(self, settings: Settings) -> list[str]:
         """See `Environment.check`."""
-        return [] if settings.actors.agent else [f"tasks of an agent's own need {self.needs}"]
+        missing = NAME in settings.curriculum.environments and not settings.actors.agent
+        return [f"tasks of an agent's own need {self.needs}"] if missing else []
 
     def evaluate(self, task: Task, evidence: Evidence, answers: Answers) -> Judgment:
         """A success from a reward of 0.5 on; the reward is the agent's, cut to 0 to 1."""
