@@ -66,6 +66,8 @@ COMMANDS = {
     "login": Command("demonstrations", "Log in to a site and store the login for tasks."),
     "demonstrations": Command("demonstrations", "Import demonstrations from files."),
     "verify": Command("verify", "Recompute a run's updates from its log, bit for bit."),
+    "prove": Command("prove", "Write a policy, its log and a signed proof for others."),
+    "check-proof": Command("prove", "Check a proof: draw updates and recompute them."),
     "audit": Command("audit", "Check every event and blob with independent code."),
     "rebuild": Command("audit", "Rebuild the read model from the log and compare."),
     "rejudge": Command("rejudge", "Judge a run's stored evidence again."),

@@ -150,6 +150,20 @@ def cut(begin: RecomputationStart, seams: Sequence[RecomputationStart], *, until
     return [LogStretch(begin=seam, until=end) for seam, end in zip([begin, *inner], ends, strict=True)]
 
 
+def leading_to(wanted: Sequence[tuple[int, int]], seams: Sequence[RecomputationStart]) -> list[LogStretch]:
+    """Stretches that recompute updates, each from the last checkpoint before it; two from the same checkpoint are one.
+
+    `wanted`: position of an update, and the position up to which to continue.
+    """
+    found: dict[int, LogStretch] = {}
+    for position, until in sorted(wanted):
+        before = [seam for seam in seams if seam.position < position]
+        begin = before[-1] if before else BASE
+        known = found.get(begin.position)
+        found[begin.position] = LogStretch(begin=begin, until=max(until, known.until if known else 0))
+    return list(found.values())
+
+
 def thin(
     stretches: Sequence[LogStretch], survey: Survey, *, processes: int, each: int = 4
 ) -> list[LogStretch]:

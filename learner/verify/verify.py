@@ -29,7 +29,16 @@ from hindcast.learner.verify.comparison import Deviation
 from hindcast.learner.verify.diagnosis import ComparedEnvironments, Divergence
 from hindcast.learner.verify.log_recomputer import LogRecomputer, Recomputer, StretchReport, recompute_all
 from hindcast.learner.verify.plan_verifier import Verifier, find_damage
-from hindcast.learner.verify.survey import BASE, LogStretch, Survey, cut, survey, thin, usable_seams
+from hindcast.learner.verify.survey import (
+    BASE,
+    LogStretch,
+    Survey,
+    cut,
+    leading_to,
+    survey,
+    thin,
+    usable_seams,
+)
 from hindcast.storage.blobs.store import BlobStore
 
 Progress = Callable[[int, int], None]
@@ -91,6 +100,7 @@ async def verify(
     since: int = 0,
     until: int | None = None,
     tolerance: float | None = None,
+    only: Sequence[tuple[int, int]] | None = None,
     recomputers: Sequence[Recomputer] = (),
     progress: Progress = lambda _done, _all: None,
     make_trainer: MakeTrainer = Training,
@@ -98,8 +108,8 @@ async def verify(
     """Recompute the run up to `until`, or up to the current end of its log. Best in a fresh process.
 
     `policy`: folder that the run's base weights belong to. `code_rev`: revision of the running code. Numbers are recomputed
-    from the newest usable checkpoint at or before position `since`, 0: from the base weights. Chains and plans are always
-    checked from the first event. `recomputers` share the stretches between checkpoints; if none, this process recomputes all.
+    from the newest usable checkpoint at or before position `since`, 0: from the base weights. `only`: recompute these
+    updates alone, each from the checkpoint before it (see `learner.verify.survey.leading_to`). Chains and plans are always checked from the first event. `recomputers` share the stretches between checkpoints; if none, this process recomputes all.
     The caller closes them.
 
     Raises:
@@ -126,6 +136,7 @@ async def verify(
             until=until if divergence is None else divergence.position - 1,
             tolerance=tolerance,
             processes=len(recomputers),
+            only=only,
         )
     own: list[Recomputer] = []
     if not recomputers:
@@ -226,9 +237,19 @@ async def _check_events(
 
 
 def _plan(
-    surveyed: Survey, blobs: BlobStore, *, since: int, until: int, tolerance: float | None, processes: int
+    surveyed: Survey,
+    blobs: BlobStore,
+    *,
+    since: int,
+    until: int,
+    tolerance: float | None,
+    processes: int,
+    only: Sequence[tuple[int, int]] | None,
 ) -> tuple[list[LogStretch], list[str]]:
     """Stretches to recompute. With a tolerance every checkpoint begins a stretch, so that deviations do not accumulate."""
+    if only is not None:
+        seams, damaged = usable_seams(surveyed, blobs, first=1, last=until)
+        return leading_to([one for one in only if one[1] <= until], seams), damaged
     begin, notices = BASE, list[str]()
     if since > 0:
         seams, notices = usable_seams(surveyed, blobs, first=1, last=since)
