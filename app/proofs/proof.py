@@ -3,7 +3,7 @@
     FOLDER/log/           the run's archive: every event, and the blobs that its updates need
     FOLDER/policy/        the policy as a model folder
     FOLDER/proof.json     root of the hash tree over the events, digests of the policy's files, settings, machine
-    FOLDER/proof.sig      the signature of these bytes
+    FOLDER/proof.sig      the signature of that file
 
 The check reads everything once and recomputes some updates. What it shows: these weights follow from this log by these rules.
 What it does not show: that the log's episodes took place.
