@@ -6,8 +6,6 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from hindcast.actors.agents.proxy import AgentProxy
-from hindcast.actors.agents.world import AgentVenue
 from hindcast.actors.environments.base import Browserless, TaskSource, Venue
 from hindcast.actors.environments.plugin import SitePlaces, environments_of
 from hindcast.app.system.home import home_folder
@@ -41,6 +39,10 @@ def sites_with(
     opened = {name: site for name, site in sites.items() if site is not None}
     if not settings.actors.agent:
         return opened
+    # a web server and a browser's types, which most processes never need
+    from hindcast.actors.agents.proxy import AgentProxy
+    from hindcast.actors.agents.world import AgentVenue
+
     proxy = AgentProxy()
     return {name: AgentVenue(site, proxy, settings.actors) for name, site in opened.items()}
 

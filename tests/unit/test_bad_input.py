@@ -109,7 +109,7 @@ def test_goals_that_a_run_reaches_are_taken() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("curriculum.environments=stroe", "the nearest is store; there are: browsergym"),
+        ("curriculum.environments=stroe", "the nearest is store; there are: agent, browsergym"),
         ("curriculum.environments=[]", "there are no tasks"),
         ("judge.judges=ruels", "the nearest is rules"),
         ("judge.judges=[]", "no episode would get a verdict"),
