@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
-from sqlalchemy import Connection, insert, inspect, select
+from sqlalchemy import Connection, func, insert, inspect, select, text
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.schema import CreateSchema, CreateTable, DropSchema
 
@@ -158,7 +158,9 @@ class ReadModel:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """A transaction in which every statement sees the same state of the database.
+        """A transaction in which every statement sees the same state of the database, and none changes it.
+
+        Tables need no schema in plain SQL.
 
         Raises:
             ReadModelUnavailable: there is none yet, it does not answer, or another schema version wrote it.
@@ -166,8 +168,10 @@ class ReadModel:
         self._require_existence()
         with self._worded(), self._engine.connect() as connection:
             if not self._is_sqlite:
-                connection = connection.execution_options(isolation_level="REPEATABLE READ")
-            with connection.begin():
+                connection = connection.execution_options(
+                    isolation_level="REPEATABLE READ", postgresql_readonly=True
+                )
+            with connection.begin(), self._reading_only(connection):
                 if not inspect(connection).has_table(cursor.name, schema=self.schema):
                     raise self._missing()
                 written_by = connection.scalar(
@@ -180,6 +184,18 @@ class ReadModel:
                     )
                 self._require_own_run(read_cursor(connection))
                 yield connection
+
+    @contextmanager
+    def _reading_only(self, connection: Connection) -> Iterator[None]:
+        if not self._is_sqlite:
+            connection.execute(select(func.set_config("search_path", f'"{self.schema}"', True)))
+            yield
+            return
+        connection.execute(text("PRAGMA query_only = ON"))
+        try:
+            yield
+        finally:  # the next user of the connection may write
+            connection.execute(text("PRAGMA query_only = OFF"))
 
     def position(self) -> int:
         """Position of the read model; 0 if there is none yet."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from sqlalchemy import inspect
+from sqlalchemy import inspect, text
 from structlog.testing import capture_logs
 
 from hindcast.app.settings.configuration import resolve
@@ -22,9 +22,10 @@ from hindcast.storage.readmodel.address import LONGEST_NAME, schema_name
 from hindcast.storage.readmodel.database import DatabaseAway, ReadModel, ReadModelUnavailable
 from hindcast.storage.readmodel.fold import read_cursor
 from hindcast.storage.readmodel.outcome_counts import success_by_version
-from hindcast.storage.readmodel.projector import ReadModelEffect, run_projector
+from hindcast.storage.readmodel.projector import ReadModelEffect, fill, run_projector
 from hindcast.storage.readmodel.rebuild import dump, rebuild
 from hindcast.storage.readmodel.run_queries import list_policies, run_summary
+from hindcast.storage.readmodel.sqlite_address import sqlite_address
 from hindcast.storage.readmodel.task_queries import list_tasks
 from servers.postgres_server import PASSWORD, LivePostgres
 from stories.synthetic_run import Tale, Told, a_run, record, recorded_run
@@ -89,6 +90,27 @@ async def test_the_dump_and_the_answers_are_those_of_sqlite_byte_for_byte(
         await run_projector(log, address, SETTINGS, until=len(recordeds))
     assert content(server_address) == content(sqlite)
     assert answers(server_address) == answers(sqlite)
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+async def test_plain_sql_reads_the_run_s_tables_and_changes_nothing(
+    server_address: str, tmp_path: Path, database: str
+) -> None:
+    address = server_address if database == "postgresql" else sqlite_address(tmp_path / "model.sqlite")
+    log, _ = await recorded_run(7, groups=6)
+    with opened(address) as model:
+        model.prepare()
+        await fill(log, model)
+        with model.reading() as connection:
+            count = connection.scalar(text("select count(*) from episodes"))
+            assert count
+        for change in ("delete from episodes", "create table mine (a int)", "update episodes set steps = 0"):
+            with pytest.raises(ReadModelUnavailable), model.reading() as connection:
+                connection.execute(text(change))
+        with model.reading() as connection:
+            assert connection.scalar(text("select count(*) from episodes")) == count
+        model.reset()
+        await fill(log, model)
 
 
 async def test_two_runs_share_a_database_without_meeting(server_address: str) -> None:
