@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -12,21 +13,20 @@ from typer.testing import CliRunner
 
 from fakes.tiny_policy import write_tiny_policy
 from hindcast.app.cli import app
+from hindcast.app.proofs import proof as proving
 from hindcast.app.proofs.proof import PROOF, SIGNATURE, Proof, chances, check_proof, prove
 from hindcast.app.proofs.signature import ProofInvalid, private_key, public_hex
 from hindcast.app.runs.archive_source import ArchiveSource
-from hindcast.app.runs.runs import create_run, open_run
-from hindcast.app.settings.configuration import resolve
+from hindcast.app.runs.runs import open_run
 from hindcast.core.errors import SettingsError
 from hindcast.core.hash_tree import leaf_of, root_of
-from hindcast.core.settings.old_names import renamed
 from hindcast.events.archive.archive_log import ArchiveLog
 from hindcast.events.catalogue import CheckpointSaved, UpdateApplied
 from hindcast.events.codec import decode, encode, encode_fact
 from hindcast.events.envelope import Recorded, Stored
-from hindcast.learner.loop import run_learner
 from hindcast.learner.verify import survey as surveying
-from stories.training_story import LEARNER, Story, informative, tell
+from stories.home_run import learn, record, small_run
+from stories.training_story import Story, informative
 
 pytestmark = [pytest.mark.broker, pytest.mark.torch]
 
@@ -38,31 +38,16 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     policy = write_tiny_policy(home / "policy")
 
     async def work() -> Proof:
-        chosen = [f"{renamed(f'learner.{key}')}={value}" for key, value in LEARNER.items()]
-        overrides = [
-            *chosen,
-            f"policy.base={policy}",
-            "curriculum.group_size=4",
-            "learner.checkpoint_every=1",
-            "learner.keep_checkpoints=9",
-        ]
-        run = create_run(resolve(environment={}, folder=home, overrides=overrides), home=home, name="told")
+        overrides = ["learner.checkpoint_every=1", "learner.keep_checkpoints=9"]
+        run = small_run(home, policy, name="proven", overrides=overrides)
         story = Story(policy)
-        told = [story.start(run.blobs, run.settings)]
+        facts = [story.start(run.blobs, run.settings)]
         for index in range(6):
-            told += story.group(*informative(steps=1 + index % 2))
-        async with run.connect_log("admin") as log:
-            roles = {"app": "admin", "curriculum": "curriculum", "actor": "actor", "judge": "judge"}
-            async with (
-                run.connect_log("curriculum") as curriculum,
-                run.connect_log("actor") as actor,
-                run.connect_log("judge") as judge,
-            ):
-                logs = dict(zip(roles, (log, curriculum, actor, judge), strict=True))
-                await tell(log, told, logs=logs)
-            async with run.connect_log("learner") as own, run.publisher(own, "learner.1") as publisher:
-                await run_learner(own, run.blobs, publisher=publisher, policy=policy, until_updates=12)
-            return await prove(open_run("told", home=home), home / "proof", key=home / "key")
+            facts += story.group(*informative(steps=1 + index % 2))
+        async with run.connect_log("admin"):
+            await record(run, facts)
+            await learn(run, until=12)
+            return await prove(open_run("proven", home=home), home / "proof", key=home / "key")
 
     proof = asyncio.run(work())
     return home / "proof", proof.key
@@ -94,6 +79,31 @@ async def test_a_stranger_draws_updates_and_recomputes_them(made: tuple[Path, st
 def test_the_chance_is_that_of_drawing_without_replacement() -> None:
     assert chances(100, 5) == {1: pytest.approx(0.05), 10: pytest.approx(0.4162, abs=1e-4)}
     assert chances(4, 4) == {1: 1.0}
+
+
+async def test_another_machine_compares_within_a_tolerance_and_gives_no_chance(
+    made: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = proving.fingerprint_of
+    monkeypatch.setattr(
+        proving, "fingerprint_of", lambda settings: msgspec.structs.replace(here(settings), torch="1.0")
+    )
+    found = await checked(*made)
+    assert [one.split()[0] for one in found.machine_differs] == ["torch"]
+    assert found.tolerance == 1e-4
+    assert found.chances == {}
+
+
+async def test_a_public_key_may_be_in_a_file_and_no_message_shows_a_private_one(
+    made: tuple[Path, str], tmp_path: Path
+) -> None:
+    file = tmp_path / ("long" * 20)
+    file.write_text(f"{made[1]}\n")
+    assert (await checked(made[0], str(file))).updates == 12
+    file.write_text("secret-words")
+    with pytest.raises(SettingsError, match="found 12 characters") as refused:
+        private_key(file)
+    assert "secret" not in str(refused.value)
 
 
 async def test_another_s_signature_is_refused(copied: Path, made: tuple[Path, str], tmp_path: Path) -> None:
@@ -145,8 +155,6 @@ def resigned(folder: Path, home_key: Path, events: list[bytes]) -> None:
 
 def altered(recordeds: list[Recorded], kind: type, number: int, change: Any) -> list[bytes]:
     """The stored bytes with one fact changed, and the hash chain of its producer mended."""
-    from hashlib import sha256
-
     found = [one for one in recordeds if isinstance(one.fact, kind)][number]
     latest: dict[str, bytes] = {}
     contents = []
@@ -241,7 +249,7 @@ def test_the_commands_prove_and_check(
     )
     monkeypatch.setenv("HINDCAST_HOME", str(home))
     out = tmp_path / "out"
-    done = CliRunner().invoke(app, ["prove", "told", "--out", str(out), "--json"])
+    done = CliRunner().invoke(app, ["prove", "proven", "--out", str(out), "--json"])
     assert done.exit_code == 0, done.output
     key = json.loads(done.stdout)["key"]
     assert (home / "secrets" / "proof.key").stat().st_mode & 0o777 == 0o600
@@ -251,7 +259,7 @@ def test_the_commands_prove_and_check(
     assert "follows from its log" in held.output
     assert "with probability" in held.output
     monkeypatch.setenv("HINDCAST_HOME", str(home))
-    again = CliRunner().invoke(app, ["prove", "told", "--out", str(out)])
+    again = CliRunner().invoke(app, ["prove", "proven", "--out", str(out)])
     assert "is not empty" in str(again.exception)
     absent = CliRunner().invoke(app, ["check-proof", str(tmp_path), "--key", key])
     assert "holds no proof" in str(absent.exception)
