@@ -16,7 +16,7 @@ from typing import Literal
 import msgspec
 
 from hindcast.app.runs.event_copier import EventCopier
-from hindcast.app.runs.fork import keep_blobs, record_fork, settings_of_fork
+from hindcast.app.runs.fork import fold_prefix, keep_blobs, record_fork, settings_of_fork
 from hindcast.app.runs.left_out import Choice, Decision, Survey
 from hindcast.app.runs.runs import Fork, RunHandle, plan_run, write_down
 from hindcast.core.domain.arrays import pack_positions, unpack_positions
@@ -50,7 +50,6 @@ from hindcast.events.envelope import Recorded
 from hindcast.events.log.port import EventLog
 from hindcast.events.log.reader import read
 from hindcast.events.log.run_identity import beginning
-from hindcast.learner.buffer.replay_buffer import ReplayBuffer
 from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.loop import Learner, open_learner
 
@@ -127,7 +126,7 @@ async def derive(
     async with parent.connect_log() as log:
         ancestors = {log.run, *(ancestor.run for ancestor in log.lineage)}
         recipe = (await beginning(log)).recipe
-        state = await _fold(log, at=at)
+        state = (await fold_prefix(log, at=at)).buffer
     if plans == "keep":
         _require_keepable(found, at=at)
     others = [one for one in state.settings.judge.judges if one != judge]
@@ -150,6 +149,8 @@ async def derive(
         until_digest=found.digest,
     )
     await record_fork(run, state, gone, derived=derived)
+    async with run.connect_log() as log:
+        await _require_empty(log, after=at + len(gone) + 1)
     async with (
         parent.connect_log() as older,
         run.connect_log("importer") as log,
@@ -161,7 +162,7 @@ async def derive(
         await learner.begin()
         copier = EventCopier(log, code_rev=run.code_rev)
         deriving = _Deriving(found, learner, copier, keep=plans == "keep", judge=judge)
-        await deriving.speak(state)
+        await deriving.begin(state)
         async with aclosing(read(older, after=at, until=found.last, strict=True)) as recordeds:
             await deriving.decide(at)
             async for recorded in recordeds:
@@ -202,13 +203,12 @@ def _require_keepable(found: Survey, *, at: int) -> None:
             )
 
 
-async def _fold(log: EventLog, *, at: int) -> BufferState:
-    buffer = ReplayBuffer()
-    state = buffer.initial()
-    async with aclosing(read(log, after=0, until=at, strict=True)) as recordeds:
-        async for recorded in recordeds:
-            state = buffer.apply(state, recorded)
-    return state
+async def _require_empty(log: EventLog, *, after: int) -> None:
+    """Raises SettingsError if an interrupted attempt left events: copies would be in the log twice."""
+    if (await log.identity()).last > after:
+        raise SettingsError(
+            f"an interrupted attempt left a part of run {log.run} in the broker, which is of no use. Choose another name with --name"
+        )
 
 
 class _Deriving:
@@ -226,7 +226,7 @@ class _Deriving:
         self._owed = 0
         """Batches that the parent had planned by here, and this run has not."""
 
-    async def speak(self, state: BufferState) -> None:
+    async def begin(self, state: BufferState) -> None:
         """Copy the other judge's verdicts about episodes that the common part has judged."""
         at = state.position
         while self._due and self._due[0][0] < at:

@@ -5,7 +5,7 @@ import json
 import re
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,11 @@ from hindcast.app.cli import app
 from hindcast.app.runs.archive import archive_source
 from hindcast.app.runs.archive_source import ArchiveSource
 from hindcast.app.runs.fork import ForkResult, fold_prefix, fork_run, settings_of_fork
-from hindcast.app.runs.runs import RunHandle, create_run, open_run
-from hindcast.app.settings.configuration import resolve
+from hindcast.app.runs.runs import RunHandle, open_run
 from hindcast.core.domain.evidence import Judgment
 from hindcast.core.errors import CorruptEvent, ForeignLog, JudgeUnavailable, SettingsError
 from hindcast.core.plugins import identify_plugin, load_plugin
 from hindcast.core.rl.combined_state import CRITIC
-from hindcast.core.settings.old_names import renamed
 from hindcast.events.catalogue import (
     BatchPlanned,
     BlobReleased,
@@ -46,14 +44,14 @@ from hindcast.events.jetstream.accounts import LOG_ACCOUNT
 from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.reader import read
 from hindcast.learner.buffer.state import AuxiliaryModelState, BufferState
-from hindcast.learner.loop import LearnerReport, run_learner
 from hindcast.learner.verify.verify import VerifyReport, verify
 from hindcast.storage.blobs.store import BlobStore
 from hindcast.storage.readmodel.comparison import compare_runs
 from hindcast.storage.readmodel.rebuild import rebuild
 from hindcast.storage.readmodel.run_queries import run_summary
 from hindcast.storage.readmodel.tables import runs
-from stories.training_story import LEARNER, Member, Story, informative, tell
+from stories.home_run import events_of, learn, record, small_run
+from stories.training_story import Member, Story, informative
 
 pytestmark = [pytest.mark.broker, pytest.mark.torch]
 
@@ -74,29 +72,10 @@ def plug_in(monkeypatch: pytest.MonkeyPatch, name: str, judge: Judge) -> None:
         cached.cache_clear()
 
 
-async def learn(run: RunHandle, *, until: int) -> LearnerReport:
-    async with (
-        run.connect_log("learner") as log,
-        Publisher(log, producer="learner.1", code_rev="test", settings=run.settings.log) as publisher,
-    ):
-        policy = Path(run.settings.policy.base)
-        return await run_learner(log, run.blobs, publisher=publisher, policy=policy, until_updates=until)
-
-
 async def told(run: RunHandle, story: Story, *groups: tuple[Member, ...], begin: bool = False) -> None:
     facts = [story.start(run.blobs, run.settings)] if begin else []
     facts += [fact for members in groups for fact in story.group(*members)]
-    async with AsyncExitStack() as stack:
-        roles = {
-            "app": "admin", "curriculum": "curriculum", "actor": "actor", "judge": "judge"
-        }  # fmt: skip
-        logs = {name: await stack.enter_async_context(run.connect_log(role)) for name, role in roles.items()}
-        await tell(logs["app"], facts, logs=logs)
-
-
-async def events_of(run: RunHandle) -> list[Recorded]:
-    async with run.connect_log() as log:
-        return [recorded async for recorded in read(log)]
+    await record(run, facts)
 
 
 async def verified(run: RunHandle) -> VerifyReport:
@@ -119,14 +98,12 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     policy = write_tiny_policy(home / "policy")
 
     async def train() -> None:
-        chosen = [f"{renamed(f'learner.{key}')}={value}" for key, value in LEARNER.items()]
-        overrides = [*chosen,
-            f"policy.base={policy}", "curriculum.group_size=4", "learner.checkpoint_every=1",
+        overrides = [
+            "learner.checkpoint_every=1",
             "learner.epochs=1", "learner.options.rehearsal_episodes=0", "learner.keep_weights=1", "learner.keep_checkpoints=1",
             "learner.keep_weights_every=1000",
         ]  # fmt: skip
-        resolved = resolve(environment={}, folder=home, overrides=overrides)
-        run = create_run(resolved, home=home, name=PARENT)
+        run = small_run(home, policy, name=PARENT, overrides=overrides)
         story = Story(policy)
         async with run.connect_log("admin"):
             await told(run, story, *(informative(steps=1 + i % 2) for i in range(4)), begin=True)

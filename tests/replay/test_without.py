@@ -3,7 +3,6 @@
 import asyncio
 import shutil
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -12,13 +11,11 @@ from typer.testing import CliRunner
 from fakes.tiny_policy import write_tiny_policy
 from hindcast.app.cli import app
 from hindcast.app.runs.left_out import Choice, survey
-from hindcast.app.runs.runs import RunHandle, create_run, open_run
+from hindcast.app.runs.runs import RunHandle, open_run
 from hindcast.app.runs.without import Derived, Plans, derive
-from hindcast.app.settings.configuration import resolve
 from hindcast.core.domain.evidence import Judgment
 from hindcast.core.errors import SettingsError
 from hindcast.core.rl.advantages import group_advantages
-from hindcast.core.settings.old_names import renamed
 from hindcast.events.catalogue import (
     BatchPlanned,
     DecisionKept,
@@ -32,38 +29,15 @@ from hindcast.events.catalogue import (
 )
 from hindcast.events.catalogue.verdict import JudgeIdentity
 from hindcast.events.envelope import Recorded
-from hindcast.events.log.publisher import Publisher
-from hindcast.events.log.reader import read
-from hindcast.learner.loop import run_learner
 from hindcast.learner.verify.verify import verify
 from hindcast.storage.audit.audit import audit
-from stories.training_story import LEARNER, Member, Story, Told, informative, tell
+from stories.home_run import events_of, learn, record, small_run
+from stories.training_story import Member, Story, Told, informative
 
 pytestmark = [pytest.mark.broker, pytest.mark.torch]
 
 PARENT = "parent"
 BOTH: Sequence[Plans] = ("again", "keep")
-
-
-async def learn(run: RunHandle, *, until: int) -> None:
-    async with (
-        run.connect_log("learner") as log,
-        Publisher(log, producer="learner.1", code_rev="test", settings=run.settings.log) as publisher,
-    ):
-        policy = Path(run.settings.policy.base)
-        await run_learner(log, run.blobs, publisher=publisher, policy=policy, until_updates=until)
-
-
-async def record(run: RunHandle, told: list[Told]) -> None:
-    async with AsyncExitStack() as stack:
-        roles = {"app": "admin", "curriculum": "curriculum", "actor": "actor", "judge": "judge"}
-        logs = {name: await stack.enter_async_context(run.connect_log(role)) for name, role in roles.items()}
-        await tell(logs["app"], told, logs=logs)
-
-
-async def events_of(run: RunHandle) -> list[Recorded]:
-    async with run.connect_log() as log:
-        return [recorded async for recorded in read(log)]
 
 
 @pytest.fixture(scope="module")
@@ -73,27 +47,23 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     policy = write_tiny_policy(home / "policy")
 
     async def train() -> None:
-        chosen = [f"{renamed(f'learner.{key}')}={value}" for key, value in LEARNER.items()]
         overrides = [
-            *chosen,
-            f"policy.base={policy}",
-            "curriculum.group_size=4",
             "learner.checkpoint_every=1",
             "learner.epochs=2",
             "learner.options.rehearsal_episodes=1",
             "learner.options.rehearsal_memory=3",
         ]
-        run = create_run(resolve(environment={}, folder=home, overrides=overrides), home=home, name=PARENT)
+        run = small_run(home, policy, name=PARENT, overrides=overrides)
         story = Story(policy)
         async with run.connect_log("admin"):
-            told = [story.start(run.blobs, run.settings)]
+            facts = [story.start(run.blobs, run.settings)]
             for batch in range(4):
                 for steps in (1, 2):
-                    told += story.group(*informative(steps=steps, version=batch))
-                told += story.group(*(Member(1.0, 1, version=batch) for _ in range(4)))
-                await record(run, told)
+                    facts += story.group(*informative(steps=steps, version=batch))
+                facts += story.group(*(Member(1.0, 1, version=batch) for _ in range(4)))
+                await record(run, facts)
                 await learn(run, until=4 * batch + 4)
-                told = []
+                facts = []
             await record(run, [contrary(one.fact) for one in await events_of(run) if judged(one)])
 
     asyncio.run(train())
@@ -259,6 +229,28 @@ async def test_a_choice_that_fits_nothing_or_changes_nothing_is_refused(parent: 
         assert not (parent.home / "runs" / "again-run").exists()
 
 
+async def test_what_an_interrupted_attempt_left_is_not_built_upon(parent: RunHandle) -> None:
+    class Stopped(Exception):
+        pass
+
+    def stop(_position: int) -> None:
+        raise Stopped
+
+    async with parent.connect_log():
+        choice = Choice(episodes=("ep_group_3_0",))
+        async with parent.connect_log() as log:
+            found = await survey(log, choice, judge="")
+        chosen = {"plans": "again", "judge": "", "said": lambda _: None}
+        with pytest.raises(Stopped):
+            await derive(parent, found, choice, name="first", progress=stop, **chosen)
+        with pytest.raises(
+            SettingsError, match=r"left a part of run first in the broker.* Choose another name"
+        ):
+            await derive(parent, found, choice, name="first", **chosen)
+        made = await derive(parent, found, choice, name="second", **chosen)
+        await verified(open_run(made.run, home=parent.home))
+
+
 def test_the_command_says_what_became_of_the_updates(
     parent: RunHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,12 +266,14 @@ def test_the_command_says_what_became_of_the_updates(
     forked = CliRunner().invoke(app, ["fork", "less", "--name", "onward"])
     assert forked.exit_code == 0, forked.output
     begun = asyncio.run(events_of(open_run("onward", home=parent.home)))
-    assert begun[-1].fact.derived is None if isinstance(begun[-1].fact, RunForked) else True
+    forks = [one.fact for one in begun if isinstance(one.fact, RunForked)]
+    assert [fact.derived is not None for fact in forks] == [True, False]
     for words, why in (
         ([], "nothing is left out"),
         (["--check", "--family", "find"], "--check leaves out nothing"),
         (["--verdicts", "strict", "--plan", "keep"], "plans again"),
         (["--query", "select nothing from nowhere"], "docs/read-model.md"),
+        (["--query", "delete from episodes returning episode"], "docs/read-model.md"),
     ):
         wrong = CliRunner().invoke(app, ["without", PARENT, *words])
         assert why in str(wrong.exception), words
