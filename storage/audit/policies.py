@@ -32,9 +32,9 @@ class Policies(Check):
         self._adopted.clear()
         self._ahead.clear()
 
-    def derive(self, is_derived: bool) -> None:
-        """Take in a `run.forked`: whether the episodes after it are its parent's (`hindcast without`)."""
-        self.of_parent = is_derived
+    def forked(self, *, derived: bool) -> None:
+        """`run.forked`: in a derived run (`hindcast without`) the episodes after it are the parent's."""
+        self.of_parent = derived
 
     def published(self, event: Event) -> None:
         """`weights.published` of the policy."""
