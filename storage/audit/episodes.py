@@ -75,6 +75,8 @@ class Episodes(Check):
         self.ends: Counter[str] = Counter()
         self._verdicts: dict[Verdict, Verdict] = {}
         """One object per distinct verdict, shared by all episodes."""
+        self._continued: set[int] = set()
+        """Numbers of episodes that a derived run continues with copies of the parent's events."""
 
     def find(self, name: str) -> Episode | None:
         """An episode that the log has named."""
@@ -96,6 +98,25 @@ class Episodes(Check):
                 self.defect(event, f"episode {name} was never requested")
             episode = self._episodes[name] = Episode(len(self._episodes))
         return episode
+
+    def forked(self, *, derived: bool) -> None:
+        """`run.forked`: a derived run (`hindcast without`) continues the parent's open episodes under a copied actor's name."""
+        if derived:
+            self._continued = {
+                episode.number
+                for episode in self._episodes.values()
+                if episode.started_at and not episode.end
+            }
+
+    def _is_owner(self, event: Event, episode: Episode) -> bool:
+        """Whether the actor that started the episode recorded the event."""
+        if event.incarnation == episode.owner:
+            return True
+        if episode.number not in self._continued or not episode.owner.startswith(f"{event.producer}."):
+            return False
+        self._continued.discard(episode.number)
+        episode.owner = intern(event.incarnation)
+        return True
 
     def requested(self, event: Event) -> None:
         """`episode.requested`."""
@@ -146,7 +167,7 @@ class Episodes(Check):
         self._ledger.mark_step(episode.number)
         if event.entity != name:
             self._about(event, name)
-        if event.incarnation != episode.owner:
+        if not self._is_owner(event, episode):
             if self.is_seen(episode):
                 self.defect(
                     event,
@@ -258,7 +279,7 @@ class Episodes(Check):
             fact["actor"],
             event.producer,
         )
-        if event.incarnation != episode.owner and self.is_seen(episode):
+        if not self._is_owner(event, episode) and self.is_seen(episode):
             self.defect(
                 event,
                 f"{name} was ended by who did not start it",

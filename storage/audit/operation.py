@@ -72,7 +72,9 @@ class Operation(Check):
         self.require(seed in (None, fact["run_seed"]), event, "two seeds", seed, fact["run_seed"])
 
     def _run_forked(self, _event: Event, fact: dict[str, Any]) -> None:
-        self._policies.forked(derived=fact["derived"] is not None)
+        derived = fact["derived"] is not None
+        self._policies.forked(derived=derived)
+        self._episodes.forked(derived=derived)
         if fact["start"] is not None:
             self._configure(fact["start"]["settings"])
 

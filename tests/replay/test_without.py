@@ -29,6 +29,7 @@ from hindcast.events.catalogue import (
 )
 from hindcast.events.catalogue.verdict import JudgeIdentity
 from hindcast.events.envelope import Recorded
+from hindcast.events.log.publisher import Publisher
 from hindcast.learner.verify.verify import verify
 from hindcast.storage.audit.audit import audit
 from stories.home_run import events_of, learn, record, small_run
@@ -42,7 +43,10 @@ BOTH: Sequence[Plans] = ("again", "keep")
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A home with a run of four batches, with groups that agree and rehearsed successes; another judge judged all of it."""
+    """A home with a run of four batches, with groups that agree and rehearsed successes; another judge judged all of it.
+
+    One episode begins before all updates and ends before the last batch.
+    """
     home = tmp_path_factory.mktemp("home")
     policy = write_tiny_policy(home / "policy")
 
@@ -55,19 +59,35 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ]
         run = small_run(home, policy, name=PARENT, overrides=overrides)
         story = Story(policy)
-        async with run.connect_log("admin"):
-            facts = [story.start(run.blobs, run.settings)]
-            for batch in range(4):
-                for steps in (1, 2):
-                    facts += story.group(*informative(steps=steps, version=batch))
-                facts += story.group(*(Member(1.0, 1, version=batch) for _ in range(4)))
-                await record(run, facts)
-                await learn(run, until=4 * batch + 4)
-                facts = []
+        async with run.connect_log("admin"), run.connect_log("actor") as log:
+            await record(run, [story.start(run.blobs, run.settings)])
+            request, *attempt, verdict = Story(policy).group(Member(1.0, 3), name="long", seed=99)
+            async with Publisher(
+                log, producer="actor.1", code_rev="test", settings=run.settings.log
+            ) as actor:
+                await record(run, [request])
+                await play(actor, attempt[:2])
+                for batch in range(4):
+                    facts: list[Told] = []
+                    for steps in (1, 2):
+                        facts += story.group(*informative(steps=steps, version=batch))
+                    facts += story.group(*(Member(1.0, 1, version=batch) for _ in range(4)))
+                    if batch == 3:
+                        await play(actor, attempt[2:])
+                        facts.append(verdict)
+                    await record(run, facts)
+                    await learn(run, until=4 * batch + 4)
             await record(run, [contrary(one.fact) for one in await events_of(run) if judged(one)])
 
     asyncio.run(train())
     return home
+
+
+async def play(actor: Publisher, facts: Sequence[Told]) -> None:
+    """Record a part of an episode by an actor that is not started anew."""
+    for _, entity, fact in facts:
+        await actor.publish(fact, entity=entity)
+    await actor.commit()
 
 
 def judged(recorded: Recorded) -> bool:
