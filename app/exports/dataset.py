@@ -14,6 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from hindcast.actors.curriculum.evaluations import EVALUATION
+from hindcast.app.exports.chat import chat_of
 from hindcast.app.exports.exporter import Exporter, ExportSources, Origin, Writer
 from hindcast.app.exports.parquet import TableFile
 from hindcast.core.grammar.answer_parser import split_form
@@ -39,6 +40,7 @@ STEP: dict[str, Any] = {
     "argument": _TEXT,
     "result": _TEXT,
 }
+MESSAGE: dict[str, Any] = {"role": _TEXT, "content": _TEXT}
 EPISODE: dict[str, Any] = {
     "episode": _TEXT,
     "run": _TEXT,
@@ -54,6 +56,7 @@ EPISODE: dict[str, Any] = {
     "final_url": _TEXT,
     "outcome": _TEXT,
     "reward": pa.float64(),
+    "messages": pa.list_(pa.struct(list(MESSAGE.items()))),
     "steps": pa.list_(pa.struct(list(STEP.items()))),
 }
 """The columns; docs/exports.md explains them."""
@@ -131,7 +134,8 @@ class DatasetWriter(Writer):
             return
         name = "test" if evaluates else "train"
         row = row_of(played, self._sources)
-        size = len(row["instruction"]) + sum(
+        size = len(row["instruction"]) + sum(len(message["content"]) for message in row["messages"])
+        size += sum(
             len(step["page"] or "") + len(step["thought"]) + len(step["answer"]) for step in row["steps"]
         )
         self._splits[name].add(row, size)
@@ -166,6 +170,7 @@ def row_of(played: AssembledEpisode, sources: ExportSources) -> dict[str, Any]:
         "final_url": ended.evidence.final_url,
         "outcome": verdict.outcome,
         "reward": verdict.reward,
+        "messages": chat_of(played, sources),
         "steps": [_step(step, sources) for step in played.steps],
     }
 
@@ -232,6 +237,7 @@ class Card(msgspec.Struct, frozen=True):
         yield f"# Episodes of run {origin.run}"
         yield ""
         yield "Episodes of a web agent: instruction, pages as the policy read them, answers, actions, verdict."
+        yield "`messages` has the same as a chat: the page is the user's turn, the answer the assistant's."
         yield ""
         yield "## Provenance"
         yield ""

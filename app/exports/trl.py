@@ -20,6 +20,7 @@ from typing import IO, Any
 
 import msgspec
 
+from hindcast.app.exports.chat import DECIDED, chat_of, provenance_of, reward_of
 from hindcast.app.exports.exporter import Exporter, ExportSources, Verdict, Writer
 from hindcast.core.domain.arrays import unpack_floats, unpack_ids
 from hindcast.core.models.folders import policy_folder
@@ -30,7 +31,6 @@ from hindcast.events.log.episode_assembler import AssembledEpisode
 
 STEPS, PAIRS, CHATS = "steps.jsonl", "pairs.jsonl", "chats.jsonl"
 UNFINISHED = ".steps.unfinished"
-DECIDED = ("success", "failure")
 
 
 class TrlOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -116,35 +116,20 @@ class TrlWriter(Writer):
             "completion_ids": completion_ids,
             "logprobs": unpack_floats(step.logprobs).tolist(),
             "version": max(versions, default=-1),
-            "reward": verdict.reward if verdict.outcome in DECIDED else None,
+            "reward": reward_of(verdict.outcome, verdict.reward),
             "outcome": verdict.outcome,
-            "group": played.request.group,
-            "episode": played.name,
+            **provenance_of(played),
             "step": step.index,
             "last": step.index == len(played.steps) - 1,
-            "task": played.task.name,
-            "family": played.family,
-            "origin": played.request.origin,
             "temperature": step.sampling.temperature,
         }
 
     def _chat(self, played: AssembledEpisode, verdict: Verdict) -> dict[str, Any]:
-        messages: list[dict[str, str]] = []
-        for step in played.steps:
-            page = self._sources.page(step.fact.observation)
-            shown = "(the page was deleted)" if page is None else self._sources.text(page)
-            opening = f"{played.started.instruction}\n\n" if not messages else ""
-            messages.append({"role": "user", "content": opening + shown})
-            messages.append({"role": "assistant", "content": step.fact.answer})
         return {
-            "messages": messages,
-            "reward": verdict.reward if verdict.outcome in DECIDED else None,
+            "messages": chat_of(played, self._sources),
+            "reward": reward_of(verdict.outcome, verdict.reward),
             "outcome": verdict.outcome,
-            "episode": played.name,
-            "group": played.request.group,
-            "task": played.task.name,
-            "family": played.family,
-            "origin": played.request.origin,
+            **provenance_of(played),
         }
 
     def _pair(self, played: AssembledEpisode, lines: list[TrlLine], *, won: bool) -> None:

@@ -1,6 +1,5 @@
 """An export read by the real `datasets`, and trained on by the real TRL, with the shipped policy."""
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -8,12 +7,10 @@ from typing import Any
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
-from typer.testing import CliRunner
 
-from hindcast.app.cli import app
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.models.tokenizer import load_tokenizer
-from stories.export_story import told_archive
+from stories.export_story import export_archive
 
 datasets = pytest.importorskip("datasets", reason="run: make peers")
 trl = pytest.importorskip("trl", reason="run: make peers")
@@ -22,15 +19,7 @@ pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore")]
 
 @pytest.fixture(scope="module")
 def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("trl")
-    source, _ = asyncio.run(told_archive(folder / "tale"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HINDCAST_HOME", str(folder / "home"))
-        done = CliRunner().invoke(
-            app, ["export", str(source.folder), "--to", str(folder / "out"), "--format", "trl"]
-        )
-        assert done.exit_code == 0, done.output
-    return folder / "out"
+    return export_archive(tmp_path_factory.mktemp("trl"), "trl")
 
 
 def loaded(folder: Path, name: str) -> Any:
@@ -105,19 +94,15 @@ def test_trl_tokenizes_a_prompt_and_its_completion_to_the_tokens_that_were_sampl
     assert [one for one in row["labels"] if one != -100][: len(expected[1])] == expected[1]
 
 
-def test_a_preference_step_of_trl_trains_on_pairs(tmp_path: Path) -> None:
+def test_a_preference_step_of_trl_trains_on_exported_pairs(exported: Path, tmp_path: Path) -> None:
     model, tokenizer = policy()
     before = weights(model)
-    pair = {
-        "prompt": "<|user|>Click on OK<|end|><|assistant|>",
-        "chosen": "exit()<|end|>",
-        "rejected": "do()<|end|>",
-    }
-    (tmp_path / "pairs.jsonl").write_text(2 * (json.dumps(pair) + "\n"))
+    pairs = loaded(exported, "pairs").select_columns(["prompt", "chosen", "rejected"])
+    assert len(pairs) >= 2
     trainer = trl.DPOTrainer(
         model=model,
         args=trl.DPOConfig(**settings(tmp_path)),
-        train_dataset=loaded(tmp_path, "pairs").select_columns(["prompt", "chosen", "rejected"]),
+        train_dataset=pairs,
         processing_class=tokenizer,
     )
     trainer.train()

@@ -1,10 +1,15 @@
 """A run in an archive, with pages, screenshots and hostile words: what exports are tried on. No broker, no browser."""
 
+import asyncio
 from pathlib import Path
 
 import msgspec
+import pytest
+from typer.testing import CliRunner
 
+from hindcast.app.cli import app
 from hindcast.app.runs.archive_source import ArchiveSource
+from hindcast.core.domain.arrays import pack_ids
 from hindcast.core.domain.observation import Box, Mark, Node, Page
 from hindcast.events.catalogue import EpisodeEnded, EpisodeStarted, RunForked, StepTaken
 from hindcast.events.catalogue.episode import Screenshot
@@ -16,6 +21,8 @@ from stories.archive_story import RUN, write_archive
 from stories.synthetic_run import Told, a_run, record
 
 HOSTILE = '<script>window.pwned = 1</script><img src=x onerror="window.pwned = 1">{{ 7 * 7 }} --- "\\'
+FIRST_PROMPT = pack_ids(range(1000, 1064))
+"""Members of a group begin with the same prompt, so some answer it differently."""
 IMAGE = b"\xff\xd8not quite a picture"
 
 
@@ -45,6 +52,8 @@ def seen(told: Told, blobs: BlobStore) -> Told:
         )
     if isinstance(fact, StepTaken):
         shot = picture(blobs, "before") if fact.index == 0 else None
+        if fact.index == 0:
+            fact = msgspec.structs.replace(fact, prompt_ids=FIRST_PROMPT)
         there = None if fact.index == 3 else put_page(blobs, fact.index)
         return told._replace(
             fact=msgspec.structs.replace(fact, observation=there, screenshot=shot, url=HOSTILE)
@@ -80,3 +89,14 @@ async def told_archive(folder: Path, *, seed: int = 1, groups: int = 6) -> tuple
     write_archive(folder, events, batch=100)
     kept.rename(folder / BLOBS)
     return ArchiveSource(folder), events
+
+
+def export_archive(folder: Path, format_name: str, *options: str) -> Path:
+    """The folder that `hindcast export` makes of the run in one format, and of held-out episodes where the options say so."""
+    source, _ = asyncio.run(told_archive(folder / "tale"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HINDCAST_HOME", str(folder / "home"))
+        arguments = [str(source.folder), "--to", str(folder / "out"), "--format", format_name, *options]
+        done = CliRunner().invoke(app, ["export", *arguments])
+    assert done.exit_code == 0, done.output
+    return folder / "out"

@@ -59,7 +59,7 @@ from hindcast.events.codec import decode
 from hindcast.events.envelope import Recorded, Stored
 from hindcast.storage.readmodel.episode_queries import EpisodeFilter, list_episodes
 from hindcast.storage.readmodel.query_parts import NotInReadModel
-from stories.export_story import HOSTILE, IMAGE, page, told_archive
+from stories.export_story import FIRST_PROMPT, HOSTILE, IMAGE, page, told_archive
 
 DOCS = Path(__file__).parents[2] / "docs" / "exports.md"
 
@@ -415,6 +415,28 @@ def test_chats_have_the_page_as_the_user_s_turn(told: Told) -> None:
         assert roles == ["user", "assistant"] * (len(roles) // 2)
         given = [one["content"] for one in row["messages"][1::2]]
         assert given == [answers[row["episode"], index] for index in range(len(given))]
+
+
+def test_pairs_are_first_answers_of_a_winner_and_a_loser_of_the_same_group(told: Told) -> None:
+    found = json_rows(told.out["trl"] / "pairs.jsonl")
+    group = {f.episode: f.group for f in told.facts(EpisodeRequested)}
+    verdict = {f.episode: f.judgment.outcome for f in reversed(told.facts(EpisodeJudged))}
+    answer = {f.episode: unpack_ids(f.action_ids) for f in told.facts(StepTaken) if f.index == 0}
+    tokenizer = load_tokenizer(policy_folder("base"))
+    assert found
+    for pair in found:
+        winner, loser = pair["chosen_episode"], pair["rejected_episode"]
+        assert group[winner] == group[loser] == pair["group"]
+        assert (verdict[winner], verdict[loser]) == ("success", "failure")
+        assert pair["prompt"] == tokenizer.decode(unpack_ids(FIRST_PROMPT))
+        assert pair["chosen"] == tokenizer.decode(answer[winner])
+        assert pair["rejected"] == tokenizer.decode(answer[loser])
+
+
+def test_a_dataset_s_messages_are_those_of_the_chats(told: Told) -> None:
+    chats = {row["episode"]: row["messages"] for row in json_rows(told.out["trl"] / "chats.jsonl")}
+    table = pyarrow.dataset.dataset(told.out["dataset"] / "data").to_table()
+    assert {row["episode"]: row["messages"] for row in table.to_pylist()} == chats
 
 
 def test_a_pair_is_a_prompt_that_a_winner_and_a_loser_answered_differently() -> None:
