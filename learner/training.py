@@ -237,7 +237,7 @@ class Training:
         self, plan: BatchPlanned, batch: Batch, samples: Sequence[Sample]
     ) -> tuple[LogProbs | None, LogProbs | None]:
         """Log-probabilities of the proximal policy, which is the current one, and of the reference, if the plan names them."""
-        proximal = None if plan.proximal_version is None else self._now(samples)
+        proximal = None if plan.proximal_version is None else self.log_probs(samples)
         if plan.reference_version is None:
             return proximal, None
         with self._policies.reference(self._policy.model, plan, batch) as reference:
@@ -267,8 +267,8 @@ class Training:
             samples, tokens_per_forward=tokens_per_forward, joined=joined, album=self._album
         )
 
-    def _now(self, samples: Sequence[Sample]) -> list[NDArray[np.float32]]:
-        """Log-probabilities under the current policy, without gradient."""
+    def log_probs(self, samples: Sequence[Sample]) -> list[NDArray[np.float32]]:
+        """Log-probabilities of each sample's action tokens under the current policy, without gradient  # per sample [tokens]."""
         return self._log_probs(self._policy.model, samples)
 
     def step(self, index: int) -> UpdateApplied | UpdateSkipped:
@@ -285,9 +285,7 @@ class Training:
             return self._model(self._plan.model).step(index)
         began = Clocks.now()
         plan, part, terms = self._plan, self._parts[index], self._terms[index]
-        weighed: Sequence[SampleTerms] = terms
-        if isinstance(self._loss, Weighing):
-            weighed = self._loss.weigh(terms, self._now)
+        weighed = self.weighed_terms(index)
         if not any(term.counts for term in weighed):
             return UpdateSkipped(
                 update=self._policy.update + 1,
@@ -327,6 +325,16 @@ class Training:
         if isinstance(fact, UpdateApplied):
             self._beginning = NO_TIME
         return fact
+
+    def weighed_terms(self, index: int) -> Sequence[SampleTerms]:
+        """Terms of a mini-batch of the current batch, with what its loss takes from the policy as it is now."""
+        terms: Sequence[SampleTerms] = self._terms[index]
+        return self._loss.weigh(terms, self.log_probs) if isinstance(self._loss, Weighing) else terms
+
+    def gradient(self, terms: Sequence[SampleTerms]) -> list[torch.Tensor]:
+        """The gradient of some samples' part of the loss, one tensor per trained parameter; zeros where there is none."""
+        self._backward(terms)
+        return self._policy.take_gradient()
 
     def _backward(self, terms: Sequence[SampleTerms]) -> list[SampleLoss]:
         """Accumulate the gradient over forward passes. Shares make the sum independent of the packing."""

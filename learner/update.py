@@ -82,6 +82,32 @@ class TrainedModel:
         """Clear the gradient, before accumulation or if it is not used."""
         self.optimizer.zero_grad(set_to_none=True)
 
+    def take_gradient(self) -> list[torch.Tensor]:
+        """Take the accumulated gradient away, one tensor per trained parameter; zeros for one without a gradient."""
+        found = [
+            torch.zeros_like(one) if one.grad is None else one.grad.detach().clone() for one in self.trained
+        ]
+        self.forget_gradient()
+        return found
+
+    def step_sizes(
+        self, gradient: Iterable[torch.Tensor], *, learning_rate: float, anew: bool = False
+    ) -> list[torch.Tensor]:
+        """How far AdamW moves each parameter per unit of this gradient, over the next step and the later ones that its momentum reaches.
+
+        rate / (sqrt(v) + epsilon), with the second moments `v` after the step. The first moment spreads a gradient over
+        later steps and adds up to all of it.
+        """
+        sizes: list[torch.Tensor] = []
+        for parameter, slope in zip(self.trained, gradient, strict=True):
+            state = {} if anew else self.optimizer.state.get(parameter, {})
+            step = int(state[STEPS]) + 1 if state else 1
+            squares = (1 - BETAS[1]) * slope.square()
+            if state:
+                squares += BETAS[1] * state["exp_avg_sq"].to(slope.device)
+            sizes.append(learning_rate / ((squares / (1 - BETAS[1] ** step)).sqrt() + EPSILON))
+        return sizes
+
     def clip(self, largest: float) -> float:
         """Clip the gradient to a norm of `largest`; returns the norm before."""
         return self._ranks.clip(self.trained, largest)

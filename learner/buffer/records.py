@@ -7,9 +7,9 @@ import msgspec
 
 from hindcast.core.domain.evidence import Outcome
 from hindcast.core.settings.schema import LearnerSettings
-from hindcast.events.catalogue import EpisodeRequested
+from hindcast.events.catalogue import EpisodeRequested, StepTaken
 from hindcast.events.catalogue.episode import ShownPicture
-from hindcast.events.envelope import BlobRef
+from hindcast.events.envelope import BlobRef, Recorded
 
 DEMONSTRATION = "demonstration"
 """Origin of a demonstrated episode."""
@@ -50,6 +50,23 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     def length(self) -> int:
         """Number of prompt and action tokens."""
         return (len(self.prompt_ids) + len(self.action_ids)) // 4
+
+
+def sample_of(recorded: Recorded, fact: StepTaken) -> Sample:
+    """The sample of a recorded step."""
+    return Sample(
+        position=recorded.position,
+        digest=recorded.digest[:8],
+        episode=fact.episode,
+        prompt_ids=fact.prompt_ids,
+        action_ids=fact.action_ids,
+        logprobs=fact.logprobs,
+        versions=fact.versions,
+        temperature=fact.sampling.temperature,
+        allowed=fact.allowed,
+        answer_from=fact.answer_from,
+        pictures=fact.pictures,
+    )
 
 
 class Verdict(NamedTuple):

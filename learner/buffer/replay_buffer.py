@@ -56,9 +56,9 @@ from hindcast.learner.buffer.records import (
     EVALUATION,
     Episode,
     Group,
-    Sample,
     Verdict,
     requested_episode,
+    sample_of,
 )
 from hindcast.learner.buffer.relabels import collect, leave_behind, take_relabels
 from hindcast.learner.buffer.state import BufferState
@@ -250,21 +250,7 @@ def _step(state: BufferState, recorded: Recorded, fact: StepTaken) -> None:
             oldest if episode.oldest_version is None else min(oldest, episode.oldest_version)
         )
     if fact.action_ids and not episode.swept and episode.group in state.groups:
-        episode.samples.append(
-            Sample(
-                position=recorded.position,
-                digest=recorded.digest[:8],
-                episode=fact.episode,
-                prompt_ids=fact.prompt_ids,
-                action_ids=fact.action_ids,
-                logprobs=fact.logprobs,
-                versions=fact.versions,
-                temperature=fact.sampling.temperature,
-                allowed=fact.allowed,
-                answer_from=fact.answer_from,
-                pictures=fact.pictures,
-            )
-        )
+        episode.samples.append(sample_of(recorded, fact))
 
 
 def _end(state: BufferState, episode_id: str, *, gone: str | None, truncated: bool = False) -> None:

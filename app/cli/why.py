@@ -1,0 +1,181 @@
+"""`hindcast why`: which steps moved the policy."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hindcast.app.cli.bars import progress_bar
+from hindcast.app.cli.options import SourceName
+from hindcast.app.cli.output import Block, Fields, Report, Table, say, shorten
+from hindcast.app.runs.sources import open_source
+from hindcast.core.errors import SettingsError
+from hindcast.core.fast_import import loading
+from hindcast.events.log.places import parse_place
+
+if TYPE_CHECKING:
+    from hindcast.app.runs.why import Explanation, MovingEpisode
+
+app = typer.Typer()
+
+ANSWER_WIDTH = 34
+
+
+@app.command("why")
+def why(
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="WHAT", help="update=N, batch=N or policy=N, where N may be `last`; or a task family."
+        ),
+    ],
+    run: SourceName = None,
+    since: Annotated[
+        int | None, typer.Option("--since", min=0, help="Of a family: the policy version to begin with.")
+    ] = None,
+    until: Annotated[
+        int | None, typer.Option("--until", min=1, help="Of a family: the policy version to end with.")
+    ] = None,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="Rows of each table.")] = 8,
+    tolerance: Annotated[
+        float | None,
+        typer.Option("--tolerance", min=0, help="Accepted difference on another machine than the recorded."),
+    ] = None,
+) -> Report:
+    """Tell which recorded episodes, steps and tokens moved the policy in an update, or made a task family better or worse.
+
+    Recomputes the updates, so it takes about as long as they took times the steps of a mini-batch.
+
+    Example: hindcast why store/buy run-1 --since 3 --until 5
+    """
+    source = open_source(run)
+    with loading():
+        from hindcast.app.runs.why import FamilyQuestion, explain  # loads torch, so only now
+    of_family = "=" not in what
+    if not of_family and (since is not None or until is not None):
+        raise SettingsError("--since and --until belong to a question about a task family: omit them")
+    question = FamilyQuestion(family=what, since=since, until=until) if of_family else parse_place(what)
+    with progress_bar() as bar:
+        shown = bar.add_task(f"why {what}", total=None)
+        found = asyncio.run(
+            explain(
+                source,
+                question,
+                tolerance=tolerance,
+                progress=lambda done, total: bar.update(shown, completed=done, total=total),
+                said=say,
+            )
+        )
+    return Report(found, [Fields(_fields(found)), *_tables(found, rows)])
+
+
+def _fields(found: "Explanation") -> list[tuple[str, object]]:
+    steps = sum(len(one.steps) for one in found.episodes)
+    fields: list[tuple[str, object]] = [
+        ("run", found.run),
+        (
+            "updates",
+            f"{found.first_update} to {found.last_update}, from policy version {found.first_version} on",
+        ),
+        ("trained on", f"{len(found.episodes)} episodes, {steps} steps"),
+        ("recomputed", f"{found.recomputed} updates, as recorded"),
+    ]
+    if found.family:
+        success = ", ".join(f"v{one.version} {one.successes}/{one.episodes}" for one in found.success)
+        fields += [
+            (found.family, f"success by version: {success}"),
+            ("judged by", f"{found.probe_episodes} episodes of {found.family} ({found.probe_origin})"),
+        ]
+    return fields
+
+
+def _tables(found: "Explanation", rows: int) -> Iterator[Block]:
+    yield ""
+    yield _families(found.episodes)
+    yield ""
+    yield _steps(found, rows)
+    yield ""
+    yield _tokens(found, rows)
+    yield ""
+    first = found.episodes[0].episode if found.episodes else ""
+    if not found.family:
+        yield "Share: part of the updates' gradient; all shares sum to 100 %, and a negative one pulled against it."
+        yield f"Next: hindcast episode show {first} {found.run}"
+        return
+    yield (
+        f"Pull: what an episode's part of the updates did to the success of {found.family}, in points, to first order. Later "
+        "episodes would have been others without it."
+    )
+    by_family = _sums(found.episodes)
+    worst = min(by_family, key=lambda name: by_family[name][1], default="")
+    if worst and by_family[worst][1] < 0:
+        yield f"Confirm it: hindcast without {found.run} --family {worst} --effect"
+
+
+def _sums(episodes: "Sequence[MovingEpisode]") -> dict[str, tuple[int, float, float]]:
+    """Episodes, pull and share by family."""
+    found = defaultdict[str, list["MovingEpisode"]](list)
+    for one in episodes:
+        found[one.family].append(one)
+    return {
+        name: (len(own), sum(one.pull or 0.0 for one in own), sum(one.share for one in own))
+        for name, own in found.items()
+    }
+
+
+def _families(episodes: "Sequence[MovingEpisode]") -> Table:
+    pulls = any(one.pull is not None for one in episodes)
+    sums = sorted(_sums(episodes).items(), key=lambda one: one[1][1] if pulls else -one[1][2])
+    heads = ("trained family", "episodes", *(("pull",) if pulls else ()), "share")
+    return Table(
+        heads,
+        [
+            (name, count, *((_points(pull),) if pulls else ()), f"{share:.1%}")
+            for name, (count, pull, share) in sums
+        ],
+    )
+
+
+def _steps(found: "Explanation", rows: int) -> Table:
+    """Steps with the largest part."""
+    by_pull = bool(found.family)
+    steps = [(episode, step) for episode in found.episodes for step in episode.steps]
+    steps.sort(key=lambda one: -abs((one[1].pull or 0.0) if by_pull else one[1].share))
+    return Table(
+        ("pull" if by_pull else "share", "advantage", "reward", "family", "episode", "step", "answer"),
+        [
+            (
+                _points(step.pull or 0.0) if by_pull else f"{step.share:.1%}",
+                "rehearsed" if episode.rehearsed else f"{episode.advantage:+.2f}",
+                "-" if episode.reward is None else f"{episode.reward:g}",
+                episode.family,
+                episode.episode,
+                step.step,
+                shorten(step.answer, ANSWER_WIDTH),
+            )
+            for episode, step in steps[:rows]
+        ],
+    )
+
+
+def _tokens(found: "Explanation", rows: int) -> Table:
+    return Table(
+        ("probability", "token", "answer before it", "episode", "step", "and"),
+        [
+            (
+                f"{one.before:.2f} -> {one.after:.2f}",
+                repr(one.token),
+                shorten("…" + one.context[-ANSWER_WIDTH:], ANSWER_WIDTH + 1) if one.context else "-",
+                one.episode,
+                one.step,
+                f"{one.others} alike" if one.others else "-",
+            )
+            for one in found.tokens[:rows]
+        ],
+    )
+
+
+def _points(part: float) -> str:
+    return f"{100 * part:+.2f}"
