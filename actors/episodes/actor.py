@@ -20,8 +20,9 @@ queue.
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from types import MappingProxyType
 
 import structlog
 from structlog.contextvars import bound_contextvars
@@ -39,7 +40,13 @@ from hindcast.actors.log_follower import follow, read_families
 from hindcast.actors.telemetry.spans import played, playing
 from hindcast.core.errors import BrowserUnavailable, EngineFailed
 from hindcast.core.settings.schema import Settings
-from hindcast.events.catalogue import EpisodeAbandoned, EpisodeEnded, EpisodeRequested, EpisodeStarted
+from hindcast.events.catalogue import (
+    EpisodeAbandoned,
+    EpisodeEnded,
+    EpisodeRequested,
+    EpisodeStarted,
+    StepTaken,
+)
 from hindcast.events.codec import EventTooLarge, decode
 from hindcast.events.envelope import Recorded
 from hindcast.events.log.port import EventLog
@@ -77,8 +84,11 @@ async def run_actor(
     settings: Settings,
     stop: asyncio.Event,
     demonstrators: Mapping[tuple[str, str], Demonstrate] = DEMONSTRATORS,
+    recordings: Mapping[str, Sequence[StepTaken]] = MappingProxyType({}),
 ) -> None:
     """Play requested episodes until `stop` is set. `name` identifies this actor, such as `actor.1`, also after a restart.
+
+    `recordings`: steps of episodes that requests may continue.
 
     `queue` delivers episode.requested. `engine` holds a version that the run knows. `sites` maps environment to site.
 
@@ -96,6 +106,7 @@ async def run_actor(
         adoption=adoption,
         demonstrators=demonstrators,
         settings=settings,
+        recordings=recordings,
     )
     actor = _Actor(
         name, log=log, publisher=publisher, queue=queue, blobs=blobs, stage=stage, pauses=pauses, stop=stop

@@ -6,6 +6,7 @@ encoded as the policy would sample it (text and end token), with log-probability
 policy sampled it, so there is no behaviour distribution to correct for.
 """
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple, Protocol, Unpack
@@ -25,15 +26,16 @@ from hindcast.actors.episodes.prompt_reader import (
 from hindcast.actors.scaffold.scaffold import Scaffold
 from hindcast.actors.telemetry.spans import policy_call
 from hindcast.core.domain.action import Action
+from hindcast.core.domain.arrays import unpack_floats, unpack_ids
 from hindcast.core.domain.observation import Observation, Page
 from hindcast.core.domain.sampling import Sampling, Scaffolded
-from hindcast.core.errors import EngineFailed
+from hindcast.core.errors import EngineFailed, EnvironmentFailed
 from hindcast.core.grammar.answer_parser import first_answer_token, format_answer, put_in_form
 from hindcast.core.grammar.dialects import written_text
 from hindcast.core.prompts.prompt import Prompt, encode_answer
 from hindcast.core.prompts.rationale import reason_for
 from hindcast.core.settings.schema import ActorSettings
-from hindcast.events.catalogue import EpisodeRequested
+from hindcast.events.catalogue import EpisodeRequested, StepTaken
 from hindcast.events.catalogue.episode import ShownPicture
 
 NO_VERSION = -1
@@ -135,6 +137,48 @@ class PolicyAnswerer:
             allowed=generation.allowed,
             scaffold=framed.record if framed else None,
             pictures=shown_in(situation, seen),
+        )
+
+
+class BranchAnswerer:
+    """The recorded answers of another episode of the task up to a step, then those of another answerer.
+
+    Every page must be the recorded one, so that what follows is a continuation of that episode.
+    """
+
+    def __init__(self, recorded: Sequence[StepTaken], then: Answerer, *, at: int, timed: bool) -> None:
+        """`recorded`: the other episode's steps. `at`: index of the first step that `then` answers. `timed`: whether pages depend on the time between actions, so that each answer takes as long as it took."""
+        self._recorded = recorded
+        self._then = then
+        self._at = at
+        self._timed = timed
+
+    async def answer(self, situation: Situation) -> Answer:
+        """See `Answerer`. Raises EnvironmentFailed if the page is another one than was recorded."""
+        index = situation.index
+        if index > self._at:
+            return await self._then.answer(situation)
+        step = self._recorded[index]
+        if situation.observation.digest != step.observation_digest:
+            raise EnvironmentFailed(
+                f"step {index} of {step.episode} shows another page now than was recorded, so it cannot be continued from step "
+                f"{self._at}. Run: hindcast replay steps --episode {step.episode}"
+            )
+        if index == self._at:
+            return await self._then.answer(situation)
+        if self._timed:
+            await asyncio.sleep(step.generate_ms / 1000)
+        return Answer(
+            prompt=Prompt(unpack_ids(step.prompt_ids).tolist(), step.prompt_truncated),
+            token_ids=unpack_ids(step.action_ids).tolist(),
+            logprobs=unpack_floats(step.logprobs).tolist(),
+            versions=unpack_ids(step.versions).tolist(),
+            sampling=step.sampling,
+            text=step.answer,
+            answer_from=step.answer_from,
+            allowed=step.allowed,
+            scaffold=step.scaffold,
+            pictures=step.pictures,
         )
 
 

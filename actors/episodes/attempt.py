@@ -6,7 +6,7 @@ becomes `episode.abandoned` with a reason. Errors of the log do pass it: an acto
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
 
@@ -17,7 +17,13 @@ from hindcast.actors.agents.world import AgentWorld
 from hindcast.actors.engines.base import PolicyEngine
 from hindcast.actors.environments.base import Demonstrate, EpisodeWorld, Venue
 from hindcast.actors.environments.early_stopping_demonstrator import last_page_action
-from hindcast.actors.episodes.answerers import Answerer, DemonstratorAnswerer, PolicyAnswerer
+from hindcast.actors.environments.plugin import find_environment
+from hindcast.actors.episodes.answerers import (
+    Answerer,
+    BranchAnswerer,
+    DemonstratorAnswerer,
+    PolicyAnswerer,
+)
 from hindcast.actors.episodes.episode import DEMONSTRATION, Episode
 from hindcast.actors.episodes.prompt_reader import vision_engine
 from hindcast.actors.episodes.recorder import Abandoned, Ended, EpisodeRecord
@@ -37,7 +43,7 @@ from hindcast.core.errors import (
     LogFull,
 )
 from hindcast.core.settings.schema import Settings
-from hindcast.events.catalogue import EpisodeRequested
+from hindcast.events.catalogue import EpisodeRequested, StepTaken
 
 CLOSE_S = 15.0
 """Time limit for closing a world; longer than the world's own limits, which apply first."""
@@ -81,7 +87,10 @@ class AttemptContext:
         adoption: Adoption,
         demonstrators: Mapping[tuple[str, str], Demonstrate],
         settings: Settings,
+        recordings: Mapping[str, Sequence[StepTaken]],
     ) -> None:
+        """`recordings`: steps of the episodes that requests may continue, by episode."""
+        self.recordings = recordings
         self.host = host
         self.sites = sites
         self.engine = engine
@@ -216,7 +225,7 @@ class Attempt:
                 run_seed=run_seed,
                 content=stage.settings.telemetry.content,
             )
-        return PolicyAnswerer(
+        policy = PolicyAnswerer(
             request,
             engine=stage.engine,
             settings=actors,
@@ -224,6 +233,16 @@ class Attempt:
             scaffold=scaffold_of(request.task, stage.settings.scaffold, dialect=actors.dialect),
             content=stage.settings.telemetry.content,
         )
+        if request.branch is None:
+            return policy
+        recorded = stage.recordings.get(request.branch.episode)
+        if recorded is None:
+            raise EnvironmentFailed(
+                f"{request.episode} continues {request.branch.episode}, whose steps this actor does not have: branches are played "
+                "by hindcast branch alone"
+            )
+        timed = find_environment(request.task.environment).depends_on_time(request.task)
+        return BranchAnswerer(recorded, policy, at=request.branch.step, timed=timed)
 
     async def _adopted(self) -> None:
         """Wait until the engine samples from the least version that may play it. Raises EngineFailed after the limit."""

@@ -77,6 +77,7 @@ COMMANDS = {
     "replay": Command("replay", "Replay recorded episodes and compare with the record."),
     "repair": Command("archive", "Repair a damaged log."),
     "fork": Command("fork", "Create a run that continues another run's log."),
+    "branch": Command("branch", "Continue an episode from its steps: where did it go wrong?"),
     "why": Command("why", "Tell which episodes, steps and tokens moved the policy."),
     "without": Command("without", "Compute updates again as if data had not been there."),
     "plugin": Command("doctor", "List and check the plugins of installed packages."),

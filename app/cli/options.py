@@ -54,7 +54,7 @@ OfOutcome = Annotated[
     typer.Option("--outcome", help="Only episodes with this outcome by the training judge."),
 ]
 OfOrigin = Annotated[
-    Literal["online", "demonstration", "evaluation"] | None,
+    Literal["online", "demonstration", "evaluation", "branch"] | None,
     typer.Option("--origin", help="Only episodes of this origin."),
 ]
 PluginOptions = Annotated[
@@ -79,7 +79,7 @@ Origin = Annotated[
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the sample.")]
 
-ORIGINS = ("online", "demonstration", "evaluation")
+ORIGINS = ("online", "demonstration", "evaluation", "branch")
 
 
 def with_common_options(command: Callable[..., Report | None]) -> Callable[..., None]:

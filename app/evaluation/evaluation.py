@@ -6,11 +6,12 @@ It uses the same actor and judge as training, on a log in memory, and records no
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -22,6 +23,8 @@ from hindcast.actors.environments.browser import BrowserHost
 from hindcast.actors.environments.web.starts import Starts
 from hindcast.actors.episodes.actor import run_actor
 from hindcast.actors.judges.role import run_judge
+from hindcast.app.runs.runs import RunHandle
+from hindcast.app.system.bus import make_queues
 from hindcast.app.system.judges import open_judges
 from hindcast.app.system.sites import needs_browser, sites_running
 from hindcast.core.domain.evidence import Outcome
@@ -39,12 +42,17 @@ from hindcast.events.catalogue import (
 )
 from hindcast.events.catalogue.episode import StepResult
 from hindcast.events.log.memory import MemoryLog
+from hindcast.events.log.port import EventLog
 from hindcast.events.log.publisher import Publisher
 from hindcast.events.log.reader import tail
+from hindcast.events.log.work_queue import QueueSource
 from hindcast.storage.blobs.store import BlobStore
 
 ATTEMPTS = 2
 """Attempts at one episode; an episode that a browser fault ended is retried once, then counted as lost."""
+
+AGAIN = "_again"
+"""End of a second attempt's name."""
 
 REASONS = 5
 """Number of most frequent reasons that a message names."""
@@ -173,74 +181,123 @@ async def play(
     weights: Path | None,
     settings: Settings,
     said: Callable[[int, int], None] = lambda _done, _successes: None,
+    run: RunHandle | None = None,
+    recordings: Mapping[str, Sequence[StepTaken]] = MappingProxyType({}),
 ) -> "OutcomeTally":
     """Play and judge every request. `weights` replaces those of the model folder; `said` is called with the progress.
 
-    `folder` None: a model behind the settings' endpoint acts.
+    `folder` None: a model behind the settings' endpoint acts. `run`: records everything, and its newest policy acts, whatever
+    `weights` says; no role of it may be running. None: nothing is recorded. `recordings`: steps of the episodes that requests
+    continue.
     """
     if folder is None:
         actors = settings.actors.model_copy(
             update={"max_prompt_tokens": settings.endpoint.prompt_characters}  # whose tokens are characters
         )
         settings = settings.model_copy(update={"actors": actors})
-    log = MemoryLog("evaluation")
     stop = asyncio.Event()
     tally = OutcomeTally(requests)
-    with scratch_folder() as scratch:
-        blobs = BlobStore(scratch)
-        async with (
-            _engine(folder, settings) as engine,
-            sites_running(settings) as sites,
-            open_judges(settings.judge.judges, settings, blobs) as judges,
-            BrowserHost(settings.actors, at_once=needs_browser(sites, settings)) as host,
-            Publisher(log, producer="actor.1", code_rev="", settings=settings.log) as actor_publisher,
-            Publisher(log, producer="judge.1", code_rev="", settings=settings.log) as judge_publisher,
-            Publisher(log, producer="evaluation.1", code_rev="", settings=settings.log) as publisher,
-            asyncio.TaskGroup() as roles,
-        ):
-            if weights is not None:
-                await engine.adopt(0, weights)
-            for request in requests:
-                await publisher.publish(request, entity=request.episode)
-            roles.create_task(
-                run_actor(
-                    name="actor.1",
-                    log=log,
-                    publisher=actor_publisher,
-                    queue=await log.open_queue("episodes", family="request"),
-                    engine=engine,
-                    host=host,
-                    sites=sites,
-                    blobs=blobs,
-                    settings=settings,
-                    stop=stop,
-                )
+    async with (
+        _engine(folder, settings) as engine,
+        sites_running(settings) as sites,
+        _in_memory(settings) if run is None else _in_run(run) as stage,
+        open_judges(settings.judge.judges, settings, stage.blobs) as judges,
+        BrowserHost(settings.actors, at_once=needs_browser(sites, settings)) as host,
+        asyncio.TaskGroup() as roles,
+    ):
+        if weights is not None and run is None:
+            await engine.adopt(0, weights)
+        for request in requests:
+            await stage.asks.publish(request, entity=request.episode)
+        await stage.asks.commit()
+        roles.create_task(
+            run_actor(
+                name="actor.1",
+                log=stage.actors_log,
+                publisher=stage.acts,
+                queue=await stage.actors_log.open_queue("episodes", family="request"),
+                engine=engine,
+                host=host,
+                sites=sites,
+                blobs=stage.blobs,
+                settings=settings,
+                stop=stop,
+                recordings=recordings,
             )
-            roles.create_task(
-                run_judge(
-                    log=log,
-                    publisher=judge_publisher,
-                    queue=await log.open_queue("verdicts", family="episode_end"),
-                    settings=settings,
-                    blobs=blobs,
-                    stop=stop,
-                    judges=judges,
-                )
+        )
+        roles.create_task(
+            run_judge(
+                log=stage.judges_log,
+                publisher=stage.judges,
+                queue=await stage.judges_log.open_queue("verdicts", family="episode_end"),
+                settings=settings,
+                blobs=stage.blobs,
+                stop=stop,
+                judges=judges,
             )
-            async with aclosing(tail(log, after=0)) as events:
-                async for recorded in events:
-                    again = tally.apply(recorded.fact)
-                    if again is not None:
-                        await publisher.publish(again, entity=again.episode)
-                    said(tally.done, tally.successes)
-                    if tally.done == len(requests):
-                        break
-            stop.set()
+        )
+        async with aclosing(tail(stage.actors_log, after=stage.after)) as events:
+            async for recorded in events:
+                again = tally.apply(recorded.fact)
+                if again is not None:
+                    await stage.asks.publish(again, entity=again.episode)
+                    await stage.asks.commit()
+                said(tally.done, tally.successes)
+                if tally.done == len(requests):
+                    break
+        stop.set()
     if isinstance(engine, EndpointEngine):
         tally.asked = EndpointUse(
             prompt_tokens=engine.prompt_tokens, answer_tokens=engine.answer_tokens, cost_usd=engine.cost_usd
         )
     return tally
+
+
+class PlayedLog(EventLog, QueueSource, Protocol):
+    """A log with work queues."""
+
+
+class _Stage(NamedTuple):
+    """Where episodes are played and judged: each role's way to a log, and the blobs."""
+
+    asks: Publisher
+    acts: Publisher
+    judges: Publisher
+    actors_log: PlayedLog
+    judges_log: PlayedLog
+    blobs: BlobStore
+    after: int
+    """Position after which everything belongs to what is played."""
+
+
+@asynccontextmanager
+async def _in_memory(settings: Settings) -> AsyncIterator[_Stage]:
+    """A stage that leaves nothing behind."""
+    log = MemoryLog("evaluation")
+    with scratch_folder() as scratch:
+        async with (
+            Publisher(log, producer="evaluation.1", code_rev="", settings=settings.log) as asks,
+            Publisher(log, producer="actor.1", code_rev="", settings=settings.log) as acts,
+            Publisher(log, producer="judge.1", code_rev="", settings=settings.log) as judges,
+        ):
+            yield _Stage(asks, acts, judges, log, log, BlobStore(scratch), after=0)
+
+
+@asynccontextmanager
+async def _in_run(run: RunHandle) -> AsyncIterator[_Stage]:
+    """A run's log and blobs; makes the work queues that its start would make."""
+    async with run.connect_stream("admin") as stream:
+        await make_queues(run, stream)
+    async with (
+        run.connect_log("curriculum") as asking,
+        run.connect_log("actor") as acting,
+        run.connect_log("judge") as judging,
+        run.publisher(asking, "curriculum.1") as asks,
+        run.publisher(acting, "actor.1") as acts,
+        run.publisher(judging, "judge.1") as judges,
+    ):
+        after = (await acting.identity()).last
+        yield _Stage(asks, acts, judges, acting, judging, run.blobs, after)
 
 
 @asynccontextmanager
@@ -290,14 +347,28 @@ class OutcomeTally:
         self._played: dict[str, EvaluatedEpisode] = {}
         self.by_task: dict[str, list[bool]] = defaultdict(list)
         """Verdicts by the task's id."""
-        self.lost_because: Counter[str] = Counter()
-        """Reasons of the episodes without a verdict."""
+        self._lost: dict[str, str] = {}
+        """Reasons of the episodes without a verdict, by their first attempt."""
         self.asked: EndpointUse | None = None
 
     @property
     def lost(self) -> int:
         """Episodes without a verdict."""
-        return self.lost_because.total()
+        return len(self._lost)
+
+    @property
+    def lost_because(self) -> Counter[str]:
+        """Reasons of the episodes without a verdict."""
+        return Counter(self._lost.values())
+
+    def outcome_of(self, episode: str) -> Outcome | None:
+        """Verdict on an episode or its second attempt; None: neither has one."""
+        last = self._played.get(f"{episode}{AGAIN}") or self._played.get(episode)
+        return None if last is None else last.outcome
+
+    def why_lost(self, episode: str) -> str:
+        """Why an episode has no verdict; empty: it has one."""
+        return self._lost.get(episode, "")
 
     @property
     def done(self) -> int:
@@ -321,7 +392,7 @@ class OutcomeTally:
             case EpisodeJudged(episode=episode, judgment=judgment):
                 self._story(episode).outcome = judgment.outcome
                 if judgment.outcome == "undecided":
-                    self.lost_because[f"undecided: {judgment.reason}"] += 1
+                    self._lost[episode.removesuffix(AGAIN)] = f"undecided: {judgment.reason}"
                 else:
                     task = self._requests[episode].task
                     self._verdicts[task.family].append(judgment.outcome == "success")
@@ -331,11 +402,11 @@ class OutcomeTally:
                 request = self._requests[episode]
                 if request.attempt + 1 < ATTEMPTS:
                     again = msgspec.structs.replace(
-                        request, episode=f"{request.group}_again", attempt=request.attempt + 1
+                        request, episode=f"{episode}{AGAIN}", attempt=request.attempt + 1
                     )
                     self._requests[again.episode] = again
                     return again
-                self.lost_because[f"{reason}: {detail}" if detail else reason] += 1
+                self._lost[episode.removesuffix(AGAIN)] = f"{reason}: {detail}" if detail else reason
         return None
 
     def _story(self, episode: str) -> EvaluatedEpisode:

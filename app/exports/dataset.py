@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from hindcast.actors.curriculum.evaluations import EVALUATION
 from hindcast.app.exports.chat import chat_of
 from hindcast.app.exports.exporter import Exporter, ExportSources, Origin, Writer
 from hindcast.app.exports.parquet import TableFile
 from hindcast.core.grammar.answer_parser import split_form
+from hindcast.events.catalogue import NEVER_TRAINED
 from hindcast.events.log.episode_assembler import AssembledEpisode, AssembledStep
 
 ROWS_IN_GROUP = 100
@@ -120,7 +120,7 @@ class DatasetWriter(Writer):
     def __init__(self, folder: Path, sources: ExportSources, options: DatasetOptions) -> None:
         self._folder = folder
         self._sources = sources
-        self._evaluations = options.evaluations or sources.origin.filter.origin == EVALUATION
+        self._evaluations = options.evaluations or sources.origin.filter.origin in NEVER_TRAINED
         data = folder / DATA
         data.mkdir()
         self._splits = {
@@ -129,7 +129,7 @@ class DatasetWriter(Writer):
 
     def episode(self, played: AssembledEpisode) -> None:
         """Add a row."""
-        evaluates = played.request.origin == EVALUATION
+        evaluates = played.request.origin in NEVER_TRAINED
         if evaluates and not self._evaluations:
             return
         name = "test" if evaluates else "train"

@@ -7,11 +7,11 @@ from typing import Literal
 
 import msgspec
 
-from hindcast.actors.curriculum.evaluations import EVALUATION
 from hindcast.core.domain.arrays import unpack_ids
 from hindcast.core.errors import SettingsError
 from hindcast.core.rl.combined_state import POLICY
 from hindcast.events.catalogue import (
+    NEVER_TRAINED,
     BatchPlanned,
     EpisodeEnded,
     EpisodeJudged,
@@ -110,7 +110,7 @@ async def survey(log: EventLog, choice: Choice, *, judge: str) -> Survey:
             state = buffer.apply(state, recorded)
             match recorded.fact:
                 case EpisodeRequested() as fact:
-                    if fact.origin == EVALUATION:
+                    if fact.origin in NEVER_TRAINED:
                         found.evaluation.add(fact.episode)
                         continue
                     family = f"{fact.task.environment}/{fact.task.family}"

@@ -10,7 +10,6 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from hindcast.actors.curriculum.evaluations import EVALUATION
 from hindcast.actors.environments.web.starts import Starts
 from hindcast.app.evaluation.evaluation_lines import finished_line, started_line
 from hindcast.app.system.processes import read_json, write_json
@@ -20,6 +19,7 @@ from hindcast.core.rl.statistics import wilson
 from hindcast.core.structs import convert
 from hindcast.core.text.printable import one_line
 from hindcast.events.catalogue import (
+    NEVER_TRAINED,
     ControlRequested,
     EpisodeAbandoned,
     EpisodeCancelled,
@@ -100,7 +100,7 @@ class Progress(msgspec.Struct):
                 self.episodes += origin == "online"
                 self.demonstrations += origin == "demonstration"
                 family = self.families.pop(fact.episode, "?")
-                if origin != EVALUATION:
+                if origin not in NEVER_TRAINED:
                     self.ended[fact.episode] = (family, fact.steps, fact.policy_versions[0])
             case EvaluationStarted() as fact:
                 return started_line(fact)

@@ -1,5 +1,7 @@
 """Facts of the curriculum: tasks, phases and requested episodes."""
 
+import msgspec
+
 from hindcast.core.domain.task import Task
 from hindcast.events.catalogue.consulted import Consulted
 from hindcast.events.envelope import Fact
@@ -86,7 +88,28 @@ class StateValued(Fact, frozen=True, kw_only=True):
     """`critic`, or `orm`: then the value is P(YES) for an episode at its start."""
 
 
-@fact("episode.requested", subject=REQUEST, roles="curriculum", version=3, refs={"min_version": "policy"})
+BRANCH = "branch"
+"""Origin of an episode that continues another one from one of its steps."""
+NEVER_TRAINED = frozenset({"evaluation", BRANCH})
+"""Origins of episodes that only measure the policy."""
+
+
+class BranchPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an episode leaves another one: its steps before are played again, and the policy continues."""
+
+    episode: str
+    """The other episode, of the same task."""
+    step: int
+    """Index of the first step that the policy answers itself."""
+
+
+@fact(
+    "episode.requested",
+    subject=REQUEST,
+    roles="curriculum",
+    version=4,
+    refs={"min_version": "policy", "branch.episode": "episode"},
+)
 class EpisodeRequested(Fact, frozen=True, kw_only=True):
     """The curriculum requested an episode. These events are the actors' work queue; invariant 2 begins here."""
 
@@ -100,13 +123,15 @@ class EpisodeRequested(Fact, frozen=True, kw_only=True):
     attempt: int
     """Number of earlier attempts of this member that were abandoned."""
     origin: str
-    """`online`, `demonstration` or `evaluation`."""
+    """`online`, `demonstration`, `evaluation` or `branch`."""
     temperature: float
     phase: int
     revisits: bool = False
     """Whether its task is one of an earlier phase, against forgetting."""
     hasty: bool = False
     """Whether its demonstrator leaves instead of its last action on a page."""
+    branch: BranchPoint | None = None
+    """Where it leaves the episode that it continues; None: it begins with the task."""
     min_version: int
     """Least policy version that may play it."""
     lease_s: float

@@ -13,8 +13,6 @@ from hindcast.events.envelope import BlobRef, Recorded
 
 DEMONSTRATION = "demonstration"
 """Origin of a demonstrated episode."""
-EVALUATION = "evaluation"
-"""Origin of an episode that only measures the policy: the learner knows nothing of it."""
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):

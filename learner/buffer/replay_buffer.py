@@ -20,6 +20,7 @@ from hindcast.core.rl.algorithm import options_as
 from hindcast.core.rl.algorithm_options import GroupOptions, PhaseOptions
 from hindcast.core.settings.changes import decode_settings, merge
 from hindcast.events.catalogue import (
+    NEVER_TRAINED,
     BatchPlanned,
     BlobReleased,
     CheckpointSaved,
@@ -53,7 +54,6 @@ from hindcast.learner.buffer.batches import take_plan, take_release, take_update
 from hindcast.learner.buffer.groups import drop, forget_settled, remember, resolve
 from hindcast.learner.buffer.records import (
     DEMONSTRATION,
-    EVALUATION,
     Episode,
     Group,
     Verdict,
@@ -201,7 +201,7 @@ def _fork(state: BufferState, recorded: Recorded, fact: RunForked) -> None:
 
 
 def _request(state: BufferState, recorded: Recorded, fact: EpisodeRequested) -> None:
-    if fact.origin == EVALUATION:
+    if fact.origin in NEVER_TRAINED:
         return
     state.requests += 1
     state.shown += fact.origin == DEMONSTRATION and fact.attempt == 0

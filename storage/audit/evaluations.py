@@ -42,6 +42,8 @@ class Evaluations(Check):
         fact = event.payload
         episode = self._episodes.find(fact["episode"])
         task = "" if episode is None else episode.task
+        if fact["origin"] == "branch":
+            return
         if fact["origin"] != EVALUATION:
             self._trained.add(task)
             self.require(task not in self._evaluated, event, f"it trains on {task}, a task of evaluations")

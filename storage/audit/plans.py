@@ -246,7 +246,11 @@ class Plans(Check):
         name, episode = planned["episode"], self._episodes.find(planned["episode"])
         if episode is None or not self._episodes.is_seen(episode):
             return
-        self.require(episode.origin != "evaluation", event, f"it trains on {name}, which is an evaluation")
+        self.require(
+            episode.origin not in ("evaluation", "branch"),
+            event,
+            f"it trains on {name}, which only measures the policy",
+        )
         if planned.get("replaces") is None:
             same = planned["group"] == episode.group
             self.require(same, event, f"group of {name}", episode.group, planned["group"])

@@ -157,7 +157,12 @@ class Tasks(Check):
         """Check an `episode.requested`; returns its group, as first recorded."""
         fact = event.payload
         own = task_id(fact["task"])
-        if self._admitted and fact["origin"] != "evaluation" and own not in self._admitted and self._whole:
+        if (
+            self._admitted
+            and fact["origin"] not in ("evaluation", "branch")
+            and own not in self._admitted
+            and self._whole
+        ):
             self.defect(event, f"the task {own} was never admitted")
         member, attempt, size = fact["member"], fact["attempt"], fact["group_size"]
         if not 0 <= member < size:
