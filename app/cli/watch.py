@@ -15,7 +15,8 @@ from rich.console import Console
 from hindcast.app.cli.bars import progress_bar
 from hindcast.app.cli.options import RunName
 from hindcast.app.cli.output import Output, Report
-from hindcast.app.runs.runs import RunHandle, open_run
+from hindcast.app.cli.read_model import update_read_models
+from hindcast.app.runs.runs import RunHandle, list_runs, open_run
 from hindcast.app.system.home import home_folder
 from hindcast.app.system.listen_addresses import page_address, page_token, with_token
 from hindcast.app.system.processes import list_processes
@@ -119,7 +120,7 @@ def show_page(
         ),
     ] = False,
 ) -> Report | None:
-    """Serve the page of this home's runs until Ctrl-C: overview, episodes step by step, timeline, lineage, settings.
+    """Serve the page of this home's runs until Ctrl-C: all runs, and of each its episodes, timeline, lineage, settings.
 
     `hindcast start` also serves it and prints its address, whose token admits a browser. Every page has a `.json` version.
 
@@ -127,13 +128,13 @@ def show_page(
     """
     from hindcast.app.page.application import serve_page
     from hindcast.app.page.guard import is_loopback
-    from hindcast.app.runs.runs import open_run
 
     home = home_folder()
     if only_address:
         address = running_page(home)
         return Report({"address": address}, [address])
     open_run(home=home)
+    _bring_up_all(home)
     # network traffic can be overheard, so this token is valid only while the server runs
     token = page_token(home) if is_loopback(host) else secrets.token_urlsafe(32)
 
@@ -143,6 +144,15 @@ def show_page(
 
     asyncio.run(serve_page(home, host=host, port=port, token=token, ready=ready))
     return None
+
+
+def _bring_up_all(home: Path) -> None:
+    """Bring the read models of all runs up to date: no projector has followed a fork that only a command wrote."""
+    runs: list[RunHandle] = []
+    for name in list_runs(home):
+        with suppress(HindcastError):  # the page says why it cannot be read
+            runs.append(open_run(name, home=home))
+    update_read_models(runs)
 
 
 def running_page(home: Path) -> str:

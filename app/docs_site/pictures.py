@@ -12,6 +12,7 @@ from playwright.async_api import Page, async_playwright
 
 from hindcast.actors.environments.chromium import FLAGS, find_browser
 from hindcast.app.page.application import serve_page
+from hindcast.app.runs.runs import open_run
 from hindcast.app.system.listen_addresses import with_token
 from hindcast.core.errors import HindcastError
 
@@ -68,8 +69,10 @@ async def take_pictures(home: Path, folder: Path) -> dict[str, Path]:
                 executable_path=find_browser(""), args=list(FLAGS), chromium_sandbox=os.geteuid() != 0
             )
             tab = await browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
-            await tab.goto(with_token(server, token))  # leads to the newest run
-            base, found = tab.url.rstrip("/"), {}
+            await tab.goto(with_token(server, token))
+            found = {"runs": folder / "runs.png"}
+            await tab.screenshot(path=found["runs"])
+            base = f"{server}/{open_run(home=home).name}"
             for name, path in (await _addresses(tab, base)).items():
                 await tab.goto(f"{base}/{path}")
                 found[name] = folder / f"{name}.png"

@@ -1,6 +1,7 @@
 """The page as a web application: its routes, their `.json` versions, and live updates.
 
-/                              the run started last
+/                              all runs, and the chosen ones in one chart; /_runs.json
+/_live                         server-sent events of all runs
 /RUN/                          overview, and /RUN/episodes, /RUN/episodes/ID …
 /RUN/episodes.json             the same values for programs; `as_of` is a place in the log, as everywhere
 /RUN/live                      server-sent events: one whenever the read model has new events
@@ -12,7 +13,8 @@
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +23,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
@@ -34,7 +36,8 @@ from hindcast.app.page.runs import LIVE_POLL_S, LivePositions, OpenRuns, PageQue
 from hindcast.app.page.step_detail import screenshot, step_detail
 from hindcast.app.page.views.compare import compare
 from hindcast.app.page.views.episode import episode
-from hindcast.app.page.views.overview import overview
+from hindcast.app.page.views.home import AXES, MEASURES, RunRows, home
+from hindcast.app.page.views.overview import METRICS, overview
 from hindcast.app.page.views.tables import (
     consumers,
     curriculum,
@@ -90,12 +93,15 @@ class Pages:
         self._templates = environment()
         self._saying = FormHandler(runs)
         self._looks = LivePositions()
+        self._rows = RunRows(runs)
 
     def routes(self) -> list[Route | Mount]:
         """All routes."""
         routes: list[Route | Mount] = [
             Mount("/_static", StaticFiles(directory=FOLDER / "static")),  # no run's name begins so
             Route("/", self.home),
+            Route("/_runs.json", self.home),
+            Route("/_live", self.live_home),
             Route("/{run}/live", self.live),
             Route("/{run}/episodes/{episode}/pictures/{sha256}", self.picture),
             Route("/{run}/episodes/{episode}/file/{format}", self.file),
@@ -109,19 +115,53 @@ class Pages:
         routes += [Route(f"/{{run}}/{view.path}", self._page(view)) for view in VIEWS]
         return [*routes, *self._saying.routes()]
 
-    async def home(self, _request: Request) -> Response:
-        """Redirect to the run started last."""
-        name = await asyncio.to_thread(self._runs.newest)
-        return RedirectResponse(f"/{name}/", status_code=307)
+    async def home(self, request: Request) -> Response:
+        """All runs, as a page or as values."""
+        query, shown = request.query_params, await self._mark_of_all()
+        found = await asyncio.to_thread(
+            home,
+            self._runs,
+            self._rows,
+            chosen=query.getlist("run"),
+            measure=query.get("measure", ""),
+            over=query.get("over", ""),
+        )
+        if request.scope["path"].endswith(".json"):
+            return _json(found)
+        text = await asyncio.to_thread(
+            self._templates.get_template("home.html").render,
+            told=found,
+            measures=MEASURES,
+            axes=AXES,
+            metrics=METRICS,
+            query=str(query),
+            mark=shown,
+        )
+        return HTMLResponse(text)
 
     async def live(self, request: Request) -> Response:
         """Send a line whenever the run's read model has new events, or its system has started or stopped."""
         run = self._runs.open(request.path_params["run"])
+        return self._lines(request, lambda: self._looks.shown(run))
 
+    async def live_home(self, request: Request) -> Response:
+        """Send a line whenever any run has."""
+
+        return self._lines(request, self._mark_of_all)
+
+    async def _mark_of_all(self) -> str:
+        """Identifies the content of the first page."""
+        marks: list[str] = []
+        for name in self._runs.names():
+            with suppress(HindcastError):
+                marks.append(f"{name} {await self._looks.shown(self._runs.open(name))}")
+        return ", ".join(marks)
+
+    def _lines(self, request: Request, mark_now: Callable[[], Awaitable[str]]) -> Response:
         async def lines() -> AsyncIterator[str]:
             last, quiet_s = "", 0.0
             while not await request.is_disconnected():
-                shown = await self._looks.shown(run)
+                shown = await mark_now()
                 if shown != last:
                     yield f"data: {shown}\n\n"
                     last, quiet_s = shown, 0.0

@@ -396,6 +396,77 @@ def _evaluation_mark(plane: Plane, point: CurvePoint, number: int, *, of: int) -
     )
 
 
+class OverlaidPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A value of one of several curves, with what its interval or pooled neighbors reach."""
+
+    x: int
+    y: float
+    low: float
+    high: float
+    words: str
+    """The value in words."""
+
+
+class OverlaidCurve(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several curves in a chart."""
+
+    run: str
+    name: str
+    """In the legend."""
+    points: list[OverlaidPoint]
+
+
+def overlay_chart(curves: Sequence[OverlaidCurve], *, below: str, shares: bool, label: str) -> Markup:
+    """Several runs' curves over each other, each with its band. `shares`: the values are rates, drawn from 0 to 100 %."""
+    points = [point for curve in curves for point in curve.points]
+    if not points:
+        return Markup("")
+    if shares:
+        ticks = [0.0, 0.25, 0.5, 0.75, 1.0]
+    else:
+        ticks = round_values(min(p.low for p in points), max(p.high for p in points), most=TICKS_DOWN)
+    left, right = min(p.x for p in points), max(p.x for p in points)
+    plane = Plane(TALL, left, right, ticks[0], ticks[-1])
+    labels = [f"{tick:.0%}" for tick in ticks] if shares else tick_labels(ticks)
+    lines, marks = list[Markup](), list[Markup]()
+    for number, curve in enumerate(curves):
+        above = [plane.at(p.x, p.high) for p in curve.points]
+        under = [plane.at(p.x, p.low) for p in reversed(curve.points)]
+        line = " ".join(plane.at(p.x, p.y) for p in curve.points)
+        lines.append(
+            Markup(
+                '<g class="curve-{}"><polygon class="band" points="{}"/><polyline class="line" points="{}"/></g>'
+            ).format(number, " ".join(above + under), line)
+        )
+        shown = curve.points if len(curve.points) <= MOST_STRIPS else curve.points[-1:]
+        marks += [
+            Markup(
+                '<g class="curve-{}"><circle class="dot" cx="{}%" cy="{}" r="3.5"><title>{}, {}</title></circle></g>'
+            ).format(number, f"{plane.x(p.x):.2f}", f"{plane.y(p.y):.1f}", curve.run, p.words)
+            for p in shown
+        ]
+    parts = [frame(plane, ticks, labels, below=below), drawn_out(plane, lines), *marks]
+    return svg(parts, label, tall=plane.tall)
+
+
+SPARK_WIDE, SPARK_TALL = 96, 24
+"""Size of a sparkline in pixels."""
+
+
+def sparkline(points: Sequence[CurvePoint]) -> Markup:
+    """Success by policy version without axes, from 0 to 100 %, beginning to end; the numbers stand next to it."""
+    if len(points) < 2:
+        return Markup("")
+    plane = Plane(SPARK_TALL - 4, points[0].first, points[-1].last, 0.0, 1.0)
+    places = [(plane.x(_middle(p)) * (SPARK_WIDE - 4) / 100 + 2, plane.y(p.rate) + 2) for p in points]
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
+    x, y = places[-1]
+    return Markup(
+        '<svg class="spark" width="{}" height="{}" aria-hidden="true"><polyline class="line" points="{}"/>'
+        '<circle class="dot" cx="{}" cy="{}" r="2"/></svg>'
+    ).format(SPARK_WIDE, SPARK_TALL, line, f"{x:.1f}", f"{y:.1f}")
+
+
 def metric_chart(columns: Sequence[MetricColumn], *, label: str) -> Markup:
     """A metric by update: each column's range as a bar, the last values as a line."""
     if not columns:

@@ -56,10 +56,6 @@ class OpenRuns:
         self._open: dict[str, tuple[_Stamp, OpenRun]] = {}
         self._lock = Lock()
 
-    def newest(self) -> str:
-        """The run started last. Raises NoSuchRun."""
-        return open_run(home=self.home).name
-
     def names(self) -> list[str]:
         """All of them, oldest first."""
         return list_runs(self.home)

@@ -41,10 +41,13 @@ def page_token(home: Path) -> str:
     return lasting_token(home, "page")
 
 
-def page_address(home: Path) -> str | None:
-    """The address with the token of a running page; None while the page has not reported where it listens."""
+def page_address(home: Path, *, run: str = "") -> str | None:
+    """The address with the token of a running page; None while the page has not reported where it listens.
+
+    `run`: the page of this run; empty: that of all runs.
+    """
     base = base_url_in(home / PAGE_FILE)
-    return None if base is None else with_token(base, page_token(home))
+    return None if base is None else with_token(f"{base}/{run}" if run else base, page_token(home))
 
 
 def with_token(base: str, token: str) -> str:

@@ -219,7 +219,7 @@ async def run_system(
         await wait_until_ready(system, say, stop, changes=alerts.changes)
         if not stop.is_set():
             ready = read_json(home / READY) or {}
-            page = page_address(home)
+            page = page_address(home, run=launch.run)
             if as_json:
                 _print_ready(run=launch.run, home=str(home), page=page, **ready)
             say(

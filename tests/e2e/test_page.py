@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import shutil
 import stat
 import sys
 import urllib.error
@@ -24,6 +25,8 @@ from typer.testing import CliRunner
 from hindcast.actors.environments.chromium import find_browser
 from hindcast.app.cli import app
 from hindcast.app.page.application import serve_page
+from hindcast.app.page.runs import OpenRuns
+from hindcast.app.page.views.home import RunRows
 from hindcast.app.runs.runs import RunHandle, open_run
 from hindcast.app.system.listen_addresses import with_token
 from hindcast.core.domain.observation import Box
@@ -122,6 +125,16 @@ class Shown:
         except urllib.error.HTTPError as error:
             return error.code, {k.lower(): v for k, v in error.headers.items()}, error.read().decode()
 
+    def fetch_root(self, path: str) -> tuple[int, dict[str, str], str]:
+        """An address of the server rather than of the run."""
+        with urllib.request.urlopen(
+            urllib.request.Request(
+                f"http://127.0.0.1:{self.port}{path}", headers={"Authorization": f"Bearer {TOKEN}"}
+            ),
+            timeout=60,
+        ) as answer:
+            return answer.status, dict(answer.headers), answer.read().decode()
+
     async def get(self, path: str, **headers: str) -> tuple[int, dict[str, str], str]:
         return await asyncio.to_thread(self.fetch, path, **headers)
 
@@ -174,7 +187,7 @@ async def page(browser: Browser, shown: Shown) -> AsyncIterator[Page]:
     tab = await context.new_page()
     tab.set_default_timeout(WAIT_MS)
     await tab.goto(with_token(f"http://127.0.0.1:{shown.port}", TOKEN))
-    assert tab.url == f"{shown.base}/", "nothing of it stays in the address"
+    assert tab.url == f"http://127.0.0.1:{shown.port}/", "nothing of it stays in the address"
     errors: list[str] = []
     tab.on("pageerror", lambda error: errors.append(str(error)))
     tab.on("console", lambda said: errors.append(said.text) if said.type in ("error", "warning") else None)
@@ -345,6 +358,50 @@ async def test_a_position_in_the_log_is_a_page_of_that_moment(shown: Shown, page
     )
     told = await shown.twin(f"/overview.json?as_of={at}")
     assert told["summary"] == plain(then)
+
+
+async def test_the_first_page_lists_the_runs_and_draws_the_chosen_ones_in_one_chart(
+    shown: Shown, page: Page
+) -> None:
+    home = f"http://127.0.0.1:{shown.port}"
+    name = shown.handle.name
+    for scheme in ("light", "dark"):
+        await page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+        await page.goto(f"{home}/?run={OTHER}&run={name}&measure=online")
+        assert await serious(page) == [], scheme
+    await page.set_viewport_size({"width": 390, "height": 844})
+    assert await page.evaluate("document.documentElement.scrollWidth") <= 390
+    await page.goto(home)
+    assert await page.locator("tbody tr").count() == 2
+    assert await page.locator("section .chart").count() == 0
+    await page.locator(f"input[value='{name}']").check()
+    await page.wait_for_url(f"**/?run={name}&**")
+    await page.locator(f"input[value='{OTHER}']").check()
+    await page.wait_for_url(f"**run={OTHER}**")
+    await page.select_option("select[name=measure]", "loss")
+    await page.wait_for_url("**measure=loss**")
+    assert await page.locator("section .chart .line").count() == 2
+    assert await page.locator("section .legend > span").count() == 2
+    _, _, text = await asyncio.to_thread(shown.fetch_root, "/_runs.json")
+    rows = {row["run"]: row for row in json.loads(text)["runs"]}
+    with shown.handle.read_model().reading() as connection:
+        summary = run_summary(connection)
+    assert rows[name]["updates"] == summary.updates
+    assert rows[name]["episodes"] == sum(summary.episodes.values())
+    assert rows[name]["state"] == "stopped"
+    await page.goto(f"{home}/?run=no-such-run&measure=nonsense&over=nonsense")
+    assert await page.locator("tbody tr").count() == 2
+
+
+async def test_a_run_that_cannot_be_read_says_why_and_hides_no_other(tmp_path: Path, shown: Shown) -> None:
+    shutil.copytree(
+        shown.handle.home / "runs" / OTHER,
+        tmp_path / "runs" / OTHER,
+        ignore=shutil.ignore_patterns("*.sqlite*"),
+    )
+    rows = RunRows(OpenRuns(tmp_path)).all()
+    assert [(row.run, row.state) for row in rows] == [(OTHER, "not read")]
+    assert "has no read model yet" in rows[0].note
 
 
 async def test_two_runs_stand_side_by_side(shown: Shown, page: Page) -> None:

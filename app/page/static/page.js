@@ -29,7 +29,7 @@ document.addEventListener("input", (event) => {
 const SETTLED_MS = 500;
 let moving = 0;
 document.addEventListener("change", (event) => {
-  if (event.target.name !== "as_of" && event.target.tagName !== "SELECT") return;
+  if (event.target.name !== "as_of" && event.target.tagName !== "SELECT" && event.target.type !== "checkbox") return;
   clearTimeout(moving);
   moving = setTimeout(() => event.target.form.requestSubmit(), SETTLED_MS);
 });
