@@ -56,6 +56,10 @@ def list_all(
     task: Annotated[str | None, typer.Option(help="Only attempts at this task.")] = None,
     group: Annotated[str | None, typer.Option(help="Only members of this group.")] = None,
     policy: Annotated[int | None, typer.Option(help="Only episodes that this policy version began.")] = None,
+    text: Annotated[
+        str | None,
+        typer.Option(help="Only those with this text in instruction, answers, or the reason of their end."),
+    ] = None,
     before: Annotated[
         int | None,
         typer.Option(
@@ -83,6 +87,7 @@ def list_all(
             group=group,
             version=policy,
             outcome=outcome,
+            text=text,
             before=before,
             limit=limit,
         )
@@ -105,10 +110,10 @@ def list_all(
         )
         for e in found
     ]
-    text: list[Block] = [Table(heads, rows, empty="No such episode.")]
+    blocks: list[Block] = [Table(heads, rows, empty="No such episode.")]
     if more is not None:
-        text.append(f"more: --before {more}")
-    return Report({"episodes": found, "before": more}, text)
+        blocks.append(f"more: --before {more}")
+    return Report({"episodes": found, "before": more}, blocks)
 
 
 @app.command("show")

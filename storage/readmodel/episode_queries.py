@@ -7,12 +7,14 @@ from typing import Any
 
 import msgspec
 from sqlalchemy import (
+    ColumnElement,
     Connection,
     RowMapping,
     Select,
     Subquery,
     and_,
     func,
+    or_,
     select,
 )
 
@@ -63,6 +65,8 @@ class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True):
     swept: str | None
     duration_ms: float | None
     requested_position: int | None
+    instruction: str | None = None
+    """None until it has started."""
 
 
 class StepRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -269,12 +273,15 @@ def list_episodes(
     version: int | None = None,
     last_version: int | None = None,
     outcome: str | None = None,
+    begun: bool = False,
+    text: str | None = None,
     before: int | None = None,
     limit: int = 50,
 ) -> list[EpisodeRow]:
     """Episodes, the latest request first. `before`: only those requested before this position, for the next page.
 
-    `last_version`: those of `version` and later ones, up to this one.
+    `last_version`: those of `version` and later ones, up to this one. `begun`: only those that an actor has started. `text`:
+    only those with it in their instruction, an answer of the policy, or the reason of their end; case does not matter.
     """
     position = position_of(connection, as_of)
     said = first_verdicts(position, training_judge(connection, as_of=position))
@@ -294,12 +301,37 @@ def list_episodes(
     if version is not None:
         last = version if last_version is None else last_version
         statement = statement.where(episodes.c.version_low.between(version, last))
+    if begun:
+        statement = statement.where(episodes.c.state != "requested")
+    if text:
+        statement = statement.where(_mentions(text, position))
     if before is not None:
         statement = statement.where(episodes.c.requested_position < before)
     ordered = statement.order_by(episodes.c.requested_position.desc().nulls_last(), episodes.c.episode).limit(
         limit
     )
     return answers(connection, ordered, EpisodeRow)
+
+
+def _mentions(text: str, position: int) -> ColumnElement[bool]:
+    """Whether an episode or one of its steps has a text."""
+    own = [
+        episodes.c[name].icontains(text, autoescape=True)
+        for name in ("instruction", "answer", "reason", "detail")
+    ]
+    answered = select(steps.c.episode).where(
+        steps.c.position <= position,
+        or_(steps.c.answer.icontains(text, autoescape=True), steps.c.detail.icontains(text, autoescape=True)),
+    )
+    return or_(*own, episodes.c.episode.in_(answered))
+
+
+def count_requested(connection: Connection, *, as_of: int | None = None) -> int:
+    """Number of episodes that are requested and that nobody has started."""
+    statement = select(func.count()).where(
+        holding(episodes, position_of(connection, as_of)), episodes.c.state == "requested"
+    )
+    return int(connection.scalar(statement) or 0)
 
 
 def show_episode(connection: Connection, episode: str, *, as_of: int | None = None) -> EpisodeDetail:

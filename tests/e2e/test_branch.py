@@ -154,7 +154,9 @@ def test_the_command_names_the_values_of_the_steps(
         app, ["branch", EPISODE, "parent", "--at", "1", "-n", "2", "--name", "b", "--json"]
     )
     assert shown.exit_code == 0, shown.output
-    (value,) = json.loads(shown.stdout.strip().splitlines()[-1])["values"]  # above it stand the roles' own lines
+    (value,) = json.loads(shown.stdout.strip().splitlines()[-1])[
+        "values"
+    ]  # above it stand the roles' own lines
     assert (value["step"], value["continuations"]) == (1, 2)
     listed = CliRunner().invoke(app, ["episode", "list", "b", "--origin", "branch", "--json"])
     assert listed.exit_code == 0, listed.output

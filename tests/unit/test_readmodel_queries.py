@@ -29,7 +29,7 @@ from hindcast.events.envelope import Recorded
 from hindcast.events.log.memory import MemoryLog
 from hindcast.events.log.reader import read
 from hindcast.storage.readmodel.database import ReadModel
-from hindcast.storage.readmodel.episode_queries import list_episodes, show_episode
+from hindcast.storage.readmodel.episode_queries import count_requested, list_episodes, show_episode
 from hindcast.storage.readmodel.evaluation_queries import changes_by_family, list_evaluations
 from hindcast.storage.readmodel.fold import apply
 from hindcast.storage.readmodel.metrics import throughput
@@ -222,6 +222,37 @@ def test_episodes_can_be_filtered(asked: Connection, name: str, value: str) -> N
     kept = list_episodes(asked, limit=1000, **{name: value})  # type: ignore[arg-type]
     assert kept == [row for row in everything if getattr(row, name) == value]
     assert 0 < len(kept) < len(everything)
+
+
+def test_requested_episodes_can_be_left_out_and_are_counted(asked: Connection) -> None:
+    everything = list_episodes(asked, limit=1000)
+    begun = list_episodes(asked, limit=1000, begun=True)
+    assert begun == [row for row in everything if row.state != "requested"]
+    assert count_requested(asked) == len(everything) - len(begun)
+
+
+def test_episodes_are_found_by_what_was_asked_answered_or_went_wrong(asked: Connection) -> None:
+    everything = list_episodes(asked, limit=1000)
+    detail = {row.episode: show_episode(asked, row.episode) for row in everything}
+    answer = next(step.answer for one in detail.values() for step in one.steps if step.answer)
+    for text in (everything[-1].instruction or "", answer, "exit", "100%_no such text"):
+        assert text
+        found = {row.episode for row in list_episodes(asked, limit=1000, text=text.upper())}
+        assert found == {
+            name
+            for name, one in detail.items()
+            if any(
+                text.lower() in (said or "").lower()
+                for said in (
+                    one.episode.instruction,
+                    one.answer,
+                    one.episode.reason,
+                    one.detail,
+                    *(said for step in one.steps for said in (step.answer, step.detail)),
+                )
+            )
+        }
+        assert bool(found) == (text != "100%_no such text")
 
 
 def test_an_episode_shows_its_steps_verdicts_and_the_updates_it_went_into(

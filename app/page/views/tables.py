@@ -11,7 +11,7 @@ from hindcast.app.attach.consumers import ConsumerRow, list_consumers
 from hindcast.app.page.runs import PageQuery, whole_number
 from hindcast.core.errors import SettingsError
 from hindcast.core.text.nearest import advice
-from hindcast.storage.readmodel.episode_queries import EpisodeRow, list_episodes
+from hindcast.storage.readmodel.episode_queries import EpisodeRow, count_requested, list_episodes
 from hindcast.storage.readmodel.lineage.graph import Lineage
 from hindcast.storage.readmodel.lineage.lineage import lineage
 from hindcast.storage.readmodel.query_parts import NotInReadModel, holding, of_this_run
@@ -54,13 +54,18 @@ class EpisodesPage(msgspec.Struct, frozen=True, kw_only=True):
     """The chosen filters."""
     families: list[str]
     """Families to choose from, as `store/buy`."""
+    text: str
+    """Text that the episodes must have; empty: any."""
+    waiting: int
+    """Episodes that are requested and not shown, since nothing has happened in them; 0 where they are shown."""
     before: int | None
     """Parameter of the next page; None: there is none."""
 
 
 def episode_table(ask: PageQuery) -> EpisodesPage:
-    """The latest episodes that match."""
+    """The latest episodes that match; requested ones only where a state, group or task is chosen."""
     chosen = {name: word for name in FILTERS if (word := ask.word(name))}
+    folds = not chosen.keys() & {"state", "group", "task"}
     first, last = _versions(ask)
     environment, _, family = chosen.get("family", "").rpartition("/")
     found = list_episodes(
@@ -75,6 +80,8 @@ def episode_table(ask: PageQuery) -> EpisodesPage:
         version=first,
         last_version=last,
         outcome=ask.word("outcome"),
+        begun=folds,
+        text=ask.word("text"),
         before=ask.number("before"),
         limit=PAGE + 1,
     )
@@ -87,6 +94,8 @@ def episode_table(ask: PageQuery) -> EpisodesPage:
         episodes=found[:PAGE],
         filters=chosen,
         families=sorted(f"{site}/{name}" for site, name in ask.connection.execute(kinds)),
+        text=ask.word("text") or "",
+        waiting=count_requested(ask.connection, as_of=ask.position) if folds and not chosen else 0,
         before=found[PAGE - 1].requested_position if len(found) > PAGE else None,
     )
 
