@@ -50,7 +50,7 @@ COMMANDS = {
     "episode": Command("episode", "Episodes: attempts at tasks, step by step."),
     "task": Command("task", "Tasks: list, select, solve."),
     "curriculum": Command("task", "The curriculum: phases and their generated tasks."),
-    "policy": Command("policy", "Policy versions: list, export as a model folder."),
+    "policy": Command("policy", "Policy versions: list, export as a model folder, serve."),
     "model": Command("doctor", "Check a model folder before it becomes a policy."),
     "lineage": Command("lineage", "Trace what something came from and what it led to."),
     "log": Command("log", "The event log of a run: tail, show, grep, stats, resize."),

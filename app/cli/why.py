@@ -46,7 +46,7 @@ def why(
 ) -> Report:
     """Tell which recorded episodes, steps and tokens moved the policy in an update, or made a task family better or worse.
 
-    Recomputes the updates, so it takes about as long as they took times the steps of a mini-batch.
+    Recomputes the updates, with a gradient of its own for each step: several times the work that they were.
 
     Example: hindcast why store/buy run-1 --since 3 --until 5
     """

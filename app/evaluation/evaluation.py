@@ -1,6 +1,7 @@
 """`hindcast eval`: measures a policy's success on tasks that it was never trained on, with intervals.
 
-It uses the same actor and judge as training, on a log in memory, and records nothing in a run. Task seeds start at
+It uses the same actor and judge as training, on a log in memory, and records nothing in a run. Continuations of an episode
+(`hindcast branch`) are played in the same way, and recorded in a fork. Task seeds start at
 `FIRST_EVALUATION_SEED`, far from those of training and demonstrations.
 """
 

@@ -154,7 +154,9 @@ class Pages:
         marks: list[str] = []
         for name in self._runs.names():
             with suppress(HindcastError):
-                marks.append(f"{name} {await self._looks.shown(self._runs.open(name))}")
+                run = self._runs.open(name)
+                going_on = run.handle.is_running()
+                marks.append(f"{name} {await self._looks.shown(run) if going_on else 'at rest'}")
         return ", ".join(marks)
 
     def _lines(self, request: Request, mark_now: Callable[[], Awaitable[str]]) -> Response:

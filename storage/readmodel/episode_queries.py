@@ -334,6 +334,30 @@ def count_requested(connection: Connection, *, as_of: int | None = None) -> int:
     return int(connection.scalar(statement) or 0)
 
 
+def branch_outcomes(connection: Connection, episode: str) -> dict[int, tuple[int, int]]:
+    """Successes and decided continuations of an episode in this run, by the step that they begin at (`hindcast branch`)."""
+    position = position_of(connection, None)
+    said = first_verdicts(position, training_judge(connection, as_of=position))
+    begins = f"{episode}_from_"
+    found: dict[int, tuple[int, int]] = {}
+    statement = (
+        select(episodes.c.group_id, said.c.outcome, func.count())
+        .join(said, said.c.episode == episodes.c.episode)
+        .where(
+            holding(episodes, position),
+            episodes.c.origin == "branch",
+            episodes.c.group_id.startswith(begins, autoescape=True),
+            said.c.outcome.in_(("success", "failure")),
+        )
+        .group_by(episodes.c.group_id, said.c.outcome)
+    )
+    for group, outcome, count in connection.execute(statement):
+        step = int(str(group).removeprefix(begins))
+        won, played = found.get(step, (0, 0))
+        found[step] = won + count * (outcome == "success"), played + count
+    return found
+
+
 def show_episode(connection: Connection, episode: str, *, as_of: int | None = None) -> EpisodeDetail:
     """One episode with its steps, its verdicts, and the batches that used it.
 

@@ -27,6 +27,7 @@ urlopen(Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", data=data, 
 """
 
 
+@pytest.mark.slow
 def test_an_agent_with_openai_s_client_is_trained_and_verified(tmp_path: Path) -> None:
     folder = tmp_path / "mine"
     folder.mkdir()

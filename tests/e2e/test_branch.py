@@ -22,6 +22,7 @@ from hindcast.core.models.folders import base_policy_folder
 from hindcast.events.catalogue import BRANCH, EpisodeJudged, EpisodeRequested, StepTaken
 from hindcast.learner.verify.verify import verify
 from hindcast.storage.audit.audit import audit
+from hindcast.storage.readmodel.episode_queries import branch_outcomes
 from stories.home_run import events_of
 
 pytestmark = [
@@ -161,3 +162,6 @@ def test_the_command_names_the_values_of_the_steps(
     listed = CliRunner().invoke(app, ["episode", "list", "b", "--origin", "branch", "--json"])
     assert listed.exit_code == 0, listed.output
     assert f"{EPISODE}_from_1_0" in listed.stdout
+    with open_run("b", home=parent.home).read_model().reading() as connection:
+        assert branch_outcomes(connection, EPISODE) == {1: (value["successes"], 2)}
+        assert branch_outcomes(connection, "ep_other") == {}

@@ -1,14 +1,24 @@
 """One episode: its task, film strip, steps, verdicts, and what was trained on it."""
 
+from contextlib import suppress
+
 import msgspec
 
 from hindcast.app.page.runs import PageQuery
 from hindcast.app.runs.runs import NoSuchRun
 from hindcast.app.runs.sources import Source
 from hindcast.core.domain.observation import Box
+from hindcast.core.errors import HindcastError
+from hindcast.core.rl.statistics import Interval, wilson
 from hindcast.core.structs import decode_json
 from hindcast.events.envelope import BlobRef
-from hindcast.storage.readmodel.episode_queries import EpisodeDetail, ScreenshotRow, StepRow, show_episode
+from hindcast.storage.readmodel.episode_queries import (
+    EpisodeDetail,
+    ScreenshotRow,
+    StepRow,
+    branch_outcomes,
+    show_episode,
+)
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,17 +37,44 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     """Left, top, width and height of the element that the step acted on, in pixels of the image."""
 
 
+class BranchValue(msgspec.Struct, frozen=True, kw_only=True):
+    """Success of continuations from a step on."""
+
+    run: str
+    """The fork that holds them."""
+    success: Interval
+    continuations: int
+
+
 class EpisodePage(msgspec.Struct, frozen=True, kw_only=True):
     """Values of the episode page."""
 
     detail: EpisodeDetail
     frames: list[Frame]
     """Images in order of time."""
+    values: dict[int, list[BranchValue]] = {}
+    """By step: the success of its continuations, for each fork that holds some (`hindcast branch`)."""
 
 
 def episode(ask: PageQuery) -> EpisodePage:
     """The episode that the address names. Raises NotInReadModel."""
-    return with_frames(show_episode(ask.connection, ask.parts["episode"], as_of=ask.position), ask.run)
+    shown = with_frames(show_episode(ask.connection, ask.parts["episode"], as_of=ask.position), ask.run)
+    return msgspec.structs.replace(shown, values=_values(ask, shown.detail.episode.episode))
+
+
+def _values(ask: PageQuery, episode: str) -> dict[int, list[BranchValue]]:
+    """Values of the episode's steps from the forks of its run. Forks that cannot be read are left out."""
+    found: dict[int, list[BranchValue]] = {}
+    for name in ask.runs.names():
+        with suppress(HindcastError, OSError):
+            fork = ask.runs.open(name).handle.fork
+            if fork is None or fork.parent != ask.run.name:
+                continue
+            with ask.runs.asking(name, None) as (_, connection, _place):
+                for step, (won, played) in branch_outcomes(connection, episode).items():
+                    value = BranchValue(run=name, success=wilson(won, played), continuations=played)
+                    found.setdefault(step, []).append(value)
+    return found
 
 
 def with_frames(detail: EpisodeDetail, run: Source) -> EpisodePage:
