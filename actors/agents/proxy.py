@@ -45,13 +45,22 @@ class EpisodeOver(Exception):
 
 
 class Asked(Protocol):
-    """An episode as the server knows it."""
+    """What answers the calls of an address."""
 
     async def ask(
-        self, messages: list[dict[str, Any]], *, tools: list[dict[str, Any]], max_tokens: int | None
+        self,
+        messages: list[dict[str, Any]],
+        *,
+        tools: list[dict[str, Any]],
+        max_tokens: int | None,
+        temperature: float | None,
     ) -> tuple[ModelCall, Reply]:
         """Answer a call. Raises ChatUnreadable, or EpisodeOver."""
         ...
+
+
+class Rewarded(Asked, Protocol):
+    """An episode of an agent."""
 
     def reward(self, value: float | None, answer: str | None) -> None:
         """Take in the agent's reward for the whole episode, and its answer."""
@@ -62,12 +71,13 @@ class AgentProxy:
     """Serves any number of episodes; started by the first."""
 
     def __init__(self) -> None:
-        self._episodes: dict[str, Asked] = {}
+        self._episodes: dict[str, Rewarded] = {}
+        self._calls = ChatRoutes(lambda request: self._episodes.get(request.path_params["key"]))
         self._starting = asyncio.Lock()
         self._serving: asyncio.Task[None] | None = None
         self._base = ""
 
-    async def open(self, episode: Asked) -> tuple[str, str]:
+    async def open(self, episode: Rewarded) -> tuple[str, str]:
         """Serve an episode; returns its key and the address of its paths, without a slash at the end."""
         async with self._starting:
             if self._serving is None or self._serving.done():
@@ -94,14 +104,42 @@ class AgentProxy:
 
     def _app(self) -> Starlette:
         under = "/episodes/{key}"
-        return Starlette(
-            routes=[
-                Route(f"{under}/v1/chat/completions", self._chat, methods=["POST"]),
-                Route(f"{under}/v1/responses", self._responses, methods=["POST"]),
-                Route(f"{under}/v1/models", self._models),
-                Route(f"{under}/reward", self._reward, methods=["POST"]),
-            ]
-        )
+        reward = Route(f"{under}/reward", self._reward, methods=["POST"])
+        return Starlette(routes=[*self._calls.under(f"{under}/v1"), reward])
+
+    async def _reward(self, request: Request) -> Response:
+        episode = self._episodes.get(request.path_params["key"])
+        if episode is None:
+            return _gone()
+        try:
+            body = await _body_of(request)
+        except _Refused as refused:
+            return refused.response
+        value, answer = body.get("reward"), body.get("answer")
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+            return _error(
+                400, f"the reward is {value!r}: expected a number, 1 for a success and 0 for a failure"
+            )
+        if answer is not None and not isinstance(answer, str):
+            return _error(400, f"the answer is {answer!r}: expected a text")
+        episode.reward(None if value is None else float(value), answer)
+        return JSONResponse({"recorded": True})
+
+
+class ChatRoutes:
+    """OpenAI's formats over whatever answers the calls of a request's address."""
+
+    def __init__(self, find: Callable[[Request], Asked | None]) -> None:
+        """`find` None: nothing answers at this address any more."""
+        self._find = find
+
+    def under(self, path: str) -> list[Route]:
+        """The routes below a path."""
+        return [
+            Route(f"{path}/chat/completions", self._chat, methods=["POST"]),
+            Route(f"{path}/responses", self._responses, methods=["POST"]),
+            Route(f"{path}/models", self._models),
+        ]
 
     async def _chat(self, request: Request) -> Response:
         try:
@@ -132,54 +170,43 @@ class AgentProxy:
         return JSONResponse(response(reply, uses_tools=call.uses_tools))
 
     async def _models(self, request: Request) -> Response:
-        if request.path_params["key"] not in self._episodes:
+        if self._find(request) is None:
             return _gone()
         return JSONResponse({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
-
-    async def _reward(self, request: Request) -> Response:
-        try:
-            episode, body = await self._read(request)
-        except _Refused as refused:
-            return refused.response
-        value, answer = body.get("reward"), body.get("answer")
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-            return _error(
-                400, f"the reward is {value!r}: expected a number, 1 for a success and 0 for a failure"
-            )
-        if answer is not None and not isinstance(answer, str):
-            return _error(400, f"the answer is {answer!r}: expected a text")
-        episode.reward(None if value is None else float(value), answer)
-        return JSONResponse({"recorded": True})
-
-    async def _read(self, request: Request) -> tuple[Asked, dict[str, Any]]:
-        episode = self._episodes.get(request.path_params["key"])
-        if episode is None:
-            raise _Refused(_gone())
-        content = await request.body()
-        if len(content) > BODY_BYTES:
-            raise _Refused(_error(413, f"a request may have {BODY_BYTES} bytes, this one has {len(content)}"))
-        try:
-            return episode, decode_json(content, dict[str, Any])
-        except msgspec.DecodeError as error:
-            raise _Refused(_error(400, f"the request is no JSON object: {error}")) from error
 
     async def _ask(
         self, request: Request, read: Read, *, limit: str
     ) -> tuple[dict[str, Any], ModelCall, Reply]:
-        episode, body = await self._read(request)
+        asked = self._find(request)
+        if asked is None:
+            raise _Refused(_gone())
+        body = await _body_of(request)
         most = body.get(limit, body.get("max_completion_tokens"))
         if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
             raise _Refused(_error(400, f"{limit} is {most!r}: expected a number above 0"))
+        heat = body.get("temperature")
+        if heat is not None and (isinstance(heat, bool) or not isinstance(heat, int | float) or heat < 0):
+            raise _Refused(_error(400, f"temperature is {heat!r}: expected a number, 0 or above"))
         if body.get("n", 1) != 1:
             raise _Refused(_error(400, "n must be 1: every answer is a step of the episode"))
         try:
             messages, tools = read(body)
-            call, reply = await episode.ask(messages, tools=tools, max_tokens=most)
+            call, reply = await asked.ask(messages, tools=tools, max_tokens=most, temperature=heat)
         except ChatUnreadable as error:
             raise _Refused(_error(400, str(error))) from error
         except EpisodeOver as error:
             raise _Refused(_error(410, str(error))) from error
         return body, call, reply
+
+
+async def _body_of(request: Request) -> dict[str, Any]:
+    content = await request.body()
+    if len(content) > BODY_BYTES:
+        raise _Refused(_error(413, f"a request may have {BODY_BYTES} bytes, this one has {len(content)}"))
+    try:
+        return decode_json(content, dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise _Refused(_error(400, f"the request is no JSON object: {error}")) from error
 
 
 class _Refused(Exception):

@@ -90,9 +90,14 @@ class AgentWorld:
         self._ready = reply
 
     async def ask(
-        self, messages: list[dict[str, Any]], *, tools: list[dict[str, Any]], max_tokens: int | None
+        self,
+        messages: list[dict[str, Any]],
+        *,
+        tools: list[dict[str, Any]],
+        max_tokens: int | None,
+        temperature: float | None,
     ) -> tuple[ModelCall, Reply]:
-        """See `Asked`."""
+        """See `Asked`. The episode's temperature holds."""
         assert self._encode is not None
         prompt_ids = await asyncio.to_thread(self._encode, messages, tools)
         most = self._settings.max_prompt_tokens

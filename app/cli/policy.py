@@ -9,7 +9,7 @@ import typer
 
 from hindcast.app.cli.bars import progress_bar
 from hindcast.app.cli.options import AsOf, SourceName
-from hindcast.app.cli.output import Block, Report, Table, rate, shorten
+from hindcast.app.cli.output import Block, Output, Report, Table, rate, shorten
 from hindcast.app.cli.read_model import connect_read_model, position_at
 from hindcast.app.evaluation.evaluation_lines import finished_line
 from hindcast.app.exports.policy_folder import (
@@ -21,6 +21,7 @@ from hindcast.app.exports.policy_folder import (
 )
 from hindcast.app.runs.sources import open_source
 from hindcast.app.system.home import home_folder, users_umask
+from hindcast.core.models.folders import policy_folder
 from hindcast.core.settings.computing import Precision
 from hindcast.storage.readmodel.run_queries import list_policies
 
@@ -102,6 +103,48 @@ def export_version(
         "folder": str(to),
     }
     return Report(written, _export_text(found, to))
+
+
+@policy_app.command("serve")
+def serve_version(
+    output: Output,
+    version: Annotated[
+        str,
+        typer.Argument(
+            metavar="VERSION", help=f"Number of the version, {LAST}, or {BEST} by the run's evaluations."
+        ),
+    ] = LAST,
+    run: SourceName = None,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; other machines reach it unless it is loopback.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
+) -> None:
+    """Serve a policy version as an OpenAI-compatible server until Ctrl-C: chat completions, responses, models.
+
+    Computed in this process. For large models and many clients, export the version and serve the folder with vLLM. Anybody who
+    reaches the address may ask.
+
+    Example: hindcast policy serve best --port 8000
+    """
+    from hindcast.actors.agents.served_policy import serve_policy
+    from hindcast.actors.engines.in_process import InProcessEngine
+
+    source = open_source(run)
+    found = asyncio.run(find_version(source, version))
+    settings = source.settings
+
+    def ready(address: str) -> None:
+        told = {"run": found.run, "version": found.version, "address": address}
+        output.print(Report(told, [f"{address}   version {found.version} of {found.run} (Ctrl-C ends it)"]))
+
+    async def serve() -> None:
+        folder = policy_folder(settings.policy.base)
+        async with await asyncio.to_thread(InProcessEngine, folder, settings.policy) as engine:
+            await engine.adopt(found.version, found.weights)
+            await serve_policy(engine, settings.actors, host=host, port=port, ready=ready)
+
+    asyncio.run(serve())
 
 
 def _export_text(found: PolicyVersion, to: Path) -> Iterator[Block]:
