@@ -38,6 +38,8 @@ class StepShare(msgspec.Struct, frozen=True, kw_only=True):
     position: int
     """Of its step.taken."""
     episode: str
+    action_ids: bytes
+    """Its answer as it was trained on, int32: the recorded one, or one that a relabeler wrote."""
     advantage: float
     rehearsed: bool
     """Whether it is of a stored success that is only imitated."""
@@ -124,6 +126,7 @@ class ExplainedTraining(Training):
                     update=number,
                     position=term.sample.position,
                     episode=term.sample.episode,
+                    action_ids=term.sample.action_ids,
                     advantage=term.advantage,
                     rehearsed=term.rehearsed,
                     share=_dot(own, whole) / squared if squared else 0.0,

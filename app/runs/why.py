@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -24,6 +25,7 @@ from hindcast.events.catalogue import (
     UpdateApplied,
     WeightsPublished,
 )
+from hindcast.events.catalogue.curriculum import BRANCH
 from hindcast.events.envelope import Recorded
 from hindcast.events.log.places import Place
 from hindcast.events.log.port import EventLog
@@ -60,6 +62,7 @@ class MovingStep(msgspec.Struct, frozen=True, kw_only=True):
     step: int
     """Its index in the episode."""
     answer: str
+    """As it was trained on: the recorded one, or one that a relabeler wrote."""
     share: float
     pull: float | None
 
@@ -235,14 +238,15 @@ async def explain(
         _require_as_recorded(report, source.name)
         wanted = {one.position for one in inquiry.steps} | {one.position for one in inquiry.watched}
         steps = await _steps_at(log, wanted)
+    tokenizer = load_tokenizer(policy_folder(source.settings.policy.base))
     probed = {one.sample.episode for one in inquiry.probe}
     return Explanation(
         run=source.name,
         first_update=updates[0],
         last_update=updates[-1],
         first_version=known.begins_with(updates),
-        episodes=_episodes(inquiry, known, steps),
-        tokens=_tokens(inquiry, steps, source),
+        episodes=_episodes(inquiry, known, steps, tokenizer),
+        tokens=_tokens(inquiry, steps, tokenizer),
         family=name,
         probe_origin=origin,
         probe_episodes=len(probed),
@@ -289,7 +293,9 @@ def _probe(
     played = [
         episode
         for episode, steps in samples.items()
-        if episode in known.rewards and since <= _version(steps) <= until
+        if episode in known.rewards
+        and known.requests[episode].origin != BRANCH
+        and since <= _version(steps) <= until
     ]
     held_out = [one for one in played if known.requests[one].origin == EVALUATION]
     for found, origin in ((held_out, "evaluation"), (played, "training")):
@@ -335,14 +341,16 @@ async def _steps_at(log: EventLog, positions: Collection[int]) -> dict[int, Step
     return found
 
 
-def _episodes(inquiry: Inquiry, known: _Log, facts: Mapping[int, StepTaken]) -> tuple[MovingEpisode, ...]:
+def _episodes(
+    inquiry: Inquiry, known: _Log, facts: Mapping[int, StepTaken], tokenizer: Any
+) -> tuple[MovingEpisode, ...]:
     by_episode = defaultdict[tuple[str, bool], list[StepShare]](list)
     for one in inquiry.steps:
         by_episode[one.episode, one.rehearsed].append(one)
     found: list[MovingEpisode] = []
     for (name, rehearsed), parts in by_episode.items():
         request = known.requests[name]
-        steps = _steps(parts, facts, updates=len(inquiry.updates))
+        steps = _steps(parts, facts, tokenizer, updates=len(inquiry.updates))
         found.append(
             MovingEpisode(
                 episode=name,
@@ -361,25 +369,30 @@ def _episodes(inquiry: Inquiry, known: _Log, facts: Mapping[int, StepTaken]) -> 
 
 
 def _steps(
-    parts: Sequence[StepShare], facts: Mapping[int, StepTaken], *, updates: int
+    parts: Sequence[StepShare], facts: Mapping[int, StepTaken], tokenizer: Any, *, updates: int
 ) -> tuple[MovingStep, ...]:
     """An episode's steps in order; one that several updates trained on is one."""
-    by_position = defaultdict[int, list[StepShare]](list)
+    by_answer = defaultdict[tuple[int, bytes], list[StepShare]](list)
     for one in parts:
-        by_position[one.position].append(one)
+        by_answer[one.position, one.action_ids].append(one)
+
+    def answer(position: int, ids: bytes) -> str:
+        fact = facts[position]
+        return fact.answer if ids == fact.action_ids else tokenizer.decode(unpack_ids(ids).tolist())
+
     return tuple(
         MovingStep(
             position=position,
             step=facts[position].index,
-            answer=facts[position].answer,
+            answer=answer(position, ids),
             share=sum(one.share for one in own) / updates,
             pull=None if own[0].pull is None else sum(one.pull or 0.0 for one in own),
         )
-        for position, own in sorted(by_position.items())
+        for (position, ids), own in sorted(by_answer.items())
     )
 
 
-def _tokens(inquiry: Inquiry, facts: Mapping[int, StepTaken], source: Source) -> tuple[TokenChange, ...]:
+def _tokens(inquiry: Inquiry, facts: Mapping[int, StepTaken], tokenizer: Any) -> tuple[TokenChange, ...]:
     same = defaultdict[tuple[bytes, bytes], list[tuple[int, int, float, float]]](list)
     """By prompt, and answer up to and including a token: where it stands, and its log-probabilities."""
     for place, (before, after) in enumerate(zip(inquiry.before, inquiry.after, strict=True)):
@@ -391,7 +404,7 @@ def _tokens(inquiry: Inquiry, facts: Mapping[int, StepTaken], source: Source) ->
         ((own[0], len({inquiry.watched[place].position for place, *_ in own}) - 1) for own in same.values()),
         key=lambda one: -abs(one[0][3] - one[0][2]),
     )
-    tokenizer, found = load_tokenizer(policy_folder(source.settings.policy.base)), list[TokenChange]()
+    found: list[TokenChange] = []
     for (place, index, then, now), others in first[:TOKENS_LISTED]:
         sample = inquiry.watched[place]
         ids = unpack_ids(sample.action_ids).tolist()

@@ -246,11 +246,8 @@ class Plans(Check):
         name, episode = planned["episode"], self._episodes.find(planned["episode"])
         if episode is None or not self._episodes.is_seen(episode):
             return
-        self.require(
-            episode.origin not in ("evaluation", "branch"),
-            event,
-            f"it trains on {name}, which only measures the policy",
-        )
+        for origin, what in (("evaluation", "an evaluation"), ("branch", "a continuation")):
+            self.require(episode.origin != origin, event, f"it trains on {name}, which is {what}")
         if planned.get("replaces") is None:
             same = planned["group"] == episode.group
             self.require(same, event, f"group of {name}", episode.group, planned["group"])

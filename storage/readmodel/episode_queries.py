@@ -334,9 +334,11 @@ def count_requested(connection: Connection, *, as_of: int | None = None) -> int:
     return int(connection.scalar(statement) or 0)
 
 
-def branch_outcomes(connection: Connection, episode: str) -> dict[int, tuple[int, int]]:
+def branch_outcomes(
+    connection: Connection, episode: str, *, as_of: int | None = None
+) -> dict[int, tuple[int, int]]:
     """Successes and decided continuations of an episode in this run, by the step that they begin at (`hindcast branch`)."""
-    position = position_of(connection, None)
+    position = position_of(connection, as_of)
     said = first_verdicts(position, training_judge(connection, as_of=position))
     begins = f"{episode}_from_"
     found: dict[int, tuple[int, int]] = {}

@@ -20,6 +20,8 @@ from hindcast.storage.readmodel import block_sums, metrics
 from hindcast.storage.readmodel.database import ReadModel
 from hindcast.storage.readmodel.episode_queries import (
     EpisodeFilter,
+    branch_outcomes,
+    count_requested,
     list_episodes,
     matching_episodes,
     screenshots_of,
@@ -104,7 +106,9 @@ def ids_of(connection: Connection, as_of: int | None, table: Table, *columns: st
 
 def ask_episodes(connection: Connection, as_of: int | None) -> Any:
     some = list_episodes(connection, as_of=as_of, limit=3, state="ended", outcome="success")
-    return [list_episodes(connection, as_of=as_of, limit=1000), some]
+    begun = list_episodes(connection, as_of=as_of, limit=1000, begun=True)
+    said = list_episodes(connection, as_of=as_of, limit=1000, text="click")
+    return [list_episodes(connection, as_of=as_of, limit=1000), some, begun, said]
 
 
 def ask_an_episode(connection: Connection, as_of: int | None) -> Any:
@@ -146,6 +150,11 @@ QUESTIONS: dict[str, Callable[[Connection, int | None], Any]] = {
     "screenshots_of": ask_screenshots,
     "success_by_version": ask_curves,
     "list_episodes": ask_episodes,
+    "count_requested": lambda connection, as_of: count_requested(connection, as_of=as_of),
+    "branch_outcomes": lambda connection, as_of: [
+        branch_outcomes(connection, episode, as_of=as_of)
+        for (episode,) in ids_of(connection, as_of, episodes, "episode")
+    ],
     "show_episode": ask_an_episode,
     "list_tasks": lambda connection, as_of: list_tasks(connection, as_of=as_of, limit=1000),
     "list_phases": lambda connection, as_of: list_phases(connection, as_of=as_of),
