@@ -1,7 +1,6 @@
 """`hindcast why`: which steps moved the policy."""
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,13 +9,15 @@ import typer
 from hindcast.app.cli.bars import progress_bar
 from hindcast.app.cli.options import SourceName
 from hindcast.app.cli.output import Block, Fields, Report, Table, say, shorten
+from hindcast.app.runs.explanations import largest_steps, parts_by_family, save_explanation
+from hindcast.app.runs.runs import RunHandle, run_folder
 from hindcast.app.runs.sources import open_source
 from hindcast.core.errors import SettingsError
 from hindcast.core.fast_import import loading
 from hindcast.events.log.places import parse_place
 
 if TYPE_CHECKING:
-    from hindcast.app.runs.why import Explanation, MovingEpisode
+    from hindcast.app.runs.explanations import Explanation, MovingEpisode
 
 app = typer.Typer()
 
@@ -46,7 +47,8 @@ def why(
 ) -> Report:
     """Tell which recorded episodes, steps and tokens moved the policy in an update, or made a task family better or worse.
 
-    Recomputes the updates, with a gradient of its own for each step: several times the work that they were.
+    Recomputes the updates, with a gradient of its own for each step: several times the work that they were. The page shows
+    the answer, too, with the pictures of the steps.
 
     Example: hindcast why store/buy run-1 --since 3 --until 5
     """
@@ -68,6 +70,8 @@ def why(
                 said=say,
             )
         )
+    if isinstance(source, RunHandle):
+        save_explanation(run_folder(source.home, source.name), found)
     return Report(found, [Fields(_fields(found)), *_tables(found, rows)])
 
 
@@ -108,32 +112,20 @@ def _tables(found: "Explanation", rows: int) -> Iterator[Block]:
         f"Pull: what an episode's part of the updates did to the success of {found.family}, in points, to first order. Later "
         "episodes would have been others without it."
     )
-    by_family = _sums(found.episodes)
-    worst = min(by_family, key=lambda name: by_family[name][1], default="")
-    if worst and by_family[worst][1] < 0:
-        yield f"Confirm it: hindcast without {found.run} --family {worst} --effect"
-
-
-def _sums(episodes: "Sequence[MovingEpisode]") -> dict[str, tuple[int, float, float]]:
-    """Episodes, pull and share by family."""
-    found = defaultdict[str, list["MovingEpisode"]](list)
-    for one in episodes:
-        found[one.family].append(one)
-    return {
-        name: (len(own), sum(one.pull or 0.0 for one in own), sum(one.share for one in own))
-        for name, own in found.items()
-    }
+    worst = parts_by_family(found.episodes)[:1]
+    if worst and (worst[0].pull or 0.0) < 0:
+        yield f"Confirm it: hindcast without {found.run} --family {worst[0].family} --effect"
 
 
 def _families(episodes: "Sequence[MovingEpisode]") -> Table:
-    pulls = any(one.pull is not None for one in episodes)
-    sums = sorted(_sums(episodes).items(), key=lambda one: one[1][1] if pulls else -one[1][2])
+    parts = parts_by_family(episodes)
+    pulls = any(one.pull is not None for one in parts)
     heads = ("trained family", "episodes", *(("pull",) if pulls else ()), "share")
     return Table(
         heads,
         [
-            (name, count, *((_points(pull),) if pulls else ()), f"{share:.1%}")
-            for name, (count, pull, share) in sums
+            (one.family, one.episodes, *((_points(one.pull or 0.0),) if pulls else ()), f"{one.share:.1%}")
+            for one in parts
         ],
     )
 
@@ -141,8 +133,6 @@ def _families(episodes: "Sequence[MovingEpisode]") -> Table:
 def _steps(found: "Explanation", rows: int) -> Table:
     """Steps with the largest part."""
     by_pull = bool(found.family)
-    steps = [(episode, step) for episode in found.episodes for step in episode.steps]
-    steps.sort(key=lambda one: -abs((one[1].pull or 0.0) if by_pull else one[1].share))
     return Table(
         ("pull" if by_pull else "share", "advantage", "reward", "family", "episode", "step", "answer"),
         [
@@ -155,7 +145,7 @@ def _steps(found: "Explanation", rows: int) -> Table:
                 step.step,
                 shorten(step.answer, ANSWER_WIDTH),
             )
-            for episode, step in steps[:rows]
+            for episode, step in largest_steps(found)[:rows]
         ],
     )
 

@@ -47,6 +47,7 @@ from hindcast.app.page.views.tables import (
     settings,
 )
 from hindcast.app.page.views.timeline import timeline
+from hindcast.app.page.views.why import why
 from hindcast.app.runs.runs import NoSuchRun
 from hindcast.core.errors import BlobMissing, HindcastError, NoSuchPlace
 from hindcast.storage.readmodel.database import ReadModelUnavailable
@@ -79,6 +80,7 @@ VIEWS = (
     PageView("curriculum", "curriculum", curriculum, "Curriculum"),
     PageView("policies", "policies", policies, "Policies"),
     PageView("lineage/{kind}/{name:path}", "lineage", lineage_of, ""),
+    PageView("why", "why", why, "Why", of_now=True),
     PageView("compare", "compare", compare, "Compare", of_now=True),
     PageView("consumers", "consumers", consumers, "Consumers", of_now=True),
     PageView("settings", "settings", settings, "Settings"),

@@ -11,6 +11,13 @@ import msgspec
 import numpy as np
 
 from hindcast.actors.curriculum.evaluations import EVALUATION
+from hindcast.app.runs.explanations import (
+    Explanation,
+    MovingEpisode,
+    MovingStep,
+    TokenChange,
+    VersionSuccess,
+)
 from hindcast.app.runs.sources import Source
 from hindcast.core.domain.arrays import unpack_ids
 from hindcast.core.errors import NoSuchPlace, ReplayDiverged, SettingsError
@@ -52,86 +59,6 @@ class FamilyQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """None: the base policy, version 0."""
     until: int | None = None
     """None: the last version."""
-
-
-class MovingStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A step that the policy was trained on, and what it did to it, over all of the updates. See `learner.explanation`."""
-
-    position: int
-    """Of its step.taken."""
-    step: int
-    """Its index in the episode."""
-    answer: str
-    """As it was trained on: the recorded one, or one that a relabeler wrote."""
-    share: float
-    pull: float | None
-
-
-class MovingEpisode(msgspec.Struct, frozen=True, kw_only=True):
-    """An episode that the policy was trained on, and what it did to it. See `learner.explanation`."""
-
-    episode: str
-    group: str
-    family: str
-    origin: str
-    reward: float | None
-    """None: the training judge has not decided."""
-    rehearsed: bool
-    advantage: float
-    """Mean of its steps."""
-    share: float
-    """Of the gradient; the shares of all episodes sum to 1, as mean over the updates."""
-    pull: float | None
-    """On the family's success rate, in [-1, 1] for small changes; None: no family was asked about."""
-    steps: tuple[MovingStep, ...]
-
-
-class TokenChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A token of a recorded answer, and how likely the policy finds it before and after."""
-
-    episode: str
-    position: int
-    """Of its step.taken."""
-    step: int
-    """Index of the step in its episode."""
-    context: str
-    """The end of the answer before it."""
-    token: str
-    before: float
-    after: float
-    others: int
-    """Steps that gave the same answer up to here to the same prompt."""
-
-
-class VersionSuccess(msgspec.Struct, frozen=True, kw_only=True):
-    """Success of the family's episodes that a version began."""
-
-    version: int
-    episodes: int
-    successes: int
-
-
-class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a policy changed."""
-
-    run: str
-    first_update: int
-    last_update: int
-    first_version: int
-    """The policy version that the updates began with."""
-    episodes: tuple[MovingEpisode, ...]
-    """Those with the largest part first."""
-    tokens: tuple[TokenChange, ...]
-    """Those whose probability changed most, the largest change first."""
-    family: str
-    """The family asked about; empty: none."""
-    probe_origin: str
-    """`evaluation` or `training`: the episodes of the family by which updates are judged."""
-    probe_episodes: int
-    success: tuple[VersionSuccess, ...]
-    """Success of the family by the version that played it."""
-    recomputed: int
-    """Updates that were recomputed, from the checkpoint before on; all came out as recorded."""
 
 
 @dataclass(slots=True)
@@ -242,6 +169,7 @@ async def explain(
     probed = {one.sample.episode for one in inquiry.probe}
     return Explanation(
         run=source.name,
+        question=_in_words(question, known),
         first_update=updates[0],
         last_update=updates[-1],
         first_version=known.begins_with(updates),
@@ -253,6 +181,14 @@ async def explain(
         success=_success(known, samples) if name else (),
         recomputed=report.updates,
     )
+
+
+def _in_words(question: Place | FamilyQuestion, known: _Log) -> str:
+    if isinstance(question, FamilyQuestion):
+        until = max(known.versions) if question.until is None else question.until
+        return f"{question.family}, policy {question.since or 0} to {until}"
+    newest = {"update": known.updates, "policy": known.versions, "batch": known.batches}[question.noun]
+    return f"{question.noun} {max(newest) if question.number is None else question.number}"
 
 
 def _updates(known: _Log, question: Place | FamilyQuestion, *, run: str) -> range:

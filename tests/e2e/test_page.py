@@ -27,7 +27,15 @@ from hindcast.app.cli import app
 from hindcast.app.page.application import serve_page
 from hindcast.app.page.runs import OpenRuns
 from hindcast.app.page.views.home import RunRows
-from hindcast.app.runs.runs import RunHandle, open_run
+from hindcast.app.runs.explanations import (
+    Explanation,
+    MovingEpisode,
+    MovingStep,
+    TokenChange,
+    VersionSuccess,
+    save_explanation,
+)
+from hindcast.app.runs.runs import RunHandle, open_run, run_folder
 from hindcast.app.system.listen_addresses import with_token
 from hindcast.core.domain.observation import Box
 from hindcast.core.ids import digest_hex
@@ -54,7 +62,7 @@ from stories.synthetic_run import Told, a_run
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.broker, pytest.mark.browser]
 
 HOSTILE = '<script>window.pwned = 1</script><img src=x onerror="window.pwned = 1">{{ 7 * 7 }}'
-PAGES = ("", "episodes", "timeline", "curriculum", "policies", "compare", "consumers", "settings")
+PAGES = ("", "episodes", "timeline", "curriculum", "policies", "why", "compare", "consumers", "settings")
 OTHER = "static"
 """A name that addresses of our own could hide."""
 WAIT_MS = 60_000
@@ -88,7 +96,53 @@ def hostile(told: Told) -> Told:
 
 FACTS = [hostile(told) for told in a_run(1, groups=8) if not isinstance(told.fact, RunForked)]
 EARLIER = len(FACTS) - 40
-EPISODE = next(told.fact.episode for told in FACTS if isinstance(told.fact, StepTaken))
+STEP, EPISODE = next(
+    (position, told.fact.episode)
+    for position, told in enumerate(FACTS, 1)
+    if isinstance(told.fact, StepTaken)
+)
+"""Position and episode of the first step."""
+EXPLAINED = Explanation(
+    run="run-1",
+    question="store/find_price, policy 0 to 1",
+    first_update=1,
+    last_update=2,
+    first_version=0,
+    episodes=(
+        MovingEpisode(
+            episode=EPISODE,
+            group="group",
+            family=HOSTILE,
+            origin="online",
+            reward=None,
+            rehearsed=False,
+            advantage=-1.0,
+            share=1.0,
+            pull=-0.031,
+            steps=tuple(
+                MovingStep(position=STEP, step=step, answer=HOSTILE, share=0.5, pull=-0.031 * step)
+                for step in (0, 1)
+            ),
+        ),
+    ),
+    tokens=(
+        TokenChange(
+            episode=EPISODE,
+            position=STEP,
+            step=0,
+            context=HOSTILE,
+            token=HOSTILE,
+            before=0.9,
+            after=0.4,
+            others=1,
+        ),
+    ),
+    family="store/find_price",
+    probe_origin="training",
+    probe_episodes=4,
+    success=(VersionSuccess(version=0, episodes=4, successes=2),),
+    recomputed=2,
+)
 
 
 class _Unmoved(urllib.request.HTTPRedirectHandler):
@@ -164,6 +218,7 @@ async def shown(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shown
     handle = await make_home(home, FACTS[:EARLIER])
     handle.blobs.put(IMAGE)
     await asyncio.to_thread(fold, home)
+    save_explanation(run_folder(home, handle.name), EXPLAINED)
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
         serve_page(home, host="127.0.0.1", port=0, token=TOKEN, ready=address.set_result)
@@ -194,6 +249,18 @@ async def page(browser: Browser, shown: Shown) -> AsyncIterator[Page]:
     yield tab
     await context.close()
     assert errors == []
+
+
+async def test_an_explanation_shows_the_steps_with_their_pages(shown: Shown, page: Page) -> None:
+    await page.goto(f"{shown.base}/why")
+    assert "store/find_price, policy 0 to 1" in await page.inner_text("h1")
+    moving = page.locator(".moving li")
+    assert await moving.count() == 2
+    assert "-3.10 points" in await moving.nth(0).inner_text(), "the largest part first"
+    assert await moving.nth(1).locator("image").count() == 1, "a picture was taken of step 0"
+    await moving.nth(0).locator("summary").click()
+    await moving.nth(0).locator(".piece pre").first.wait_for(state="attached")
+    assert (await shown.get("/why?of=no-such"))[0] == 404
 
 
 async def test_every_page_opens_without_an_error_and_its_twin_has_the_same_position(

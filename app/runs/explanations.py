@@ -1,0 +1,160 @@
+"""Explanations of a run's updates (`hindcast why`), and where a run keeps them: they take minutes to compute.
+
+They follow from the log and can be computed again at any time, so they are files beside it and no events.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from hindcast.core.errors import SettingsError
+
+FOLDER = "why"
+"""Folder of a run's explanations, below its own."""
+
+
+class MovingStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step that the policy was trained on, and what it did to it, over all of the updates. See `learner.explanation`."""
+
+    position: int
+    """Of its step.taken."""
+    step: int
+    """Its index in the episode."""
+    answer: str
+    """As it was trained on: the recorded one, or one that a relabeler wrote."""
+    share: float
+    pull: float | None
+
+
+class MovingEpisode(msgspec.Struct, frozen=True, kw_only=True):
+    """An episode that the policy was trained on, and what it did to it. See `learner.explanation`."""
+
+    episode: str
+    group: str
+    family: str
+    origin: str
+    reward: float | None
+    """None: the training judge has not decided."""
+    rehearsed: bool
+    advantage: float
+    """Mean of its steps."""
+    share: float
+    """Of the gradient; the shares of all episodes sum to 1, as mean over the updates."""
+    pull: float | None
+    """On the family's success rate, in [-1, 1] for small changes; None: no family was asked about."""
+    steps: tuple[MovingStep, ...]
+
+
+class TokenChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A token of a recorded answer, and how likely the policy finds it before and after."""
+
+    episode: str
+    position: int
+    """Of its step.taken."""
+    step: int
+    """Index of the step in its episode."""
+    context: str
+    """The end of the answer before it."""
+    token: str
+    before: float
+    after: float
+    others: int
+    """Steps that gave the same answer up to here to the same prompt."""
+
+
+class VersionSuccess(msgspec.Struct, frozen=True, kw_only=True):
+    """Success of the family's episodes that a version began."""
+
+    version: int
+    episodes: int
+    successes: int
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a policy changed."""
+
+    run: str
+    question: str
+    """As in `policy 3`, or `store/buy, policy 3 to 5`."""
+    first_update: int
+    last_update: int
+    first_version: int
+    """The policy version that the updates began with."""
+    episodes: tuple[MovingEpisode, ...]
+    """Those with the largest part first."""
+    tokens: tuple[TokenChange, ...]
+    """Those whose probability changed most, the largest change first."""
+    family: str
+    """The family asked about; empty: none."""
+    probe_origin: str
+    """`evaluation` or `training`: the episodes of the family by which updates are judged."""
+    probe_episodes: int
+    success: tuple[VersionSuccess, ...]
+    """Success of the family by the version that played it."""
+    recomputed: int
+    """Updates that were recomputed, from the checkpoint before on; all came out as recorded."""
+
+
+class FamilyPart(msgspec.Struct, frozen=True, kw_only=True):
+    """What all trained episodes of one family did."""
+
+    family: str
+    episodes: int
+    share: float
+    pull: float | None
+    """None: no family was asked about."""
+
+
+def parts_by_family(episodes: Sequence[MovingEpisode]) -> list[FamilyPart]:
+    """The families trained on: that with the lowest pull first, without pulls that with the largest share."""
+    members = defaultdict[str, list[MovingEpisode]](list)
+    for one in episodes:
+        members[one.family].append(one)
+    found = [
+        FamilyPart(
+            family=name,
+            episodes=len(own),
+            share=sum(one.share for one in own),
+            pull=None if own[0].pull is None else sum(one.pull or 0.0 for one in own),
+        )
+        for name, own in members.items()
+    ]
+    return sorted(found, key=lambda one: -one.share if one.pull is None else one.pull)
+
+
+def largest_steps(found: Explanation) -> list[tuple[MovingEpisode, MovingStep]]:
+    """Steps of the updates, that with the largest part first: by pull where a family was asked about, else by share."""
+    steps = [(episode, step) for episode in found.episodes for step in episode.steps]
+    return sorted(steps, key=lambda one: -abs(one[1].share if one[1].pull is None else one[1].pull))
+
+
+def save_explanation(run_folder: Path, found: Explanation) -> None:
+    """Keep an explanation with its run; it replaces an earlier one of the same question."""
+    folder = run_folder / FOLDER
+    folder.mkdir(exist_ok=True)
+    (folder / f"{name_of(found.question)}.json").write_bytes(msgspec.json.encode(found))
+
+
+def list_explanations(run_folder: Path) -> list[str]:
+    """Names of the explanations that a run keeps, the latest first."""
+    files = [one for one in (run_folder / FOLDER).glob("*.json") if one.is_file()]
+    return [one.stem for one in sorted(files, key=lambda one: -one.stat().st_mtime)]
+
+
+def load_explanation(run_folder: Path, name: str) -> Explanation:
+    """One of `list_explanations`. Raises SettingsError if it cannot be read, or has another form."""
+    file = run_folder / FOLDER / f"{name}.json"
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Explanation)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise SettingsError(
+            f"{file} cannot be read as an explanation ({error}). Delete it and ask again: hindcast why"
+        ) from None
+
+
+def name_of(question: str) -> str:
+    """The question as a file's name."""
+    return re.sub(r"[^\w.]+", "-", question)
