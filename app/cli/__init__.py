@@ -69,6 +69,7 @@ COMMANDS = {
     "prove": Command("prove", "Write a policy, its log and a signed proof for others."),
     "check-proof": Command("prove", "Check a proof: draw updates and recompute them."),
     "audit": Command("audit", "Check every event and blob with independent code."),
+    "sql": Command("sql", "Ask a run in SQL."),
     "rebuild": Command("audit", "Rebuild the read model from the log and compare."),
     "rejudge": Command("rejudge", "Judge a run's stored evidence again."),
     "judge": Command("accuracy", "Measure the accuracy of judges."),

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import msgspec
 import typer
-from sqlalchemy import text
-from sqlalchemy.exc import SQLAlchemyError
 
 from hindcast.app.cli.bars import progress_bar
 from hindcast.app.cli.options import RunName
@@ -17,6 +15,7 @@ from hindcast.app.runs.runs import RunHandle, open_run
 from hindcast.core.errors import SettingsError
 from hindcast.core.fast_import import loading
 from hindcast.core.settings.schema import Settings
+from hindcast.storage.readmodel.sql import QueryRefused, ask_sql
 
 if TYPE_CHECKING:
     from hindcast.app.evaluation.effect import Effect, FamilyEffect
@@ -27,6 +26,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer()
 
+MOST_EPISODES = 1_000_000
+QUERY_S = 60.0
 CAVEAT = "Later episodes stay what they were: policies that were trained on what is left out played them."
 
 
@@ -160,15 +161,12 @@ def _asked(run: str, query: str) -> list[str]:
     """Episodes in the first column of a query's answer."""
     with connect_read_model(run) as connection:
         try:
-            found = [row[0] for row in connection.execute(text(query))]
-        except SQLAlchemyError as error:
-            reason = str(getattr(error, "orig", error))
-            raise SettingsError(
-                f"--query: {reason}. The tables are in docs/read-model.md; the first column names episodes"
-            ) from error
+            found = ask_sql(connection, query, limit=MOST_EPISODES, seconds=QUERY_S).rows
+        except QueryRefused as error:
+            raise SettingsError(f"--query: {error}; the first column names episodes") from error
     if not found:
         raise SettingsError(f"--query returns no episode: {query}")
-    return [str(one) for one in found]
+    return [str(row[0]) for row in found]
 
 
 async def _derive(

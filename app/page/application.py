@@ -38,6 +38,7 @@ from hindcast.app.page.views.compare import compare
 from hindcast.app.page.views.episode import episode
 from hindcast.app.page.views.home import AXES, MEASURES, RunRows, home
 from hindcast.app.page.views.overview import METRICS, overview
+from hindcast.app.page.views.sql import sql
 from hindcast.app.page.views.tables import (
     consumers,
     curriculum,
@@ -84,6 +85,7 @@ VIEWS = (
     PageView("compare", "compare", compare, "Compare", of_now=True),
     PageView("consumers", "consumers", consumers, "Consumers", of_now=True),
     PageView("settings", "settings", settings, "Settings"),
+    PageView("sql", "sql", sql, "SQL", of_now=True),
 )
 
 

@@ -1,6 +1,6 @@
 """Explanations of a run's updates (`hindcast why`), and where a run keeps them: they take minutes to compute.
 
-They follow from the log and can be computed again at any time, so they are files beside it and no events.
+They follow from the log and can be computed again at any time, so they are files next to it and no events.
 """
 
 import re

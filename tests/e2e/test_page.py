@@ -62,7 +62,18 @@ from stories.synthetic_run import Told, a_run
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.broker, pytest.mark.browser]
 
 HOSTILE = '<script>window.pwned = 1</script><img src=x onerror="window.pwned = 1">{{ 7 * 7 }}'
-PAGES = ("", "episodes", "timeline", "curriculum", "policies", "why", "compare", "consumers", "settings")
+PAGES = (
+    "",
+    "episodes",
+    "timeline",
+    "curriculum",
+    "policies",
+    "why",
+    "compare",
+    "consumers",
+    "settings",
+    "sql",
+)
 OTHER = "static"
 """A name that addresses of our own could hide."""
 WAIT_MS = 60_000
@@ -261,6 +272,16 @@ async def test_an_explanation_shows_the_steps_with_their_pages(shown: Shown, pag
     await moving.nth(0).locator("summary").click()
     await moving.nth(0).locator(".piece pre").first.wait_for(state="attached")
     assert (await shown.get("/why?of=no-such"))[0] == 404
+
+
+async def test_a_query_is_answered_on_the_page_and_a_refused_one_says_why(shown: Shown, page: Page) -> None:
+    await page.goto(f"{shown.base}/sql")
+    await page.fill("#query", "SELECT episode, state FROM episodes_current ORDER BY episode LIMIT 2")
+    await page.click("text=Ask")
+    assert await page.locator("tbody a.id").count() == 2
+    await page.fill("#query", "DROP TABLE episodes")
+    await page.click("text=Ask")
+    assert "begins with SELECT" in await page.inner_text(".health")
 
 
 async def test_every_page_opens_without_an_error_and_its_twin_has_the_same_position(

@@ -141,14 +141,17 @@ def commands(
 
 
 def test_every_command_that_asks_the_read_model_takes_as_of() -> None:
-    """By its source, so that the next one cannot forget it; two runs beside each other have no position in common."""
+    """By its source, so that the next one cannot forget it. Two runs have no position in common, and SQL names its own."""
     asking = {
         path: {option for parameter in command.params for option in parameter.opts}
         for path, command in commands()
         if re.search(r"\b(connect_read_model|_answer)\(", inspect.getsource(inspect.unwrap(command.callback)))
     }
     assert {("run", "show"), ("episode", "list"), ("lineage", "update")} <= set(asking)
-    assert {path for path, options in asking.items() if "--as-of" not in options} <= {("run", "compare")}
+    assert {path for path, options in asking.items() if "--as-of" not in options} <= {
+        ("run", "compare"),
+        ("sql",),
+    }
 
 
 def test_an_archive_answers_as_its_run_does_without_a_broker_and_without_the_home(
