@@ -29,7 +29,7 @@ document.addEventListener("input", (event) => {
 const SETTLED_MS = 500;
 let moving = 0;
 document.addEventListener("change", (event) => {
-  if (event.target.name !== "as_of" && event.target.tagName !== "SELECT" && event.target.type !== "checkbox") return;
+  if (!event.target.form || event.target.name !== "as_of" && event.target.tagName !== "SELECT" && event.target.type !== "checkbox") return;
   clearTimeout(moving);
   moving = setTimeout(() => event.target.form.requestSubmit(), SETTLED_MS);
 });
@@ -51,6 +51,7 @@ async function renew() {
     } else if (details.dataset.piece === undefined && main().querySelector("details")) details.open = false;
   }
   main().replaceChildren(...fresh.getElementById("main").childNodes);
+  document.dispatchEvent(new Event("renewed"));
   document.querySelector("footer").replaceWith(fresh.querySelector("footer"));
   document.querySelector(".now")?.replaceWith(fresh.querySelector(".now") ?? "");
   const range = document.querySelector("input[name=as_of]");
@@ -96,7 +97,7 @@ function follow(address) {
   async function show() {
     // a form under way, a marked text: nobody takes those away
     const said = [...main().querySelectorAll(".say input[name=reason]")].some((field) => field.value);
-    const held = said || main().contains(document.activeElement) && document.activeElement.form || !getSelection().isCollapsed;
+    const held = said || main().querySelector(".area:active, .chart-controls :active, .lanes:active") || main().contains(document.activeElement) && document.activeElement.form || !getSelection().isCollapsed;
     if (busy || told === shown || document.hidden || held) return;
     busy = true;
     const began = performance.now();
