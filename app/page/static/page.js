@@ -144,3 +144,42 @@ document.addEventListener("keydown", (event) => {
     views[current + (event.key === "]" ? 1 : -1)]?.click();
   }
 });
+
+// a drag over the timeline enlarges a stretch of it
+const SECOND_NS = 1e9;
+const LEAST_DRAG = 6; // pixels; less is a click
+let stretch = null;
+const share = (event, box) => Math.max(0, Math.min(1, (event.clientX - box.left) / box.width));
+document.addEventListener("dragstart", (event) => { if (event.target.closest?.(".lanes")) event.preventDefault(); });
+document.addEventListener("pointerdown", (event) => {
+  const picture = event.pointerType === "mouse" && event.button === 0 && event.target.closest?.("svg.lanes");
+  if (!picture) return;
+  const chosen = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+  chosen.setAttribute("class", "chosen");
+  chosen.setAttribute("height", "100%");
+  const box = picture.getBoundingClientRect();
+  stretch = { picture, chosen, box, from: event.clientX, begin: share(event, box), end: null };
+});
+document.addEventListener("pointermove", (event) => {
+  if (!stretch || stretch.end === null && Math.abs(event.clientX - stretch.from) < LEAST_DRAG) return;
+  stretch.end = share(event, stretch.box);
+  stretch.chosen.setAttribute("x", `${100 * Math.min(stretch.begin, stretch.end)}%`);
+  stretch.chosen.setAttribute("width", `${100 * Math.abs(stretch.end - stretch.begin)}%`);
+  stretch.picture.append(stretch.chosen);
+});
+document.addEventListener("click", (event) => {
+  if (stretch?.end != null) event.preventDefault(); // the end of a drag opens no bar
+}, true);
+document.addEventListener("pointerup", () => {
+  if (!stretch) return;
+  const { picture, chosen, begin, end } = stretch;
+  setTimeout(() => { stretch = null; });
+  chosen.remove();
+  if (end === null) return;
+  const { until, window: seconds } = picture.parentElement.dataset;
+  const address = new URL(location.href);
+  const after = (1 - Math.max(begin, end)) * seconds;
+  address.searchParams.set("until", BigInt(until) - BigInt(Math.round(after * SECOND_NS)));
+  address.searchParams.set("seconds", Math.max(1, Math.round(Math.abs(end - begin) * seconds)));
+  location.assign(address);
+});
