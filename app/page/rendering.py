@@ -16,6 +16,7 @@ from hindcast.app.page.charts import (
     sparkline,
     success_chart,
 )
+from hindcast.app.page.lineage_graph import lineage_graph
 from hindcast.app.page.views.axes import AXES
 from hindcast.app.page.views.timeline import lanes
 from hindcast.storage.readmodel.evaluation_queries import EvaluationRate
@@ -55,6 +56,7 @@ def environment() -> Environment:
         axes=AXES,
         sparkline=sparkline,
         lanes=lanes,
+        lineage_graph=lineage_graph,
         address=address,
         shade=shade,
         exp=exp,

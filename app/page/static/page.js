@@ -73,7 +73,7 @@ function mark(element) {
 }
 
 function alike(name) {
-  return [...main().querySelectorAll("a, summary, button, [tabindex]")].filter((one) => named(one) === name);
+  return [...main().querySelectorAll("a, summary, button, [tabindex], .chart-controls input")].filter((one) => named(one) === name);
 }
 
 function named(element) {
