@@ -32,11 +32,11 @@ from hindcast.app.exports.export import EpisodeDownload, export_episode
 from hindcast.app.page.forms import FormHandler
 from hindcast.app.page.guard import Guard
 from hindcast.app.page.rendering import FOLDER, environment
-from hindcast.app.page.runs import LIVE_POLL_S, LivePositions, OpenRuns, PageQuery, mark
+from hindcast.app.page.runs import LIVE_POLL_S, LivePositions, OpenRuns, PageQuery, mark, parse_span
 from hindcast.app.page.step_detail import screenshot, step_detail
 from hindcast.app.page.views.compare import compare
 from hindcast.app.page.views.episode import episode
-from hindcast.app.page.views.home import AXES, MEASURES, RunRows, home
+from hindcast.app.page.views.home import MEASURES, RunRows, home
 from hindcast.app.page.views.overview import METRICS, overview
 from hindcast.app.page.views.sql import sql
 from hindcast.app.page.views.tables import (
@@ -122,6 +122,7 @@ class Pages:
     async def home(self, request: Request) -> Response:
         """All runs, as a page or as values."""
         query, shown = request.query_params, await self._mark_of_all()
+        spans = [parse_span(query.get(name, ""), name=name) for name in ("versions", "updates")]
         found = await asyncio.to_thread(
             home,
             self._runs,
@@ -129,6 +130,7 @@ class Pages:
             chosen=query.getlist("run"),
             measure=query.get("measure", ""),
             over=query.get("over", ""),
+            span=spans[query.get("measure") in METRICS],
         )
         if request.scope["path"].endswith(".json"):
             return _json(found)
@@ -136,7 +138,6 @@ class Pages:
             self._templates.get_template("home.html").render,
             told=found,
             measures=MEASURES,
-            axes=AXES,
             metrics=METRICS,
             query=str(query),
             mark=shown,

@@ -1,5 +1,7 @@
 """Charts as SVG, drawn by the server: exact, readable without scripts, with points that are links. Pure.
 
+Each carries its values for the page's script, which draws it anew in its place.
+
 Nothing is sampled. If there are more values than pixels, neighbors are pooled: successes and episodes are added up, and a
 metric shows its lowest, highest and last value. A gap in the data is a gap in the line.
 
@@ -8,30 +10,28 @@ text, dots and lines keep their size on a phone; only lines of many points (`str
 are the chart's padding in page.css.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
 from math import ceil, floor, log10
-from typing import TypeVar
+from typing import Any
 
 import msgspec
 from markupsafe import Markup
 
 from hindcast.app.evaluation.evaluation_lines import temperature_in_words
+from hindcast.app.page.views.axes import Axis
 from hindcast.core.rl.statistics import standardized, wilson
 from hindcast.storage.readmodel.evaluation_queries import EvaluationRate, EvaluationRow
 from hindcast.storage.readmodel.metrics import MetricColumn
 from hindcast.storage.readmodel.outcome_counts import Families, added
 
-Shown = TypeVar("Shown")
-
+NATURAL = Axis()
+"""Draws policy versions and updates over their own numbers."""
 TALL, SMALL = 236, 122
 """Height in pixels of a success curve's and of a metric's plane, without the labels below."""
 MOST_POINTS = 120
 """Most points of a success curve: six pixels each."""
 MOST_COLUMNS = 300
 """Most columns of a metric: two pixels each."""
-MOST_STRIPS = 40
-"""Most strips of a metric that show their values on hover."""
 TICKS_DOWN = 4
 """Approximate number of labels of a metric."""
 DRAWN_OUT = 1000
@@ -175,8 +175,19 @@ class CurvePoint(msgspec.Struct, frozen=True, kw_only=True):
     high: float
 
 
-def pool_versions(played: Mapping[int, Families], *, most: int = MOST_POINTS) -> list[CurvePoint]:
-    """Points of a curve from the families of each version, versions in order; counts of neighbours are added up.
+Span = tuple[int, int] | None
+"""First and last policy version or update of a part of a curve; None: all of it."""
+
+
+def in_span(span: Span, first: int, last: int) -> bool:
+    """Whether these versions or updates are in the part, or some of them."""
+    return span is None or (first <= span[1] and last >= span[0])
+
+
+def pool_versions(
+    played: Mapping[int, Families], *, most: int = MOST_POINTS, span: Span = None
+) -> list[CurvePoint]:
+    """Points of a part of a curve from the families of each version, versions in order; counts of neighbours are added up.
 
     >>> played = {0: {"a": (1, 2)}, 1: {"a": (2, 2)}, 2: {"a": (0, 4)}}
     >>> [(p.first, p.last, p.successes, p.judged) for p in pool_versions(played, most=2)]
@@ -184,7 +195,9 @@ def pool_versions(played: Mapping[int, Families], *, most: int = MOST_POINTS) ->
     """
     standard = added(played.values())
     judged_versions = [
-        version for version, families in played.items() if any(judged for _, judged in families.values())
+        version
+        for version, families in played.items()
+        if in_span(span, version, version) and any(judged for _, judged in families.values())
     ]
     size = max(1, ceil(len(judged_versions) / most))
     points = []
@@ -207,16 +220,19 @@ def pool_versions(played: Mapping[int, Families], *, most: int = MOST_POINTS) ->
     return points
 
 
-def pool_metric(told: Sequence[MetricColumn], *, most: int = MOST_COLUMNS) -> list[MetricColumn]:
-    """No more columns than fit, in order: neighbours stand together, with their lowest, highest and last value.
+def pool_metric(
+    recorded: Sequence[MetricColumn], *, most: int = MOST_COLUMNS, span: Span = None
+) -> list[MetricColumn]:
+    """Columns of a part of a metric, no more than fit, in order: neighbours stand together, with their lowest, highest and last value.
 
     >>> each = [MetricColumn(first=n, last=n, updates=1, low=v, high=v, value=v) for n, v in [(1, 2.0), (2, 5.0), (3, 1.0)]]
     >>> pool_metric(each, most=1)
     [MetricColumn(first=1, last=3, updates=3, low=1.0, high=5.0, value=1.0)]
     """
+    told = [one for one in recorded if in_span(span, one.first, one.last)]
     size = max(1, ceil(len(told) / most))
     if size == 1:
-        return list(told)
+        return told
     columns = []
     for start in range(0, len(told), size):
         part = told[start : start + size]
@@ -233,51 +249,6 @@ def pool_metric(told: Sequence[MetricColumn], *, most: int = MOST_COLUMNS) -> li
     return columns
 
 
-def success_chart(points: Sequence[CurvePoint], *, link: str, label: str) -> Markup:
-    """Success by policy version with its band; every point leads to its episodes: `link` with `{version}` in it.
-
-    Of pooled versions that is the first and the last, `3-7`.
-    """
-    if not points:
-        return Markup("")
-    plane = Plane(TALL, points[0].first, points[-1].last, 0.0, 1.0)
-    shares = [0.0, 0.25, 0.5, 0.75, 1.0]
-    parts = [frame(plane, shares, [f"{share:.0%}" for share in shares], below="policy version")]
-    lines = []
-    for stretch in _unbroken(points, lambda point: (point.first, point.last)):
-        above = [plane.at(_middle(p), p.high) for p in stretch]
-        under = [plane.at(_middle(p), p.low) for p in reversed(stretch)]
-        if len(stretch) > 1:
-            lines.append(Markup('<polygon class="band" points="{}"/>').format(" ".join(above + under)))
-            line = " ".join(plane.at(_middle(p), p.rate) for p in stretch)
-            lines.append(Markup('<polyline class="line" points="{}"/>').format(line))
-    parts.append(drawn_out(plane, lines))
-    places = [plane.x(_middle(point)) for point in points]
-    for point, x, (left, right) in zip(points, places, _strips(places), strict=True):
-        parts.append(
-            Markup(
-                '<a href="{href}"><title>{title}</title>'
-                '<rect class="reach" x="{left}%" y="0" width="{wide}%" height="{tall}"/>'
-                '<line class="whisker" x1="{x}%" x2="{x}%" y1="{high}" y2="{low}"/>'
-                '<circle class="dot" cx="{x}%" cy="{y}" r="3.5"/></a>'
-            ).format(
-                href=link.format(
-                    version=point.first if point.first == point.last else f"{point.first}-{point.last}"
-                ),
-                title=f"{_versions(point)}: {point.rate:.0%} [{point.low:.0%}, {point.high:.0%}] n={point.judged}, as played "
-                f"{point.successes} of {point.judged}",
-                left=f"{left:.2f}",
-                wide=f"{right - left:.2f}",
-                tall=plane.tall,
-                x=f"{x:.2f}",
-                y=f"{plane.y(point.rate):.1f}",
-                high=f"{plane.y(point.high):.1f}",
-                low=f"{plane.y(point.low):.1f}",
-            )
-        )
-    return svg(parts, label, tall=plane.tall)
-
-
 class EvaluationCurve(msgspec.Struct, frozen=True, kw_only=True):
     """Success on held-out tasks at one temperature."""
 
@@ -287,12 +258,14 @@ class EvaluationCurve(msgspec.Struct, frozen=True, kw_only=True):
     """One for each evaluation, or for several successive ones."""
 
 
-def evaluation_curves(rows: Sequence[EvaluationRow], *, most: int = MOST_POINTS) -> list[EvaluationCurve]:
-    """A curve for each temperature of the evaluations; counts of neighbors are added up where there are more than `most`."""
+def evaluation_curves(
+    rows: Sequence[EvaluationRow], *, most: int = MOST_POINTS, span: Span = None
+) -> list[EvaluationCurve]:
+    """A part of the curve for each temperature of the evaluations; counts of neighbors are added up where there are more than `most`."""
     rates: dict[float, list[tuple[int, EvaluationRate]]] = {}
     for row in rows:
         for rate in row.rates:
-            if rate.judged:
+            if rate.judged and in_span(span, row.version, row.version):
                 rates.setdefault(rate.temperature, []).append((row.version, rate))
     return [
         EvaluationCurve(name=temperature_in_words(temperature), points=_evaluation_points(listed, most=most))
@@ -321,132 +294,267 @@ def _evaluation_points(listed: Sequence[tuple[int, EvaluationRate]], *, most: in
     return points
 
 
-APART = 5
-"""Pixels between the marks of two curves at one version."""
+class ChartPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A value of a curve."""
+
+    x: float
+    y: float
+    low: float
+    """Lower end of its interval, or the lowest of the values pooled in it."""
+    high: float
+    n: int
+    """Judged episodes, or updates."""
+    first: int
+    """Policy version or update."""
+    last: int
+    joined: bool = True
+    """Whether a line leads to it from the point before; if not, there is a gap."""
+    note: str = ""
+    """Further words about it."""
 
 
-def evaluation_chart(curves: Sequence[EvaluationCurve], *, link: str, label: str) -> Markup:
-    """Success on held-out tasks by policy version, a curve with its band for each temperature; marks differ in form.
+class Curve(msgspec.Struct, frozen=True, kw_only=True):
+    """One curve of a chart."""
 
-    A version leads to the episodes of its evaluation: `link` with `{version}` in it.
+    name: str
+    """In the legend."""
+    points: list[ChartPoint]
+    run: str = ""
+    color: int = 0
+    """Number of its color and pattern: the same for a run in every chart."""
+    link: str = ""
+    """Address of a point's episodes, with `{version}` in it; empty: none. Of pooled versions that is the first and the last,
+    `3-7`."""
+
+
+class Chart(msgspec.Struct, frozen=True, kw_only=True):
+    """Curves over one axis."""
+
+    label: str
+    """What the values are."""
+    below: str
+    """What the horizontal axis counts."""
+    unit: str
+    """What has a value: `policy` or `update`."""
+    shares: bool
+    """Whether the values are rates with a 95 % interval, drawn from 0 to 100 %."""
+    curves: list[Curve]
+
+    def words(self, point: ChartPoint) -> str:
+        """A value in words."""
+        units = {"policy": "policies", "update": "updates"}[self.unit]
+        one = point.first == point.last
+        whose = f"{self.unit} {point.last}" if one else f"{units} {point.first} to {point.last}"
+        if self.shares:
+            value = f"{point.y:.0%} [{point.low:.0%}, {point.high:.0%}] n={point.n}"
+        elif one:
+            value = f"{point.y:.4g}"
+        else:
+            value = f"{point.y:.4g} at last, from {point.low:.4g} to {point.high:.4g}"
+        return f"{whose}: {value}{point.note}"
+
+
+MOST_COLORS = 6
+"""Number of colors of curves in page.css."""
+
+
+def run_colors(names: Sequence[str], chosen: Sequence[str]) -> dict[str, int]:
+    """A color for each chosen run: it depends on the run's place among all, and yields only to a chosen run before it.
+
+    >>> run_colors(["a", "b", "c"], ["c", "a"])
+    {'a': 0, 'c': 2}
     """
-    told = sorted({point.last: point for curve in curves for point in curve.points}.items())
-    if not told:
+    colors: dict[str, int] = {}
+    for place, name in enumerate(names):
+        if name in chosen:
+            wanted = [(place + further) % MOST_COLORS for further in range(MOST_COLORS)]
+            colors[name] = next((one for one in wanted if one not in colors.values()), wanted[0])
+    return colors
+
+
+def success_points(points: Sequence[CurvePoint], axis: Axis, *, gaps: bool) -> list[ChartPoint]:
+    """Points of a curve of success. `gaps`: a version without verdicts interrupts the line."""
+    found: list[ChartPoint] = []
+    before: CurvePoint | None = None
+    for point in points:
+        x = axis.place("policy", point.last)
+        if x is not None:
+            found.append(
+                ChartPoint(
+                    x=x,
+                    y=point.rate,
+                    low=point.low,
+                    high=point.high,
+                    n=point.judged,
+                    first=point.first,
+                    last=point.last,
+                    joined=not gaps or before is None or point.first == before.last + 1,
+                    note=f", as played {point.successes} of {point.judged}" if gaps else "",
+                )
+            )
+        before = point
+    return found
+
+
+def metric_points(columns: Sequence[MetricColumn], axis: Axis) -> list[ChartPoint]:
+    """Points of a metric; an update without it interrupts the line."""
+    found: list[ChartPoint] = []
+    before: MetricColumn | None = None
+    for column in columns:
+        x = axis.place("update", column.last)
+        if x is not None:
+            found.append(
+                ChartPoint(
+                    x=x,
+                    y=column.value,
+                    low=column.low,
+                    high=column.high,
+                    n=column.updates,
+                    first=column.first,
+                    last=column.last,
+                    joined=before is None or column.first == before.last + 1,
+                )
+            )
+        before = column
+    return found
+
+
+def success_chart(points: Sequence[CurvePoint], *, link: str, label: str, axis: Axis = NATURAL) -> Markup:
+    """Success by policy version with its band; every point leads to its episodes, see `Curve.link`."""
+    curve = Curve(name="success", points=success_points(points, axis, gaps=True), link=link)
+    return curve_chart(
+        Chart(label=label, below=axis.label("policy"), unit="policy", shares=True, curves=[curve])
+    )
+
+
+def evaluation_chart(
+    curves: Sequence[EvaluationCurve], *, link: str, label: str, axis: Axis = NATURAL
+) -> Markup:
+    """Success on held-out tasks, a curve with its band for each temperature; a point leads to its episodes."""
+    drawn = [
+        Curve(name=one.name, points=success_points(one.points, axis, gaps=False), color=number, link=link)
+        for number, one in enumerate(curves)
+    ]
+    return curve_chart(
+        Chart(label=label, below=axis.label("policy"), unit="policy", shares=True, curves=drawn)
+    )
+
+
+def metric_chart(columns: Sequence[MetricColumn], *, label: str, axis: Axis = NATURAL) -> Markup:
+    """A metric of the updates: its last values as a line, with a band over what pooled neighbors reach."""
+    curve = Curve(name=label, points=metric_points(columns, axis))
+    return curve_chart(
+        Chart(label=label, below=axis.label("update"), unit="update", shares=False, curves=[curve]),
+        tall=SMALL,
+    )
+
+
+def curve_chart(chart: Chart, *, tall: int = TALL) -> Markup:
+    """The picture of a chart, and its values for the script that draws it anew with a crosshair and zoom (charts.js)."""
+    curves = [curve for curve in chart.curves if curve.points]
+    points = [point for curve in curves for point in curve.points]
+    if not points:
         return Markup("")
-    plane = Plane(TALL, told[0][0], told[-1][0], 0.0, 1.0)
-    shares = [0.0, 0.25, 0.5, 0.75, 1.0]
-    parts = [frame(plane, shares, [f"{share:.0%}" for share in shares], below="policy version")]
-    lines = []
-    for number, curve in enumerate(curves):
-        above = [plane.at(p.last, p.high) for p in curve.points]
-        under = [plane.at(p.last, p.low) for p in reversed(curve.points)]
-        line = " ".join(plane.at(p.last, p.rate) for p in curve.points)
-        if len(curve.points) > 1:
-            lines.append(
-                Markup(
-                    '<g class="curve-{}"><polygon class="band" points="{}"/><polyline class="line" points="{}"/></g>'
-                ).format(number, " ".join(above + under), line)
-            )
-    parts.append(drawn_out(plane, lines))
-    strips = _strips([plane.x(version) for version, _ in told])
-    for (version, point), (left, right) in zip(told, strips, strict=True):
-        marks, words = [], []
-        for number, curve in enumerate(curves):
-            for own in curve.points:
-                if own.last == version:
-                    marks.append(_evaluation_mark(plane, own, number, of=len(curves)))
-                    words.append(
-                        f"{curve.name} {own.rate:.0%} [{own.low:.0%}, {own.high:.0%}] n={own.judged}"
-                    )
-        parts.append(
-            Markup(
-                '<a href="{}"><title>{}</title><rect class="reach" x="{}%" y="0" width="{}%" height="{}"/>{}</a>'
-            ).format(
-                link.format(version=version if point.first == version else f"{point.first}-{version}"),
-                f"{_versions(point)}: {', '.join(words)}",
-                f"{left:.2f}",
-                f"{right - left:.2f}",
-                plane.tall,
-                Markup("").join(marks),
-            )
-        )
-    return svg(parts, label, tall=plane.tall)
+    if chart.shares:
+        low, high = 0.0, 1.0
+        ticks = [0.0, 0.25, 0.5, 0.75, 1.0]
+        labels = [f"{tick:.0%}" for tick in ticks]
+    else:
+        low, high = min(p.low for p in points), max(p.high for p in points)
+        ticks = round_values(low, high, most=TICKS_DOWN)
+        labels = tick_labels(ticks)
+    plane = Plane(
+        tall,
+        min(p.x for p in points),
+        max(p.x for p in points),
+        min(low, ticks[0]),
+        max(high, ticks[-1]),
+    )
+    lines, marks = list[Markup](), list[Markup]()
+    for curve in curves:
+        color = Markup('<g class="curve-{}">{}</g>')
+        for stretch in _unbroken(curve.points):
+            if len(stretch) > 1:
+                lines.append(color.format(curve.color, _line(plane, stretch)))
+            if not chart.shares and (len(stretch) == 1 or stretch[-1] is curve.points[-1]):
+                marks.append(color.format(curve.color, _mark(plane, chart, curve, stretch[-1])))
+        if chart.shares:
+            marks += [color.format(curve.color, _mark(plane, chart, curve, p)) for p in curve.points]
+    parts = [frame(plane, ticks, labels, below=chart.below), drawn_out(plane, lines), *marks]
+    return Markup('<div class="curves{}" data-chart="{}">{}</div>').format(
+        "" if tall == TALL else " small",
+        msgspec.json.encode(_in_columns(chart)).decode(),
+        svg(parts, chart.label, tall=tall),
+    )
 
 
-def _evaluation_mark(plane: Plane, point: CurvePoint, number: int, *, of: int) -> Markup:
-    """Interval and value of one evaluation: a disc for the first curve, a square for the second, and so on in turn."""
-    x, y = f"{plane.x(point.last):.2f}", plane.y(point.rate)
+def _line(plane: Plane, points: Sequence[ChartPoint]) -> Markup:
+    """A line without a gap, over its band."""
+    line = Markup('<polyline class="line" points="{}"/>').format(" ".join(plane.at(p.x, p.y) for p in points))
+    if all(p.low == p.high for p in points):
+        return line
+    above = [plane.at(p.x, p.high) for p in points]
+    under = [plane.at(p.x, p.low) for p in reversed(points)]
+    return Markup('<polygon class="band" points="{}"/>').format(" ".join(above + under)) + line
+
+
+def _mark(plane: Plane, chart: Chart, curve: Curve, point: ChartPoint) -> Markup:
+    """A point with its interval, which leads to its episodes if the curve has a link: a disc, or a square in every other
+    color."""
+    x, y = f"{plane.x(point.x):.2f}", plane.y(point.y)
     form = (
         Markup(
             '<svg x="{}%" y="{}" overflow="visible"><rect class="dot" x="-3.5" y="-3.5" width="7" height="7"/></svg>'
         )
-        if number % 2
-        else Markup('<circle class="dot" cx="{}%" cy="{}" r="4"/>')
+        if curve.color % 2
+        else Markup('<circle class="dot" cx="{}%" cy="{}" r="3.5"/>')
     ).format(x, f"{y:.1f}")
-    return Markup(
-        '<g class="curve-{number}" transform="translate({aside} 0)">'
-        '<line class="whisker" x1="{x}%" x2="{x}%" y1="{high}" y2="{low}"/>{form}</g>'
+    drawn = Markup(
+        '<title>{title}</title><line class="whisker" x1="{x}%" x2="{x}%" y1="{high}" y2="{low}"/>{form}'
     ).format(
-        number=number,
-        aside=f"{(number - (of - 1) / 2) * APART:g}",
+        title=f"{curve.run}, {chart.words(point)}" if curve.run else chart.words(point),
         x=x,
         high=f"{plane.y(point.high):.1f}",
         low=f"{plane.y(point.low):.1f}",
         form=form,
     )
+    if not curve.link:
+        return Markup("<g>{}</g>").format(drawn)
+    versions = str(point.last) if point.first == point.last else f"{point.first}-{point.last}"
+    return Markup('<a href="{}">{}</a>').format(curve.link.format(version=versions), drawn)
 
 
-class OverlaidPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A value of one of several curves, with what its interval or pooled neighbors reach."""
-
-    x: int
-    y: float
-    low: float
-    high: float
-    words: str
-    """The value in words."""
+COLUMNS = ("x", "y", "low", "high", "n", "first", "last", "note")
 
 
-class OverlaidCurve(msgspec.Struct, frozen=True, kw_only=True):
-    """One of several curves in a chart."""
+def _in_columns(chart: Chart) -> dict[str, Any]:
+    """The values for the script, a list for each field of the points; a gap is a place without a value."""
+    found = msgspec.structs.asdict(chart)
+    found["curves"] = []
+    for curve in chart.curves:
+        columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}
+        before: ChartPoint | None = None
+        for point in curve.points:
+            if before is not None and not point.joined:
+                for name in COLUMNS:
+                    columns[name].append((before.x + point.x) / 2 if name == "x" else None)
+            for name in COLUMNS:
+                columns[name].append(getattr(point, name))
+            before = point
+        named = {"name": curve.name, "run": curve.run, "color": curve.color, "link": curve.link}
+        found["curves"].append(named | columns)
+    return found
 
-    run: str
-    name: str
-    """In the legend."""
-    points: list[OverlaidPoint]
 
-
-def overlay_chart(curves: Sequence[OverlaidCurve], *, below: str, shares: bool, label: str) -> Markup:
-    """Several runs' curves over each other, each with its band. `shares`: the values are rates, drawn from 0 to 100 %."""
-    points = [point for curve in curves for point in curve.points]
-    if not points:
-        return Markup("")
-    if shares:
-        ticks = [0.0, 0.25, 0.5, 0.75, 1.0]
-    else:
-        ticks = round_values(min(p.low for p in points), max(p.high for p in points), most=TICKS_DOWN)
-    left, right = min(p.x for p in points), max(p.x for p in points)
-    plane = Plane(TALL, left, right, ticks[0], ticks[-1])
-    labels = [f"{tick:.0%}" for tick in ticks] if shares else tick_labels(ticks)
-    lines, marks = list[Markup](), list[Markup]()
-    for number, curve in enumerate(curves):
-        above = [plane.at(p.x, p.high) for p in curve.points]
-        under = [plane.at(p.x, p.low) for p in reversed(curve.points)]
-        line = " ".join(plane.at(p.x, p.y) for p in curve.points)
-        lines.append(
-            Markup(
-                '<g class="curve-{}"><polygon class="band" points="{}"/><polyline class="line" points="{}"/></g>'
-            ).format(number, " ".join(above + under), line)
-        )
-        shown = curve.points if len(curve.points) <= MOST_STRIPS else curve.points[-1:]
-        marks += [
-            Markup(
-                '<g class="curve-{}"><circle class="dot" cx="{}%" cy="{}" r="3.5"><title>{}, {}</title></circle></g>'
-            ).format(number, f"{plane.x(p.x):.2f}", f"{plane.y(p.y):.1f}", curve.run, p.words)
-            for p in shown
-        ]
-    parts = [frame(plane, ticks, labels, below=below), drawn_out(plane, lines), *marks]
-    return svg(parts, label, tall=plane.tall)
+def _unbroken(points: Sequence[ChartPoint]) -> list[list[ChartPoint]]:
+    """Parts of a curve without a gap."""
+    stretches: list[list[ChartPoint]] = []
+    for point in points:
+        if stretches and point.joined:
+            stretches[-1].append(point)
+        else:
+            stretches.append([point])
+    return stretches
 
 
 SPARK_WIDE, SPARK_TALL = 96, 24
@@ -458,91 +566,10 @@ def sparkline(points: Sequence[CurvePoint]) -> Markup:
     if len(points) < 2:
         return Markup("")
     plane = Plane(SPARK_TALL - 4, points[0].first, points[-1].last, 0.0, 1.0)
-    places = [(plane.x(_middle(p)) * (SPARK_WIDE - 4) / 100 + 2, plane.y(p.rate) + 2) for p in points]
+    places = [(plane.x(p.last) * (SPARK_WIDE - 4) / 100 + 2, plane.y(p.rate) + 2) for p in points]
     line = " ".join(f"{x:.1f},{y:.1f}" for x, y in places)
     x, y = places[-1]
     return Markup(
         '<svg class="spark" width="{}" height="{}" aria-hidden="true"><polyline class="line" points="{}"/>'
         '<circle class="dot" cx="{}" cy="{}" r="2"/></svg>'
     ).format(SPARK_WIDE, SPARK_TALL, line, f"{x:.1f}", f"{y:.1f}")
-
-
-def metric_chart(columns: Sequence[MetricColumn], *, label: str) -> Markup:
-    """A metric by update: each column's range as a bar, the last values as a line."""
-    if not columns:
-        return Markup("")
-    low, high = min(c.low for c in columns), max(c.high for c in columns)
-    ticks = round_values(low, high, most=TICKS_DOWN)
-    plane = Plane(SMALL, columns[0].first, columns[-1].last, min(low, ticks[0]), max(high, ticks[-1]))
-    lines = []
-    bars = "".join(
-        f"M{plane.across(c.last):.1f} {plane.y(c.low):.1f}V{plane.y(c.high):.1f}"
-        for c in columns
-        if c.first != c.last
-    )
-    if bars:
-        lines.append(Markup('<path class="bars" d="{}"/>').format(bars))
-    dots = []
-    for stretch in _unbroken(columns, lambda column: (column.first, column.last)):
-        if len(stretch) > 1:
-            line = " ".join(plane.at(c.last, c.value) for c in stretch)
-            lines.append(Markup('<polyline class="line" points="{}"/>').format(line))
-        if len(stretch) == 1 or stretch[-1] is columns[-1]:
-            dots.append(_dot(plane, stretch[-1], radius=3 if stretch[-1] is columns[-1] else 1.5))
-    axes = frame(plane, ticks, tick_labels(ticks), below="update")
-    told = _told_strips(plane, columns)
-    return svg([axes, drawn_out(plane, lines), *told, *dots], label, tall=plane.tall)
-
-
-def _dot(plane: Plane, column: MetricColumn, *, radius: float) -> Markup:
-    return Markup('<circle class="dot" cx="{}%" cy="{}" r="{}"><title>{}</title></circle>').format(
-        f"{plane.x(column.last):.2f}", f"{plane.y(column.value):.1f}", f"{radius:g}", _values(column)
-    )
-
-
-def _told_strips(plane: Plane, columns: Sequence[MetricColumn]) -> list[Markup]:
-    """Strips that show the values of their columns on hover."""
-    stretches = pool_metric(columns, most=MOST_STRIPS)
-    strips = _strips([plane.x((stretch.first + stretch.last) / 2) for stretch in stretches])
-    return [
-        Markup('<rect class="reach" x="{}%" y="0" width="{}%" height="{}"><title>{}</title></rect>').format(
-            f"{left:.2f}", f"{right - left:.2f}", plane.tall, _values(stretch)
-        )
-        for stretch, (left, right) in zip(stretches, strips, strict=True)
-    ]
-
-
-def _values(column: MetricColumn) -> str:
-    if column.first == column.last:
-        return f"update {column.last}: {column.value:.4g}"
-    return (
-        f"updates {column.first} to {column.last}: {column.value:.4g} at last, "
-        f"from {column.low:.4g} to {column.high:.4g}"
-    )
-
-
-def _strips(places: Sequence[float]) -> Iterable[tuple[float, float]]:
-    """Left and right end, in percent, of what belongs to each place, so that it is found without aiming: half the way to its
-    neighbours."""
-    reach = 50 / len(places)
-    halves = [(one + next_one) / 2 for one, next_one in pairwise(places)]
-    return pairwise([places[0] - reach, *halves, places[-1] + reach])
-
-
-def _unbroken(points: Sequence[Shown], extent: Callable[[Shown], tuple[int, int]]) -> list[list[Shown]]:
-    """Parts of a curve without a gap: a version without verdicts, or an update without the metric."""
-    stretches: list[list[Shown]] = []
-    for point in points:
-        if stretches and extent(point)[0] == extent(stretches[-1][-1])[1] + 1:
-            stretches[-1].append(point)
-        else:
-            stretches.append([point])
-    return stretches
-
-
-def _middle(point: CurvePoint) -> float:
-    return (point.first + point.last) / 2
-
-
-def _versions(point: CurvePoint) -> str:
-    return f"policy {point.first}" if point.first == point.last else f"policies {point.first} to {point.last}"

@@ -10,12 +10,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from hindcast.app.cli.output import moment, rate, show
 from hindcast.app.evaluation.evaluation_lines import temperature_in_words
 from hindcast.app.page.charts import (
+    curve_chart,
     evaluation_chart,
     metric_chart,
-    overlay_chart,
     sparkline,
     success_chart,
 )
+from hindcast.app.page.lineage_graph import lineage_graph
+from hindcast.app.page.views.axes import AXES
 from hindcast.app.page.views.timeline import lanes
 from hindcast.storage.readmodel.evaluation_queries import EvaluationRate
 from hindcast.storage.readmodel.outcome_counts import WATCHED, Stretch
@@ -50,9 +52,11 @@ def environment() -> Environment:
         success_chart=success_chart,
         metric_chart=metric_chart,
         evaluation_chart=evaluation_chart,
-        overlay_chart=overlay_chart,
+        curve_chart=curve_chart,
+        axes=AXES,
         sparkline=sparkline,
         lanes=lanes,
+        lineage_graph=lineage_graph,
         address=address,
         shade=shade,
         exp=exp,

@@ -21,6 +21,7 @@ from hindcast.storage.readmodel.database import ReadModel
 from hindcast.storage.readmodel.query_parts import position_of, position_of_place
 
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
+_SPAN = re.compile(r"([0-9]{1,19})-([0-9]{1,19})")
 _LARGEST = 2**62
 """Largest number accepted: it fits every database's columns and leaves room for sums; times in ns are less than half."""
 LIVE_POLL_S = 0.5
@@ -120,6 +121,20 @@ def whole_number(text: str) -> int | None:
     return number if number is not None and abs(number) <= _LARGEST else None
 
 
+def parse_span(text: str, *, name: str) -> tuple[int, int] | None:
+    """First and last number of a parameter: `7`, or `3-7` from a pooled point of a curve; None if it is empty.
+
+    Raises SettingsError for anything else, and for a number that no column holds.
+    """
+    if not text:
+        return None
+    several = _SPAN.fullmatch(text)
+    first, last = (whole_number(one) for one in (several.groups() if several else (text, text)))
+    if first is None or last is None:
+        raise SettingsError(f"{name}={text[:40]!r} in the address must be a whole number, or two such as 3-7")
+    return first, last
+
+
 @dataclass(frozen=True)
 class PageQuery:
     """Input of a page's answer."""
@@ -149,6 +164,10 @@ class PageQuery:
         if number is None:
             raise SettingsError(f"{name}={text[:40]!r} in the address must be a whole number")
         return number
+
+    def span(self, name: str) -> tuple[int, int] | None:
+        """First and last number of a query parameter, see `parse_span`."""
+        return parse_span(self.query.get(name, ""), name=name)
 
 
 class LivePositions:

@@ -53,6 +53,8 @@ class StepDetail(msgspec.Struct, frozen=True, kw_only=True):
     """The page as lines of text; empty if it is missing, see `page_missing`."""
     page_missing: str
     """Why the page is missing; empty: it is there."""
+    touched_line: int | None
+    """Place of the line in `page`, from 0, that shows the element acted on; None: none."""
     prompt: str
     """Exactly what the policy read, its special tokens written out."""
     prompt_tokens: int
@@ -103,7 +105,7 @@ async def step_detail(run: RunHandle, position: int) -> StepDetail:
 
 def step_in_full(run: Source, position: int, fact: StepTaken) -> StepDetail:
     """The step at a position. Raises ModelFolderMissing."""
-    page, missing = _page(run, fact)
+    page, missing, touched_line = _page(run, fact)
     tokenizer = _tokenizer(policy_folder(run.settings.policy.base))
     ids = unpack_ids(fact.prompt_ids).tolist()
     logprobs = unpack_floats(fact.logprobs).tolist()
@@ -117,6 +119,7 @@ def step_in_full(run: Source, position: int, fact: StepTaken) -> StepDetail:
         url=fact.url,
         page=page,
         page_missing=missing,
+        touched_line=touched_line,
         prompt=tokenizer.decode(ids, skip_special_tokens=False),
         prompt_tokens=len(ids),
         tokens=[
@@ -131,17 +134,23 @@ def step_in_full(run: Source, position: int, fact: StepTaken) -> StepDetail:
     )
 
 
-def _page(run: Source, fact: StepTaken) -> tuple[str, str]:
-    """The page as text, and why it is missing."""
+def _page(run: Source, fact: StepTaken) -> tuple[str, str, int | None]:
+    """The page as text, why it is missing, and the place of the line that shows the element acted on."""
     if fact.observation is None:
-        return "", "this step recorded no page"
+        return "", "this step recorded no page", None
     try:
         page = decode_msgpack(run.blobs.get(fact.observation), Page)
     except HindcastError as error:
-        return "", str(error)
+        return "", str(error), None
     except msgspec.MsgspecError as error:
-        return "", f"what was recorded is no page that this version reads: {error}"
-    return render_lines(page), ""
+        return "", f"what was recorded is no page that this version reads: {error}", None
+    lines = render_lines(page).split("\n")
+    element = None if fact.action is None else fact.action.element
+    first = len(lines) - len(page.nodes) - page.truncated
+    touched = (
+        first + place for place, node in enumerate(page.nodes) if element is not None and node.id == element
+    )
+    return "\n".join(lines), "", next(touched, None)
 
 
 @lru_cache(maxsize=4)

@@ -1,8 +1,9 @@
 """Charts of the page: nothing is sampled, gaps are gaps, labels are readable at any width, what is written is text."""
 
+import json
 import re
 from collections.abc import Iterable
-from itertools import pairwise
+from typing import Any
 from xml.etree import ElementTree
 
 import msgspec
@@ -13,7 +14,6 @@ from hypothesis import strategies as st
 from hindcast.app.page.charts import (
     DRAWN_OUT,
     MOST_POINTS,
-    MOST_STRIPS,
     SMALL,
     TALL,
     evaluation_chart,
@@ -22,10 +22,12 @@ from hindcast.app.page.charts import (
     pool_metric,
     pool_versions,
     round_values,
+    run_colors,
     success_chart,
     tick_labels,
 )
 from hindcast.app.page.rendering import FOLDER
+from hindcast.app.page.views.axes import Axis
 from hindcast.app.page.views.timeline import Bar, Published, TimelinePage, lanes
 from hindcast.core.rl.statistics import wilson
 from hindcast.storage.readmodel.evaluation_queries import EvaluationRate, EvaluationRow
@@ -55,6 +57,11 @@ TIMELINE = TimelinePage(
 def texts(drawn: str, kind: str) -> list[ElementTree.Element]:
     """Written parts of a picture."""
     return [one for one in ElementTree.fromstring(drawn).iter("text") if one.get("class") == kind]
+
+
+def for_script(drawn: str) -> Any:
+    """The values that the page's script gets."""
+    return json.loads(ElementTree.fromstring(drawn).attrib["data-chart"])
 
 
 def alone(listed: Iterable[tuple[int, int, int]]) -> dict[int, dict[str, tuple[int, int]]]:
@@ -108,7 +115,7 @@ def test_any_metric_makes_a_picture_within_its_frame(values: list[float]) -> Non
     drawn = str(metric_chart(pool_metric(each(values)), label="a metric"))
     ElementTree.fromstring(drawn)
     assert "nan" not in drawn
-    for x, y in re.findall(r"(-?[\d.]+),(-?[\d.]+)", drawn):
+    for x, y in re.findall(r"(-?[\d.]+),(-?[\d.]+)", drawn[drawn.index("<svg") :]):
         assert 0 <= float(x) <= DRAWN_OUT
         assert 0 <= float(y) <= SMALL
     labels = [text.text for text in texts(drawn, "tick") if text.attrib["text-anchor"] == "end"]
@@ -119,20 +126,14 @@ def test_any_metric_makes_a_picture_within_its_frame(values: list[float]) -> Non
 def test_every_point_stands_where_its_numbers_are(told: list[tuple[int, int, int]]) -> None:
     points = pool_versions(alone(told))
     drawn = ElementTree.fromstring(str(success_chart(points, link="/{version}", label="success")))
-    first, last = points[0].first, points[-1].last
-    end = -100.0
+    first, last = points[0].last, points[-1].last
     for point, anchor in zip(points, drawn.iter("a"), strict=True):
         dot, whisker, said = anchor.find("circle"), anchor.find("line"), anchor.findtext("title")
-        strip = anchor.find("rect")
         assert dot is not None
         assert whisker is not None
-        assert strip is not None
         x = float(dot.attrib["cx"].removesuffix("%"))
-        left, wide = (float(strip.attrib[name].removesuffix("%")) for name in ("x", "width"))
-        assert end - 0.03 <= left <= x <= left + wide + 0.03, "a strip that lies over another point's"
-        end = left + wide
         if first != last:
-            assert first + x / 100 * (last - first) == pytest.approx((point.first + point.last) / 2, abs=0.02)
+            assert first + x / 100 * (last - first) == pytest.approx(point.last, abs=0.02)
         shares = [1 - float(y) / TALL for y in (dot.attrib["cy"], whisker.attrib["y1"], whisker.attrib["y2"])]
         assert shares == pytest.approx([point.rate, point.high, point.low], abs=0.001)
         assert f"n={point.judged}" in (said or "")
@@ -176,9 +177,9 @@ def test_evaluations_are_a_curve_for_each_temperature_with_marks_of_different_fo
     ]
     drawn = ElementTree.fromstring(str(evaluation_chart(curves, link="/{version}", label="held out")))
     anchors = list(drawn.iter("a"))
-    assert [anchor.attrib["href"] for anchor in anchors] == ["/0", "/10", "/20"]
+    assert [anchor.attrib["href"] for anchor in anchors] == ["/0", "/10", "/20"] * 2
     said = [anchor.findtext("title") for anchor in anchors]
-    assert said[1] == "policy 10: greedy 50% [30%, 70%] n=20, temperature 1 40% [22%, 61%] n=20"
+    assert (said[1], said[4]) == ("policy 10: 50% [30%, 70%] n=20", "policy 10: 40% [22%, 61%] n=20")
     discs = [float(one.attrib["cy"]) for one in drawn.iter("circle")]
     squares = [float(one.attrib["y"]) for one in drawn.iter("svg") if "x" in one.attrib]
     assert [1 - y / TALL for y in discs] == pytest.approx([0.25, 0.5, 0.75], abs=0.001)
@@ -230,24 +231,41 @@ def test_an_update_without_the_metric_is_a_gap_in_the_line() -> None:
     drawn = ElementTree.fromstring(str(metric_chart(told, label="a metric")))
     lines = [line.attrib["points"].split() for line in drawn.iter("polyline")]
     assert [len(line) for line in lines] == [2, 2]
-    assert [dot.findtext("title") for dot in drawn.iter("circle")] == ["update 5: 4", "update 9: 2.5"]
+    assert [mark.text for mark in drawn.iter("title")] == ["update 5: 4", "update 9: 2.5"]
 
 
-@given(st.lists(numbers, min_size=1, max_size=200))
-def test_a_metric_tells_its_values_wherever_somebody_points(values: list[float]) -> None:
-    drawn = ElementTree.fromstring(str(metric_chart(pool_metric(each(values)), label="a metric")))
-    strips = [one for one in drawn.iter("rect") if one.get("class") == "reach"]
-    assert 0 < len(strips) <= min(MOST_STRIPS, len(values))
-    ends = [(float(one.attrib["x"][:-1]), float(one.attrib["width"][:-1])) for one in strips]
-    assert ends[0][0] <= 0
-    assert sum(ends[-1]) >= 99.9
-    assert all(left + wide == pytest.approx(after, abs=0.03) for (left, wide), (after, _) in pairwise(ends))
-    said = [one.findtext("title") or "" for one in strips]
-    assert said[-1].startswith("update")
-    assert f"{values[-1]:.4g}" in said[-1]
-    first = [int(re.findall(r"\d+", one)[0]) for one in said]
-    assert first == sorted(set(first))
-    assert first[0] == 1
+@given(st.lists(numbers, min_size=1, max_size=200), st.integers(1, 50))
+def test_the_script_gets_every_value_of_a_metric(values: list[float], most: int) -> None:
+    columns = pool_metric(each(values), most=most)
+    (curve,) = for_script(str(metric_chart(columns, label="a metric")))["curves"]
+    for name in ("first", "last", "low", "high"):
+        assert curve[name] == [getattr(column, name) for column in columns]
+    assert curve["y"] == [column.value for column in columns]
+    assert curve["x"] == curve["last"]
+    assert sum(curve["n"]) == len(values)
+
+
+def test_a_gap_is_a_place_without_a_value_for_the_script() -> None:
+    points = pool_versions(alone([(0, 1, 2), (1, 1, 2), (2, 0, 0), (3, 2, 2)]))
+    (curve,) = for_script(str(success_chart(points, link="/{version}", label="success")))["curves"]
+    assert curve["x"] == [0, 1, 2, 3]
+    assert curve["y"][2] is None
+    assert [n for n in curve["n"] if n is not None] == [2, 2, 2]
+
+
+def test_a_chart_over_another_axis_leaves_out_what_has_no_place_on_it() -> None:
+    points = pool_versions(alone([(0, 1, 2), (1, 1, 2), (2, 2, 2)]))
+    axis = Axis(name="position", of_versions={0: 9, 2: 140})
+    chart = for_script(str(success_chart(points, link="/{version}", label="success", axis=axis)))
+    assert chart["below"] == "position in the log"
+    assert [x for x, y in zip(chart["curves"][0]["x"], chart["curves"][0]["y"], strict=True) if y] == [9, 140]
+
+
+def test_a_run_keeps_its_color_when_another_is_chosen() -> None:
+    names = [f"run-{number}" for number in range(12)]
+    alone_color = run_colors(names, ["run-4"])["run-4"]
+    assert run_colors(names, ["run-9", "run-4"])["run-4"] == alone_color
+    assert run_colors(names, ["run-4", "run-10"]) == {"run-4": 4, "run-10": 5}, "one color, one run"
 
 
 def test_a_point_of_several_versions_leads_to_the_episodes_of_all_of_them() -> None:
@@ -294,10 +312,9 @@ def test_labels_have_the_decimals_that_tell_them_apart(ticks: list[float], label
 )
 def test_nothing_that_is_read_shrinks_with_the_picture(drawn: str) -> None:
     """Only lines are drawn out to the width that there is: text, dots and bars keep their size on a phone."""
-    picture = ElementTree.fromstring(drawn)
-    assert "viewBox" not in picture.attrib
+    picture = ElementTree.fromstring(f"<div>{drawn}</div>")
     scaled = [part.tag for one in picture.iter("svg") if "viewBox" in one.attrib for part in one.iter()]
-    assert set(scaled) <= {"svg", "polygon", "polyline", "path"}
+    assert set(scaled) <= {"svg", "g", "polygon", "polyline"}
     across = [
         part.attrib[name] for part in picture.iter() for name in ("x", "cx", "x1") if name in part.attrib
     ]
@@ -340,4 +357,5 @@ def test_the_timelines_bars_differ_in_more_than_their_colour() -> None:
 @pytest.mark.parametrize("label", ["<script>x</script>", '" onload="x'])
 def test_what_is_written_in_a_chart_is_text(label: str) -> None:
     drawn = str(metric_chart(pool_metric(each([0.5, 1.0])), label=label))
-    assert ElementTree.fromstring(drawn).attrib["aria-label"] == label
+    assert [svg.attrib["aria-label"] for svg in ElementTree.fromstring(drawn).findall("svg")] == [label]
+    assert for_script(drawn)["label"] == label

@@ -29,7 +29,7 @@ document.addEventListener("input", (event) => {
 const SETTLED_MS = 500;
 let moving = 0;
 document.addEventListener("change", (event) => {
-  if (event.target.name !== "as_of" && event.target.tagName !== "SELECT" && event.target.type !== "checkbox") return;
+  if (!event.target.form || event.target.name !== "as_of" && event.target.tagName !== "SELECT" && event.target.type !== "checkbox") return;
   clearTimeout(moving);
   moving = setTimeout(() => event.target.form.requestSubmit(), SETTLED_MS);
 });
@@ -51,6 +51,7 @@ async function renew() {
     } else if (details.dataset.piece === undefined && main().querySelector("details")) details.open = false;
   }
   main().replaceChildren(...fresh.getElementById("main").childNodes);
+  document.dispatchEvent(new Event("renewed"));
   document.querySelector("footer").replaceWith(fresh.querySelector("footer"));
   document.querySelector(".now")?.replaceWith(fresh.querySelector(".now") ?? "");
   const range = document.querySelector("input[name=as_of]");
@@ -72,7 +73,7 @@ function mark(element) {
 }
 
 function alike(name) {
-  return [...main().querySelectorAll("a, summary, button, [tabindex]")].filter((one) => named(one) === name);
+  return [...main().querySelectorAll("a, summary, button, [tabindex], .chart-controls input")].filter((one) => named(one) === name);
 }
 
 function named(element) {
@@ -96,7 +97,7 @@ function follow(address) {
   async function show() {
     // a form under way, a marked text: nobody takes those away
     const said = [...main().querySelectorAll(".say input[name=reason]")].some((field) => field.value);
-    const held = said || main().contains(document.activeElement) && document.activeElement.form || !getSelection().isCollapsed;
+    const held = said || main().querySelector(".area:active, .chart-controls :active, .lanes:active") || main().contains(document.activeElement) && document.activeElement.form || !getSelection().isCollapsed;
     if (busy || told === shown || document.hidden || held) return;
     busy = true;
     const began = performance.now();
@@ -142,4 +143,43 @@ document.addEventListener("keydown", (event) => {
     const current = views.findIndex((view) => view.hasAttribute("aria-current"));
     views[current + (event.key === "]" ? 1 : -1)]?.click();
   }
+});
+
+// a drag over the timeline enlarges a stretch of it
+const SECOND_NS = 1e9;
+const LEAST_DRAG = 6; // pixels; less is a click
+let stretch = null;
+const share = (event, box) => Math.max(0, Math.min(1, (event.clientX - box.left) / box.width));
+document.addEventListener("dragstart", (event) => { if (event.target.closest?.(".lanes")) event.preventDefault(); });
+document.addEventListener("pointerdown", (event) => {
+  const picture = event.pointerType === "mouse" && event.button === 0 && event.target.closest?.("svg.lanes");
+  if (!picture) return;
+  const chosen = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+  chosen.setAttribute("class", "chosen");
+  chosen.setAttribute("height", "100%");
+  const box = picture.getBoundingClientRect();
+  stretch = { picture, chosen, box, from: event.clientX, begin: share(event, box), end: null };
+});
+document.addEventListener("pointermove", (event) => {
+  if (!stretch || stretch.end === null && Math.abs(event.clientX - stretch.from) < LEAST_DRAG) return;
+  stretch.end = share(event, stretch.box);
+  stretch.chosen.setAttribute("x", `${100 * Math.min(stretch.begin, stretch.end)}%`);
+  stretch.chosen.setAttribute("width", `${100 * Math.abs(stretch.end - stretch.begin)}%`);
+  stretch.picture.append(stretch.chosen);
+});
+document.addEventListener("click", (event) => {
+  if (stretch?.end != null) event.preventDefault(); // the end of a drag opens no bar
+}, true);
+document.addEventListener("pointerup", () => {
+  if (!stretch) return;
+  const { picture, chosen, begin, end } = stretch;
+  setTimeout(() => { stretch = null; });
+  chosen.remove();
+  if (end === null) return;
+  const { until, window: seconds } = picture.parentElement.dataset;
+  const address = new URL(location.href);
+  const after = (1 - Math.max(begin, end)) * seconds;
+  address.searchParams.set("until", BigInt(until) - BigInt(Math.round(after * SECOND_NS)));
+  address.searchParams.set("seconds", Math.max(1, Math.round(Math.abs(end - begin) * seconds)));
+  location.assign(address);
 });

@@ -1,9 +1,13 @@
 """Comparison of two runs: where they diverge, settings that differ, success by version, and updates after that."""
 
+from collections.abc import Mapping
+from urllib.parse import quote
+
 import msgspec
 
-from hindcast.app.page.charts import CurvePoint
+from hindcast.app.page.charts import NATURAL, Chart, Curve, CurvePoint, run_colors, success_points
 from hindcast.app.page.runs import PageQuery
+from hindcast.app.page.views.axes import AXES
 from hindcast.storage.readmodel.comparison import ComparedPoint, Comparison, compare_runs
 
 METRICS = ("loss", "kl", "entropy_estimate", "gradient_norm", "reward_mean")
@@ -21,8 +25,8 @@ class ComparePage(msgspec.Struct, frozen=True, kw_only=True):
     """Runs of this home to compare with."""
     comparison: Comparison | None
     """None: no other run was chosen, and this one is no fork."""
-    left: list[CurvePoint]
-    right: list[CurvePoint]
+    chart: Chart | None
+    """Success of both runs, over each other."""
     metrics: list[str]
     """Names that occur in the updates shown."""
     updates_shown: int
@@ -39,14 +43,13 @@ def compare(ask: PageQuery) -> ComparePage:
     others = [name for name in ask.runs.names() if name != ask.run.name]
     chosen = ask.word("with") or (fork.parent if fork is not None and fork.parent in others else None)
     if chosen is None:
-        return ComparePage(others=others, comparison=None, left=[], right=[], metrics=[], updates_shown=0)
+        return ComparePage(others=others, comparison=None, chart=None, metrics=[], updates_shown=0)
     with ask.runs.asking(chosen, None) as (_, left, _place):
         found = compare_runs(left, ask.connection, most_points=MOST_POINTS, most_updates=MOST_UPDATES)
     return ComparePage(
         others=others,
         comparison=found,
-        left=_curve(found.success, "left"),
-        right=_curve(found.success, "right"),
+        chart=_chart(found, run_colors(ask.runs.names(), (found.left, found.right))),
         metrics=[
             n
             for n in METRICS
@@ -56,7 +59,23 @@ def compare(ask: PageQuery) -> ComparePage:
     )
 
 
-def _curve(points: tuple[ComparedPoint, ...], side: str) -> list[CurvePoint]:
+def _chart(found: Comparison, colors: Mapping[str, int]) -> Chart:
+    curves = [
+        Curve(
+            run=name,
+            name=name,
+            points=success_points(_points(found.success, side), NATURAL, gaps=True),
+            color=colors[name],
+            link=f"/{quote(name)}/episodes?origin=online&policy={{version}}",
+        )
+        for name, side in ((found.left, "left"), (found.right, "right"))
+    ]
+    return Chart(
+        label="Success by policy version", below=AXES["policy"], unit="policy", shares=True, curves=curves
+    )
+
+
+def _points(points: tuple[ComparedPoint, ...], side: str) -> list[CurvePoint]:
     """One run's points that have a verdict, with the versions of both."""
     sides = [(point, getattr(point, side), getattr(point, f"{side}_weighted")) for point in points]
     return [

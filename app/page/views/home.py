@@ -1,26 +1,32 @@
 """All runs of a home: what each is and has reached, and the chosen ones over each other in one chart."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from urllib.parse import quote
 
 import msgspec
 from sqlalchemy import Connection
 
 from hindcast.app.page.charts import (
+    Chart,
+    Curve,
     CurvePoint,
-    OverlaidCurve,
-    OverlaidPoint,
+    Span,
     evaluation_curves,
+    metric_points,
     pool_metric,
     pool_versions,
+    run_colors,
+    success_points,
 )
 from hindcast.app.page.runs import OpenRuns
+from hindcast.app.page.views.axes import AXES, find_axis
 from hindcast.app.page.views.overview import METRICS
 from hindcast.core.errors import HindcastError
 from hindcast.storage.readmodel.evaluation_queries import list_evaluations
 from hindcast.storage.readmodel.metrics import update_metrics
 from hindcast.storage.readmodel.outcome_counts import families_by_version, tallies
 from hindcast.storage.readmodel.query_parts import position_of, training_judge
-from hindcast.storage.readmodel.run_queries import list_policies, run_summary
+from hindcast.storage.readmodel.run_queries import run_summary
 
 MOST_OVERLAID = 6
 """Most runs in one chart: so many lines still differ."""
@@ -31,8 +37,6 @@ MEASURES = {
     **METRICS,
 }
 """What can be drawn, and what it is called."""
-AXES = {"update": "update", "policy": "policy version", "position": "position in the log"}
-"""What it can be drawn over."""
 
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,11 +69,11 @@ class HomePage(msgspec.Struct, frozen=True, kw_only=True):
     home: str
     runs: list[RunRow]
     """The one started last first."""
-    chosen: list[str]
-    """Runs that are drawn over each other."""
+    chosen: dict[str, int]
+    """Runs that are drawn over each other, with the numbers of their colors."""
     measure: str
     over: str
-    curves: list[OverlaidCurve]
+    chart: Chart
     without: list[str]
     """Chosen runs that have nothing of the measure."""
 
@@ -145,85 +149,65 @@ def _unreadable(name: str, note: str) -> RunRow:
     )
 
 
-def _online(connection: Connection) -> list[CurvePoint]:
+def _online(connection: Connection, span: Span = None) -> list[CurvePoint]:
     judge = training_judge(connection)
     return pool_versions(
-        families_by_version(tallies(connection, position_of(connection, None), judge), origin="online")
+        families_by_version(tallies(connection, position_of(connection, None), judge), origin="online"),
+        span=span,
     )
 
 
-def home(runs: OpenRuns, rows: RunRows, *, chosen: Sequence[str], measure: str, over: str) -> HomePage:
-    """The list, and the chosen runs in one chart. Unknown names are left out, and so are runs beyond `MOST_OVERLAID`."""
+def home(
+    runs: OpenRuns, rows: RunRows, *, chosen: Sequence[str], measure: str, over: str, span: Span
+) -> HomePage:
+    """The list, and the chosen runs, or a part of them, in one chart. Unknown names are left out, and so are runs beyond `MOST_OVERLAID`."""
     listed = rows.all()
     readable = {row.run for row in listed if not row.note}
     drawn = [name for name in dict.fromkeys(chosen) if name in readable][:MOST_OVERLAID]
+    colors = run_colors(runs.names(), drawn)
     measure = measure if measure in MEASURES else HELD_OUT
     over = over if over in AXES else "update"
-    curves: list[OverlaidCurve] = []
+    curves: list[Curve] = []
     for name in drawn:
-        with runs.asking(name, None) as (_, connection, _place):
-            curves += _curves(name, connection, measure, over)
+        with runs.asking(name, None) as (_, connection, place):
+            curve = _curve(name, connection, place.position, measure, over, span)
+        if curve is not None:
+            curves.append(msgspec.structs.replace(curve, color=colors[name]))
     found = {curve.run for curve in curves}
     return HomePage(
         home=str(runs.home),
         runs=listed,
-        chosen=drawn,
+        chosen={name: colors[name] for name in drawn},
         measure=measure,
         over=over,
-        curves=curves,
+        chart=Chart(
+            label=MEASURES[measure],
+            below=AXES[over],
+            unit="update" if measure in METRICS else "policy",
+            shares=measure not in METRICS,
+            curves=curves,
+        ),
         without=[name for name in drawn if name not in found],
     )
 
 
-def _curves(name: str, connection: Connection, measure: str, over: str) -> list[OverlaidCurve]:
-    place_of = _places(connection, over)
+def _curve(
+    name: str, connection: Connection, position: int, measure: str, over: str, span: Span
+) -> Curve | None:
+    """The run's curve of a measure; None: it has no value of it."""
     if measure in METRICS:
-        columns = pool_metric(update_metrics(connection, names=(measure,)).get(measure, []))
-        points = [
-            OverlaidPoint(
-                x=one.last,
-                y=one.value,
-                low=one.low,
-                high=one.high,
-                words=f"update {one.last}: {one.value:.4g}",
-            )
-            for one in columns
-        ]
-        return [OverlaidCurve(run=name, name=name, points=points)] if points else []
+        columns = pool_metric(update_metrics(connection, names=(measure,)).get(measure, []), span=span)
+        axis = find_axis(connection, position, over, numbers={one.last for one in columns})
+        points = metric_points(columns, axis)
+        return Curve(run=name, name=name, points=points) if points else None
+    label, played = name, list[CurvePoint]()
     if measure == ONLINE:
-        named = [(name, _online(connection))]
+        played = _online(connection, span)
     else:
-        named = [
-            (f"{name}, {one.name}", one.points) for one in evaluation_curves(list_evaluations(connection))[:1]
-        ]
-    return [
-        OverlaidCurve(run=name, name=label, points=[_point(one, place_of) for one in points])
-        for label, points in named
-        if points
-    ]
-
-
-def _places(connection: Connection, over: str) -> Callable[[int], int]:
-    """From a policy version to its place on the horizontal axis."""
-    if over == "policy":
-        return lambda version: version
-    policies = {one.version: one for one in list_policies(connection)}
-
-    def place(version: int) -> int:
-        known = policies.get(version)
-        if known is None:
-            return 0
-        return known.published_position if over == "position" else known.at_update or 0
-
-    return place
-
-
-def _point(one: CurvePoint, place_of: Callable[[int], int]) -> OverlaidPoint:
-    versions = f"policy {one.first}" if one.first == one.last else f"policies {one.first} to {one.last}"
-    return OverlaidPoint(
-        x=place_of(one.last),
-        y=one.rate,
-        low=one.low,
-        high=one.high,
-        words=f"{versions}: {one.rate:.0%} [{one.low:.0%}, {one.high:.0%}] n={one.judged}",
-    )
+        for evaluated in evaluation_curves(list_evaluations(connection), span=span)[:1]:
+            label, played = f"{name}, {evaluated.name}", evaluated.points
+    axis = find_axis(connection, position, over, versions={one.last for one in played})
+    points = success_points(played, axis, gaps=False)
+    origin = "online" if measure == ONLINE else "evaluation"
+    link = f"/{quote(name)}/episodes?origin={origin}&policy={{version}}"
+    return Curve(run=name, name=label, points=points, link=link) if points else None

@@ -6,11 +6,13 @@ from sqlalchemy import Connection
 from hindcast.app.page.charts import (
     CurvePoint,
     EvaluationCurve,
+    Span,
     evaluation_curves,
     pool_metric,
     pool_versions,
 )
 from hindcast.app.page.runs import PageQuery
+from hindcast.app.page.views.axes import Axis, find_axis
 from hindcast.storage.readmodel.evaluation_queries import (
     EvaluationRow,
     FamilyChange,
@@ -68,29 +70,42 @@ class OverviewPage(msgspec.Struct, frozen=True, kw_only=True):
     evaluation_curves: list[EvaluationCurve]
     evaluated_families: list[FamilyChange]
     """Success of each family at each temperature, in the first and in the newest evaluation."""
+    axis: Axis
+    """What the charts are drawn over."""
     curve: list[CurvePoint]
     """Success of online episodes by policy version, with equal weights of families for all versions."""
     metrics: list[Metric]
 
 
 def overview(ask: PageQuery) -> OverviewPage:
-    """The whole run at a glance."""
+    """The whole run at a glance; `versions` and `updates` (`3-7`) limit the charts to a part, which is pooled less."""
     summary = run_summary(ask.connection, as_of=ask.position)
     going_on = ask.run.is_running()
     judge = training_judge(ask.connection, as_of=ask.position)
     family = ask.word("family")
     evaluations = list_evaluations(ask.connection, as_of=ask.position, family=family)
     known = tallies(ask.connection, position_of(ask.connection, ask.position), judge)
+    versions, numbers = ask.span("versions"), ask.span("updates")
+    curves = evaluation_curves(evaluations, span=versions)
+    curve = pool_versions(families_by_version(known, origin="online"), span=versions)
+    metrics = _metrics(ask.connection, ask.position, numbers)
     return OverviewPage(
         summary=summary,
         going_on=going_on,
         health=health(summary, going_on=going_on),
         family=family,
         evaluations=evaluations,
-        evaluation_curves=evaluation_curves(evaluations),
+        evaluation_curves=curves,
         evaluated_families=changes_by_family(ask.connection, as_of=ask.position),
-        curve=pool_versions(families_by_version(known, origin="online")),
-        metrics=_metrics(ask.connection, ask.position),
+        axis=find_axis(
+            ask.connection,
+            ask.position,
+            ask.word("over") or "",
+            versions={point.last for points in (curve, *(one.points for one in curves)) for point in points},
+            numbers={column.last for metric in metrics for column in metric.columns},
+        ),
+        curve=curve,
+        metrics=metrics,
     )
 
 
@@ -129,7 +144,7 @@ def _where(speed: Throughput) -> str:
     return f"; {parts[part] / whole:.0%} of a step is {STEP_PARTS[part]}"
 
 
-def _metrics(connection: Connection, position: int) -> list[Metric]:
+def _metrics(connection: Connection, position: int, span: Span) -> list[Metric]:
     told = update_metrics(connection, as_of=position, names=tuple(METRICS))
     return [
         Metric(
@@ -137,7 +152,7 @@ def _metrics(connection: Connection, position: int) -> list[Metric]:
             meaning=meaning,
             updates=sum(column.updates for column in told[name]),
             last=told[name][-1].value,
-            columns=pool_metric(told[name]),
+            columns=pool_metric(told[name], span=span),
         )
         for name, meaning in METRICS.items()
         if any(column.low or column.high for column in told.get(name, ()))

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 
 import msgspec
 from sqlalchemy import select
@@ -66,7 +65,7 @@ def episode_table(ask: PageQuery) -> EpisodesPage:
     """The latest episodes that match; requested ones only where a state, group or task is chosen."""
     chosen = {name: word for name in FILTERS if (word := ask.word(name))}
     folds = not chosen.keys() & {"state", "group", "task"}
-    first, last = _versions(ask)
+    versions = ask.span("policy")
     environment, _, family = chosen.get("family", "").rpartition("/")
     found = list_episodes(
         ask.connection,
@@ -77,8 +76,8 @@ def episode_table(ask: PageQuery) -> EpisodesPage:
         origin=ask.word("origin"),
         task=ask.word("task"),
         group=ask.word("group"),
-        version=first,
-        last_version=last,
+        version=versions and versions[0],
+        last_version=versions and versions[1],
         outcome=ask.word("outcome"),
         begun=folds,
         text=ask.word("text"),
@@ -98,17 +97,6 @@ def episode_table(ask: PageQuery) -> EpisodesPage:
         waiting=count_requested(ask.connection, as_of=ask.position) if folds and not chosen else 0,
         before=found[PAGE - 1].requested_position if len(found) > PAGE else None,
     )
-
-
-def _versions(ask: PageQuery) -> tuple[int | None, int | None]:
-    """First and last policy version of a filter: `7`, or `3-7` from a pooled point of a curve."""
-    several = re.fullmatch(r"([0-9]+)-([0-9]+)", ask.word("policy") or "")
-    if several is None:
-        return ask.number("policy"), None
-    first, last = (whole_number(one) for one in several.groups())
-    if first is None or last is None:
-        raise SettingsError(f"policy={ask.word('policy')!r} in the address: there are no versions that high")
-    return first, last
 
 
 class LineagePage(msgspec.Struct, frozen=True, kw_only=True):
