@@ -15,6 +15,7 @@ ours=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"
 theirs=$(.venv-peers/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 # a .pth line, so that the editable install of Hindcast is found, too
 printf 'import site; site.addsitedir("%s")\n' "$ours" >"$theirs/hindcast_peers.pth"
-.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-peers.txt trl wandb
+.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-peers.txt \
+  inspect_ai trackio trl wandb
 printf '%s\n' "$wanted" >.venv-peers/.wanted
 say "the peers' environment is ready after $(($(date +%s) - started)) s"

@@ -18,19 +18,17 @@ class Points(NamedTuple):
     """By chart, such as `held_out/temperature_1/success`."""
 
 
-def points_of(fact: Fact, *, position: int) -> Points | None:
+def points_of(fact: Fact) -> Points | None:
     """What an event adds; None: nothing.
 
     Metrics of the policy's updates by update. Success on held-out tasks with its 95 % interval, over all families and for each,
-    by policy version. The reward of each sure verdict by position.
+    by policy version.
     """
     match fact:
         case events.UpdateApplied(model="policy", metrics=metrics, update=update):
             return Points("update", update, {f"update/{name}": value for name, value in metrics.items()})
         case events.EvaluationFinished(results=results, version=version):
             return Points("version", version, dict(_held_out(results)))
-        case events.EpisodeJudged(judgment=judgment, judge=judge) if judgment.outcome != "undecided":
-            return Points("position", position, {f"episode/{judge.name}": judgment.reward})
     return None
 
 

@@ -207,6 +207,12 @@ def find_standing(db: Connection, run: str, name: str) -> ConsumerPosition | Non
     return None if row is None else ConsumerPosition(**row)
 
 
+def first_digest_of(db: Connection, run: str) -> bytes:
+    """Digest of the first event of the log that a run's consumers read: it tells logs of one name apart."""
+    found: bytes = db.scalars(select(consumers.c.first_digest).where(consumers.c.run == run)).first() or b""
+    return found
+
+
 def move(db: Connection, before: ConsumerPosition, after: ConsumerPosition) -> None:
     """Move a consumer from one position to the next.
 

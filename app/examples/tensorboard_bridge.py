@@ -1,40 +1,40 @@
-"""The run's curves as TensorBoard event files in TENSORBOARD_FOLDER (`pip install tensorboardX`)."""
+"""The run as TensorBoard event files, in a folder of its own in TENSORBOARD_FOLDER. Needs `pip install tensorboardX`.
+
+A point that comes again after a crash has the same step and value.
+"""
 
 import os
-from functools import cache
+from pathlib import Path
+from typing import Any
 
-from sqlalchemy import Connection, text
 from tensorboardX import FileWriter
-from tensorboardX.summary import scalar
+from tensorboardX.summary import scalar, text
 
-from hindcast.api import Recorded
-from hindcast.app.attach.curves import points_of
-from hindcast.events.catalogue import EpisodeJudged, EpisodeRequested
-
-LAST = (
-    "SELECT avg(won) FROM (SELECT won FROM tried WHERE at IS NOT NULL ORDER BY at DESC LIMIT 100) AS newest"
-)
+from hindcast.app.attach.trackers import SHOWN, TrackerBridge, TrackerEntry
 
 
-@cache
-def board(folder: str) -> FileWriter:
-    """One file for each start, as TensorBoard wants it."""
-    return FileWriter(folder)
+class TensorBoardTracker:
+    """A folder of event files, with one file for each start. TensorBoard has no place for settings."""
+
+    last_position = 0
+
+    def __init__(self, _name: str, run_id: str, _settings: dict[str, Any]) -> None:
+        self.writer = FileWriter(str(Path(os.environ.get("TENSORBOARD_FOLDER", "tensorboard")) / run_id))
+        self.close = self.writer.close
+
+    def add(self, entry: TrackerEntry) -> None:
+        """Write points as scalars; episodes and alerts as text."""
+        for points in entry.charts:
+            for chart, value in points.values.items():
+                self.writer.add_summary(scalar(chart, value), points.at, entry.occurred_s)
+        texts = [(f"alerts/{one.kind}", one.text) for one in entry.incidents]
+        if entry.episodes:
+            lines = [SHOWN, ["---"] * len(SHOWN), *(one.values() for one in entry.episodes)]
+            cells = [[str(cell).replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines]
+            texts.append(("episodes", "\n".join(f"|{'|'.join(line)}|" for line in cells)))
+        for name, content in texts:
+            self.writer.add_summary(text(name, content), entry.position, entry.occurred_s)
+        self.writer.flush()
 
 
-def consumer(event: Recorded, db: Connection) -> None:
-    """Every point of the curves, and success of the last 100 training episodes by position."""
-    to, at_s = board(os.environ.get("TENSORBOARD_FOLDER", "tensorboard")), event.envelope.occurred_ns / 1e9
-    db.execute(text("CREATE TABLE IF NOT EXISTS tried (name TEXT PRIMARY KEY, won FLOAT, at BIGINT)"))
-    match event.fact:
-        case EpisodeRequested(origin="online", episode=name):
-            db.execute(text("INSERT INTO tried (name) VALUES (:name)"), {"name": name})
-        case EpisodeJudged(episode=name, judgment=said) if said.outcome != "undecided":
-            row = {"name": name, "won": float(said.outcome == "success"), "at": event.position}
-            db.execute(text("UPDATE tried SET won = :won, at = :at WHERE name = :name AND at IS NULL"), row)
-            to.add_summary(scalar("success", db.scalar(text(LAST)) or 0.0), event.position, at_s)
-    points = points_of(event.fact, position=event.position)
-    if points is not None and points.axis != "position":
-        for chart, value in points.values.items():
-            to.add_summary(scalar(chart, value), points.at, at_s)
-        to.flush()
+consumer = TrackerBridge("tensorboard", TensorBoardTracker)

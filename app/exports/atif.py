@@ -9,7 +9,6 @@ nothing.
 """
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from hindcast.app.exports.atif_format import (
     ToolCall,
     Trajectory,
 )
+from hindcast.app.exports.chat import moment, policy_name
 from hindcast.app.exports.document import document_of
 from hindcast.app.exports.exporter import EpisodeFile, EpisodeFileWriter, Exporter, ExportSources
 from hindcast.app.exports.functions import arguments_of, definitions, function_name
@@ -54,7 +54,7 @@ def trajectory_of(played: AssembledEpisode, sources: ExportSources) -> Trajector
             step_id=1,
             source="user",
             message=played.started.instruction,
-            timestamp=_moment(played.started_ns),
+            timestamp=moment(played.started_ns),
         ),
         Step(
             step_id=2,
@@ -154,8 +154,7 @@ def _after(step: AssembledStep) -> BlobRef | None:
 def _step(step: AssembledStep, led_to: ObservationResult, sources: ExportSources, *, step_id: int) -> Step:
     fact = step.fact
     thought, answer = split_form(fact.answer)
-    versions = unpack_ids(fact.versions).tolist()
-    sampled = bool(versions) and max(versions) >= 0
+    policy = policy_name(fact, sources.origin.settings.policy.base)
     call = f"step_{fact.index}"
     calls = (
         None
@@ -171,26 +170,26 @@ def _step(step: AssembledStep, led_to: ObservationResult, sources: ExportSources
     extra: dict[str, Any] = {"position": step.position, "result": fact.result}
     if fact.detail:
         extra["detail"] = fact.detail
-    if thought and not sampled:  # ATIF allows reasoning only if a model was called
+    if thought and policy is None:  # ATIF allows reasoning only if a model was called
         extra["thought"] = thought
     return Step(
         step_id=step_id,
         source="agent",
         message=answer,
-        timestamp=_moment(step.occurred_ns),
-        model_name=f"{sources.origin.settings.policy.base}@{max(versions)}" if sampled else None,
-        reasoning_content=thought if thought and sampled else None,
+        timestamp=moment(step.occurred_ns),
+        model_name=policy,
+        reasoning_content=thought if thought and policy else None,
         tool_calls=calls,
         observation=Observation(
             results=[msgspec.structs.replace(led_to, source_call_id=call if calls else None)]
         ),
-        metrics=_metrics(step, versions) if sampled else None,
-        llm_call_count=int(sampled),
+        metrics=_metrics(step) if policy else None,
+        llm_call_count=int(policy is not None),
         extra=extra,
     )
 
 
-def _metrics(step: AssembledStep, versions: list[int]) -> Metrics:
+def _metrics(step: AssembledStep) -> Metrics:
     fact = step.fact
     prompt, answer = unpack_ids(fact.prompt_ids).tolist(), unpack_ids(fact.action_ids).tolist()
     return Metrics(
@@ -200,15 +199,11 @@ def _metrics(step: AssembledStep, versions: list[int]) -> Metrics:
         completion_token_ids=answer,
         logprobs=unpack_floats(fact.logprobs).tolist(),
         extra={
-            "policy_versions": versions,
+            "policy_versions": unpack_ids(fact.versions).tolist(),
             "temperature": fact.sampling.temperature,
             "generate_ms": fact.generate_ms,
         },
     )
-
-
-def _moment(ns: int) -> str:
-    return datetime.fromtimestamp(ns / 1e9, UTC).isoformat()
 
 
 class AtifWriter(EpisodeFileWriter):

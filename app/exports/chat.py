@@ -1,9 +1,12 @@
 """An episode as a chat, as most trainers and viewers read it: the page is the user's turn, the answer the assistant's."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 from hindcast.app.exports.exporter import ExportSources
+from hindcast.core.domain.arrays import unpack_ids
 from hindcast.core.domain.observation import Page
+from hindcast.events.catalogue import StepTaken
 from hindcast.events.log.episode_assembler import AssembledEpisode
 
 DECIDED = ("success", "failure")
@@ -29,6 +32,17 @@ def shown_page(page: Page | None, sources: ExportSources) -> str:
 def reward_of(outcome: str | None, reward: float | None) -> float | None:
     """The reward of a sure verdict; None: there is no verdict, or it is undecided."""
     return reward if outcome in DECIDED else None
+
+
+def policy_name(step: StepTaken, base: str) -> str | None:
+    """The base policy and the version that sampled the answer, as `base@7`; None: a demonstrator gave it."""
+    version = max(unpack_ids(step.versions).tolist(), default=-1)
+    return None if version < 0 else f"{base}@{version}"
+
+
+def moment(ns: int) -> str:
+    """A time in nanoseconds since 1970, in ISO 8601."""
+    return datetime.fromtimestamp(ns / 1e9, UTC).isoformat()
 
 
 def provenance_of(played: AssembledEpisode) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 import msgspec
 
+from hindcast.app.exports.chat import policy_name
 from hindcast.app.exports.exporter import EpisodeFile, Exporter, ExportSources
 from hindcast.app.exports.functions import arguments_of, function_name
-from hindcast.core.domain.arrays import unpack_ids
 from hindcast.core.grammar.answer_parser import split_form
 from hindcast.events.envelope import BlobRef
 from hindcast.events.log.episode_assembler import AssembledEpisode
@@ -72,7 +72,6 @@ def _messages(played: AssembledEpisode, sources: ExportSources) -> list[StsMessa
     for number, step in enumerate(steps):
         fact = step.fact
         thought, answer = split_form(fact.answer)
-        versions = unpack_ids(fact.versions).tolist()
         call = f"step_{fact.index}"
         calls = None
         if fact.action is not None:
@@ -89,7 +88,7 @@ def _messages(played: AssembledEpisode, sources: ExportSources) -> list[StsMessa
                 reasoningContent=thought or None,
                 toolCalls=calls,
                 timestamp=_ms(step.occurred_ns),
-                model=f"{base}@{max(versions)}" if versions and max(versions) >= 0 else None,
+                model=policy_name(fact, base),
             )
         )
         last = number + 1 == len(steps)

@@ -6,7 +6,9 @@ import json
 import re
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,6 +19,7 @@ from hindcast.app.attach.attachment import AttachmentStatus, store_url
 from hindcast.app.attach.consumers import Lag, state_of
 from hindcast.app.attach.curves import points_of
 from hindcast.app.attach.store import ConsumerStore, this_host
+from hindcast.app.attach.trackers import TrackerBridge
 from hindcast.app.cli import app
 from hindcast.app.runs.runs import RunHandle
 from hindcast.core.domain.arrays import unpack_floats
@@ -29,6 +32,7 @@ from hindcast.events.catalogue import (
     EpisodeJudged,
     EpisodeRequested,
     EvaluationFinished,
+    QueueRepaired,
     StepTaken,
     UpdateApplied,
 )
@@ -215,7 +219,7 @@ def test_curves_of_an_evaluation_are_rates_with_their_intervals() -> None:
         seconds=1.0,
         share=0.1,
     )
-    points = points_of(fact, position=99)
+    points = points_of(fact)
     assert points is not None
     assert (points.axis, points.at) == ("version", 7)
     assert points.values["held_out/temperature_1/success"] == 0.4
@@ -228,61 +232,181 @@ def test_curves_of_an_evaluation_are_rates_with_their_intervals() -> None:
     assert "held_out/temperature_1/store/find/success" not in points.values
 
 
-def test_the_tensorboard_bridge_draws_every_update_and_success_over_training_episodes(
-    handle: RunHandle, tmp_path: Path
+GENESIS = 12
+"""Characters of the digest of a log's first event in the id of a tracked run."""
+
+
+@pytest.fixture
+def run_id(handle: RunHandle) -> str:
+    async def first() -> str:
+        async with handle.connect_log("reader") as log:
+            return (await log.identity()).first_digest.hex()[:GENESIS]
+
+    return f"{handle.name}-{asyncio.run(first())}"
+
+
+def success_curve(handle: RunHandle, name: str) -> list[float]:
+    rows = asked(
+        handle,
+        name,
+        f"SELECT outcome FROM {name.removesuffix('_bridge')}_episodes WHERE origin = 'online' "
+        "AND outcome IN ('success', 'failure') ORDER BY position",
+    )
+    won = [row[0] == "success" for row in rows]
+    return [sum(won[max(0, at - 100) : at]) / min(at, 100) for at in range(1, len(won) + 1)]
+
+
+def held_out_curve(chart: str) -> list[tuple[int, float]]:
+    points = [points_of(fact) for fact in evaluations()]
+    return [(one.at, one.values[chart]) for one in points if one is not None]
+
+
+def repaired_queues() -> list[str]:
+    """Kinds of the incidents that begin in the run."""
+    return ["queue" for _, _, fact in FACTS if isinstance(fact, QueueRepaired)]
+
+
+def close(bridge: TrackerBridge) -> None:
+    """What happens when the process ends."""
+    for run in bridge._opened.values():
+        run.tracker.close()
+
+
+CHARTS = ("held_out/temperature_0/success", "held_out/temperature_0/low", "held_out/temperature_0/high")
+
+
+def judged_episodes(handle: RunHandle, name: str) -> list[str]:
+    table = f"{name.removesuffix('_bridge')}_episodes"
+    rows = asked(handle, name, f"SELECT episode FROM {table} WHERE sent = 1 ORDER BY position")
+    return [str(row[0]) for row in rows]
+
+
+def test_the_tensorboard_bridge_draws_curves_and_episodes_in_a_folder_of_the_log(
+    handle: RunHandle, tmp_path: Path, run_id: str
 ) -> None:
     pytest.importorskip("tensorboardX")
-    from hindcast.app.examples.tensorboard_bridge import board
+    from hindcast.app.examples.tensorboard_bridge import consumer
 
     attach(handle, "hindcast.app.examples.tensorboard_bridge:consumer", TENSORBOARD_FOLDER=str(tmp_path))
-    board(str(tmp_path)).close()
-    found = points_in(tmp_path)
+    close(consumer)
+    assert [folder.name for folder in tmp_path.iterdir()] == [run_id]
+    found = points_in(tmp_path / run_id)
     told = updates_of_the_policy()
     assert found["update/loss"] == [(fact.update, pytest.approx(fact.metrics["loss"])) for fact in told]
-    held_out = [points_of(fact, position=1) for fact in evaluations()]
-    assert found["held_out/temperature_0/success"] == [
-        (one.at, pytest.approx(one.values["held_out/temperature_0/success"]))
-        for one in held_out
-        if one is not None
-    ]
-    rows = asked(handle, "tensorboard_bridge", "SELECT won FROM tried WHERE at IS NOT NULL ORDER BY at")
-    won = [float(str(row[0])) for row in rows]
-    assert found["success"][-1][1] == pytest.approx(sum(won[-100:]) / len(won[-100:]))
+    for chart in CHARTS:
+        assert found[chart] == [(at, pytest.approx(value)) for at, value in held_out_curve(chart)]
+    curve = success_curve(handle, "tensorboard_bridge")
+    assert [value for _, value in found["success"]] == pytest.approx(curve)
     said = [at for at, (_, _, fact) in enumerate(FACTS, 1) if isinstance(fact, EpisodeJudged)]
     assert {at for at, _ in found["success"]} <= set(said)
+    assert len(found["alerts/queue/text_summary"]) == len(repaired_queues())
+    shown = (tmp_path / run_id).glob("events.out.tfevents.*")
+    content = b"".join(file.read_bytes() for file in shown)
+    episodes = judged_episodes(handle, "tensorboard_bridge")
+    assert episodes
+    assert all(f"|{episode}|".encode() in content for episode in episodes)
 
 
-def test_the_wandb_bridge_keeps_a_row_for_every_verdict_and_update(
-    handle: RunHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def wandb_records(content: bytes) -> Iterator[bytes]:
+    """Records of an offline run's file: after 7 bytes, blocks of 32 KiB of checksum, length, kind, part (LevelDB's log)."""
+    at, whole = 7, b""
+    while at < len(content):
+        left = 32768 - at % 32768
+        if left < 7:
+            at += left
+            continue
+        size, kind = int.from_bytes(content[at + 4 : at + 6], "little"), content[at + 6]
+        whole += content[at + 7 : at + 7 + size]
+        at += 7 + size
+        if kind in (1, 4):  # a whole record, or the last part of one
+            yield whole
+            whole = b""
+
+
+def wandb_run(folder: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """History and titles of alerts of an offline run, decoded with the package's own messages."""
+    record_of = pytest.importorskip("wandb.proto.wandb_internal_pb2").Record.FromString
+    (file,) = folder.glob("wandb/offline-run-*/run-*.wandb")
+    rows, alerts = [], []
+    for content in wandb_records(file.read_bytes()):
+        record = record_of(content)
+        if record.HasField("history"):
+            items = record.history.item
+            rows.append(
+                {item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in items}
+            )
+        if record.HasField("alert"):
+            alerts.append(record.alert.title)
+    return rows, alerts
+
+
+def test_the_wandb_bridge_keeps_curves_and_episodes_offline_as_the_package_reads_them(
+    handle: RunHandle, tmp_path: Path, run_id: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wandb = pytest.importorskip("wandb")
     from hindcast.app.examples import wandb_bridge
 
-    boards = []
-
-    def board(run: str, log: str) -> object:
-        boards.append((run, log, opened(run, log)))
-        return boards[-1][-1]
-
-    opened = wandb_bridge.board
-    monkeypatch.setattr(wandb_bridge, "board", board)
     environment = {"WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path), "WANDB_SILENT": "true"}
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     attach(handle, "hindcast.app.examples.wandb_bridge:consumer", **environment)
-    assert len({(run, log) for run, log, _ in boards}) == 1
-    run, log, made = boards[0]
-    assert (run, len(log), made.id) == (handle.name, 12, f"{run}-{log}")
-    kept = dict(made.summary)
-    wandb.finish()
-    last = updates_of_the_policy()[-1]
-    assert (kept["update"], kept["update/loss"]) == (last.update, pytest.approx(last.metrics["loss"]))
-    newest = points_of(evaluations()[-1], position=1)
-    assert newest is not None
-    assert kept["held_out/temperature_0/success"] == pytest.approx(
-        newest.values["held_out/temperature_0/success"]
+    assert (wandb.run.id, wandb.run.name) == (run_id, handle.name)
+    close(wandb_bridge.consumer)
+    wandb.teardown()  # its service has written everything once it has ended
+    rows, alerts = wandb_run(tmp_path)
+    assert alerts == repaired_queues()
+    assert [row["_step"] for row in rows] == [row["position"] for row in rows]
+    assert [(row["update"], row["update/loss"]) for row in rows if "update" in row] == [
+        (fact.update, pytest.approx(fact.metrics["loss"])) for fact in updates_of_the_policy()
+    ]
+    for chart in CHARTS:
+        found = [(row["version"], row[chart]) for row in rows if chart in row]
+        assert found == [(at, pytest.approx(value)) for at, value in held_out_curve(chart)]
+    curve = success_curve(handle, "wandb_bridge")
+    assert [row["success"] for row in rows if "success" in row] == pytest.approx(curve)
+    tables = sorted(tmp_path.glob("wandb/offline-run-*/files/media/table/episodes_*.json"))
+    listed = [row[0] for file in tables for row in json.loads(file.read_text())["data"]]
+    assert sorted(listed) == sorted(judged_episodes(handle, "wandb_bridge")) != []
+
+
+def test_the_trackio_bridge_keeps_curves_and_episodes_once_also_when_a_crash_undoes_what_it_had_taken_in(
+    handle: RunHandle, tmp_path: Path, run_id: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))
+    trackio = pytest.importorskip("trackio")
+    from trackio.sqlite_storage import SQLiteStorage
+
+    from hindcast.app.examples import trackio_bridge
+
+    def attach_until(place: str) -> None:
+        monkeypatch.setattr(trackio_bridge.consumer, "_opened", {})  # as another process
+        attach(handle, "hindcast.app.examples.trackio_bridge:consumer", "--until", place)
+        close(trackio_bridge.consumer)
+
+    attach_until(str(len(FACTS) // 2))
+    kept = ConsumerStore(store_url(handle, "trackio_bridge")).file
+    assert kept is not None
+    before = kept.read_bytes()
+    attach_until("end")
+    kept.write_bytes(before)
+    attach_until("end")
+    (run,) = trackio.Api().runs("hindcast")
+    assert run.name == run_id
+    assert [one["title"] for one in run.alerts()] == repaired_queues()
+    rows = SQLiteStorage.get_logs("hindcast", run_id)
+    steps = [row["step"] for row in rows]
+    assert steps == sorted(set(steps)) == [row["position"] for row in rows]
+    assert [(row["update"], row["update/loss"]) for row in rows if "update" in row] == [
+        (fact.update, pytest.approx(fact.metrics["loss"])) for fact in updates_of_the_policy()
+    ]
+    for chart in CHARTS:
+        found = [(row["version"], row[chart]) for row in rows if chart in row]
+        assert found == [(at, pytest.approx(value)) for at, value in held_out_curve(chart)]
+    assert [row["success"] for row in rows if "success" in row] == pytest.approx(
+        success_curve(handle, "trackio_bridge")
     )
-    assert list(tmp_path.glob("wandb/offline-run-*/run-*.wandb"))
+    listed = [one["episode"] for row in rows if "episodes" in row for one in row["episodes"]["_value"]]
+    assert listed == judged_episodes(handle, "trackio_bridge") != []
 
 
 async def test_the_anomaly_watcher_names_the_update_that_leaps_and_no_other(

@@ -7,6 +7,7 @@ import math
 import os
 import re
 import struct
+import zipfile
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator
@@ -437,6 +438,28 @@ def test_a_dataset_s_messages_are_those_of_the_chats(told: Told) -> None:
     chats = {row["episode"]: row["messages"] for row in json_rows(told.out["trl"] / "chats.jsonl")}
     table = pyarrow.dataset.dataset(told.out["dataset"] / "data").to_table()
     assert {row["episode"]: row["messages"] for row in table.to_pylist()} == chats
+
+
+def test_logs_of_inspect_hold_every_judged_episode_once_with_the_training_judge_s_score(told: Told) -> None:
+    first = {f.episode: f.judgment for f in reversed(told.facts(EpisodeJudged)) if f.judge.name == "rules"}
+    ended = {fact.episode for fact in told.facts(EpisodeEnded)}
+    found: dict[str, dict[str, Any]] = {}
+    for file in told.out["inspect"].glob("*.eval"):
+        with zipfile.ZipFile(file) as log:
+            samples = [json.loads(log.read(name)) for name in log.namelist() if name.startswith("samples/")]
+            assert [one["id"] for one in json.loads(log.read("summaries.json"))] == [
+                one["id"] for one in samples
+            ]
+            header = json.loads(log.read("header.json"))
+            assert header["results"]["total_samples"] == len(samples)
+            assert {one["metadata"]["origin"] for one in samples} == set(header["eval"]["tags"])
+            found |= {one["id"]: one["scores"]["rules"] for one in samples}
+    assert found.keys() == first.keys() & ended
+    grades = {"success": "C", "failure": "I"}
+    for episode, score in found.items():
+        judgment = first[episode]
+        assert score["explanation"] == judgment.reason
+        assert grades.get(judgment.outcome) == (None if score["value"] != score["value"] else score["value"])
 
 
 def test_a_pair_is_a_prompt_that_a_winner_and_a_loser_answered_differently() -> None:
