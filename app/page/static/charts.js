@@ -84,6 +84,7 @@
       this.area = element("div", { className: "area", id: `plot-${key}`, tabIndex: 0 });
       this.area.setAttribute("role", "group");
       this.area.addEventListener("keydown", (event) => this.onKey(event));
+      this.area.addEventListener("focus", () => this.tell());
       this.area.addEventListener("blur", () => { this.readout.hidden = true; });
       this.below = element("span");
       const tools = [this.below, this.reset, this.button("CSV", () => this.saveTable()), this.button("PNG", () => this.savePicture())];
@@ -115,7 +116,7 @@
     use(data) {
       const alike = this.data && JSON.stringify(shapeOf(this.data)) === JSON.stringify(shapeOf(data));
       this.data = data;
-      if (this.chart && alike) this.refresh();
+      if (this.chart && alike && this.log === this.logarithmic) this.refresh();
       else this.draw();
     }
 
@@ -172,7 +173,7 @@
       const font = "11px system-ui, sans-serif";
       const whole = data.curves.every((curve) => curve.x.every((x, place) => curve.y[place] === null || Number.isInteger(x)));
       const steps = [...Array(16).keys()].flatMap((power) => [1, 2, 5].map((factor) => factor * 10 ** (power - (whole ? 0 : 4))));
-      const log = this.logarithmic;
+      const log = this.log = this.logarithmic;
       this.chart = new uPlot({
         ...this.size(),
         padding: [MARGIN.top, MARGIN.right, 0, 0],
@@ -279,7 +280,9 @@
         parts.set(address.href, part);
         setTimeout(() => parts.delete(address.href), KEPT_MS);
       }
-      const found = [...(await part).querySelectorAll(".curves[data-chart]")].map((one) => JSON.parse(one.dataset.chart)).find((one) => one.label === whole.label);
+      let page = null;
+      try { page = await part; } catch { return; } // the pooled points stay
+      const found = [...page.querySelectorAll(".curves[data-chart]")].map((one) => JSON.parse(one.dataset.chart)).find((one) => one.label === whole.label);
       if (!found || this.zoom !== zoom || this.whole !== whole) return;
       this.enlarged = true;
       this.use(found);

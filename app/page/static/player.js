@@ -32,6 +32,7 @@
       piece: item.querySelector("details").dataset.piece,
       failed: !item.querySelector(".result.ok, .result.exit"),
       picture: picture(stepId(item).replace("step-", "")),
+      missing: frames.find((one) => stepId(item) === `step-${one.dataset.step}`)?.querySelector(".empty")?.textContent,
     }));
     const end = picture("end");
     return end ? [...steps, { id: "end", name: "end", picture: end }] : steps;
@@ -115,7 +116,7 @@
       parts = { seen: element("p", { className: "empty", textContent: `not loaded: ${error.message}` }), said: null };
     }
     const seen = parts.seen.cloneNode(true);
-    if (!scene.picture) stage.replaceChildren(seen);
+    if (!scene.picture) stage.replaceChildren(seen, element("small", { textContent: scene.missing ? `no picture: ${scene.missing}` : "" }));
     if (parts.said) answer.append(parts.said.cloneNode(true));
     if (scene.picture) answer.append(element("details", {}, element("summary", { textContent: "The page as the policy read it" }), seen));
     const touched = stage.querySelector("mark");
