@@ -28,7 +28,7 @@ for package in ("verifiers", "openenv", "mcp"):
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore")]
 
 AGENTS = ROOT / "docs" / "examples" / "agents"
-EPISODES = 4
+EPISODES = 2
 VERIFIERS = """
 import verifiers as vf
 from datasets import Dataset

@@ -65,23 +65,26 @@ async def play(server: ClientSession, question: str, *, calls: int) -> str:
     return ""
 
 
-async def main() -> None:
-    """Start the server, play, and send the answer."""
+async def answer_of(given: argparse.Namespace) -> str:
+    """Start the server and play; returns the policy's answer."""
+    command, *arguments = given.command
+    parameters = StdioServerParameters(command=command, args=arguments, env=dict(os.environ))
+    async with stdio_client(parameters) as (read, write), ClientSession(read, write) as server:
+        await server.initialize()
+        return await play(server, question_of(given.question_file), calls=given.calls)
+
+
+def main() -> None:
+    """Play, and send the answer."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--question-file", help="a question per line; default: the environment's instruction")
     parser.add_argument(
         "--calls", type=int, default=10, help="calls of the policy after which the episode ends"
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, help="command that starts the server")
-    given = parser.parse_args()
-    command, *arguments = given.command
-    parameters = StdioServerParameters(command=command, args=arguments, env=dict(os.environ))
-    async with stdio_client(parameters) as (read, write), ClientSession(read, write) as server:
-        await server.initialize()
-        answer = await play(server, question_of(given.question_file), calls=given.calls)
-    data = json.dumps({"answer": answer}).encode()
+    data = json.dumps({"answer": asyncio.run(answer_of(parser.parse_args()))}).encode()
     urlopen(Request(f"{os.environ['HINDCAST_EPISODE_URL']}/reward", data=data, method="POST")).close()
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

@@ -4,7 +4,7 @@
 
 PYTHON is the interpreter in which `verifiers` is installed. ENVIRONMENT is the name that `verifiers.load_environment`
 takes: of an installed package, or of a module in the folder where you call `hindcast`. Arguments for it follow as
-NAME=VALUE, with VALUE in JSON.
+NAME=VALUE; a VALUE that is no JSON is a text.
 """
 
 import asyncio
@@ -42,10 +42,18 @@ async def play(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     return {"reward": rollout["reward"], "answer": answers[-1]["content"] if answers else None}
 
 
+def value_of(text: str) -> Any:
+    """An argument's value."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
 def main() -> None:
     """Play, and send the reward."""
     name, *given = sys.argv[1:]
-    arguments = {key: json.loads(value) for key, _, value in (one.partition("=") for one in given)}
+    arguments = {key: value_of(value) for key, _, value in (one.partition("=") for one in given)}
     data = json.dumps(asyncio.run(play(name, arguments))).encode()
     urlopen(Request(f"{os.environ['HINDCAST_EPISODE_URL']}/reward", data=data, method="POST")).close()
 
