@@ -1,6 +1,6 @@
 #!/bin/sh
-# Makes .venv-peers: the packages of other projects that exports are tested with, in addition to those of .venv. Safe to
-# repeat: does nothing when all is there. The tests that need it are tests/peers (make test-peers).
+# Makes .venv-peers: the packages of other projects that exports and environments are tested with, in addition to those of
+# .venv. Safe to repeat: does nothing when all is there. The tests that need it are tests/peers (make test-peers).
 set -eu
 
 say() { printf '%s\n' "$*"; }
@@ -15,7 +15,7 @@ ours=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"
 theirs=$(.venv-peers/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 # a .pth line, so that the editable install of Hindcast is found, too
 printf 'import site; site.addsitedir("%s")\n' "$ours" >"$theirs/hindcast_peers.pth"
-.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints-peers.txt \
-  inspect_ai trackio trl wandb
+# every package is listed, so nothing has to be resolved
+.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --requirement constraints-peers.txt
 printf '%s\n' "$wanted" >.venv-peers/.wanted
 say "the peers' environment is ready after $(($(date +%s) - started)) s"

@@ -1,10 +1,13 @@
-"""The example of docs/python.md in which a real Gymnasium environment is text."""
+"""Gymnasium environments: the example of docs/python.md, which is put into words, and one whose spaces are text."""
 
 import importlib.util
+import re
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import pytest
+from gymnasium.spaces import Text
 
 from hindcast.actors.environments.python.plugin import PythonEnvironment
 from hindcast.actors.environments.python.world import PythonWorld
@@ -56,3 +59,46 @@ async def test_the_goal_is_reached() -> None:
 async def test_a_hole_ends_the_episode() -> None:
     _, probes = await played(DOWN, RIGHT)
     assert probes == {"reward": 0.0, "ended": True}
+
+
+class Riddle(gymnasium.Env[str, str]):
+    """Answer the question.
+
+    Written for Gymnasium alone.
+    """
+
+    observation_space = Text(80)
+    action_space = Text(80)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.number = int(self.np_random.integers(10, 99))
+        return f"What follows {self.number}?", {}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        right = action.strip() == str(self.number + 1)
+        return "Right." if right else "Wrong.", float(right), right, False, {}
+
+
+def riddle() -> Any:
+    """What docs/python.md tells people to write."""
+    return gymnasium.make("tests/Riddle-v0").unwrapped
+
+
+async def test_an_environment_with_text_spaces_needs_only_a_function_that_makes_it() -> None:
+    gymnasium.register("tests/Riddle-v0", entry_point=Riddle)
+    source = PythonEnvironment(riddle).tasks("riddles:riddle", Settings())
+    numbers = []
+    for _ in range(2):
+        world = PythonWorld("riddles:riddle", riddle, ActorSettings())
+        start = await world.reset(source.task("all", 3))
+        assert start.instruction == "Answer the question."
+        numbers.append(int(re.findall(r"\d+", text_of(start.observation.page))[0]))
+        wrong = await world.step(Action(name="Type", element=1, argument="a goose"))
+        right = await world.step(Action(name="Type", element=1, argument=str(numbers[-1] + 1)))
+        assert (wrong.done, right.done, text_of(right.observation.page)) == (False, True, "Right.")
+        assert (await world.finish(None)).probes == {"reward": 1.0, "ended": True}
+        await world.close()
+    assert numbers[0] == numbers[1]

@@ -1,0 +1,58 @@
+"""An agent that plays an OpenEnv server: each observation is a user's turn, each answer an action.
+
+    hindcast start --agent "PYTHON openenv_environment.py URL [--action FIELD] [--observation FIELD]" --until updates=40
+
+PYTHON is the interpreter in which `openenv` is installed. The answer becomes the action {FIELD: answer}. The turn is one
+field of the observation, or without `--observation` all of it as JSON. The reward is the sum of the steps' rewards.
+"""
+
+import argparse
+import json
+import os
+from typing import Any
+from urllib.request import Request, urlopen
+
+from openai import OpenAI
+from openenv.core import GenericEnvClient
+
+HIDDEN = ("done", "reward", "metadata")
+"""Fields of every observation that say nothing of what is seen."""
+
+
+def text_of(observation: dict[str, Any], field: str | None) -> str:
+    """The observation as the text of a turn."""
+    if field is not None:
+        return str(observation[field])
+    return json.dumps({name: value for name, value in observation.items() if name not in HIDDEN})
+
+
+def play(given: argparse.Namespace) -> dict[str, Any]:
+    """Play the episode's task against the policy; returns the sum of rewards and the last answer."""
+    policy, messages, total, answer = OpenAI(max_retries=0), [], 0.0, ""
+    with GenericEnvClient(base_url=given.url).sync() as environment:
+        result = environment.reset(seed=int(os.environ["HINDCAST_SEED"]))
+        for _ in range(given.steps):
+            if result.done:
+                break
+            messages.append({"role": "user", "content": text_of(result.observation, given.observation)})
+            reply = policy.chat.completions.create(model="policy", messages=messages)
+            answer = reply.choices[0].message.content or ""
+            messages.append({"role": "assistant", "content": answer})
+            result = environment.step({given.action: answer})
+            total += float(result.reward or 0.0)
+    return {"reward": total, "answer": answer}
+
+
+def main() -> None:
+    """Play, and send the reward."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("url", help="address of the server, such as http://localhost:8000")
+    parser.add_argument("--action", default="message", help="field of the action that takes the answer")
+    parser.add_argument("--observation", help="field of the observation that is shown; default: all as JSON")
+    parser.add_argument("--steps", type=int, default=20, help="steps after which the episode ends")
+    data = json.dumps(play(parser.parse_args())).encode()
+    urlopen(Request(f"{os.environ['HINDCAST_EPISODE_URL']}/reward", data=data, method="POST")).close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""An agent that plays an environment of the `verifiers` package: one rollout, scored by the environment's rubric.
+
+    hindcast start --agent "PYTHON verifiers_environment.py ENVIRONMENT" --until updates=40
+
+PYTHON is the interpreter in which `verifiers` is installed. ENVIRONMENT is the name that `verifiers.load_environment`
+takes: of an installed package, or of a module in the folder where you call `hindcast`. Arguments for it follow as
+NAME=VALUE; a VALUE that is no JSON is a text.
+"""
+
+import asyncio
+import json
+import os
+import sys
+from typing import Any
+from urllib.request import Request, urlopen
+
+import verifiers as vf
+from verifiers.types import ClientConfig
+
+HELD_OUT = 1_000_000
+"""Seeds from this one on are of held-out evaluations."""
+
+
+def row_of(environment: vf.Environment, seed: int) -> dict[str, Any]:
+    """The task of a seed: a row of the training set, or of the evaluation set for held-out seeds."""
+    rows = environment.get_eval_dataset() if seed >= HELD_OUT else environment.get_dataset()
+    return dict(rows[seed % len(rows)])
+
+
+async def play(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Play the episode's task against the policy; returns the reward and the last answer."""
+    sys.path.append(os.getcwd())
+    environment = vf.load_environment(name, **arguments)
+    policy = ClientConfig(
+        api_base_url=os.environ["OPENAI_BASE_URL"], api_key_var="OPENAI_API_KEY", max_retries=0
+    )
+    task = row_of(environment, int(os.environ["HINDCAST_SEED"]))
+    rollout = await environment.run_rollout(task, policy, "policy", {})
+    if rollout.get("error"):
+        sys.exit(f"the rollout of {name} failed: {rollout['error']}")  # abandoned: nothing is trained on it
+    answers = [one for one in rollout["completion"] if one["role"] == "assistant"]
+    return {"reward": rollout["reward"], "answer": answers[-1]["content"] if answers else None}
+
+
+def value_of(text: str) -> Any:
+    """An argument's value."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def main() -> None:
+    """Play, and send the reward."""
+    name, *given = sys.argv[1:]
+    arguments = {key: value_of(value) for key, _, value in (one.partition("=") for one in given)}
+    data = json.dumps(asyncio.run(play(name, arguments))).encode()
+    urlopen(Request(f"{os.environ['HINDCAST_EPISODE_URL']}/reward", data=data, method="POST")).close()
+
+
+if __name__ == "__main__":
+    main()
