@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from urllib.request import Request, urlopen
 
 from openai import OpenAI
@@ -46,7 +47,9 @@ READ = """() => {
   flush();
   return lines.join("\\n");
 }"""
-CALL = re.compile(r'(do|exit)\((?:action|message)="((?:[^"\\]|\\.)*)"(?:, argument="((?:[^"\\]|\\.)*)")?(?:, element="(\d+)")?\)')
+CALL = re.compile(
+    r'(do|exit)\((?:action|message)="((?:[^"\\]|\\.)*)"(?:, argument="((?:[^"\\]|\\.)*)")?(?:, element="(\d+)")?\)'
+)
 
 
 def carry_out(page, action, argument, element):
@@ -65,18 +68,22 @@ def carry_out(page, action, argument, element):
                 target.select_option(label=argument, timeout=2000)
         page.wait_for_load_state()
     except Error as refused:
-        print(action, element, str(refused).splitlines()[0])
+        sys.stderr.write(f"{action} {element}: {str(refused).splitlines()[0]}\n")
 
 
 with sync_playwright() as playwright:
-    browser = playwright.chromium.launch(executable_path=shutil.which("chromium-headless-shell") or shutil.which("chromium"))
+    browser = playwright.chromium.launch(
+        executable_path=shutil.which("chromium-headless-shell") or shutil.which("chromium")
+    )
     page = browser.new_page()
     page.goto(os.environ["HINDCAST_START_URL"])
     model, messages = OpenAI(max_retries=0), []
     asked = f"Task Instruction: {os.environ['HINDCAST_INSTRUCTION']}\n\n"
     for turn in range(12):
         messages.append({"role": "user", "content": f"{asked}Round {turn}\n\n{page.evaluate(READ)}"})
-        answer = model.chat.completions.create(model="policy", messages=messages).choices[0].message.content or ""
+        answer = (
+            model.chat.completions.create(model="policy", messages=messages).choices[0].message.content or ""
+        )
         # the shipped policy reads the newest page alone; earlier ones are a placeholder
         messages[-1]["content"] = f"{asked}Round {turn}\n\n** Simplified html **"
         messages.append({"role": "assistant", "content": answer})
