@@ -59,14 +59,14 @@ class TextEnvironment:
     ) -> None:
         """`families`: which are played, in turn by seed; empty: the usual ones. `changes`: settings as KEY=VALUE.
 
-        Raises SettingsError.
+        Other settings are those of `hindcast.toml` and of variables, as for a run. Raises SettingsError.
         """
         from hindcast.app.settings.configuration import resolve
         from hindcast.app.system.sites import task_sources
 
         named = msgspec.json.encode([environment]).decode()
-        overrides = [f"curriculum.environments={named}", *changes]
-        self.settings: Settings = resolve(environment={}, overrides=overrides).settings
+        overrides = [f"curriculum.environments={named}", "actors.agent=", *changes]
+        self.settings: Settings = resolve(overrides=overrides).settings
         self._name = environment
         self._tasks = task_sources(self.settings)[environment]
         self._families = tuple(families) or tuple(self._tasks.usual())
@@ -107,7 +107,11 @@ class TextEnvironment:
             if self._thread is None:
                 self._thread = Thread(target=self._run, name="text environment", daemon=True)
                 self._thread.start()
-        return asyncio.run_coroutine_threadsafe(work, self._ready.result(START_S)).result()
+        loop = self._ready.result(START_S)
+        if self._ended.is_set():
+            work.close()
+            raise HindcastError("the environment is closed: make another one")
+        return asyncio.run_coroutine_threadsafe(work, loop).result()
 
     async def open_world(self) -> "EpisodeWorld":
         """Open a world, in the thread that holds the browser."""
