@@ -1,4 +1,4 @@
-"""Agents of the user's own under the real commands: the example of docs/agents.md is trained, and one visits the store."""
+"""Agents of the user's own under the real commands: one example of docs/agents.md is trained, one visits the store."""
 
 import shlex
 import shutil
@@ -14,17 +14,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(900)]
 EXAMPLE = ROOT / "docs" / "examples" / "agents" / "color_agent.py"
 SMALL = {"curriculum.group_size": "4", "curriculum.max_running": "16", "learner.options.group_batch": "2"}
 NO_CHROMIUM = {"actors.browser_path": "/no/such/chromium"}
-VISITOR = """
-import json, os
-from http.cookiejar import CookieJar
-from urllib.request import HTTPCookieProcessor, Request, build_opener, urlopen
-
-page = build_opener(HTTPCookieProcessor(CookieJar())).open(os.environ["HINDCAST_START_URL"]).read().decode()
-assert "<html" in page.lower(), page[:200]
-messages = [{"role": "user", "content": os.environ["HINDCAST_INSTRUCTION"]}]
-data = json.dumps({"model": "any", "messages": messages}).encode()
-urlopen(Request(os.environ["OPENAI_BASE_URL"] + "/chat/completions", data=data, method="POST")).read()
-"""
+SHOPPER = EXAMPLE.with_name("shop_agent.py")
 
 
 @pytest.mark.slow
@@ -53,24 +43,16 @@ def test_an_agent_with_openai_s_client_is_trained_and_verified(tmp_path: Path) -
     assert {one["outcome"] for one in listed if one["outcome"]} <= {"success", "failure"}
 
 
-def test_an_agent_visits_the_store_which_judges_by_its_own_record(tmp_path: Path) -> None:
-    (tmp_path / "visitor.py").write_text(VISITOR)
+def test_an_agent_with_a_browser_of_its_own_answers_questions_about_the_store(tmp_path: Path) -> None:
+    shutil.copy(SHOPPER, tmp_path)
     home = Home(tmp_path / "home", cwd=tmp_path)
     chosen = {
-        "actors.agent": f"{shlex.quote(sys.executable)} visitor.py",
+        "actors.agent": f"{shlex.quote(sys.executable)} {SHOPPER.name}",
         "actors.answer_format": "text",
         "curriculum.environments": '["store"]',
         **NO_CHROMIUM,
     }
-    found = home.json(
-        "eval",
-        "--suite",
-        "store",
-        "--family",
-        "buy",
-        "--episodes",
-        "2",
-        *settings(chosen, base={}),
-        timeout_s=300,
-    )
-    assert (found["episodes"], found["lost"], found["rate"]) == (2, 0, 0.0)
+    asked = ["--suite", "store", "--family", "find_price", "--episodes", "3"]
+    found = home.json("eval", *asked, *settings(chosen, base={}), timeout_s=300)
+    assert (found["episodes"], found["lost"]) == (3, 0)
+    assert found["rate"] > 0.5, "the shipped policy reads the agent's pages as it does ours"
