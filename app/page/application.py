@@ -127,7 +127,7 @@ class Pages:
             home,
             self._runs,
             self._rows,
-            chosen=query.getlist("run"),
+            chosen=query.getlist("run") if query else None,
             measure=query.get("measure", ""),
             over=query.get("over", ""),
             span=spans[query.get("measure") in METRICS],

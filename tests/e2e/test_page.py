@@ -439,6 +439,10 @@ async def test_the_first_page_lists_the_runs_and_draws_the_chosen_ones_in_one_ch
     assert await page.evaluate("document.documentElement.scrollWidth") <= 390
     await page.goto(home)
     assert await page.locator("tbody tr").count() == 2
+    assert await page.locator("section .legend > span").count() == 2, (
+        "the newest are drawn before any is chosen"
+    )
+    await page.goto(f"{home}/?measure=online")
     assert await page.locator("section .chart").count() == 0
     await page.locator(f"input[value='{name}']").check()
     await page.wait_for_url(f"**/?run={name}&**")

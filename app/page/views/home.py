@@ -28,6 +28,8 @@ from hindcast.storage.readmodel.outcome_counts import families_by_version, talli
 from hindcast.storage.readmodel.query_parts import position_of, training_judge
 from hindcast.storage.readmodel.run_queries import run_summary
 
+DRAWN_FIRST = 3
+"""Runs drawn before a visitor chooses."""
 MOST_OVERLAID = 6
 """Most runs in one chart: so many lines still differ."""
 HELD_OUT, ONLINE = "held-out", "online"
@@ -158,10 +160,18 @@ def _online(connection: Connection, span: Span = None) -> list[CurvePoint]:
 
 
 def home(
-    runs: OpenRuns, rows: RunRows, *, chosen: Sequence[str], measure: str, over: str, span: Span
+    runs: OpenRuns, rows: RunRows, *, chosen: Sequence[str] | None, measure: str, over: str, span: Span
 ) -> HomePage:
-    """The list, and the chosen runs, or a part of them, in one chart. Unknown names are left out, and so are runs beyond `MOST_OVERLAID`."""
+    """The list, and the chosen runs, or a part of them, in one chart. Unknown names are left out, and so are runs beyond `MOST_OVERLAID`.
+
+    `chosen`: None: the runs started last that have been evaluated, or if none has, those with online episodes.
+    """
     listed = rows.all()
+    if chosen is None:
+        with_curve = [row for row in listed if row.curve]
+        evaluated = [row for row in with_curve if not row.measured.startswith(ONLINE)]
+        chosen = [row.run for row in (evaluated or with_curve)[:DRAWN_FIRST]]
+        measure = HELD_OUT if evaluated else ONLINE
     readable = {row.run for row in listed if not row.note}
     drawn = [name for name in dict.fromkeys(chosen) if name in readable][:MOST_OVERLAID]
     colors = run_colors(runs.names(), drawn)
