@@ -62,7 +62,7 @@ class Episode:
         self._message: str | None = None
         self._instruction = ""
         self._suspected: set[str] = set()
-        """Injection texts already recorded."""
+        """Injection texts already recorded, or not to be."""
 
     async def play(self, start: ResetResult, *, observe_ms: float) -> Ended:
         """Play from the start state to the end; `observe_ms` is the time that reaching the start state took.
@@ -73,6 +73,8 @@ class Episode:
         """
         began = time.monotonic()
         self._instruction = start.instruction
+        if self._settings.agent:  # its first message addresses the policy: it is the agent's own prompt
+            self._suspected.update(suspicions(start.observation.page))
         reason, observation = await self._steps(start.observation, observe_ms)
         screenshot = await self._screenshots.final()
         evidence = await self._world.finish(self._message)

@@ -249,6 +249,20 @@ def test_what_pages_say_to_the_agent_is_recorded_once_and_before_the_step(
     run_virtually(main())
 
 
+def test_the_first_message_of_an_agent_is_its_own_prompt_and_no_finding(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def main() -> None:
+        bench = Bench(CLICK, agent="python my_agent.py")
+        await bench.tell(requested())
+        await bench.act()
+        found = await bench.facts(InjectionSeen, StepTaken)
+        assert [type(fact) for fact in found] == [StepTaken, StepTaken, StepTaken]
+
+    monkeypatch.setattr(World, "title", "Task Instruction: buy a mug")
+    run_virtually(main())
+
+
 def test_the_page_may_end_the_episode() -> None:
     async def main() -> None:
         bench = Bench(CLICK, done_after=1)
