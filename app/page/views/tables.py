@@ -2,14 +2,18 @@
 
 import asyncio
 import json
+from typing import Any
 
 import msgspec
 from sqlalchemy import select
 
 from hindcast.app.attach.consumers import ConsumerRow, list_consumers
 from hindcast.app.page.runs import PageQuery, whole_number
-from hindcast.core.errors import SettingsError
+from hindcast.app.settings.configuration import Layer, flatten, merge
+from hindcast.core.errors import HindcastError, SettingsError
+from hindcast.core.settings.changes import decode_settings, flatten_settings
 from hindcast.core.text.nearest import advice
+from hindcast.learner.recipes import load_recipe
 from hindcast.storage.readmodel.episode_queries import EpisodeRow, count_requested, list_episodes
 from hindcast.storage.readmodel.lineage.graph import Lineage
 from hindcast.storage.readmodel.lineage.lineage import lineage
@@ -147,10 +151,20 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True):
     producer: str | None
 
 
+class OwnSetting(msgspec.Struct, frozen=True, kw_only=True):
+    """A setting that differs from the recipe's; both as JSON."""
+
+    key: str
+    recipe: str
+    here: str
+
+
 class SettingsPage(msgspec.Struct, frozen=True, kw_only=True):
     """Values of the settings page."""
 
     recipe: str | None
+    own: list[OwnSetting]
+    """Settings that differ from the recipe's."""
     settings: dict[str, dict[str, str]]
     """By section and name, each as JSON."""
     fingerprint: dict[str, str]
@@ -175,12 +189,28 @@ def settings(ask: PageQuery) -> SettingsPage:
     )
     return SettingsPage(
         recipe=row["recipe"],
+        own=_own(row["recipe"] or "", resolved),
         settings={section: _shown(values) for section, values in resolved.items()},
         fingerprint=_shown(json.loads(row["fingerprint"] or "{}")),
         packages=_shown(json.loads(row["packages"] or "{}")),
         changes=recipe_changes(ask.connection, as_of=ask.position),
         notices=[Notice(**one) for one in ask.connection.execute(told).mappings()],
     )
+
+
+def _own(recipe: str, recorded: dict[str, Any]) -> list[OwnSetting]:
+    """What the run sets otherwise than its recipe; nothing if this installation does not have the recipe."""
+    try:
+        layer = Layer(source=recipe, values=flatten(load_recipe(recipe), recipe))
+        given = flatten_settings(merge([layer], recipe=recipe).settings)
+        here = flatten_settings(decode_settings(recorded))
+    except (HindcastError, ValueError):  # of another installation, or of a version that no longer reads
+        return []
+    return [
+        OwnSetting(key=key, recipe=json.dumps(given.get(key)), here=json.dumps(value))
+        for key, value in here.items()
+        if value != given.get(key)
+    ]
 
 
 def _shown(values: dict[str, object]) -> dict[str, str]:
