@@ -1,4 +1,4 @@
-"""The judges that Hindcast brings. Each loads its module only when it is opened: two of them load torch."""
+"""The judges that Hindcast brings. Each but `inspect`, whose options are its own, loads its module only when it is opened: two load torch."""
 
 import json
 from collections.abc import AsyncIterator
