@@ -1,4 +1,4 @@
-"""The judges that Hindcast brings. Each loads its module only when it is opened: two of them load torch."""
+"""The judges that Hindcast brings. Each but `inspect`, whose options are its own, loads its module only when it is opened: two load torch."""
 
 import json
 from collections.abc import AsyncIterator
@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from hindcast.actors.judges.base import Judge, JudgeVersions
+from hindcast.actors.judges.inspect_score import InspectOptions, InspectScoreJudge
 from hindcast.actors.judges.plugin import JudgeContext, JudgePlugin, JudgeTraits
 from hindcast.core.errors import SettingsError
 from hindcast.core.settings.schema import Settings
@@ -43,6 +44,11 @@ async def _open_fuzzy(context: JudgeContext) -> AsyncIterator[Judge]:
     from hindcast.actors.judges.fuzzy import FuzzyJudge
 
     yield FuzzyJudge(await context.endpoint())
+
+
+@asynccontextmanager
+async def _open_inspect(context: JudgeContext) -> AsyncIterator[Judge]:
+    yield InspectScoreJudge(context.options)
 
 
 @asynccontextmanager
@@ -99,6 +105,7 @@ RULES = JudgePlugin(open=_open_rules)
 STRICT = JudgePlugin(open=_open_strict)
 ENDPOINT = JudgePlugin(open=_open_endpoint, traits=JudgeTraits(asks_endpoint=True, judges_any_goal=True))
 FUZZY = JudgePlugin(open=_open_fuzzy, traits=JudgeTraits(asks_endpoint=True))
+INSPECT = JudgePlugin(open=_open_inspect, options=InspectOptions)
 ORM = JudgePlugin(versions=_open_orm, traits=JudgeTraits(judges_any_goal=True))
 WEBRL_ORM = JudgePlugin(
     open=_open_webrl_orm,

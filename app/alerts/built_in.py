@@ -13,6 +13,7 @@ from hindcast.core.rl.statistics import difference
 from hindcast.events.catalogue import (
     EpisodeAbandoned,
     EpisodeCancelled,
+    EpisodeEnded,
     EpisodeJudged,
     EpisodeRequested,
     QueueRepaired,
@@ -197,6 +198,73 @@ class CriticFold:
             )
 
 
+class PinnedOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Options of the alert `pinned_sampler`."""
+
+    episodes: int = 20
+    """Number of online episodes in a row that one policy version sampled …"""
+    versions: int = 5
+    """… although it is this many versions behind the newest."""
+
+
+class PinnedState(msgspec.Struct, kw_only=True):
+    """State of the alert `pinned_sampler`."""
+
+    online: list[str] = []
+    """Online episodes that have not ended."""
+    newest: int = 0
+    """Newest published version of the policy."""
+    version: int = -1
+    """Version that sampled the last online episode; -1: none did yet."""
+    episodes: int = 0
+    """Online episodes in a row that it sampled."""
+
+
+class PinnedFold:
+    """Finds actors that keep sampling from an old version although later ones are published."""
+
+    def __init__(self, context: AlertContext) -> None:
+        self._options: PinnedOptions = context.options
+
+    def initial(self) -> PinnedState:
+        """The empty state."""
+        return PinnedState()
+
+    def apply(self, state: PinnedState, recorded: Recorded, incidents: AlertIncidents) -> None:
+        """Take one more publication, or begin or end of an episode."""
+        match recorded.fact:
+            case WeightsPublished(model=model, version=version) if model == POLICY:
+                state.newest = version
+            case EpisodeRequested(origin="online", episode=episode):
+                state.online.append(episode)
+            case EpisodeAbandoned(episode=episode) | EpisodeCancelled(episode=episode):
+                if episode in state.online:
+                    state.online.remove(episode)
+            case EpisodeEnded() as fact if fact.episode in state.online:
+                state.online.remove(fact.episode)
+                self._sampled(state, fact.policy_versions[1], incidents)
+            case _:
+                pass
+
+    def _sampled(self, state: PinnedState, version: int, incidents: AlertIncidents) -> None:
+        if version > state.version:
+            incidents.end(f"version {version} samples episodes")
+        if version != state.version:
+            state.version, state.episodes = version, 0
+        state.episodes += 1
+        behind = state.newest - version
+        if (
+            state.episodes >= self._options.episodes
+            and behind >= self._options.versions
+            and not incidents.is_open
+        ):
+            incidents.begin(
+                f"the sampler is pinned: version {version} sampled the last {state.episodes} online episodes, although version "
+                f"{state.newest} is published. The actors or the policy servers do not load new versions: hindcast lineage "
+                f"policy {state.newest}"
+            )
+
+
 class NoState(msgspec.Struct):
     """State of a fold that remembers nothing."""
 
@@ -321,6 +389,11 @@ SUCCESS = Alert(
 )
 CONSTANT_CRITIC = Alert(fold=CriticFold, watches=(UpdateApplied, WeightsPublished), options=CriticOptions)
 MISMATCH_RISES = Alert(fold=MismatchFold, watches=(UpdateApplied,), options=MismatchOptions)
+PINNED_SAMPLER = Alert(
+    fold=PinnedFold,
+    watches=(WeightsPublished, EpisodeRequested, EpisodeAbandoned, EpisodeCancelled, EpisodeEnded),
+    options=PinnedOptions,
+)
 QUEUE = Alert(fold=lambda context: QueueFold(), watches=(QueueRepaired,))
 INTRUDER = Alert(fold=lambda context: IntruderFold(), severity="critical")
 LAG = Alert(query=LagQuery, options=LagOptions)

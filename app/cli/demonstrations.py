@@ -311,6 +311,8 @@ def login(
     )
 
 
+OF_CONVERSATIONS = ('actors.answer_format="text"', 'judge.judges=["inspect"]')
+"""Settings of a new run that gets a log of Inspect, unless `--set` says otherwise."""
 demonstrations_app = typer.Typer(
     name="demonstrations", help="Import demonstrations from files.", no_args_is_help=True
 )
@@ -324,7 +326,11 @@ def group() -> None:
 @demonstrations_app.command("import")
 def import_file(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="JSONL file; for atif a trajectory or a folder of them.")
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="JSONL file; for atif a trajectory or a folder of them; for inspect a log (.eval).",
+        ),
     ],
     format_name: Annotated[Format, typer.Option("--format", help="Format of the file.")] = "jsonl",
     run: Annotated[
@@ -340,6 +346,7 @@ def import_file(
 
     It checks everything first: if one episode is invalid, it names file, line and key, and appends nothing. It skips episodes
     that the log has already, so the same command resumes an interrupted import. For the file formats, see docs/exports.md.
+    A log of Inspect becomes text episodes with its scores as verdicts.
 
     Example: hindcast demonstrations import lines/episodes.jsonl taught --recipe sft
     """
@@ -353,6 +360,8 @@ def import_file(
             return select_run(home, name=run, recipe=recipe, overrides=overrides or ())
 
         exists = run in names or (run is None and bool(names) and not making)
+        if not exists and format_name == "inspect":
+            overrides = [*OF_CONVERSATIONS, *(overrides or ())]
         settings = chosen().settings if exists else resolve(recipe=recipe, overrides=overrides or ()).settings
         with progress_bar() as bar:
             checking = bar.add_task("checking", total=None)
@@ -372,15 +381,21 @@ def import_file(
                 )
             )
     said = ", ".join(f"{count} {outcome}" for outcome, count in done.outcomes.items())
+    by = "the rules" if done.judge == "rules" else done.judge
     return Report(
         done,
         [
             (
                 f"run {done.run}: {done.episodes} demonstrations of {done.steps} steps appended"
-                + (f" (by the rules: {said})" if said else "")
+                + (f" (by {by}: {said})" if said else "")
+                + (f", {done.abandoned} of them abandoned" if done.abandoned else "")
                 + (f", {done.present} were there" if done.present else "")
             ),
-            f"To judge and train on them: hindcast start {done.run} (it takes as many as its curriculum.demonstrations says)",
+            (
+                f"To see them: hindcast episode list {done.run} · hindcast rejudge {done.run} · hindcast page"
+                if format_name == "inspect"
+                else f"To judge and train on them: hindcast start {done.run} (it takes as many as its curriculum.demonstrations says)"
+            ),
         ],
     )
 

@@ -48,7 +48,8 @@ class DemonstratedEpisode(msgspec.Struct, frozen=True, kw_only=True):
     instruction: str
     renderer: str
     steps: tuple[StepTaken, ...]
-    ended: Ended
+    ended: Ended | Abandoned
+    """Abandoned: it failed where it was recorded."""
     judgment: Judgment
     """Verdict of the rules."""
     blobs: dict[BlobRef, bytes]
@@ -195,7 +196,8 @@ class Appender:
         for step in shown.steps:
             await record.step(step, newest_version=-1)
         assert await record.finish(shown.ended)
-        standing.ended.add(request.episode)
+        done = standing.gone if isinstance(shown.ended, Abandoned) else standing.ended
+        done.add(request.episode)
         return (await self._log.identity()).last
 
     async def give_up(self, episode: str) -> None:

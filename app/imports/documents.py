@@ -1,7 +1,7 @@
 """Reads documents of demonstrated episodes from files. Errors name file, line and key.
 
 `jsonl`: one document per line (`app.exports.document`), as in `episodes.jsonl` of an export. `atif`: a file with a
-trajectory, or a folder of such files.
+trajectory, or a folder of such files. `inspect`: a log of Inspect (`app.imports.inspect_log`).
 """
 
 from collections.abc import Iterator
@@ -11,10 +11,12 @@ from typing import Literal, NamedTuple, get_args
 from hindcast.app.exports.document import EpisodeDocument
 from hindcast.app.exports.export import MANIFEST
 from hindcast.app.imports.atif import document_of_trajectory
+from hindcast.app.imports.conversation import Conversation
 from hindcast.app.imports.decoder import DocumentError, decoded
+from hindcast.app.imports.inspect_log import conversations_of
 from hindcast.core.errors import HindcastError
 
-Format = Literal["jsonl", "atif"]
+Format = Literal["jsonl", "atif", "inspect"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 
 
@@ -28,7 +30,7 @@ class LocatedDocument(NamedTuple):
     """A document and its location: file, and line if the file has several."""
 
     where: str
-    document: EpisodeDocument
+    document: EpisodeDocument | Conversation
 
 
 def read_documents(path: Path, format_name: Format) -> Iterator[LocatedDocument]:
@@ -38,15 +40,23 @@ def read_documents(path: Path, format_name: Format) -> Iterator[LocatedDocument]
         ImportRefused: the file cannot be read, or contains something else.
 
     """
-    found = _lines(path) if format_name == "jsonl" else _files(path)
-    for where, content in found:
-        try:
-            if format_name == "jsonl":
-                yield LocatedDocument(where, decoded(content, EpisodeDocument))
-            else:
-                yield LocatedDocument(where, document_of_trajectory(content))
-        except DocumentError as wrong:
-            raise refused(where, wrong) from wrong
+    where = str(path)
+    try:
+        if format_name == "inspect":
+            for place, conversation in conversations_of(path):
+                yield LocatedDocument(place, conversation)
+            return
+        for where, content in _lines(path) if format_name == "jsonl" else _files(path):
+            document = (
+                decoded(content, EpisodeDocument)
+                if format_name == "jsonl"
+                else document_of_trajectory(content)
+            )
+            yield LocatedDocument(where, document)
+    except DocumentError as wrong:
+        raise refused(where, wrong) from wrong
+    except OSError as error:
+        raise ImportRefused(f"{path} cannot be read: {error.strerror}") from error
 
 
 def refused(where: str, wrong: DocumentError) -> ImportRefused:
@@ -57,13 +67,10 @@ def refused(where: str, wrong: DocumentError) -> ImportRefused:
 
 
 def _lines(path: Path) -> Iterator[tuple[str, bytes]]:
-    try:
-        with path.open("rb") as lines:
-            for number, line in enumerate(lines, 1):
-                if line.strip():
-                    yield f"{path}, line {number}", line
-    except OSError as error:
-        raise ImportRefused(f"{path} cannot be read: {error.strerror}") from error
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                yield f"{path}, line {number}", line
 
 
 def _files(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -71,7 +78,4 @@ def _files(path: Path) -> Iterator[tuple[str, bytes]]:
     if not files:
         raise ImportRefused(f"{path} holds no trajectory (*.json)")
     for file in files:
-        try:
-            yield str(file), file.read_bytes()
-        except OSError as error:
-            raise ImportRefused(f"{file} cannot be read: {error.strerror}") from error
+        yield str(file), file.read_bytes()

@@ -5,18 +5,28 @@
 Every document is read and replayed twice: first to check all of them, then to append them, so that memory holds one. A
 document's content identifies its episode: those already in the log are skipped, so the same command resumes an
 interrupted import.
+
+Episodes of an evaluation's log have scores already, so the run's training judge judges them at once.
 """
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from hindcast.app.demonstrations.pending import Appender, appending
+from hindcast.actors.environments.base import TaskSource
+from hindcast.actors.episodes.recorder import Abandoned
+from hindcast.actors.judges.rules import RULES
+from hindcast.actors.judges.second_opinion import SecondOpinion
+from hindcast.actors.replay.recorded import EpisodeSelection
+from hindcast.app.demonstrations.pending import Appender, DemonstratedEpisode, appending
+from hindcast.app.evaluation.rejudge import rejudge
 from hindcast.app.exports.document import EpisodeDocument
 from hindcast.app.imports.check import check
+from hindcast.app.imports.conversation import Conversation, episode_of, request_of_conversation
 from hindcast.app.imports.decoder import DocumentError
 from hindcast.app.imports.documents import (
     Format,
@@ -27,6 +37,7 @@ from hindcast.app.imports.documents import (
 )
 from hindcast.app.imports.player import SOURCE, play, request_of
 from hindcast.app.runs.runs import RunHandle
+from hindcast.app.system.judges import open_judge
 from hindcast.app.system.sites import task_sources
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.models.tokenizer import load_tokenizer
@@ -46,10 +57,14 @@ class ImportedDemonstrations(msgspec.Struct, frozen=True, kw_only=True):
     """Episodes skipped because the log has them already or the file has them twice."""
     steps: int
     """Steps of the appended episodes."""
+    abandoned: int
+    """Appended episodes that failed where they were recorded, so nobody judges them."""
+    judge: str
+    """Name of the judge of the outcomes."""
     outcomes: dict[str, int]
-    """Outcomes by the rules; the run's judges judge at its next start."""
+    """Outcomes of the appended episodes. Those by the rules are not recorded: the run's judges judge at its next start."""
     position: int
-    """Last position of the log."""
+    """Position of the last event of the last episode; 0: nothing was appended."""
 
 
 async def try_out(
@@ -65,8 +80,7 @@ async def try_out(
     sources, number = task_sources(settings), 0
     for read in read_documents(path, format_name):
         try:
-            check(read.document, settings, sources=sources)
-            await play(read.document, settings, tokenizer)
+            await _demonstration(read.document, settings, tokenizer, sources=sources)
         except DocumentError as wrong:
             raise refused(read.where, wrong) from wrong
         number += 1
@@ -91,7 +105,8 @@ async def import_documents(
     sources = task_sources(settings)
     counts: Counter[str] = Counter()
     outcomes: Counter[str] = Counter()
-    position = 0
+    appended: set[str] = set()
+    position, judge = 0, RULES.name
     async with appending(handle, name=NAME, source=SOURCE) as appender:
         for number, read in enumerate(read_documents(path, format_name), 1):
             said(number)
@@ -100,37 +115,85 @@ async def import_documents(
                 counts["present"] += 1
                 continue
             try:
-                check(read.document, settings, sources=sources)
-                shown = await play(read.document, settings, tokenizer, attempt=attempt)
+                shown = await _demonstration(
+                    read.document, settings, tokenizer, sources=sources, attempt=attempt
+                )
             except DocumentError as wrong:
                 raise ImportRefused(f"{_late(read)}: {wrong}. What was appended before stays") from wrong
             position = await appender.append(shown)
-            counts["episodes"] += 1
+            appended.add(shown.request.episode)
             counts["steps"] += len(shown.steps)
-            outcomes[shown.judgment.outcome] += 1
+            if isinstance(shown.ended, Abandoned):
+                counts["abandoned"] += 1
+            else:
+                outcomes[shown.judgment.outcome] += 1
+    if format_name == "inspect":
+        judge, outcomes = settings.judge.judges[0], await _judge(handle, appended)
     return ImportedDemonstrations(
         run=handle.name,
-        episodes=counts["episodes"],
+        episodes=len(appended),
         present=counts["present"],
         steps=counts["steps"],
+        abandoned=counts["abandoned"],
+        judge=judge,
         outcomes=dict(sorted(outcomes.items())),
         position=position,
     )
+
+
+async def _judge(handle: RunHandle, appended: Collection[str]) -> Counter[str]:
+    """Append verdicts of the run's training judge; returns the outcomes of the episodes that this import appended."""
+    outcomes: Counter[str] = Counter()
+
+    def count(opinion: SecondOpinion) -> None:
+        if opinion.episode in appended:
+            outcomes[opinion.new.outcome] += 1
+
+    settings = handle.settings
+    async with open_judge(settings.judge.judges[0], handle, settings) as judge:
+        await rejudge(
+            handle, EpisodeSelection(origin="demonstration"), judge=judge, save_to=handle, said=count
+        )
+    return outcomes
 
 
 def _late(read: LocatedDocument) -> str:
     return f"{read.where} has changed since it was checked"
 
 
-async def _attempt(appender: Appender, document: EpisodeDocument, settings: Settings) -> int | None:
+async def _demonstration(
+    document: EpisodeDocument | Conversation,
+    settings: Settings,
+    tokenizer: Any,
+    *,
+    sources: Mapping[str, TaskSource],
+    attempt: int = 0,
+) -> DemonstratedEpisode:
+    """Convert a document to the facts of an episode. Raises DocumentError."""
+    if isinstance(document, Conversation):
+        return await episode_of(document, settings, tokenizer, attempt=attempt)
+    check(document, settings, sources=sources)
+    return await play(document, settings, tokenizer, attempt=attempt)
+
+
+async def _attempt(
+    appender: Appender, document: EpisodeDocument | Conversation, settings: Settings
+) -> int | None:
     """Number of this attempt to append a document; None if the log has it. Abandons an interrupted attempt."""
     standing, attempt = appender.standing, 0
     while True:
-        episode = request_of(document, settings, attempt=attempt).episode
+        request = (
+            request_of_conversation(document, settings, attempt=attempt)
+            if isinstance(document, Conversation)
+            else request_of(document, settings, attempt=attempt)
+        )
+        episode = request.episode
         if episode in standing.ended:
             return None
         if episode in standing.open:
             await appender.give_up(episode)
         if episode not in standing.gone:
             return attempt
+        if isinstance(document, Conversation) and document.failure:
+            return None  # it was to be abandoned
         attempt += 1

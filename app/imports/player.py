@@ -102,7 +102,7 @@ async def play(
     actors = settings.actors.model_copy(update={"screenshots": "off", "screenshot_observation": "off"})
     request = request_of(document, settings, attempt=attempt)
     world = RecordedWorld(document)
-    held = PendingEpisode(on_wait=_no_wait)
+    held = PendingEpisode(on_wait=no_wait)
     start = await world.reset(task)
     answerer = RecordedAnswerer(
         request,
@@ -144,5 +144,6 @@ async def _no_transcript() -> None:
     """Return nothing: rules read no transcript."""
 
 
-def _no_wait(limit_s: float) -> None:
+def no_wait(limit_s: float) -> None:
+    """Refuse to wait: nothing but memory is written. Raises EngineFailed."""
     raise EngineFailed(f"a step of an imported demonstration took longer than {limit_s:g} s to record")

@@ -12,8 +12,14 @@ from hindcast.core.settings.endpoint import ENDPOINT
 from hindcast.core.settings.schema import Settings
 
 SECTION = "endpoint"
-JUDGE_KEYS = ("judge.timeout_s", "judge.webrl_orm", "judge.webrl_orm_server", "judge.webrl_orm_tokens")
-"""Settings of judges that may be replaced: the model and its time limit."""
+JUDGE_KEYS = (
+    "judge.timeout_s",
+    "judge.options",
+    "judge.webrl_orm",
+    "judge.webrl_orm_server",
+    "judge.webrl_orm_tokens",
+)
+"""Settings of judges that may be replaced: their options, the model and its time limit."""
 
 
 def override_endpoint(settings: Settings, overrides: Sequence[str]) -> Settings:

@@ -90,7 +90,16 @@ class TelemetrySettings(Section):
     """Format of process messages: `text`: a line each for people; `json`: a JSON object each."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Lowest level of messages that are written."""
-    alerts: tuple[str, ...] = ("success", "mismatch", "constant_critic", "queue", "intruder", "lag", "still")
+    alerts: tuple[str, ...] = (
+        "success",
+        "mismatch",
+        "constant_critic",
+        "pinned_sampler",
+        "queue",
+        "intruder",
+        "lag",
+        "still",
+    )
     """Alerts that `hindcast start` and `hindcast alerts` watch for. One may be a plugin, by its name or as `module:object`
     (docs/plugins.md)."""
     alert_options: dict[str, dict[str, Any]] = Field(default={})

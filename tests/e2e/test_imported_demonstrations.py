@@ -1,4 +1,4 @@
-"""Demonstrations from files, exported again and imported into another run, whose cloning trains on them."""
+"""Demonstrations from files, exported again and imported into another run, whose cloning trains on them; logs of Inspect."""
 
 import asyncio
 import json
@@ -27,6 +27,7 @@ from hindcast.events.log.reader import read
 from processes.system import ROOT
 from stories.demonstrated_documents import clicks, says
 from stories.guide_reader import Reader
+from stories.inspect_logs import WITH_TOOL, sample, write_log
 
 pytestmark = [pytest.mark.broker, pytest.mark.torch, pytest.mark.browser]
 
@@ -114,3 +115,40 @@ def test_an_import_that_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pyt
     requests = [fact for fact in facts if isinstance(fact, EpisodeRequested)]
     assert [fact.attempt for fact in requests] == [0, 0, 1, 0]
     assert "no defects" in reader.run("hindcast audit shown")
+
+
+def test_an_evaluation_of_others_is_audited_and_judged_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = Reader(tmp_path, monkeypatch)
+    both = sample(2, scores={"includes": {"value": "C"}, "strict": {"value": "C"}})
+    lost = sample("lost", error={"message": "the sandbox died"}, scores={})
+    log = write_log(tmp_path / "log.eval", WITH_TOOL, both, lost, zstandard=True)
+    commands = re.findall(r"```sh\n(.*?)```", GUIDE.split("### Logs of Inspect\n", 1)[1], re.DOTALL)[
+        0
+    ].splitlines()
+    assert log.name in commands[0]
+    shown = {line: reader.run(line) for line in commands}
+    imported, _, audited, other, _ = shown.values()
+    assert "3 demonstrations of 4 steps appended (by inspect: 2 success), 1 of them abandoned" in imported
+    assert "no defects" in audited
+    assert "1 flips against inspect" in other
+    facts = facts_of(tmp_path / "home", "theirs")
+    judged = [fact for fact in facts if isinstance(fact, EpisodeJudged)]
+    assert [(fact.judge.name, fact.judgment.outcome) for fact in judged] == [("inspect", "success")] * 2
+    (gone,) = [fact for fact in facts if isinstance(fact, EpisodeAbandoned)]
+    assert (gone.detail, gone.steps) == ("the sandbox died", 1)
+    chats = [json.loads(line) for line in (tmp_path / "chats" / "chats.jsonl").read_text().splitlines()]
+    assert [(chat["messages"][-1]["content"], chat["reward"]) for chat in chats] == [
+        ("<think>easy</think>\nIt is 2", 1.0),
+        ("2", 1.0),
+    ]
+
+    again = reader.run("hindcast demonstrations import log.eval theirs --format inspect")
+    assert "0 demonstrations of 0 steps appended, 3 were there" in again
+    reader.run("hindcast export theirs --to back --format inspect")
+    (back,) = (tmp_path / "back").glob("*.eval")
+    said = reader.run(
+        f"hindcast demonstrations import {back} back --format inspect --set judge.judges=inspect"
+    )
+    assert "2 demonstrations of 3 steps appended (by inspect: 2 success)" in said

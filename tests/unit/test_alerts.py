@@ -234,6 +234,58 @@ def test_a_critic_that_learns_or_had_nothing_to_compare_is_no_incident(
     assert watched(critic_phase(1, *gaps)).incidents == []
 
 
+def sampled(version: int, *, episodes: int, origin: str = "online") -> list[Fact]:
+    """Episodes that a version sampled from begin to end."""
+    facts: list[Fact] = []
+    for number in range(episodes):
+        name = f"{origin}_{version}_{number}"
+        ended = EpisodeEnded(
+            episode=name,
+            task_id=TASK.id,
+            actor="actor.1",
+            reason="done",
+            steps=1,
+            evidence=Evidence(answer=None, final_url="", probes={}),
+            final_observation=None,
+            policy_versions=(version, version),
+            duration_ms=1.0,
+        )
+        facts += [requested(name, origin), ended]
+    return facts
+
+
+def published(*versions: int, model: str = "policy") -> list[Fact]:
+    weights = BlobRef(sha256="0" * 64, size=1)
+    return [
+        WeightsPublished(version=version, model=model, weights=weights, update=version)
+        for version in versions
+    ]
+
+
+def test_a_sampler_that_stays_at_its_first_version_is_an_incident_until_a_later_one_samples() -> None:
+    pinned = [*sampled(0, episodes=5), *published(1, 2, 3, 4, 5), *sampled(0, episodes=20)]
+    (one,) = watched(pinned).incidents
+    assert (one.kind, one.over) == ("pinned_sampler", "")
+    assert "version 0 sampled the last 20 online episodes, although version 5 is published" in one.text
+    (one,) = watched([*pinned, *sampled(5, episodes=1)]).incidents
+    assert one.over == "version 5 samples episodes"
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        [fact for version in range(9) for fact in (*published(version), *sampled(version, episodes=20))],
+        [*published(4), *sampled(0, episodes=40)],
+        [*published(9, model="critic"), *sampled(0, episodes=40)],
+        [*published(9), *sampled(0, episodes=40, origin="evaluation"), *sampled(9, episodes=1)],
+        [*published(9), *sampled(0, episodes=19), *sampled(9, episodes=20)],
+    ],
+    ids=["fresh", "a little behind", "another model", "an evaluation", "a few late episodes"],
+)
+def test_a_sampler_that_follows_is_no_incident(facts: list[Fact]) -> None:
+    assert watched(facts).incidents == []
+
+
 def test_nothing_moving_is_an_incident_only_where_something_should() -> None:
     clock = StandstillClock()
     assert clock.still(7, 0.0, expected=True, standing=[]) == []
