@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from hindcast.core.errors import SettingsError
+from hindcast.core.structs import decode_json
 
 FOLDER = "why"
 """Folder of a run's explanations, below its own."""
@@ -148,7 +149,7 @@ def load_explanation(run_folder: Path, name: str) -> Explanation:
     """One of `list_explanations`. Raises SettingsError if it cannot be read, or has another form."""
     file = run_folder / FOLDER / f"{name}.json"
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Explanation)
+        return decode_json(file.read_bytes(), Explanation)
     except (OSError, msgspec.MsgspecError) as error:
         raise SettingsError(
             f"{file} cannot be read as an explanation ({error}). Delete it and ask again: hindcast why"

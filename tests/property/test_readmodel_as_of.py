@@ -106,8 +106,8 @@ def ids_of(connection: Connection, as_of: int | None, table: Table, *columns: st
 
 def ask_episodes(connection: Connection, as_of: int | None) -> Any:
     some = list_episodes(connection, as_of=as_of, limit=3, state="ended", outcome="success")
-    begun = list_episodes(connection, as_of=as_of, limit=1000, begun=True)
-    said = list_episodes(connection, as_of=as_of, limit=1000, text="click")
+    begun = list_episodes(connection, as_of=as_of, limit=50, begun=True)
+    said = list_episodes(connection, as_of=as_of, limit=50, text="click")
     return [list_episodes(connection, as_of=as_of, limit=1000), some, begun, said]
 
 

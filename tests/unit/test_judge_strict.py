@@ -106,7 +106,9 @@ async def test_judges_are_told_apart_by_their_names(tmp_path: Path) -> None:
             "rules": "rules",
             "strict": "strict",
         }
-    with pytest.raises(PluginError, match="'oracle' of judges; there are: endpoint, fuzzy, orm, rules, str"):
+    with pytest.raises(
+        PluginError, match="'oracle' of judges; there are: endpoint, fuzzy, inspect, orm, rules, str"
+    ):
         async with open_judges(("oracle",), Settings(), blobs):
             pass
 
