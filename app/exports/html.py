@@ -24,19 +24,19 @@ def page_of(played: AssembledEpisode, sources: ExportSources) -> bytes:
     """Render an episode as a complete HTML file. Raises ModelFolderMissing, HindcastError."""
     origin = sources.origin
     detail = show_episode(sources.connection, played.name, as_of=origin.position)
-    told = with_frames(detail, sources.source)
+    answer = with_frames(detail, sources.source)
     page = {
         "run": origin.run,
         "position": origin.position,
         "as_of": None,
         "base": None,
-        "pictures": _pictures(told, sources),
+        "pictures": _pictures(answer, sources),
         "pieces": {
             step.position: step_in_full(sources.source, step.position, step.fact) for step in played.steps
         },
     }
     template, frame = _template()
-    text: str = template.render(told=told, page=page, **frame)
+    text: str = template.render(answer=answer, page=page, **frame)
     return text.encode()
 
 
@@ -53,11 +53,11 @@ def _template() -> tuple[Any, dict[str, Any]]:
     return templates.get_template("episode.html"), frame
 
 
-def _pictures(told: EpisodePage, sources: ExportSources) -> dict[str, str]:
+def _pictures(answer: EpisodePage, sources: ExportSources) -> dict[str, str]:
     """Data URLs of the film strip's images, by digest."""
-    sizes = {row.sha256: row.size_bytes or 0 for row in told.detail.screenshots if row.sha256}
+    sizes = {row.sha256: row.size_bytes or 0 for row in answer.detail.screenshots if row.sha256}
     found = {}
-    for frame in told.frames:
+    for frame in answer.frames:
         if frame.sha256 is not None:
             content = sources.content(BlobRef(frame.sha256, sizes[frame.sha256])) or b""
             found[frame.sha256] = f"data:image/jpeg;base64,{b64encode(content).decode()}"

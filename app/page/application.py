@@ -136,7 +136,7 @@ class Pages:
             return _json(found)
         text = await asyncio.to_thread(
             self._templates.get_template("home.html").render,
-            told=found,
+            answer=found,
             measures=MEASURES,
             metrics=METRICS,
             query=str(query),
@@ -222,7 +222,7 @@ class Pages:
 
         def written(request: Request) -> str:
             answer, chrome = self._ask(view, request)
-            return self._templates.get_template(f"{view.name}.html").render(told=answer, page=chrome)
+            return self._templates.get_template(f"{view.name}.html").render(answer=answer, page=chrome)
 
         return handler
 

@@ -229,13 +229,13 @@ def pool_metric(
     >>> pool_metric(each, most=1)
     [MetricColumn(first=1, last=3, updates=3, low=1.0, high=5.0, value=1.0)]
     """
-    told = [one for one in recorded if in_span(span, one.first, one.last)]
-    size = max(1, ceil(len(told) / most))
+    shown = [one for one in recorded if in_span(span, one.first, one.last)]
+    size = max(1, ceil(len(shown) / most))
     if size == 1:
-        return told
+        return shown
     columns = []
-    for start in range(0, len(told), size):
-        part = told[start : start + size]
+    for start in range(0, len(shown), size):
+        part = shown[start : start + size]
         columns.append(
             MetricColumn(
                 first=part[0].first,

@@ -6,10 +6,12 @@ They follow from the log and can be computed again at any time, so they are file
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
+from hindcast.app.system.processes import write_json
 from hindcast.core.errors import SettingsError
 from hindcast.core.structs import decode_json
 
@@ -132,21 +134,26 @@ def largest_steps(found: Explanation) -> list[tuple[MovingEpisode, MovingStep]]:
     return sorted(steps, key=lambda one: -abs(one[1].share if one[1].pull is None else one[1].pull))
 
 
+class _Asked(msgspec.Struct):
+    question: str
+
+
 def save_explanation(run_folder: Path, found: Explanation) -> None:
     """Keep an explanation with its run; it replaces an earlier one of the same question."""
-    folder = run_folder / FOLDER
-    folder.mkdir(exist_ok=True)
-    (folder / f"{name_of(found.question)}.json").write_bytes(msgspec.json.encode(found))
+    write_json(run_folder / FOLDER / f"{name_of(found.question)}.json", msgspec.to_builtins(found))
 
 
-def list_explanations(run_folder: Path) -> list[str]:
-    """Names of the explanations that a run keeps, the latest first."""
-    files = [one for one in (run_folder / FOLDER).glob("*.json") if one.is_file()]
-    return [one.stem for one in sorted(files, key=lambda one: -one.stat().st_mtime)]
+def list_explanations(run_folder: Path) -> dict[str, str]:
+    """The questions whose explanations a run keeps, by the explanation's name, the latest first. Others are left out."""
+    found: dict[str, str] = {}
+    for file in sorted((run_folder / FOLDER).glob("*.json"), key=lambda one: -one.stat().st_mtime):
+        with suppress(OSError, msgspec.MsgspecError):
+            found[file.stem] = decode_json(file.read_bytes(), _Asked).question
+    return found
 
 
 def load_explanation(run_folder: Path, name: str) -> Explanation:
-    """One of `list_explanations`. Raises SettingsError if it cannot be read, or has another form."""
+    """One of `list_explanations`. Raises SettingsError if it cannot be read, or has the form of another version."""
     file = run_folder / FOLDER / f"{name}.json"
     try:
         return decode_json(file.read_bytes(), Explanation)

@@ -1,12 +1,13 @@
 """A query of the user's own: it reads this run's tables, changes nothing, and ends in time.
 
 SQLite gets an authorizer, since `query_only` could be switched off by the query, and an attached file could be any. PostgreSQL
-has the read-only transaction of `ReadModel.reading`; one prepared statement cannot end it and begin another.
+has the read-only transaction of `ReadModel.reading`; one statement cannot end it and begin another.
 """
 
 import sqlite3
 import time
 from contextlib import closing
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -71,6 +72,7 @@ class SqlAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Answer to a query."""
 
     columns: tuple[str, ...]
+    """Their names; PostgreSQL does not give them without a row."""
     rows: tuple[tuple[Any, ...], ...]
     is_cut: bool
     """Whether there are more rows."""
@@ -128,9 +130,10 @@ def _ask_postgres(
 ) -> tuple[tuple[str, ...], list[Any]]:
     connection.exec_driver_sql(f"SET LOCAL statement_timeout = {max(1, round(1000 * seconds))}")
     driver: Any = connection.connection.driver_connection
-    with driver.cursor() as cursor:
-        cursor.execute(query, prepare=True)
-        return tuple(one.name for one in cursor.description or ()), cursor.fetchmany(limit + 1)
+    # a stream is one statement by the protocol, and is not read beyond the limit
+    with driver.cursor() as cursor, closing(cursor.stream(query)) as stream:
+        rows = list(islice(stream, limit + 1))
+        return tuple(one.name for one in cursor.description or ()), rows
 
 
 def _plain(value: Any) -> Any:

@@ -46,15 +46,13 @@ from hindcast.events.catalogue import (
     UpdateApplied,
     VerdictDisputed,
 )
-from hindcast.events.catalogue.episode import Screenshot
 from hindcast.events.codec import decode
-from hindcast.events.envelope import BlobRef
 from hindcast.storage.readmodel.comparison import compare_runs
 from hindcast.storage.readmodel.episode_queries import list_episodes
 from hindcast.storage.readmodel.projector import run_projector
 from hindcast.storage.readmodel.run_queries import run_summary
 from stories.recorded_home import make_home, tell
-from stories.served_page import TOKEN, fold, launched, opened, served
+from stories.served_page import IMAGE, PICTURE, TOKEN, fold, launched, opened, served
 from stories.synthetic_run import Told, a_run
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.broker, pytest.mark.browser]
@@ -74,18 +72,6 @@ PAGES = (
 )
 OTHER = "static"
 """A name that addresses of our own could hide."""
-
-
-IMAGE = b"not quite a picture"
-PICTURE = Screenshot(
-    image=BlobRef(digest_hex(IMAGE), len(IMAGE)),
-    missing="",
-    when="before",
-    width=640,
-    height=400,
-    scale=0.5,
-    marks=(),
-)
 
 
 def hostile(told: Told) -> Told:

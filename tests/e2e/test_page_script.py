@@ -17,28 +17,15 @@ from playwright.async_api import Browser, Locator, Page
 
 from hindcast.app.page import charts
 from hindcast.app.runs.runs import RunHandle
-from hindcast.core.ids import digest_hex
 from hindcast.events.catalogue import RunForked, StepTaken, UpdateApplied
-from hindcast.events.catalogue.episode import Screenshot
-from hindcast.events.envelope import BlobRef
 from hindcast.storage.readmodel.projector import run_projector
 from stories.recorded_home import make_home, tell
-from stories.served_page import fold, launched, opened, served
+from stories.served_page import IMAGE, PICTURE, fold, launched, opened, served
 from stories.synthetic_run import Told, a_run
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.broker, pytest.mark.browser]
 
 RUN, OTHER = "tale", "other"
-IMAGE = b"not quite a picture"
-PICTURE = Screenshot(
-    image=BlobRef(digest_hex(IMAGE), len(IMAGE)),
-    missing="",
-    when="before",
-    width=640,
-    height=400,
-    scale=0.5,
-    marks=(),
-)
 
 
 def facts_of(seed: int, run: str) -> list[Told]:

@@ -2,15 +2,10 @@
 
 import json
 import shlex
-import socket
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import pytest
 
@@ -22,6 +17,7 @@ from hindcast.actors.environments.python.plugin import PythonTasks
 from hindcast.core.domain.action import Action
 from hindcast.core.settings.schema import ActorSettings
 from processes.system import ROOT, Home, settings
+from servers.http_process import http_process
 
 for package in ("verifiers", "openenv", "mcp"):
     pytest.importorskip(package, reason="run: make peers")
@@ -117,23 +113,8 @@ def evaluated(tmp_path: Path, program: str, *arguments: str) -> dict[str, Any]:
 @pytest.fixture
 def openenv_server(tmp_path: Path) -> Iterator[str]:
     (tmp_path / "server.py").write_text(OPENENV)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    process = subprocess.Popen([sys.executable, str(tmp_path / "server.py"), str(port)])
-    url = f"http://127.0.0.1:{port}"
-    until = time.monotonic() + 120
-    while True:
-        try:
-            urlopen(f"{url}/health").close()
-            break
-        except URLError:
-            assert process.poll() is None, "the server ended"
-            assert time.monotonic() < until, "the server does not answer"
-            time.sleep(0.2)
-    yield url
-    process.terminate()
-    process.wait(30)
+    with http_process([sys.executable, str(tmp_path / "server.py"), "PORT"], health="/health") as url:
+        yield url
 
 
 @pytest.mark.parametrize("rounds", [1, 2])

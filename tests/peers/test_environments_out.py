@@ -1,15 +1,9 @@
 """Hindcast's tasks in a real Chromium, played by the clients of other projects: OpenEnv's and verifiers'."""
 
 import re
-import socket
-import subprocess
 import sys
-import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import pytest
 from openai import AsyncOpenAI
@@ -18,13 +12,13 @@ from hindcast.actors.agents.model_call import ModelCall, Reply
 from hindcast.actors.agents.proxy import AgentProxy
 from hindcast.api.text_environment import TextEnvironment
 from processes.system import ROOT
+from servers.http_process import http_process
 
 for package in ("verifiers", "openenv"):
     pytest.importorskip(package, reason="run: make peers")
 pytestmark = [pytest.mark.peers, pytest.mark.browser, pytest.mark.filterwarnings("ignore")]
 
 EXAMPLES = ROOT / "docs" / "examples" / "environments"
-START_S = 120.0
 
 
 def click(button: str, page: str) -> str:
@@ -35,26 +29,19 @@ def click(button: str, page: str) -> str:
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, str(EXAMPLES / "openenv_server.py"), "--port", str(port)]
-    process = subprocess.Popen(
-        [*command, "--environment", "miniwob", "--family", "click-test", "--family", "click-test-2"]
-    )
-    url, until = f"http://127.0.0.1:{port}", time.monotonic() + START_S
-    while True:
-        try:
-            urlopen(f"{url}/health").close()
-            break
-        except URLError:
-            assert process.poll() is None, "the server ended"
-            assert time.monotonic() < until, "the server does not answer"
-            time.sleep(0.2)
-    yield url
-    process.terminate()
-    assert process.wait(60) in (0, -15)
+def server() -> Iterator[str]:
+    command = [
+        sys.executable,
+        str(EXAMPLES / "openenv_server.py"),
+        "--port",
+        "PORT",
+        "--environment",
+        "miniwob",
+    ]
+    with http_process(
+        [*command, "--family", "click-test", "--family", "click-test-2"], health="/health"
+    ) as url:
+        yield url
 
 
 def test_openenv_s_client_plays_tasks_in_sessions_of_their_own(server: str) -> None:

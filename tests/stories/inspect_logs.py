@@ -19,7 +19,7 @@ HEADER = {
         "created": "2026-01-01T00:00:00+00:00",
         "task": "school/sums",
         "task_id": "t1",
-        "model": "somebody/model",
+        "model": "theirs/model",
         "dataset": {"samples": 2, "sample_ids": ["a", 2]},
         "config": {"epochs": 1},
     },
@@ -39,7 +39,7 @@ def sample(name: int | str, *messages: Mapping[str, Any], **more: Any) -> dict[s
         "input": "What is 1+1?",
         "target": "2",
         "messages": list(messages) or [said("user", "What is 1+1?"), said("assistant", "2")],
-        "output": {"model": "somebody/model", "choices": [], "completion": "2"},
+        "output": {"model": "theirs/model", "choices": [], "completion": "2"},
         "scores": {"includes": {"value": "C", "answer": "2", "explanation": "found"}},
         "total_time": 1.5,
     } | more

@@ -13,9 +13,23 @@ from hindcast.actors.environments.chromium import find_browser
 from hindcast.app.cli import app
 from hindcast.app.page.application import serve_page
 from hindcast.app.system.listen_addresses import with_token
+from hindcast.core.ids import digest_hex
+from hindcast.events.catalogue.episode import Screenshot
+from hindcast.events.envelope import BlobRef
 
 WAIT_MS = 60_000
 TOKEN = "sesame"
+IMAGE = b"not quite a picture"
+PICTURE = Screenshot(
+    image=BlobRef(digest_hex(IMAGE), len(IMAGE)),
+    missing="",
+    when="before",
+    width=640,
+    height=400,
+    scale=0.5,
+    marks=(),
+)
+"""A step's picture, whose blob is `IMAGE`."""
 
 
 def fold(home: Path) -> None:

@@ -48,6 +48,16 @@ def test_a_query_is_answered_with_its_columns(model: ReadModel) -> None:
         assert sum(n for _, n in found.rows) == 12
         assert not found.is_cut
         assert ask(connection, "SELECT episode FROM episodes_current", limit=5).is_cut
+        none = ask(connection, "SELECT episode FROM episodes_current WHERE state = 'nothing'")
+        assert none.rows == ()
+        assert not none.is_cut
+
+
+def test_a_long_answer_is_not_read_beyond_the_limit(model: ReadModel) -> None:
+    with model.reading() as connection:
+        found = ask(connection, f"{FOREVER.rpartition('SELECT')[0]} SELECT i FROM n", limit=3, seconds=5.0)
+        assert found.rows == ((1,), (2,), (3,))
+        assert found.is_cut
 
 
 @pytest.mark.parametrize("query", SAVED, ids=[one.title for one in SAVED])

@@ -145,15 +145,15 @@ def _where(speed: Throughput) -> str:
 
 
 def _metrics(connection: Connection, position: int, span: Span) -> list[Metric]:
-    told = update_metrics(connection, as_of=position, names=tuple(METRICS))
+    recorded = update_metrics(connection, as_of=position, names=tuple(METRICS))
     return [
         Metric(
             name=name,
             meaning=meaning,
-            updates=sum(column.updates for column in told[name]),
-            last=told[name][-1].value,
-            columns=pool_metric(told[name], span=span),
+            updates=sum(column.updates for column in recorded[name]),
+            last=recorded[name][-1].value,
+            columns=pool_metric(recorded[name], span=span),
         )
         for name, meaning in METRICS.items()
-        if any(column.low or column.high for column in told.get(name, ()))
+        if any(column.low or column.high for column in recorded.get(name, ()))
     ]

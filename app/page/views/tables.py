@@ -181,7 +181,7 @@ def settings(ask: PageQuery) -> SettingsPage:
     if row is None:
         raise NotInReadModel(f"the read model knows nothing of the run as of position {ask.position} yet")
     resolved = json.loads(row["settings"] or "{}")
-    told = (
+    newest = (
         select(notices.c.position, notices.c.type, notices.c.text, notices.c.producer)
         .where(holding(notices, ask.position))
         .order_by(notices.c.position.desc())
@@ -194,7 +194,7 @@ def settings(ask: PageQuery) -> SettingsPage:
         fingerprint=_shown(json.loads(row["fingerprint"] or "{}")),
         packages=_shown(json.loads(row["packages"] or "{}")),
         changes=recipe_changes(ask.connection, as_of=ask.position),
-        notices=[Notice(**one) for one in ask.connection.execute(told).mappings()],
+        notices=[Notice(**one) for one in ask.connection.execute(newest).mappings()],
     )
 
 

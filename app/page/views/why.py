@@ -48,20 +48,19 @@ class WhyPage(msgspec.Struct, frozen=True, kw_only=True):
 def why(ask: PageQuery) -> WhyPage:
     """The chosen explanation, by default the latest. Raises NotInReadModel, SettingsError."""
     folder = run_folder(ask.run.home, ask.run.name)
-    names = list_explanations(folder)
-    chosen = ask.word("of") or (names[0] if names else "")
+    kept = list_explanations(folder)
+    chosen = ask.word("of") or next(iter(kept), "")
     if not chosen:
         return WhyPage(kept={}, chosen="", found=None, families=[], steps=[])
-    if chosen not in names:
+    if chosen not in kept:
         raise NotInReadModel(
             f"there is no explanation {chosen!r} of run {ask.run.name}. Run: hindcast why policy=last"
         )
-    kept = {name: load_explanation(folder, name) for name in names}
-    found = kept[chosen]
+    found = load_explanation(folder, chosen)
     largest = largest_steps(found)[:MOST_STEPS]
     frames = _frames(ask, {episode.episode for episode, _ in largest})
     return WhyPage(
-        kept={name: one.question for name, one in kept.items()},
+        kept=kept,
         chosen=chosen,
         found=msgspec.structs.replace(found, tokens=found.tokens[:MOST_TOKENS]),
         families=parts_by_family(found.episodes),

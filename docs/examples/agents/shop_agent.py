@@ -1,4 +1,4 @@
-"""An agent with a browser of its own: it opens the shop in Playwright, asks a model through OpenAI's client, and does as told."""
+"""An agent with a browser of its own: it opens the shop in Playwright, asks a model through OpenAI's client, and acts on it."""
 
 import json
 import os
