@@ -74,11 +74,19 @@ def heeding_cancellation() -> Iterator[None]:
 
 
 class _Transport(TcpTransport):
-    """The library's transport with a bounded close: after a failed TLS handshake it would wait forever for the socket."""
+    """The library's transport, which closes every socket that it opened, in bounded time.
+
+    The library forgets the socket of a failed attempt to reconnect, and waits forever for one after a failed TLS handshake.
+    """
 
     def __bool__(self) -> bool:
         """Be true also before it is connected; otherwise the library would replace it by its own."""
         return True
+
+    async def connect(self, uri: Any, buffer_size: int, connect_timeout: int) -> None:
+        """Connect like the library, after closing the socket of the attempt before."""
+        self.close()  # type: ignore[no-untyped-call]
+        await super().connect(uri, buffer_size, connect_timeout)
 
     async def wait_closed(self) -> None:
         """Wait until the socket is closed, with a time limit."""

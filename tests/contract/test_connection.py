@@ -102,6 +102,36 @@ async def test_a_cancellation_that_comes_together_with_a_failed_try_to_connect_i
     assert ended
 
 
+async def test_the_socket_of_a_failed_try_to_reconnect_is_closed(broker: LiveBroker) -> None:
+    """The client library opens the next one and forgets it, open."""
+    ends: list[asyncio.Future[bytes]] = []
+    third = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        ends.append(asyncio.get_running_loop().create_future())
+        number = len(ends)
+        if number == 1:  # a broker that goes away
+            writer.write(b'INFO {"server_id":"s","version":"2.12.0","max_payload":1048576}\r\n')
+            await reader.readuntil(b"PING\r\n")
+            writer.write(b"PONG\r\n")
+        else:  # one that is not ready yet
+            writer.write(b"-ERR 'starting'\r\n")
+            if number == 3:
+                third.set()
+            ends[-1].set_result(await reader.read())
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        connection = await connect(f"nats://127.0.0.1:{port}", role="admin", home=broker.home, timeout_s=20)
+        try:
+            async with asyncio.timeout(10):
+                await third.wait()
+                assert await ends[1] == b""
+        finally:
+            await connection.close()
+
+
 async def test_a_cancellation_of_closing_while_the_broker_is_away_is_not_lost(own_broker: LiveBroker) -> None:
     connection = await connect(own_broker.url, role="admin", home=own_broker.home, timeout_s=20)
     own_broker.kill()
