@@ -33,6 +33,9 @@ hypothesis.settings.register_profile("unhurried", deadline=None)
 hypothesis.settings.load_profile("unhurried")
 """How long an example takes says what else the machine does; speed is for the benchmarks."""
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+"""Tests run in more processes than there are cores. Threads of one would spin while they wait for cores that another has."""
+
 STOP_S = 20.0
 APART = ("vllm", "peers")
 """Folders of tests that have environments of their own."""
