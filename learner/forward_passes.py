@@ -9,6 +9,7 @@ import torch
 from hindcast.core.domain.arrays import unpack_ids
 from hindcast.core.errors import BlobCorrupt, BlobMissing, PictureUnreadable
 from hindcast.core.models.logprobs import SampleToScore, packs, score_pack
+from hindcast.core.models.token_trees import TokenTree, token_trees, tree_passes
 from hindcast.core.models.vision import ImageProcessor, ProcessedImage
 from hindcast.events.catalogue.episode import ShownPicture
 from hindcast.learner.buffer.records import Sample
@@ -66,6 +67,8 @@ class ForwardPass(NamedTuple):
     temperature: float
     joined: bool = False
     """Whether the samples share one row without padding."""
+    trees: Sequence[TokenTree] = ()
+    """Rows that the samples share with those that begin alike, in the order of the samples; empty: they share none."""
     shown: Sequence[Sequence[ShownPicture]] = ()
     """Pictures in the prompt of each sample; empty: no sample has any."""
     album: ScreenshotStore | None = None
@@ -86,7 +89,7 @@ class ForwardPass(NamedTuple):
                 one._replace(pictures=self.album.seen(shown))
                 for one, shown in zip(scored, self.shown, strict=True)
             ]
-        return score_pack(model, scored, temperature=self.temperature, joined=self.joined)
+        return score_pack(model, scored, temperature=self.temperature, joined=self.joined, trees=self.trees)
 
 
 def forward_passes(
@@ -94,11 +97,13 @@ def forward_passes(
     *,
     tokens_per_forward: int,
     joined: bool = False,
+    reach: int | None = None,
     album: ScreenshotStore | None = None,
 ) -> list[ForwardPass]:
     """Split samples into passes of at most `tokens_per_forward` tokens, grouped by temperature, shortest first.
 
-    Padding counts unless samples are `joined` in one row. `album`: holds the pictures in their prompts.
+    Padding counts unless samples are `joined` in one row. `reach`: those that begin alike share rows, unless some read pictures
+    (`token_trees`); None: they do not. `album`: holds the pictures in their prompts.
     """
     seeing = any(sample.pictures for sample in samples)
     found: list[ForwardPass] = []
@@ -112,15 +117,32 @@ def forward_passes(
             )
             for index in indices
         ]
+        if reach is not None and not seeing:
+            for trees in _passes_of_trees(scored, tokens_per_forward, reach):
+                members = [member for tree in trees for member in tree.members]
+                found.append(
+                    ForwardPass(
+                        [indices[m] for m in members], [scored[m] for m in members], temperature, trees=trees
+                    )
+                )
+            continue
         found += [
             ForwardPass(
                 [indices[m] for m in members],
                 [scored[m] for m in members],
                 temperature,
                 joined,
-                [samples[indices[m]].pictures for m in members] if seeing else (),
-                album,
+                shown=[samples[indices[m]].pictures for m in members] if seeing else (),
+                album=album,
             )
             for members in packs(scored, tokens_per_forward=tokens_per_forward, joined=joined)
         ]
     return found
+
+
+def _passes_of_trees(
+    scored: Sequence[SampleToScore], tokens_per_forward: int, reach: int
+) -> list[list[TokenTree]]:
+    prompts, answers = [one.prompt_ids for one in scored], [one.action_ids for one in scored]
+    trees = token_trees(prompts, answers, most=tokens_per_forward, reach=reach)
+    return tree_passes(trees, tokens_per_forward=tokens_per_forward)

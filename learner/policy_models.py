@@ -16,6 +16,7 @@ from hindcast.core.models.arithmetic import device_for, recompute_activations
 from hindcast.core.models.logprobs import keeps_apart
 from hindcast.core.models.policy import load_policy, load_weights, weights_of
 from hindcast.core.models.sharded_tensors import is_split, whole
+from hindcast.core.models.token_trees import can_share, reach_back
 from hindcast.core.models.vision import freeze_tower
 from hindcast.core.seeds import derive_seed
 from hindcast.core.settings.schema import LearnerSettings
@@ -42,7 +43,9 @@ class Policies:
         self._reference: tuple[int, Any] | None = None
         """Version and model of the last reference policy."""
         self.joinable = False
-        """Whether sequences can share one row; known once the trained model is made."""
+        """Whether sequences can share one row; known once the trained model is made, as is `reach`."""
+        self.reach: int | None = None
+        """How far back the model's convolutions see, if samples that begin alike share their tokens; None: they do not."""
 
     def plain(self) -> Any:
         """A model with the base weights. Raises ModelFileError, BlobMissing, BlobCorrupt."""
@@ -56,6 +59,8 @@ class Policies:
         """The model to train, before its first update. Raises as `plain`."""
         model, settings = self.plain(), self._settings
         self.joinable = settings.packed_sequences and keeps_apart(model, settings.precision)
+        shares = settings.shared_prefixes and settings.attention == "sdpa"
+        self.reach = reach_back(model) if shares and can_share(model, settings.precision) else None
         freeze_tower(model)
         if settings.lora_rank:
             add_adapter(

@@ -264,7 +264,11 @@ class Training:
     def _passes(self, samples: Sequence[Sample], tokens_per_forward: int) -> list[ForwardPass]:
         joined = self._settings.packed_sequences and self._policies.joinable
         return forward_passes(
-            samples, tokens_per_forward=tokens_per_forward, joined=joined, album=self._album
+            samples,
+            tokens_per_forward=tokens_per_forward,
+            joined=joined,
+            reach=self._policies.reach,
+            album=self._album,
         )
 
     def log_probs(self, samples: Sequence[Sample]) -> list[NDArray[np.float32]]:

@@ -12,6 +12,9 @@ import torch
 from hindcast.core.errors import SettingsError
 from hindcast.core.settings.computing import Device, Precision
 
+APART: dict[Precision, float] = {"float32": 1e-3, "bf16": 0.05}
+"""Least difference by precision, as a share of the largest number, that rounding does not explain."""
+
 
 def device_for(wanted: Device) -> torch.device:
     """Choose the device. `cuda` without a GPU gives the CPU; `require_device` refuses that case."""

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 
 from hindcast.core.grammar.allowed_tokens import Allowed, unpack_allowed
-from hindcast.core.models.arithmetic import arithmetic, device_of
+from hindcast.core.models.arithmetic import APART, arithmetic, device_of
+from hindcast.core.models.token_trees import TokenTree, answer_places, tree_inputs
 from hindcast.core.models.vision import ProcessedImage, picture_inputs
 from hindcast.core.settings.computing import Precision
 
@@ -69,10 +70,15 @@ def packs(
 
 
 def score_pack(
-    model: Any, samples: Sequence[SampleToScore], *, temperature: float, joined: bool = False
+    model: Any,
+    samples: Sequence[SampleToScore],
+    *,
+    temperature: float,
+    joined: bool = False,
+    trees: Sequence[TokenTree] = (),
 ) -> list[torch.Tensor]:
-    """Score samples that fit one forward pass; `joined`: in one row (see `keeps_apart`)."""
-    found = _distributions(model, samples, temperature, joined=joined)
+    """Score samples that fit one forward pass: one a row; `joined` in one row (see `keeps_apart`); or in `trees`, in their order."""
+    found = _distributions(model, samples, temperature, joined=joined, trees=trees)
     targets = torch.tensor([token for sample in samples for token in sample.action_ids], device=found.device)
     logprobs = found.gather(-1, targets[:, None])[:, 0].cpu()
     return list(torch.split(logprobs, [len(sample.action_ids) for sample in samples]))
@@ -88,11 +94,20 @@ def distributions(model: Any, samples: Sequence[SampleToScore], *, temperature: 
 
 
 def _distributions(
-    model: Any, samples: Sequence[SampleToScore], temperature: float, *, joined: bool = False
+    model: Any,
+    samples: Sequence[SampleToScore],
+    temperature: float,
+    *,
+    joined: bool = False,
+    trees: Sequence[TokenTree] = (),
 ) -> torch.Tensor:
     device = device_of(model)
     read = getattr(model, "read_out", None) or partial(read_out, model)
-    if joined:
+    if trees:
+        given = tree_inputs(trees)
+        extra = {"position_ids": given.positions.to(device), "attention_mask": given.mask.to(device)}
+        logits = read(given.ids.to(device), *answer_places(trees), lambda: extra)
+    elif joined:
         ids = torch.tensor([[token for one in samples for token in (*one.prompt_ids, *one.action_ids)]])
         places = torch.tensor([[place for one in samples for place in range(_length(one))]])
         rows, columns = _before_actions(samples, joined=True)
@@ -119,7 +134,7 @@ def read_out(
     """Compute the logits at the given positions of a batch  # ids [rows, length] -> [columns, vocabulary].
 
     `extra_inputs` makes further inputs of the model: the position of each token in its own sequence if several share a row,
-    by which transformers separates them, or the embeddings of pictures (`picture_inputs`). A model sharded over processes has
+    by which transformers separates them, a mask of trees, or the embeddings of pictures (`picture_inputs`). A model sharded over processes has
     its own `read_out`, which gathers the parameters that it needs (`learner.distributed.ranks`).
     """
     given = {"input_ids": ids, **extra_inputs()}
@@ -164,10 +179,6 @@ def _before_actions(
 
 def _length(sample: SampleToScore) -> int:
     return len(sample.prompt_ids) + len(sample.action_ids)
-
-
-APART: dict[Precision, float] = {"float32": 1e-3, "bf16": 0.05}
-"""Least difference by precision, as a share of the largest number, that rounding does not explain."""
 
 
 @torch.no_grad()

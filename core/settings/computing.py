@@ -33,6 +33,10 @@ class ComputingSettings(Section):
     packed_sequences: bool = False
     """Whether the samples of a forward pass share one row without padding, each attending only to itself. Models that cannot
     keep them apart, such as ones with convolutions, use padding."""
+    shared_prefixes: Annotated[bool, Formerly(value=False)] = True
+    """Whether samples that begin alike, as those of a group do, compute their common tokens once; needs `attention = "sdpa"`.
+    Models that it does not suit, such as ones with a sliding window, compute each sample alone; so do samples with pictures.
+    Where samples share, `packed_sequences` has no effect."""
     attention: Literal["sdpa", "flash_attention_2"] = "sdpa"
     """Attention kernel: `sdpa`: torch's own; `flash_attention_2`: that of the package flash-attn, which reads packed
     sequences without a mask and needs a GPU and `bf16`."""

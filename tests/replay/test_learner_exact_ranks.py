@@ -18,9 +18,14 @@ pytestmark = pytest.mark.torch
 
 FORMS: dict[str, dict[str, Any]] = {
     "whole": {"gradient_checkpointing": True, "kl_coefficient": 0.1},
-    "packed bf16": {"precision": "bf16", "packed_sequences": True},
+    "packed bf16": {"precision": "bf16", "packed_sequences": True, "shared_prefixes": False},
     "adapter": {"lora_rank": 4, "kl_coefficient": 0.1},
-    "adapter packed bf16": {"lora_rank": 3, "precision": "bf16", "packed_sequences": True},
+    "adapter packed bf16": {
+        "lora_rank": 3,
+        "precision": "bf16",
+        "packed_sequences": True,
+        "shared_prefixes": False,
+    },
 }
 
 

@@ -65,6 +65,7 @@ LEARNER = {
     "learning_rate": 3e-3,
     "warmup_updates": 2,
     "tokens_per_forward": 256,
+    "shared_prefixes": True,
 }
 
 
@@ -105,8 +106,10 @@ def settings_with(**learner: Any) -> Settings:
 class Story:
     """Tells facts; the same seed tells the same."""
 
-    def __init__(self, policy: Path, *, seed: int = 5) -> None:
+    def __init__(self, policy: Path, *, seed: int = 5, page: Sequence[int] = ()) -> None:
+        """`page`: tokens that every prompt begins with."""
         self.random = Random(seed)
+        self.page = page
         self.policy = policy
         self.model = load_policy(policy).model
         self.groups = 0
@@ -193,7 +196,7 @@ class Story:
 
     def step(self, episode: str, index: int, member: Member) -> StepTaken:
         """A step whose log-probabilities are the tiny policy's."""
-        prompt = [self.random.choice(TOKENS) for _ in range(self.random.randrange(5, 20))]
+        prompt = [*self.page, *(self.random.choice(TOKENS) for _ in range(self.random.randrange(5, 20)))]
         action = [self.random.choice(TOKENS) for _ in range(member.tokens + self.random.randrange(3))]
         with torch.no_grad():
             (logprobs,) = score(
@@ -249,16 +252,21 @@ class Bench(NamedTuple):
 
 
 async def bench(
-    folder: Path, *, batches: int = 3, settings: Settings | None = None, policy: Path | None = None
+    folder: Path,
+    *,
+    batches: int = 3,
+    settings: Settings | None = None,
+    policy: Path | None = None,
+    page: Sequence[int] = (),
 ) -> Bench:
     """A log with enough groups for `batches` batches, some that agree between them, before any learner started.
 
-    `policy`: the folder of one; None: a tiny one is written.
+    `policy`: the folder of one; None: a tiny one is written. `page`: tokens that every prompt begins with.
     """
     configure(1)
     policy = policy or write_tiny_policy(folder / "policy")
     blobs = BlobStore(folder / "blobs")
-    story, log = Story(policy), MemoryLog(RUN)
+    story, log = Story(policy, page=page), MemoryLog(RUN)
     chosen = settings or settings_with()
     told = [story.start(blobs, chosen)]
     for index in range(batches * chosen.learner.options.get("group_batch", 2)):
