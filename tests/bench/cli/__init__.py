@@ -15,6 +15,7 @@ from bench.cli import (
     page,
     ranks,
     recipes,
+    recompute,
     replay,
 )
 from bench.cli.stopping import taking_children_along
@@ -25,6 +26,7 @@ PARTS: tuple[typer.Typer, ...] = (
     log.app,
     learner.app,
     ranks.app,
+    recompute.app,
     asynchrony.app,
     memory.app,
     replay.app,
