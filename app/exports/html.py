@@ -11,8 +11,9 @@ from typing import Any
 
 from hindcast.app.exports.exporter import EpisodeFile, Exporter, ExportSources
 from hindcast.app.page.rendering import FOLDER, environment
-from hindcast.app.page.step_detail import step_in_full
+from hindcast.app.page.step_detail import end_in_full, steps_in_full
 from hindcast.app.page.views.episode import EpisodePage, with_frames
+from hindcast.events.catalogue import EpisodeEnded
 from hindcast.events.envelope import BlobRef
 from hindcast.events.log.episode_assembler import AssembledEpisode
 from hindcast.storage.readmodel.episode_queries import show_episode
@@ -23,6 +24,9 @@ LAYOUT = "file.html"
 def page_of(played: AssembledEpisode, sources: ExportSources) -> bytes:
     """Render an episode as a complete HTML file. Raises ModelFolderMissing, HindcastError."""
     origin = sources.origin
+    facts = {step.position: step.fact for step in played.steps}
+    assert isinstance(played.end, EpisodeEnded), "only ended episodes are exported"
+    end = end_in_full(sources.source, played.end, last_step=next(reversed(facts.values()), None))
     detail = show_episode(sources.connection, played.name, as_of=origin.position)
     answer = with_frames(detail, sources.source)
     page = {
@@ -31,9 +35,8 @@ def page_of(played: AssembledEpisode, sources: ExportSources) -> bytes:
         "as_of": None,
         "base": None,
         "pictures": _pictures(answer, sources),
-        "pieces": {
-            step.position: step_in_full(sources.source, step.position, step.fact) for step in played.steps
-        },
+        "pieces": steps_in_full(sources.source, facts),
+        "end": end,
     }
     template, frame = _template()
     text: str = template.render(answer=answer, page=page, **frame)

@@ -6,7 +6,8 @@
 /RUN/episodes.json             the same values for programs; `as_of` is a place in the log, as everywhere
 /RUN/live                      server-sent events: one whenever the read model has new events
 /RUN/control                   a form that pauses, resumes or drains; /RUN/episodes/ID/dispute: one that disputes
-/RUN/steps/POSITION            one step in full, for a page to show where it is opened
+/RUN/steps/POSITION            one step in full, for a page to show where it is opened; `before`: position of the step before it
+/RUN/episodes/ID/end           the page that an episode ended on, likewise
 /RUN/episodes/ID/pictures/SHA256   a screenshot
 /RUN/episodes/ID/file/FORMAT   the episode to take along: html, atif, json
 """
@@ -32,8 +33,16 @@ from hindcast.app.exports.export import EpisodeDownload, export_episode
 from hindcast.app.page.forms import FormHandler
 from hindcast.app.page.guard import Guard
 from hindcast.app.page.rendering import FOLDER, environment
-from hindcast.app.page.runs import LIVE_POLL_S, LivePositions, OpenRuns, PageQuery, mark, parse_span
-from hindcast.app.page.step_detail import screenshot, step_detail
+from hindcast.app.page.runs import (
+    LIVE_POLL_S,
+    LivePositions,
+    OpenRuns,
+    PageQuery,
+    mark,
+    parse_number,
+    parse_span,
+)
+from hindcast.app.page.step_detail import episode_end, screenshot, step_detail
 from hindcast.app.page.views.compare import compare
 from hindcast.app.page.views.episode import episode
 from hindcast.app.page.views.home import MEASURES, RunRows, home
@@ -109,6 +118,7 @@ class Pages:
             Route("/{run}/live", self.live),
             Route("/{run}/episodes/{episode}/pictures/{sha256}", self.picture),
             Route("/{run}/episodes/{episode}/file/{format}", self.file),
+            Route("/{run}/episodes/{episode}/end", self.end),
             Route("/{run}/steps/{position:int}", self.step),
             Route("/{run}/steps/{position:int}.json", self.step),
         ]
@@ -210,11 +220,22 @@ class Pages:
     async def step(self, request: Request) -> Response:
         """Serve one step in full, as a part of a page or as values."""
         run = self._runs.open(request.path_params["run"])
-        found = await step_detail(run.handle, request.path_params["position"])
+        found = await step_detail(
+            run.handle,
+            request.path_params["position"],
+            before=parse_number(request.query_params.get("before", ""), name="before"),
+        )
         if request.scope["path"].endswith(".json"):
             return _json(found)
         text = self._templates.get_template("step.html").render(step=found)
         return HTMLResponse(text)
+
+    async def end(self, request: Request) -> Response:
+        """Serve the page that an episode ended on, as a part of a page."""
+        run = self._runs.open(request.path_params["run"])
+        last_step = parse_number(request.query_params.get("before", ""), name="before")
+        found = await episode_end(run.handle, request.path_params["episode"], last_step=last_step)
+        return HTMLResponse(self._templates.get_template("end.html").render(end=found))
 
     def _page(self, view: PageView) -> Callable[[Request], Any]:
         async def handler(request: Request) -> Response:

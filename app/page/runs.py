@@ -121,6 +121,16 @@ def whole_number(text: str) -> int | None:
     return number if number is not None and abs(number) <= _LARGEST else None
 
 
+def parse_number(text: str, *, name: str) -> int | None:
+    """A whole number of a parameter; None if it is empty. Raises SettingsError for anything else, and for one that no column holds."""
+    if not text:
+        return None
+    number = whole_number(text)
+    if number is None:
+        raise SettingsError(f"{name}={text[:40]!r} in the address must be a whole number")
+    return number
+
+
 def parse_span(text: str, *, name: str) -> tuple[int, int] | None:
     """First and last number of a parameter: `7`, or `3-7` from a pooled point of a curve; None if it is empty.
 
@@ -157,13 +167,7 @@ class PageQuery:
 
     def number(self, name: str) -> int | None:
         """A whole number in the query. Raises SettingsError for anything else, and for one that no column holds."""
-        text = self.word(name)
-        if text is None:
-            return None
-        number = whole_number(text)
-        if number is None:
-            raise SettingsError(f"{name}={text[:40]!r} in the address must be a whole number")
-        return number
+        return parse_number(self.query.get(name, ""), name=name)
 
     def span(self, name: str) -> tuple[int, int] | None:
         """First and last number of a query parameter, see `parse_span`."""

@@ -1,4 +1,4 @@
-// Plays an episode a step at a time: its picture or its page, the answer, the result. It is made from the page's own film
+// Plays an episode a step at a time: its screenshot or its page drawn, the answer, the result. It is made from the page's own film
 // strip and list of steps, which are all there is without this script.
 "use strict";
 
@@ -30,12 +30,14 @@
       name: item.querySelector(".index").textContent,
       summary: item.querySelector("summary"),
       piece: item.querySelector("details").dataset.piece,
+      gain: [...item.classList].find((name) => /^(up|down)-\d$/.test(name)) ?? "",
       failed: !item.querySelector(".result.ok, .result.exit"),
       picture: picture(stepId(item).replace("step-", "")),
       missing: frames.find((one) => stepId(item) === `step-${one.dataset.step}`)?.querySelector(".empty")?.textContent,
     }));
     const end = picture("end");
-    return end ? [...steps, { id: "end", name: "end", picture: end }] : steps;
+    const piece = document.getElementById("ended-on")?.dataset.piece;
+    return end || piece ? [...steps, { id: "end", name: "end", picture: end, piece }] : steps;
   }
 
   function current(all) {
@@ -93,7 +95,7 @@
       button("player-next", "next ▶", at === all.length - 1, () => go(all, at + 1)),
       ...[...(scene.summary?.children ?? [])].filter((part) => !part.matches(".index")).map((part) => part.cloneNode(true)));
     const stage = element("div", { className: "stage" });
-    const answer = element("div", { className: "answer" });
+    const answer = element("div", { className: `answer ${scene.gain ?? ""}` });
     if (scene.picture) stage.append(scene.picture.cloneNode(true));
     else stage.append(element("p", { className: "empty", textContent: "loading …" }));
     const strip = element("div", { className: "thumbs" }, ...all.map((one, number) => thumb(one, number === at, () => go(all, number))));
@@ -116,11 +118,12 @@
       parts = { seen: element("p", { className: "empty", textContent: `not loaded: ${error.message}` }), said: null };
     }
     const seen = parts.seen.cloneNode(true);
-    if (!scene.picture) stage.replaceChildren(seen, element("small", { textContent: scene.missing ? `no picture: ${scene.missing}` : "" }));
+    if (!scene.picture) stage.replaceChildren(seen, element("small", { textContent: scene.missing ? `no screenshot: ${scene.missing}` : "" }));
     if (parts.said) answer.append(parts.said.cloneNode(true));
-    if (scene.picture) answer.append(element("details", {}, element("summary", { textContent: "The page as the policy read it" }), seen));
-    const touched = stage.querySelector("mark");
-    if (touched) touched.parentElement.scrollTop = touched.offsetTop - touched.parentElement.clientHeight / 2;
+    if (scene.picture) answer.append(element("details", {}, element("summary", { textContent: "The page, drawn and as text" }), seen));
+    const acted = stage.querySelector(".acted");
+    const drawn = acted?.closest(".drawn");
+    if (drawn) drawn.scrollTop = acted.offsetTop - drawn.clientHeight / 2;
     if (next?.piece && shown === scene.id) load(next.piece).catch(() => {}); // it will be asked for next
   }
 
