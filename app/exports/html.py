@@ -34,6 +34,7 @@ def page_of(played: AssembledEpisode, sources: ExportSources) -> bytes:
         "position": origin.position,
         "as_of": None,
         "base": None,
+        "frozen": True,
         "pictures": _pictures(answer, sources),
         "pieces": steps_in_full(sources.source, facts),
         "end": end,

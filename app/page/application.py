@@ -14,7 +14,7 @@
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +36,7 @@ from hindcast.app.page.rendering import FOLDER, environment
 from hindcast.app.page.runs import (
     LIVE_POLL_S,
     LivePositions,
+    OpenRun,
     OpenRuns,
     PageQuery,
     mark,
@@ -47,6 +48,7 @@ from hindcast.app.page.views.compare import compare
 from hindcast.app.page.views.episode import episode
 from hindcast.app.page.views.home import MEASURES, RunRows, home
 from hindcast.app.page.views.overview import METRICS, overview
+from hindcast.app.page.views.pair import pair
 from hindcast.app.page.views.sql import sql
 from hindcast.app.page.views.tables import (
     consumers,
@@ -86,6 +88,7 @@ VIEWS = (
     PageView("", "overview", overview, "Overview"),
     PageView("episodes", "episodes", episode_table, "Episodes"),
     PageView("episodes/{episode}", "episode", episode, ""),
+    PageView("episodes/{episode}/pair", "pair", pair, ""),
     PageView("timeline", "timeline", timeline, "Timeline"),
     PageView("curriculum", "curriculum", curriculum, "Curriculum"),
     PageView("policies", "policies", policies, "Policies"),
@@ -96,6 +99,40 @@ VIEWS = (
     PageView("settings", "settings", settings, "Settings"),
     PageView("sql", "sql", sql, "SQL", of_now=True),
 )
+
+
+def page_frame(
+    view: PageView,
+    *,
+    run: str,
+    runs: Sequence[str],
+    views: Sequence[PageView],
+    path: str,
+    query: Mapping[str, str],
+    position: int,
+    reached: int,
+    as_of: int | None,
+    going_on: bool,
+) -> dict[str, Any]:
+    """The values that every page shows around its answer: the template variable `page`.
+
+    `as_of`: the position that was asked for; None: the page follows the run. `reached`: position of the read model.
+    """
+    return {
+        "run": run,
+        "runs": runs,
+        "views": views,
+        "view": view,
+        "path": path,
+        "query": query,
+        "position": position,
+        "reached": reached,
+        "as_of": as_of,
+        "going_on": going_on,
+        "mark": mark(reached, going_on=going_on),
+        "base": f"/{run}",
+        "frozen": False,
+    }
 
 
 class Pages:
@@ -194,7 +231,7 @@ class Pages:
         """Serve a screenshot of an episode of the run; no other blob."""
         found = self._runs.open(request.path_params["run"])
         image = await asyncio.to_thread(
-            screenshot, found, request.path_params["episode"], request.path_params["sha256"]
+            _screenshot, found, request.path_params["episode"], request.path_params["sha256"]
         )
         # named by its content: it never becomes another one
         headers = {"cache-control": "private, max-age=31536000, immutable"}
@@ -272,23 +309,19 @@ class Pages:
                 query=request.query_params,
             )
             answer = view.answer(ask)
-        going_on = open_run.handle.is_running()
-        chrome = {
-            "run": name,
-            "runs": self._runs.names(),
-            "views": VIEWS,
-            "view": view,
-            "path": request.scope["path"],  # of the URL it would end at a question mark in a name
-            "query": dict(request.query_params),
-            "position": place.position,
-            "reached": place.reached,
-            "as_of": place.position if place.chosen else None,
-            "going_on": going_on,
-            "mark": mark(place.reached, going_on=going_on),
-            "base": f"/{name}",
-            "form": self._saying.word,
-        }
-        return answer, chrome
+        chrome = page_frame(
+            view,
+            run=name,
+            runs=self._runs.names(),
+            views=VIEWS,
+            path=request.scope["path"],  # of the URL it would end at a question mark in a name
+            query=dict(request.query_params),
+            position=place.position,
+            reached=place.reached,
+            as_of=place.position if place.chosen else None,
+            going_on=open_run.handle.is_running(),
+        )
+        return answer, chrome | {"form": self._saying.word}
 
     async def worded(self, request: Request, error: Exception) -> Response:
         """Answer an error with a readable page and a status for programs."""
@@ -315,6 +348,11 @@ def create_app(runs: OpenRuns, *, host: str, token: str) -> Starlette:
         middleware=[Middleware(Guard, host=host, token=token)],
         exception_handlers={HindcastError: pages.worded, HTTPException: pages.worded},
     )
+
+
+def _screenshot(run: OpenRun, episode: str, sha256: str) -> bytes:
+    with run.model.reading() as connection:
+        return screenshot(run.handle, connection, episode, sha256)
 
 
 def _json(value: Any, *, status: int = 200) -> Response:

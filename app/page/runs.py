@@ -15,6 +15,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection
 
 from hindcast.app.runs.runs import FORK_FILE, SETTINGS_FILE, RunHandle, list_runs, open_run, run_folder
+from hindcast.app.runs.sources import Source
 from hindcast.core.errors import SettingsError
 from hindcast.events.log.places import parse_place
 from hindcast.storage.readmodel.database import ReadModel
@@ -149,9 +150,9 @@ def parse_span(text: str, *, name: str) -> tuple[int, int] | None:
 class PageQuery:
     """Input of a page's answer."""
 
-    runs: OpenRuns
-    """All runs of the home."""
-    run: RunHandle
+    runs: OpenRuns | None
+    """All runs of the home; None: the run is an archive, and only views of `page.frozen` answer."""
+    run: Source
     connection: Connection
     """One consistent view of the run's read model."""
     position: int
@@ -160,6 +161,18 @@ class PageQuery:
     """Parameters in the path, by name: `episode`."""
     query: Mapping[str, str]
     """Query parameters."""
+
+    @property
+    def home_runs(self) -> OpenRuns:
+        """All runs of the home, for views that are not answered from an archive."""
+        assert self.runs is not None, "this view is only shown of a run of a home"
+        return self.runs
+
+    @property
+    def handle(self) -> RunHandle:
+        """The run, for views that are not answered from an archive."""
+        assert isinstance(self.run, RunHandle), "this view is only shown of a run of a home"
+        return self.run
 
     def word(self, name: str) -> str | None:
         """A query parameter; None if it is absent or empty."""

@@ -7,11 +7,10 @@ from functools import lru_cache
 from pathlib import Path
 
 import msgspec
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 from tokenizers import Tokenizer
 
 from hindcast.app.page.page_drawing import PageDrawing, draw_page
-from hindcast.app.page.runs import OpenRun
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.runs.sources import Source
 from hindcast.core.domain.arrays import unpack_floats, unpack_ids
@@ -69,7 +68,7 @@ class StepDetail(msgspec.Struct, frozen=True, kw_only=True):
     """exp of the mean surprise over the answer; None of a demonstrator."""
 
 
-def screenshot(run: OpenRun, episode: str, sha256: str) -> bytes:
+def screenshot(run: Source, connection: Connection, episode: str, sha256: str) -> bytes:
     """An image that the read model knows as a screenshot of the episode, as JPEG.
 
     Raises:
@@ -79,13 +78,10 @@ def screenshot(run: OpenRun, episode: str, sha256: str) -> bytes:
     """
     known = (screenshots.c.episode == episode, screenshots.c.sha256 == sha256)
     size = select(screenshots.c.size_bytes).where(*known).limit(1)
-    with run.model.reading() as connection:
-        found = connection.scalar(size)
+    found = connection.scalar(size)
     if found is None:
-        raise NotInReadModel(
-            f"episode {episode!r} of run {run.handle.name} has no screenshot {sha256[:16]!r}"
-        )
-    return run.handle.blobs.get(BlobRef(sha256, found))
+        raise NotInReadModel(f"episode {episode!r} of run {run.name} has no screenshot {sha256[:16]!r}")
+    return run.blobs.get(BlobRef(sha256, found))
 
 
 class EpisodeEnd(msgspec.Struct, frozen=True, kw_only=True):

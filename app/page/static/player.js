@@ -20,6 +20,11 @@
     return item.id.slice(LISTED.length);
   }
 
+  const partsOf = (source) => ({ seen: source.querySelector(".seen"), said: source.querySelector(".said") });
+
+  // a file without a server has its steps inside
+  const held = (details) => details.dataset.piece ? null : partsOf(details);
+
   // the steps of the list, and the page that the episode ended on, each with its picture if one was taken
   function scenes() {
     const frames = [...document.querySelectorAll(".strip li")];
@@ -30,14 +35,15 @@
       name: item.querySelector(".index").textContent,
       summary: item.querySelector("summary"),
       piece: item.querySelector("details").dataset.piece,
+      held: held(item.querySelector("details")),
       gain: [...item.classList].find((name) => /^(up|down)-\d$/.test(name)) ?? "",
       failed: !item.querySelector(".result.ok, .result.exit"),
       picture: picture(stepId(item).replace("step-", "")),
       missing: frames.find((one) => stepId(item) === `step-${one.dataset.step}`)?.querySelector(".empty")?.textContent,
     }));
     const end = picture("end");
-    const piece = document.getElementById("ended-on")?.dataset.piece;
-    return end || piece ? [...steps, { id: "end", name: "end", picture: end, piece }] : steps;
+    const last = document.getElementById("ended-on");
+    return end || last ? [...steps, { id: "end", name: "end", picture: end, piece: last?.dataset.piece, held: last && held(last) }] : steps;
   }
 
   function current(all) {
@@ -52,7 +58,7 @@
       const text = await answer.text();
       const parts = new DOMParser().parseFromString(text, "text/html");
       if (!answer.ok) return { seen: element("p", { className: "empty", textContent: parts.querySelector("main p")?.textContent ?? answer.statusText }), said: null };
-      pieces.set(address, { seen: parts.querySelector(".seen"), said: parts.querySelector(".said") });
+      pieces.set(address, partsOf(parts));
     }
     return pieces.get(address);
   }
@@ -106,11 +112,11 @@
     strip.scrollLeft = scrolled;
     const mark = strip.querySelector("[aria-current]");
     if (mark.offsetLeft < strip.scrollLeft || mark.offsetLeft + mark.offsetWidth > strip.scrollLeft + strip.clientWidth) strip.scrollLeft = mark.offsetLeft - strip.clientWidth / 2;
-    if (scene.piece) fill(scene, stage, answer, all[at + 1]);
+    if (scene.piece || scene.held) fill(scene, stage, answer, all[at + 1]);
   }
 
   async function fill(scene, stage, answer, next) {
-    const known = pieces.get(scene.piece);
+    const known = scene.held ?? pieces.get(scene.piece);
     let parts = known;
     try {
       parts ??= await load(scene.piece); // known parts are shown at once: a page that follows its run does not flicker
