@@ -10,7 +10,7 @@ import msgspec
 from sqlalchemy import Connection, select
 from tokenizers import Tokenizer
 
-from hindcast.app.page.page_drawing import PageDrawing, draw_page
+from hindcast.app.page.drawn_page import PageDrawing, draw_page
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.runs.sources import Source
 from hindcast.core.domain.arrays import unpack_floats, unpack_ids

@@ -105,3 +105,16 @@ def test_a_visitor_goes_from_the_overview_to_an_episode_and_plays_it(folder: Pat
     page.click("nav.views >> text=Timeline")
     page.locator("svg.lanes a[href]").first.click()
     assert player.is_visible()
+
+
+def test_a_printed_episode_has_its_screenshots_and_the_pages_of_all_steps(folder: Path, page: Page) -> None:
+    file = next(file for file in (folder / "episodes").iterdir() if "part-button" in file.read_text())
+    page.goto(file.as_uri())
+    page.emulate_media(media="print")
+    assert not page.locator("#player").is_visible()
+    assert page.locator(".film image").first.is_visible()
+    drawn = page.locator(".step .drawn")
+    assert drawn.count() > 1
+    for one in drawn.all():
+        assert one.is_visible()
+        assert one.evaluate("one => one.scrollHeight <= one.clientHeight + 1"), "nothing is cut off"

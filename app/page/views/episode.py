@@ -77,7 +77,7 @@ class EpisodePage(msgspec.Struct, frozen=True, kw_only=True):
     shares: dict[int, list[StepShare]] = {}
     """By step: its part of the updates that trained on it, by each kept explanation of them."""
     explanations: dict[str, str] = {}
-    """Questions of these explanations, by name."""
+    """The questions that those explanations answer, by name."""
     unexplained: list[int] = []
     """Updates that trained on the episode and that no kept explanation covers."""
     advantages: dict[int, float] = {}

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from hindcast.app.page.page_drawing import DEEPEST, PageDrawing, draw_page
+from hindcast.app.page.drawn_page import DEEPEST, PageDrawing, draw_page
 from hindcast.app.page.rendering import environment
 from hindcast.core.domain.observation import KINDS, Node, Page
 
