@@ -87,7 +87,7 @@ class FrozenPage:
         view = next(view for view in VIEWS if view.name == "episode")
         path = f"{self._base}/episodes/{name}"
         text = self._text(view, path, {}, parts={"episode": name}, pieces=pieces, end=end)
-        (self._folder / "episodes" / file_name(name, "html")).write_text(self._relinked(text, up="../"))
+        (self._folder / "episodes" / file_name(name, "html")).write_bytes(self._relinked(text, up="../"))
 
     def write_views(self) -> int:
         """Write the overview and everything that it leads to; returns the number of files. Raises HindcastError."""
@@ -98,7 +98,7 @@ class FrozenPage:
             if view.name == "timeline":
                 query = query | {"seconds": str(WINDOW_S)}
             text = self._text(view, f"{self._base}/{view.path}", query)
-            (self._folder / file).write_text(self._relinked(text, up=""))
+            (self._folder / file).write_bytes(self._relinked(text, up=""))
         return len(self._written)
 
     def _text(
@@ -145,8 +145,8 @@ class FrozenPage:
             str(until) for until in range(newest_ns - WINDOW_S * SECOND_NS, earliest, -WINDOW_S * SECOND_NS)
         }
 
-    def _relinked(self, text: str, *, up: str) -> str:
-        """A page with addresses of files. `up`: from its folder to the whole one."""
+    def _relinked(self, text: str, *, up: str) -> bytes:
+        """A page's file, with addresses of files. `up`: from its folder to the whole one."""
 
         def relinked(found: re.Match[str]) -> str:
             name, given = found[1], unescape(found[2])
@@ -157,7 +157,7 @@ class FrozenPage:
             file = self._file_of(given)
             return "" if file is None else f' {name}="{escape(up + file)}"'
 
-        return _ADDRESS.sub(relinked, _FORM.sub("", text))
+        return _ADDRESS.sub(relinked, _FORM.sub("", text)).encode()
 
     def _file_of(self, given: str) -> str | None:
         """The file of an address, which is written now or later; None: it has none."""
@@ -205,7 +205,7 @@ class FrozenPage:
 def _name_of(view: PageView, query: Mapping[str, str]) -> str:
     name = view.name if query or view.path else "index"
     for parameter, value in sorted(query.items()):
-        word = re.sub(r"[^A-Za-z0-9.-]+", "-", value)[:80]
+        word = re.sub(r"[^A-Za-z0-9_.-]+", "-", value)[:80]
         name += f"-{parameter}-{word}" + ("" if word == value else f"-{digest_hex(value.encode())[:8]}")
     return f"{name}.html"
 

@@ -32,6 +32,7 @@ from hindcast.app.runs.explanations import (
     MovingStep,
     TokenChange,
     VersionSuccess,
+    list_explanations,
     save_explanation,
 )
 from hindcast.app.runs.runs import RunHandle, open_run, run_folder
@@ -600,6 +601,25 @@ async def test_steps_have_their_share_of_the_updates_that_were_explained(shown: 
     assert "50.0 % of the gradient, pull on store/find_price" in await values.inner_text()
     await page.click(f"main a:text-is('why update {first}')")
     assert await page.inner_text("h1 small") == f"update {first}"
+
+
+async def test_the_page_of_a_run_is_exported_with_its_explanations_and_pictures(
+    shown: Shown, tmp_path: Path
+) -> None:
+    done = await asyncio.to_thread(
+        CliRunner().invoke,
+        app,
+        ["export", shown.handle.name, "--format", "html", "--to", str(tmp_path / "out"), "--json"],
+        env={"HINDCAST_HOME": str(shown.handle.home)},
+    )
+    assert done.exit_code == 0, done.output
+    counts = json.loads(done.stdout)["counts"]
+    assert counts["episodes"] == len(list((tmp_path / "out" / "episodes").iterdir())) > 0
+    assert counts["other pages"] == len(list((tmp_path / "out").glob("*.html")))
+    whys = [file.read_text() for file in (tmp_path / "out").glob("why*.html")]
+    for question in list_explanations(run_folder(shown.handle.home, shown.handle.name)).values():
+        assert any(f"<small>{question}</small>" in text for text in whys)
+    assert (tmp_path / "out" / "pictures" / f"{digest_hex(IMAGE)}.jpg").read_bytes() == IMAGE
 
 
 async def test_tokens_are_shaded_by_the_advantage_of_their_step(shown: Shown, page: Page) -> None:
