@@ -100,8 +100,9 @@ def test_a_visitor_goes_from_the_overview_to_an_episode_and_plays_it(folder: Pat
     assert picture.read_bytes() == IMAGE
     page.keyboard.press("ArrowRight")
     assert page.url.endswith("#step-1")
-    assert player.locator(".stage .part-button").count() == 41
+    assert player.locator(".stage > .seen .part-button").count() == 41
     assert player.locator(".answer .token").count() > 0
+    assert player.locator(".stage > details > summary").inner_text() == "The page after it"
     page.click("nav.views >> text=Timeline")
     page.locator("svg.lanes a[href]").first.click()
     assert player.is_visible()

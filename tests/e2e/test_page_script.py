@@ -318,7 +318,7 @@ async def test_a_step_without_a_screenshot_has_its_page_drawn_with_what_changed(
     page: Page, base: str
 ) -> None:
     await page.goto(f"{base}/{RUN}/episodes/{EPISODE}#step-2")
-    drawn = page.locator("#player .stage .drawn")
+    drawn = page.locator("#player .stage > .seen .drawn")
     await drawn.wait_for()
     assert "drawn from the recorded page" in (await drawn.get_attribute("aria-label") or "")
     assert await drawn.locator(".part").count() == 63
@@ -327,6 +327,11 @@ async def test_a_step_without_a_screenshot_has_its_page_drawn_with_what_changed(
     assert await acted.count() == 1
     assert await acted.is_visible()
     assert "not a screenshot" in await page.locator("#player .stage").inner_text()
+    await page.keyboard.press("ArrowLeft")
+    after = page.locator("#player .stage > details")
+    await after.locator("summary").click()
+    assert await drawn.locator(".part").count() == 61
+    assert await after.locator(".part").count() == 63, "the page of the next step"
     await page.goto("about:blank")
     await page.goto(f"{base}/{RUN}/episodes/{EPISODE}#end")
     assert "at the end" in await page.locator("#player").inner_text()

@@ -6,6 +6,7 @@
   const pieces = new Map(); // address of a step in full -> its parts
   const place = () => document.getElementById("player");
   let shown = null;
+  let afterwards = false; // whether the page after a step is shown, too
 
   function element(tag, attributes = {}, ...children) {
     const made = Object.assign(document.createElement(tag), attributes);
@@ -130,7 +131,13 @@
     const acted = stage.querySelector(".acted");
     const drawn = acted?.closest(".drawn");
     if (drawn) drawn.scrollTop = acted.offsetTop - drawn.clientHeight / 2;
-    if (next?.piece && shown === scene.id) load(next.piece).catch(() => {}); // it will be asked for next
+    if (!next?.piece && !next?.held || shown !== scene.id) return;
+    const later = next.held ?? await load(next.piece).catch(() => null); // it will be asked for next
+    const follows = later?.seen?.querySelector(".drawn");
+    if (!follows || scene.picture || !stage.isConnected) return;
+    const after = element("details", { open: afterwards }, element("summary", { textContent: "The page after it" }), follows.cloneNode(true));
+    after.addEventListener("toggle", () => { afterwards = after.open; });
+    stage.append(after);
   }
 
   function step(by) {
