@@ -1,21 +1,29 @@
-"""`hindcast export --format html`: one self-contained file for each episode with the content of its page.
+"""`hindcast export --format html`: the run's page as a folder of files (`page.frozen`); an episode's download is one file.
 
-The page's own templates write it (`app.page`): everything is escaped, pages are text, images are embedded. The content
+The page's own templates write both (`app.page`), and everything is escaped. A download has the images inside. Its content
 security policy allows only its own style sheet and images and no script, so that nothing in the file can run.
 """
 
 from base64 import b64encode
+from collections.abc import Mapping
 from functools import cache
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
-from hindcast.app.exports.exporter import EpisodeFile, Exporter, ExportSources
+import msgspec
+
+from hindcast.app.exports.exporter import EpisodeFile, Exporter, ExportSources, Writer
+from hindcast.app.page.frozen import FrozenPage
 from hindcast.app.page.rendering import FOLDER, environment
-from hindcast.app.page.step_detail import step_in_full
+from hindcast.app.page.runs import OpenRuns
+from hindcast.app.page.step_detail import EpisodeEnd, StepDetail, end_in_full, steps_in_full
 from hindcast.app.page.views.episode import EpisodePage, with_frames
+from hindcast.app.runs.runs import RunHandle
+from hindcast.core.plugins import NoOptions
 from hindcast.events.envelope import BlobRef
 from hindcast.events.log.episode_assembler import AssembledEpisode
-from hindcast.storage.readmodel.episode_queries import show_episode
+from hindcast.storage.readmodel.episode_queries import matching_episodes, show_episode
 
 LAYOUT = "file.html"
 
@@ -23,6 +31,7 @@ LAYOUT = "file.html"
 def page_of(played: AssembledEpisode, sources: ExportSources) -> bytes:
     """Render an episode as a complete HTML file. Raises ModelFolderMissing, HindcastError."""
     origin = sources.origin
+    pieces, end = _in_full(played, sources)
     detail = show_episode(sources.connection, played.name, as_of=origin.position)
     answer = with_frames(detail, sources.source)
     page = {
@@ -31,13 +40,56 @@ def page_of(played: AssembledEpisode, sources: ExportSources) -> bytes:
         "as_of": None,
         "base": None,
         "pictures": _pictures(answer, sources),
-        "pieces": {
-            step.position: step_in_full(sources.source, step.position, step.fact) for step in played.steps
-        },
+        "frozen": True,
+        "pieces": pieces,
+        "end": end,
     }
     template, frame = _template()
     text: str = template.render(answer=answer, page=page, **frame)
     return text.encode()
+
+
+def _in_full(played: AssembledEpisode, sources: ExportSources) -> tuple[dict[int, StepDetail], EpisodeEnd]:
+    """The episode's steps by position, and the page that it ended on. Raises ModelFolderMissing."""
+    facts = {step.position: step.fact for step in played.steps}
+    end = end_in_full(sources.source, played.ended, last_step=next(reversed(facts.values()), None))
+    return steps_in_full(sources.source, facts), end
+
+
+class FrozenPageWriter(Writer):
+    """Writes the run's page: each episode when it ends, the rest from the read model at the end."""
+
+    def __init__(self, folder: Path, sources: ExportSources, _: NoOptions) -> None:
+        self._sources = sources
+        self._runs = OpenRuns(sources.source.home) if isinstance(sources.source, RunHandle) else None
+        ended = matching_episodes(
+            sources.connection,
+            msgspec.structs.replace(sources.origin.filter, state="ended"),
+            as_of=sources.origin.position,
+        )
+        self._page = FrozenPage(
+            folder,
+            sources.source,
+            sources.connection,
+            position=sources.origin.position,
+            episodes={row.episode for row in ended} & sources.chosen.keys(),
+            runs=self._runs,
+        )
+        self._episodes = 0
+
+    def episode(self, played: AssembledEpisode) -> None:
+        """Write an episode's page."""
+        self._page.write_episode(played.name, *_in_full(played, self._sources))
+        self._episodes += 1
+
+    def close(self, log_digest: str) -> Mapping[str, int]:
+        """Write the pages of the run; returns the numbers of pages."""
+        try:
+            pages = self._page.write_views()
+        finally:
+            if self._runs is not None:
+                self._runs.close()
+        return {"episodes": self._episodes, "other pages": pages}
 
 
 @cache
@@ -65,6 +117,7 @@ def _pictures(answer: EpisodePage, sources: ExportSources) -> dict[str, str]:
 
 
 EXPORTER = Exporter(
-    writes="a self-contained file for each episode that shows what its page shows",
+    writes="the run's page, to be opened without a server",
+    writer=FrozenPageWriter,
     episode_file=EpisodeFile(suffix="html", media_type="text/html; charset=utf-8", content=page_of),
 )

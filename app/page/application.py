@@ -6,14 +6,15 @@
 /RUN/episodes.json             the same values for programs; `as_of` is a place in the log, as everywhere
 /RUN/live                      server-sent events: one whenever the read model has new events
 /RUN/control                   a form that pauses, resumes or drains; /RUN/episodes/ID/dispute: one that disputes
-/RUN/steps/POSITION            one step in full, for a page to show where it is opened
+/RUN/steps/POSITION            one step in full, for a page to show where it is opened; `before`: position of the step before it
+/RUN/episodes/ID/end           the page that an episode ended on, likewise
 /RUN/episodes/ID/pictures/SHA256   a screenshot
 /RUN/episodes/ID/file/FORMAT   the episode to take along: html, atif, json
 """
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,12 +33,22 @@ from hindcast.app.exports.export import EpisodeDownload, export_episode
 from hindcast.app.page.forms import FormHandler
 from hindcast.app.page.guard import Guard
 from hindcast.app.page.rendering import FOLDER, environment
-from hindcast.app.page.runs import LIVE_POLL_S, LivePositions, OpenRuns, PageQuery, mark, parse_span
-from hindcast.app.page.step_detail import screenshot, step_detail
+from hindcast.app.page.runs import (
+    LIVE_POLL_S,
+    LivePositions,
+    OpenRun,
+    OpenRuns,
+    PageQuery,
+    mark,
+    parse_number,
+    parse_span,
+)
+from hindcast.app.page.step_detail import episode_end, screenshot, step_detail
 from hindcast.app.page.views.compare import compare
 from hindcast.app.page.views.episode import episode
 from hindcast.app.page.views.home import MEASURES, RunRows, home
 from hindcast.app.page.views.overview import METRICS, overview
+from hindcast.app.page.views.pair import pair
 from hindcast.app.page.views.sql import sql
 from hindcast.app.page.views.tables import (
     consumers,
@@ -77,6 +88,7 @@ VIEWS = (
     PageView("", "overview", overview, "Overview"),
     PageView("episodes", "episodes", episode_table, "Episodes"),
     PageView("episodes/{episode}", "episode", episode, ""),
+    PageView("episodes/{episode}/pair", "pair", pair, ""),
     PageView("timeline", "timeline", timeline, "Timeline"),
     PageView("curriculum", "curriculum", curriculum, "Curriculum"),
     PageView("policies", "policies", policies, "Policies"),
@@ -87,6 +99,40 @@ VIEWS = (
     PageView("settings", "settings", settings, "Settings"),
     PageView("sql", "sql", sql, "SQL", of_now=True),
 )
+
+
+def page_frame(
+    view: PageView,
+    *,
+    run: str,
+    runs: Sequence[str],
+    views: Sequence[PageView],
+    path: str,
+    query: Mapping[str, str],
+    position: int,
+    reached: int,
+    as_of: int | None,
+    going_on: bool,
+) -> dict[str, Any]:
+    """The values that every page shows around its answer: the template variable `page`.
+
+    `as_of`: the position that was asked for; None: the page follows the run. `reached`: position of the read model.
+    """
+    return {
+        "run": run,
+        "runs": runs,
+        "views": views,
+        "view": view,
+        "path": path,
+        "query": query,
+        "position": position,
+        "reached": reached,
+        "as_of": as_of,
+        "going_on": going_on,
+        "mark": mark(reached, going_on=going_on),
+        "base": f"/{run}",
+        "frozen": False,
+    }
 
 
 class Pages:
@@ -109,6 +155,7 @@ class Pages:
             Route("/{run}/live", self.live),
             Route("/{run}/episodes/{episode}/pictures/{sha256}", self.picture),
             Route("/{run}/episodes/{episode}/file/{format}", self.file),
+            Route("/{run}/episodes/{episode}/end", self.end),
             Route("/{run}/steps/{position:int}", self.step),
             Route("/{run}/steps/{position:int}.json", self.step),
         ]
@@ -184,7 +231,7 @@ class Pages:
         """Serve a screenshot of an episode of the run; no other blob."""
         found = self._runs.open(request.path_params["run"])
         image = await asyncio.to_thread(
-            screenshot, found, request.path_params["episode"], request.path_params["sha256"]
+            _screenshot, found, request.path_params["episode"], request.path_params["sha256"]
         )
         # named by its content: it never becomes another one
         headers = {"cache-control": "private, max-age=31536000, immutable"}
@@ -210,11 +257,22 @@ class Pages:
     async def step(self, request: Request) -> Response:
         """Serve one step in full, as a part of a page or as values."""
         run = self._runs.open(request.path_params["run"])
-        found = await step_detail(run.handle, request.path_params["position"])
+        found = await step_detail(
+            run.handle,
+            request.path_params["position"],
+            before=parse_number(request.query_params.get("before", ""), name="before"),
+        )
         if request.scope["path"].endswith(".json"):
             return _json(found)
         text = self._templates.get_template("step.html").render(step=found)
         return HTMLResponse(text)
+
+    async def end(self, request: Request) -> Response:
+        """Serve the page that an episode ended on, as a part of a page."""
+        run = self._runs.open(request.path_params["run"])
+        last_step = parse_number(request.query_params.get("before", ""), name="before")
+        found = await episode_end(run.handle, request.path_params["episode"], last_step=last_step)
+        return HTMLResponse(self._templates.get_template("end.html").render(end=found))
 
     def _page(self, view: PageView) -> Callable[[Request], Any]:
         async def handler(request: Request) -> Response:
@@ -251,23 +309,19 @@ class Pages:
                 query=request.query_params,
             )
             answer = view.answer(ask)
-        going_on = open_run.handle.is_running()
-        chrome = {
-            "run": name,
-            "runs": self._runs.names(),
-            "views": VIEWS,
-            "view": view,
-            "path": request.scope["path"],  # of the URL it would end at a question mark in a name
-            "query": dict(request.query_params),
-            "position": place.position,
-            "reached": place.reached,
-            "as_of": place.position if place.chosen else None,
-            "going_on": going_on,
-            "mark": mark(place.reached, going_on=going_on),
-            "base": f"/{name}",
-            "form": self._saying.word,
-        }
-        return answer, chrome
+        chrome = page_frame(
+            view,
+            run=name,
+            runs=self._runs.names(),
+            views=VIEWS,
+            path=request.scope["path"],  # of the URL it would end at a question mark in a name
+            query=dict(request.query_params),
+            position=place.position,
+            reached=place.reached,
+            as_of=place.position if place.chosen else None,
+            going_on=open_run.handle.is_running(),
+        )
+        return answer, chrome | {"form": self._saying.word}
 
     async def worded(self, request: Request, error: Exception) -> Response:
         """Answer an error with a readable page and a status for programs."""
@@ -294,6 +348,11 @@ def create_app(runs: OpenRuns, *, host: str, token: str) -> Starlette:
         middleware=[Middleware(Guard, host=host, token=token)],
         exception_handlers={HindcastError: pages.worded, HTTPException: pages.worded},
     )
+
+
+def _screenshot(run: OpenRun, episode: str, sha256: str) -> bytes:
+    with run.model.reading() as connection:
+        return screenshot(run.handle, connection, episode, sha256)
 
 
 def _json(value: Any, *, status: int = 200) -> Response:

@@ -41,6 +41,7 @@ def environment() -> Environment:
     )
     made.filters.update(show=show, rate=rate, moment=moment)
     made.filters.update(
+        gain=_gain,
         seconds=_seconds,
         percent=_percent,
         brief=_brief,
@@ -74,6 +75,13 @@ def address(path: str, /, **query: Any) -> str:
 def shade(logprob: float) -> int:
     """Color level of a token, from 0 (certain) to 5 (less than one in a hundred)."""
     return sum(logprob < limit for limit in (-0.05, -0.35, -0.7, -1.6, -4.6))
+
+
+def _gain(advantage: float | None) -> str:
+    """Style class of tokens with this advantage: `up-1` to `up-3`, `down-1` to `down-3`, or none for 0 and where it is unknown."""
+    if not advantage:
+        return ""
+    return f"{'up' if advantage > 0 else 'down'}-{1 + sum(abs(advantage) > limit for limit in (0.5, 1.0))}"
 
 
 def _brief(facts: dict[str, Any]) -> str:

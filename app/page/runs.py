@@ -15,6 +15,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection
 
 from hindcast.app.runs.runs import FORK_FILE, SETTINGS_FILE, RunHandle, list_runs, open_run, run_folder
+from hindcast.app.runs.sources import Source
 from hindcast.core.errors import SettingsError
 from hindcast.events.log.places import parse_place
 from hindcast.storage.readmodel.database import ReadModel
@@ -121,6 +122,16 @@ def whole_number(text: str) -> int | None:
     return number if number is not None and abs(number) <= _LARGEST else None
 
 
+def parse_number(text: str, *, name: str) -> int | None:
+    """A whole number of a parameter; None if it is empty. Raises SettingsError for anything else, and for one that no column holds."""
+    if not text:
+        return None
+    number = whole_number(text)
+    if number is None:
+        raise SettingsError(f"{name}={text[:40]!r} in the address must be a whole number")
+    return number
+
+
 def parse_span(text: str, *, name: str) -> tuple[int, int] | None:
     """First and last number of a parameter: `7`, or `3-7` from a pooled point of a curve; None if it is empty.
 
@@ -139,9 +150,9 @@ def parse_span(text: str, *, name: str) -> tuple[int, int] | None:
 class PageQuery:
     """Input of a page's answer."""
 
-    runs: OpenRuns
-    """All runs of the home."""
-    run: RunHandle
+    runs: OpenRuns | None
+    """All runs of the home; None: the run is an archive, and only views of `page.frozen` answer."""
+    run: Source
     connection: Connection
     """One consistent view of the run's read model."""
     position: int
@@ -151,19 +162,25 @@ class PageQuery:
     query: Mapping[str, str]
     """Query parameters."""
 
+    @property
+    def home_runs(self) -> OpenRuns:
+        """All runs of the home, for views that are not answered from an archive."""
+        assert self.runs is not None, "this view is only shown of a run of a home"
+        return self.runs
+
+    @property
+    def handle(self) -> RunHandle:
+        """The run, for views that are not answered from an archive."""
+        assert isinstance(self.run, RunHandle), "this view is only shown of a run of a home"
+        return self.run
+
     def word(self, name: str) -> str | None:
         """A query parameter; None if it is absent or empty."""
         return self.query.get(name) or None
 
     def number(self, name: str) -> int | None:
         """A whole number in the query. Raises SettingsError for anything else, and for one that no column holds."""
-        text = self.word(name)
-        if text is None:
-            return None
-        number = whole_number(text)
-        if number is None:
-            raise SettingsError(f"{name}={text[:40]!r} in the address must be a whole number")
-        return number
+        return parse_number(self.query.get(name, ""), name=name)
 
     def span(self, name: str) -> tuple[int, int] | None:
         """First and last number of a query parameter, see `parse_span`."""

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
 
 import msgspec
@@ -134,6 +135,19 @@ def largest_steps(found: Explanation) -> list[tuple[MovingEpisode, MovingStep]]:
     return sorted(steps, key=lambda one: -abs(one[1].share if one[1].pull is None else one[1].pull))
 
 
+class EpisodePart(msgspec.Struct, frozen=True, kw_only=True):
+    """What one explanation says about one episode."""
+
+    name: str
+    """Name of the explanation."""
+    question: str
+    first_update: int
+    last_update: int
+    family: str
+    """The family asked about; empty: none."""
+    episode: MovingEpisode
+
+
 class _Asked(msgspec.Struct):
     question: str
 
@@ -161,6 +175,37 @@ def load_explanation(run_folder: Path, name: str) -> Explanation:
         raise SettingsError(
             f"{file} cannot be read as an explanation ({error}). Delete it and ask again: hindcast why"
         ) from None
+
+
+MOST_SEARCHED = 32
+"""Number of newest explanations that are searched for an episode."""
+
+
+def parts_of_episode(run_folder: Path, episode: str) -> list[EpisodePart]:
+    """What the newest kept explanations say about an episode, the latest first. Unreadable ones are left out."""
+    found = []
+    for name in list(list_explanations(run_folder))[:MOST_SEARCHED]:
+        with suppress(OSError, SettingsError):
+            changed_ns = (run_folder / FOLDER / f"{name}.json").stat().st_mtime_ns
+            one = _loaded(run_folder, name, changed_ns)
+            found += [
+                EpisodePart(
+                    name=name,
+                    question=one.question,
+                    first_update=one.first_update,
+                    last_update=one.last_update,
+                    family=one.family,
+                    episode=moving,
+                )
+                for moving in one.episodes
+                if moving.episode == episode
+            ]
+    return found
+
+
+@lru_cache(maxsize=MOST_SEARCHED)
+def _loaded(run_folder: Path, name: str, _changed_ns: int) -> Explanation:
+    return load_explanation(run_folder, name)
 
 
 def name_of(question: str) -> str:

@@ -197,6 +197,13 @@ class EpisodeDetail(msgspec.Struct, frozen=True, kw_only=True):
     batches: tuple[TrainedIn, ...]
 
 
+_SAMPLES_OF_UPDATES = and_(
+    update_samples.c.batch == batch_samples.c.batch,
+    update_samples.c.minibatch == batch_samples.c.minibatch,
+    update_samples.c.place == batch_samples.c.place,
+)
+
+
 def episode_rows(position: int, said: Subquery) -> Select[Any]:
     """Every episode with its verdict, if it has one."""
     columns = [episodes.c[name] for name in EpisodeRow.__struct_fields__ if name in episodes.c]
@@ -406,6 +413,30 @@ def show_episode(connection: Connection, episode: str, *, as_of: int | None = No
     )
 
 
+def step_advantages(connection: Connection, episode: str, *, as_of: int | None = None) -> dict[int, float]:
+    """Advantage of each of an episode's steps in the newest policy update that trained on it, by the step's position in the log.
+
+    Steps that no update trained on, or that were only rehearsed, are absent.
+    """
+    position = position_of(connection, as_of)
+    trained = select(batch_episodes.c.batch).where(
+        holding(batch_episodes, position), batch_episodes.c.episode == episode, batch_episodes.c.trained
+    )
+    used = (
+        select(batch_samples.c.step_position, update_samples.c.advantage)
+        .join(update_samples, _SAMPLES_OF_UPDATES)
+        .where(
+            batch_samples.c.batch.in_(trained),
+            batch_samples.c.episode == episode,
+            holding(update_samples, position),
+            update_samples.c.model == "policy",
+            update_samples.c.advantage.is_not(None),
+        )
+        .order_by(update_samples.c.position)
+    )
+    return {at: float(advantage) for at, advantage in connection.execute(used)}
+
+
 def verdicts_with_cost(position: int, episode: str) -> Select[Any]:
     """An episode's verdicts in order, each with the cost of its question, as `VerdictRow` has it."""
     asked = consultations.c
@@ -471,14 +502,7 @@ def _trained_in(connection: Connection, episode: str, position: int) -> tuple[Tr
     )
     made = (
         select(batch_samples.c.batch, update_samples.c.update_number)
-        .join(
-            update_samples,
-            and_(
-                update_samples.c.batch == batch_samples.c.batch,
-                update_samples.c.minibatch == batch_samples.c.minibatch,
-                update_samples.c.place == batch_samples.c.place,
-            ),
-        )
+        .join(update_samples, _SAMPLES_OF_UPDATES)
         .where(
             batch_samples.c.batch.in_(parts.with_only_columns(batch_episodes.c.batch)),
             batch_samples.c.episode == episode,

@@ -20,6 +20,7 @@ import pytest
 import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page
+from sqlalchemy import text as sql_text
 from typer.testing import CliRunner
 
 from hindcast.app.cli import app
@@ -31,6 +32,7 @@ from hindcast.app.runs.explanations import (
     MovingStep,
     TokenChange,
     VersionSuccess,
+    list_explanations,
     save_explanation,
 )
 from hindcast.app.runs.runs import RunHandle, open_run, run_folder
@@ -38,6 +40,7 @@ from hindcast.core.domain.observation import Box
 from hindcast.core.ids import digest_hex
 from hindcast.core.rl.statistics import wilson
 from hindcast.events.catalogue import (
+    BatchPlanned,
     EpisodeEnded,
     EpisodeStarted,
     EvaluationFinished,
@@ -51,6 +54,7 @@ from hindcast.storage.readmodel.comparison import compare_runs
 from hindcast.storage.readmodel.episode_queries import list_episodes
 from hindcast.storage.readmodel.projector import run_projector
 from hindcast.storage.readmodel.run_queries import run_summary
+from stories.export_story import FIRST_PROMPT
 from stories.recorded_home import make_home, tell
 from stories.served_page import IMAGE, PICTURE, TOKEN, fold, launched, opened, served
 from stories.synthetic_run import Told, a_run
@@ -81,7 +85,9 @@ def hostile(told: Told) -> Told:
         return told._replace(fact=msgspec.structs.replace(fact, instruction=HOSTILE))
     if isinstance(fact, StepTaken):
         seen: dict[str, Any] = (
-            {"screenshot": PICTURE, "touched": Box(20, 40, 100, 60)} if fact.index == 0 else {}
+            {"screenshot": PICTURE, "touched": Box(20, 40, 100, 60), "prompt_ids": FIRST_PROMPT}
+            if fact.index == 0
+            else {}
         )
         return told._replace(fact=msgspec.structs.replace(fact, answer=HOSTILE, url=HOSTILE, **seen))
     return told
@@ -247,7 +253,13 @@ async def test_a_query_is_answered_on_the_page_and_a_refused_one_says_why(shown:
 async def test_every_page_opens_without_an_error_and_its_twin_has_the_same_position(
     shown: Shown, page: Page
 ) -> None:
-    for path in (*PAGES, f"episodes/{EPISODE}", f"lineage/episode/{EPISODE}", "lineage/update/1"):
+    for path in (
+        *PAGES,
+        f"episodes/{EPISODE}",
+        f"episodes/{EPISODE}/pair",
+        f"lineage/episode/{EPISODE}",
+        "lineage/update/1",
+    ):
         answer = await page.goto(f"{shown.base}/{path}")
         assert answer is not None
         assert answer.status == 200, path
@@ -273,13 +285,14 @@ async def test_nobody_is_kept_out_of_any_page(shown: Shown, page: Page) -> None:
         *PAGES,
         f"compare?with={OTHER}",
         f"episodes/{EPISODE}",
+        f"episodes/{EPISODE}/pair?shade=advantage",
         f"lineage/episode/{EPISODE}",
         "lineage/update/1",
     ):
         for scheme in ("light", "dark"):
             await page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
             await page.goto(f"{shown.base}/{path}")
-            if path.startswith("episodes/"):
+            if path == f"episodes/{EPISODE}":
                 await page.keyboard.press("j")
                 await page.keyboard.press("o")
                 await page.wait_for_selector(".step.here .piece .tokens")
@@ -295,6 +308,7 @@ async def test_a_phone_shows_every_page_without_scrolling_aside_and_charts_with_
         *PAGES,
         f"compare?with={OTHER}",
         f"episodes/{EPISODE}",
+        f"episodes/{EPISODE}/pair",
         f"lineage/episode/{EPISODE}",
         "lineage/update/1",
     ):
@@ -321,7 +335,7 @@ async def test_a_run_may_have_any_name(shown: Shown) -> None:
 
 async def test_every_link_leads_somewhere(shown: Shown, page: Page) -> None:
     seen: set[str] = set()
-    for path in (*PAGES, f"episodes/{EPISODE}"):
+    for path in (*PAGES, f"episodes/{EPISODE}", f"episodes/{EPISODE}/pair"):
         await page.goto(f"{shown.base}/{path}")
         links = await page.eval_on_selector_all(
             "a[href]", "all => all.map(one => one.href.baseVal ?? one.href)"
@@ -513,8 +527,131 @@ async def test_the_film_strip_has_the_recorded_images_and_what_was_touched(shown
     assert status == 404
 
 
+def steps_of(episode: str) -> list[StepTaken]:
+    return [
+        told.fact
+        for told in FACTS[:EARLIER]
+        if isinstance(told.fact, StepTaken) and told.fact.episode == episode
+    ]
+
+
+async def test_two_members_of_a_group_stand_side_by_side_with_their_first_difference(
+    shown: Shown, browser: Browser
+) -> None:
+    members = (await shown.twin(f"/episodes/{EPISODE}.json"))["members"]
+    others = [row["episode"] for row in members if row["episode"] != EPISODE and row["steps"]]
+    kinds = set()
+    base = f"http://127.0.0.1:{shown.port}"
+    async with opened(browser, base, java_script_enabled=False) as page:
+        for other in others:
+            own, theirs = steps_of(EPISODE), steps_of(other)
+            what, step = next(
+                (what, place)
+                for place, (one, two) in enumerate(zip(own, theirs, strict=False))
+                for what, differs in (
+                    ("prompt", one.prompt_ids != two.prompt_ids),
+                    ("answer", one.action_ids != two.action_ids),
+                )
+                if differs
+            )
+            told = await shown.twin(f"/episodes/{EPISODE}/pair.json?with={other}")
+            assert (told["difference"]["what"], told["difference"]["step"]) == (what, step)
+            kinds.add(what)
+            await page.goto(f"{shown.base}/episodes/{EPISODE}/pair?with={other}")
+            assert await page.locator(".paired").count() == max(len(own), len(theirs))
+            assert await page.locator("#difference[open] > summary b").inner_text() == f"Step {step}"
+            assert await page.locator("#difference .pair > section").count() == 2
+        assert kinds == {"answer"}, "members of a group begin with the same prompt"
+        await page.goto(f"{shown.base}/episodes/{EPISODE}/pair")
+        await page.select_option("select[name=with]", others[-1])
+        await page.click("text=Show")
+        assert f"with={others[-1]}" in page.url
+        assert await page.locator(".pair > section").nth(1).locator("h2 a").inner_text() == others[-1]
+        await page.goto(f"{shown.base}/episodes/{EPISODE}/pair?with={EPISODE}")
+        assert "gave the same answers" in await page.inner_text(".health")
+        stranger = next(
+            told.fact.episode
+            for told in FACTS[:EARLIER]
+            if isinstance(told.fact, StepTaken)
+            and told.fact.episode not in [row["episode"] for row in members]
+        )
+        assert (await shown.get(f"/episodes/{EPISODE}/pair?with={stranger}"))[0] == 200
+        assert (await shown.get(f"/episodes/{EPISODE}/pair?with=ep_none"))[0] == 404
+
+
+async def test_steps_have_their_share_of_the_updates_that_were_explained(shown: Shown, page: Page) -> None:
+    planned = [told.fact for told in FACTS[:EARLIER] if isinstance(told.fact, BatchPlanned)]
+    for trained in {part.episode: None for plan in planned for part in plan.episodes}:
+        before = await shown.twin(f"/episodes/{trained}.json")
+        if before["unexplained"] and trained != EPISODE:
+            break
+    assert before["shares"] == {}
+    first = before["unexplained"][0]
+    await page.goto(f"{shown.base}/episodes/{trained}")
+    assert f"hindcast why update={first} {shown.handle.name}" in await page.inner_text("main")
+    moving = msgspec.structs.replace(EXPLAINED.episodes[0], episode=trained)
+    explained = msgspec.structs.replace(
+        EXPLAINED, question=f"update {first}", first_update=first, last_update=first, episodes=(moving,)
+    )
+    save_explanation(run_folder(shown.handle.home, shown.handle.name), explained)
+    after = await shown.twin(f"/episodes/{trained}.json")
+    assert after["unexplained"] == before["unexplained"][1:]
+    await page.reload()
+    values = page.locator("#listed-step-0 .value", has_text="gradient")
+    assert "50.0 % of the gradient, pull on store/find_price" in await values.inner_text()
+    await page.click(f"main a:text-is('why update {first}')")
+    assert await page.inner_text("h1 small") == f"update {first}"
+
+
+async def test_the_page_of_a_run_is_exported_with_its_explanations_and_pictures(
+    shown: Shown, tmp_path: Path
+) -> None:
+    done = await asyncio.to_thread(
+        CliRunner().invoke,
+        app,
+        ["export", shown.handle.name, "--format", "html", "--to", str(tmp_path / "out"), "--json"],
+        env={"HINDCAST_HOME": str(shown.handle.home)},
+    )
+    assert done.exit_code == 0, done.output
+    counts = json.loads(done.stdout)["counts"]
+    assert counts["episodes"] == len(list((tmp_path / "out" / "episodes").iterdir())) > 0
+    assert counts["other pages"] == len(list((tmp_path / "out").glob("*.html")))
+    whys = [file.read_text() for file in (tmp_path / "out").glob("why*.html")]
+    for question in list_explanations(run_folder(shown.handle.home, shown.handle.name)).values():
+        assert any(f"<small>{question}</small>" in text for text in whys)
+    assert (tmp_path / "out" / "pictures" / f"{digest_hex(IMAGE)}.jpg").read_bytes() == IMAGE
+
+
+async def test_tokens_are_shaded_by_the_advantage_of_their_step(shown: Shown, page: Page) -> None:
+    with shown.handle.read_model().reading() as connection:
+        trained = {
+            str(row.episode): (int(row.step), float(row.advantage))
+            for row in connection.execute(
+                sql_text(
+                    "SELECT s.episode, s.step, u.advantage FROM update_samples u JOIN batch_samples b "
+                    "ON b.batch = u.batch AND b.minibatch = u.minibatch AND b.place = u.place "
+                    "JOIN steps s ON s.position = b.step_position "
+                    "WHERE u.model = 'policy' AND u.advantage <> 0 ORDER BY u.position"
+                )
+            )
+        }
+    episode, (step, advantage) = list(trained.items())[-1]
+    values = await shown.twin(f"/episodes/{episode}.json")
+    position = next(row["position"] for row in values["detail"]["steps"] if row["step"] == step)
+    assert values["advantages"][str(position)] == pytest.approx(advantage)
+    await page.goto(f"{shown.base}/episodes/{episode}#step-{step}")
+    await page.click("main a:text-is('advantage')")
+    await page.goto(f"{page.url}#step-{step}")
+    answer = page.locator("#player .answer")
+    assert ("up-" if advantage > 0 else "down-") in (await answer.get_attribute("class") or "")
+    token = answer.locator(".token").first
+    await token.wait_for()
+    shaded = await token.evaluate("one => getComputedStyle(one).backgroundColor")
+    assert shaded not in ("rgba(0, 0, 0, 0)", "transparent")
+
+
 async def test_what_pages_and_models_wrote_is_text(shown: Shown, page: Page) -> None:
-    for path in (f"episodes/{EPISODE}", "episodes", "curriculum", "settings"):
+    for path in (f"episodes/{EPISODE}", f"episodes/{EPISODE}/pair", "episodes", "curriculum", "settings"):
         await page.goto(f"{shown.base}/{path}")
         assert await page.evaluate("window.pwned") is None
         assert await page.locator("main script, main img").count() == 0

@@ -17,7 +17,12 @@ from playwright.async_api import Browser, Locator, Page
 
 from hindcast.app.page import charts
 from hindcast.app.runs.runs import RunHandle
-from hindcast.events.catalogue import RunForked, StepTaken, UpdateApplied
+from hindcast.core.domain.action import Action
+from hindcast.core.domain.observation import Node
+from hindcast.core.domain.observation import Page as DomainPage
+from hindcast.core.ids import digest_hex
+from hindcast.events.catalogue import EpisodeEnded, RunForked, StepTaken, UpdateApplied
+from hindcast.events.envelope import BlobRef
 from hindcast.storage.readmodel.projector import run_projector
 from stories.recorded_home import make_home, tell
 from stories.served_page import IMAGE, PICTURE, fold, launched, opened, served
@@ -39,10 +44,35 @@ def facts_of(seed: int, run: str) -> list[Told]:
             fact = msgspec.structs.replace(fact, metrics=fact.metrics | {"loss": 1 / fact.update})
         if isinstance(fact, StepTaken) and fact.index == 0:
             fact = msgspec.structs.replace(fact, screenshot=PICTURE)
+        if isinstance(fact, StepTaken) and fact.index in (1, 2):
+            seen = PAGES[fact.index - 1]
+            fact = msgspec.structs.replace(
+                fact,
+                observation=BlobRef(digest_hex(seen), len(seen)),
+                action=Action(name="Click", element=50),
+            )
+        if isinstance(fact, EpisodeEnded):
+            fact = msgspec.structs.replace(
+                fact, final_observation=BlobRef(digest_hex(PAGES[1]), len(PAGES[1]))
+            )
         facts.append(told._replace(fact=fact))
     return facts
 
 
+PAGES = [
+    msgspec.msgpack.encode(
+        DomainPage(
+            url="http://127.0.0.1/",
+            title="Shop",
+            nodes=(
+                Node(kind="heading", tag="h1", text="Cart"),
+                *(Node(kind="button", tag="button", text=f"Item {id_}", id=id_) for id_ in range(shown)),
+            ),
+        )
+    )
+    for shown in (60, 62)
+]
+"""Pages of the second step, and of the third and the end."""
 FACTS = facts_of(1, RUN)
 EARLIER = len(FACTS) - 40
 EPISODE = next(
@@ -56,7 +86,8 @@ async def run(tmp_path_factory: pytest.TempPathFactory) -> RunHandle:
     await make_home(home, facts_of(2, OTHER), run=OTHER)
     await asyncio.to_thread(fold, home)
     handle = await make_home(home, FACTS[:EARLIER], run=RUN)
-    handle.blobs.put(IMAGE)
+    for content in (IMAGE, *PAGES):
+        handle.blobs.put(content)
     await asyncio.to_thread(fold, home)
     return handle
 
@@ -281,6 +312,31 @@ async def test_the_player_shows_a_step_at_a_time_and_the_address_keeps_it(page: 
     assert "step 2 of" in await player.inner_text()
     await player.locator("#thumb-step-0").click()
     assert re.search(r"#step-0$", page.url)
+
+
+async def test_a_step_without_a_screenshot_has_its_page_drawn_with_what_changed(
+    page: Page, base: str
+) -> None:
+    await page.goto(f"{base}/{RUN}/episodes/{EPISODE}#step-2")
+    drawn = page.locator("#player .stage > .seen .drawn")
+    await drawn.wait_for()
+    assert "drawn from the recorded page" in (await drawn.get_attribute("aria-label") or "")
+    assert await drawn.locator(".part").count() == 63
+    assert await drawn.locator(".part.new").all_inner_texts() == ["Item 60 60", "Item 61 61"]
+    acted = drawn.locator(".part.acted")
+    assert await acted.count() == 1
+    assert await acted.is_visible()
+    assert "not a screenshot" in await page.locator("#player .stage").inner_text()
+    await page.keyboard.press("ArrowLeft")
+    after = page.locator("#player .stage > details")
+    await after.locator("summary").click()
+    assert await drawn.locator(".part").count() == 61
+    assert await after.locator(".part").count() == 63, "the page of the next step"
+    await page.goto("about:blank")
+    await page.goto(f"{base}/{RUN}/episodes/{EPISODE}#end")
+    assert "at the end" in await page.locator("#player").inner_text()
+    await drawn.wait_for()
+    assert await page.locator("#player .answer .token").count() == 0
 
 
 async def test_a_live_page_keeps_zoom_crosshair_and_step(page: Page, base: str, run: RunHandle) -> None:

@@ -26,6 +26,7 @@ from hindcast.storage.readmodel.episode_queries import (
     matching_episodes,
     screenshots_of,
     show_episode,
+    step_advantages,
     verdicts_of,
 )
 from hindcast.storage.readmodel.evaluation_queries import changes_by_family, list_evaluations
@@ -165,6 +166,10 @@ QUESTIONS: dict[str, Callable[[Connection, int | None], Any]] = {
     "matching_episodes": lambda connection, as_of: list(
         matching_episodes(connection, EpisodeFilter(outcome="success"), as_of=as_of)
     ),
+    "step_advantages": lambda connection, as_of: [
+        step_advantages(connection, episode, as_of=as_of)
+        for (episode,) in ids_of(connection, as_of, episodes, "episode")
+    ],
     "verdicts_of": lambda connection, as_of: [
         verdicts_of(connection, episode, as_of=as_of)
         for (episode,) in ids_of(connection, as_of, episodes, "episode")

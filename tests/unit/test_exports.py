@@ -294,9 +294,12 @@ def test_sessions_are_as_the_format_describes_them(told: Told) -> None:
 
 
 def test_a_file_needs_nothing_and_runs_nothing(told: Told) -> None:
-    files = list(told.out["html"].glob("ep_*.html"))
-    assert len(files) == len(told.facts(EpisodeEnded))
-    text = files[0].read_text()
+    ended = told.facts(EpisodeEnded)
+    found = export_episode(
+        told.source, told.connection, ended[0].episode, format_name="html", position=len(told.stored)
+    )
+    assert found.name == f"{ended[0].episode}.html"
+    text = found.content.decode()
     assert "<script" not in text
     assert "onerror=&#34;" in text
     assert "{{ 7 * 7 }}" in text
@@ -308,6 +311,22 @@ def test_a_file_needs_nothing_and_runs_nothing(told: Told) -> None:
     assert f"default-src &#39;none&#39;; style-src &#39;sha256-{digest}&#39;; img-src data:" in text
     assert "Item 40" in text, "the page of a step"
     assert "The exact prompt, 64 tokens" in text
+
+
+def test_the_page_of_a_run_has_a_file_for_each_episode_and_what_is_not_there_is_no_link(
+    told: Told, tmp_path: Path
+) -> None:
+    files = {file.stem for file in (told.out["html"] / "episodes").glob("*.html")}
+    assert files == {fact.episode for fact in told.facts(EpisodeEnded)}
+    done = call(told, "--to", str(tmp_path / "out"), "--format", "html", "--outcome", "success", "--json")
+    counts = json.loads(done.stdout)["counts"]
+    chosen = {file.stem for file in (tmp_path / "out" / "episodes").glob("*.html")}
+    assert counts["episodes"] == len(chosen) < len(files)
+    assert counts["other pages"] == len(list((tmp_path / "out").glob("*.html")))
+    for name in ("episodes.html", "timeline.html"):
+        linked = set(re.findall(r'href="episodes/(\w+)\.html"', (tmp_path / "out" / name).read_text()))
+        assert linked <= chosen
+        assert linked
 
 
 # --- dataset
@@ -584,9 +603,8 @@ def test_an_episode_that_would_be_a_file_elsewhere_is_refused() -> None:
 def test_one_episode_as_a_file_is_the_one_of_the_whole_export(told: Told) -> None:
     ended = told.facts(EpisodeEnded)[0].episode
     position = len(told.stored)
-    for name, folder, suffix in (("html", "html", "html"), ("atif", "atif", "json")):
-        found = export_episode(told.source, told.connection, ended, format_name=name, position=position)
-        assert found.content == (told.out[folder] / f"{ended}.{suffix}").read_bytes()
+    found = export_episode(told.source, told.connection, ended, format_name="atif", position=position)
+    assert found.content == (told.out["atif"] / f"{ended}.json").read_bytes()
     found = export_episode(told.source, told.connection, ended, format_name="json", position=position)
     assert found.content in (told.out["jsonl"] / "episodes.jsonl").read_bytes().splitlines()
     for name, episode in (("csv", ended), ("html", "ep_none")):

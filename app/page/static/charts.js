@@ -263,6 +263,7 @@
 
     // points that are pooled from several versions or updates are asked for anew, for the stretch alone
     async enlarge() {
+      if (location.protocol === "file:") return; // nobody answers
       const { zoom, whole } = this;
       const seen = whole.curves.flatMap((curve) => { // with the next points on both sides: lines lead there
         const places = curve.x.map((x, place) => place).filter((place) => curve.y[place] !== null);

@@ -153,7 +153,7 @@ const share = (event, box) => Math.max(0, Math.min(1, (event.clientX - box.left)
 document.addEventListener("dragstart", (event) => { if (event.target.closest?.(".lanes")) event.preventDefault(); });
 document.addEventListener("pointerdown", (event) => {
   const picture = event.pointerType === "mouse" && event.button === 0 && event.target.closest?.("svg.lanes");
-  if (!picture) return;
+  if (!picture || location.protocol === "file:") return;
   const chosen = document.createElementNS("http://www.w3.org/2000/svg", "rect");
   chosen.setAttribute("class", "chosen");
   chosen.setAttribute("height", "100%");

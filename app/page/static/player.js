@@ -1,4 +1,4 @@
-// Plays an episode a step at a time: its picture or its page, the answer, the result. It is made from the page's own film
+// Plays an episode a step at a time: its screenshot or its page drawn, the answer, the result. It is made from the page's own film
 // strip and list of steps, which are all there is without this script.
 "use strict";
 
@@ -6,6 +6,7 @@
   const pieces = new Map(); // address of a step in full -> its parts
   const place = () => document.getElementById("player");
   let shown = null;
+  let afterwards = false; // whether the page after a step is shown, too
 
   function element(tag, attributes = {}, ...children) {
     const made = Object.assign(document.createElement(tag), attributes);
@@ -20,6 +21,11 @@
     return item.id.slice(LISTED.length);
   }
 
+  const partsOf = (source) => ({ seen: source.querySelector(".seen"), said: source.querySelector(".said") });
+
+  // a file without a server has its steps inside
+  const held = (details) => details.dataset.piece ? null : partsOf(details);
+
   // the steps of the list, and the page that the episode ended on, each with its picture if one was taken
   function scenes() {
     const frames = [...document.querySelectorAll(".strip li")];
@@ -30,12 +36,15 @@
       name: item.querySelector(".index").textContent,
       summary: item.querySelector("summary"),
       piece: item.querySelector("details").dataset.piece,
+      held: held(item.querySelector("details")),
+      gain: [...item.classList].find((name) => /^(up|down)-\d$/.test(name)) ?? "",
       failed: !item.querySelector(".result.ok, .result.exit"),
       picture: picture(stepId(item).replace("step-", "")),
       missing: frames.find((one) => stepId(item) === `step-${one.dataset.step}`)?.querySelector(".empty")?.textContent,
     }));
     const end = picture("end");
-    return end ? [...steps, { id: "end", name: "end", picture: end }] : steps;
+    const last = document.getElementById("ended-on");
+    return end || last ? [...steps, { id: "end", name: "end", picture: end, piece: last?.dataset.piece, held: last && held(last) }] : steps;
   }
 
   function current(all) {
@@ -50,7 +59,7 @@
       const text = await answer.text();
       const parts = new DOMParser().parseFromString(text, "text/html");
       if (!answer.ok) return { seen: element("p", { className: "empty", textContent: parts.querySelector("main p")?.textContent ?? answer.statusText }), said: null };
-      pieces.set(address, { seen: parts.querySelector(".seen"), said: parts.querySelector(".said") });
+      pieces.set(address, partsOf(parts));
     }
     return pieces.get(address);
   }
@@ -93,7 +102,7 @@
       button("player-next", "next ▶", at === all.length - 1, () => go(all, at + 1)),
       ...[...(scene.summary?.children ?? [])].filter((part) => !part.matches(".index")).map((part) => part.cloneNode(true)));
     const stage = element("div", { className: "stage" });
-    const answer = element("div", { className: "answer" });
+    const answer = element("div", { className: `answer ${scene.gain ?? ""}` });
     if (scene.picture) stage.append(scene.picture.cloneNode(true));
     else stage.append(element("p", { className: "empty", textContent: "loading …" }));
     const strip = element("div", { className: "thumbs" }, ...all.map((one, number) => thumb(one, number === at, () => go(all, number))));
@@ -104,11 +113,11 @@
     strip.scrollLeft = scrolled;
     const mark = strip.querySelector("[aria-current]");
     if (mark.offsetLeft < strip.scrollLeft || mark.offsetLeft + mark.offsetWidth > strip.scrollLeft + strip.clientWidth) strip.scrollLeft = mark.offsetLeft - strip.clientWidth / 2;
-    if (scene.piece) fill(scene, stage, answer, all[at + 1]);
+    if (scene.piece || scene.held) fill(scene, stage, answer, all[at + 1]);
   }
 
   async function fill(scene, stage, answer, next) {
-    const known = pieces.get(scene.piece);
+    const known = scene.held ?? pieces.get(scene.piece);
     let parts = known;
     try {
       parts ??= await load(scene.piece); // known parts are shown at once: a page that follows its run does not flicker
@@ -116,12 +125,19 @@
       parts = { seen: element("p", { className: "empty", textContent: `not loaded: ${error.message}` }), said: null };
     }
     const seen = parts.seen.cloneNode(true);
-    if (!scene.picture) stage.replaceChildren(seen, element("small", { textContent: scene.missing ? `no picture: ${scene.missing}` : "" }));
+    if (!scene.picture) stage.replaceChildren(seen, element("small", { textContent: scene.missing ? `no screenshot: ${scene.missing}` : "" }));
     if (parts.said) answer.append(parts.said.cloneNode(true));
-    if (scene.picture) answer.append(element("details", {}, element("summary", { textContent: "The page as the policy read it" }), seen));
-    const touched = stage.querySelector("mark");
-    if (touched) touched.parentElement.scrollTop = touched.offsetTop - touched.parentElement.clientHeight / 2;
-    if (next?.piece && shown === scene.id) load(next.piece).catch(() => {}); // it will be asked for next
+    if (scene.picture) answer.append(element("details", {}, element("summary", { textContent: "The page, drawn and as text" }), seen));
+    const acted = stage.querySelector(".acted");
+    const drawn = acted?.closest(".drawn");
+    if (drawn) drawn.scrollTop = acted.offsetTop - drawn.clientHeight / 2;
+    if (!next?.piece && !next?.held || shown !== scene.id) return;
+    const later = next.held ?? await load(next.piece).catch(() => null); // it will be asked for next
+    const follows = later?.seen?.querySelector(".drawn");
+    if (!follows || scene.picture || !stage.isConnected) return;
+    const after = element("details", { open: afterwards }, element("summary", { textContent: "The page after it" }), follows.cloneNode(true));
+    after.addEventListener("toggle", () => { afterwards = after.open; });
+    stage.append(after);
   }
 
   function step(by) {

@@ -39,17 +39,17 @@ def compare(ask: PageQuery) -> ComparePage:
         NoSuchRun, ReadModelUnavailable: about the other run.
 
     """
-    fork = ask.run.fork
-    others = [name for name in ask.runs.names() if name != ask.run.name]
+    fork = ask.handle.fork
+    others = [name for name in ask.home_runs.names() if name != ask.run.name]
     chosen = ask.word("with") or (fork.parent if fork is not None and fork.parent in others else None)
     if chosen is None:
         return ComparePage(others=others, comparison=None, chart=None, metrics=[], updates_shown=0)
-    with ask.runs.asking(chosen, None) as (_, left, _place):
+    with ask.home_runs.asking(chosen, None) as (_, left, _place):
         found = compare_runs(left, ask.connection, most_points=MOST_POINTS, most_updates=MOST_UPDATES)
     return ComparePage(
         others=others,
         comparison=found,
-        chart=_chart(found, run_colors(ask.runs.names(), (found.left, found.right))),
+        chart=_chart(found, run_colors(ask.home_runs.names(), (found.left, found.right))),
         metrics=[
             n
             for n in METRICS

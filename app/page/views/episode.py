@@ -1,10 +1,12 @@
 """One episode: its task, film strip, steps, verdicts, and what was trained on it."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 
 import msgspec
 
 from hindcast.app.page.runs import PageQuery
+from hindcast.app.runs.explanations import EpisodePart, parts_of_episode
 from hindcast.app.runs.runs import NoSuchRun
 from hindcast.app.runs.sources import Source
 from hindcast.core.domain.observation import Box
@@ -14,11 +16,17 @@ from hindcast.core.structs import decode_json
 from hindcast.events.envelope import BlobRef
 from hindcast.storage.readmodel.episode_queries import (
     EpisodeDetail,
+    EpisodeRow,
     ScreenshotRow,
     StepRow,
     branch_outcomes,
+    list_episodes,
     show_episode,
+    step_advantages,
 )
+
+MOST_MEMBERS = 64
+"""Most members of a group that are listed."""
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +54,18 @@ class BranchValue(msgspec.Struct, frozen=True, kw_only=True):
     continuations: int
 
 
+class StepShare(msgspec.Struct, frozen=True, kw_only=True):
+    """A step's part of updates, by one kept explanation (`hindcast why`)."""
+
+    explanation: str
+    """Name of the explanation."""
+    share: float
+    """Of the gradient; 1 is all of it."""
+    pull: float | None
+    """On the success rate of `family`; None: no family was asked about."""
+    family: str
+
+
 class EpisodePage(msgspec.Struct, frozen=True, kw_only=True):
     """Values of the episode page."""
 
@@ -54,23 +74,71 @@ class EpisodePage(msgspec.Struct, frozen=True, kw_only=True):
     """Images in order of time."""
     values: dict[int, list[BranchValue]] = {}
     """By step: the success of its continuations, for each fork that holds some (`hindcast branch`)."""
+    shares: dict[int, list[StepShare]] = {}
+    """By step: its part of the updates that trained on it, by each kept explanation of them."""
+    explanations: dict[str, str] = {}
+    """The questions that those explanations answer, by name."""
+    unexplained: list[int] = []
+    """Updates that trained on the episode and that no kept explanation covers."""
+    advantages: dict[int, float] = {}
+    """By position: the step's advantage in the newest update that trained on it."""
+    members: list[EpisodeRow] = []
+    """The episodes of its group."""
 
 
 def episode(ask: PageQuery) -> EpisodePage:
     """The episode that the address names. Raises NotInReadModel."""
     shown = with_frames(show_episode(ask.connection, ask.parts["episode"], as_of=ask.position), ask.run)
-    return msgspec.structs.replace(shown, values=_values(ask, shown.detail.episode.episode))
+    parts = parts_of_episode(ask.run.folder, shown.detail.episode.episode)
+    shares, explanations, unexplained = _shares(parts, shown.detail)
+    return msgspec.structs.replace(
+        shown,
+        values=_values(ask, shown.detail.episode.episode),
+        shares=shares,
+        explanations=explanations,
+        unexplained=unexplained,
+        advantages=step_advantages(ask.connection, shown.detail.episode.episode, as_of=ask.position),
+        members=group_members(ask, shown.detail.episode),
+    )
+
+
+def group_members(ask: PageQuery, own: EpisodeRow) -> list[EpisodeRow]:
+    """The episodes of an episode's group, by member; none if it has no group."""
+    if own.group_id is None:
+        return []
+    found = list_episodes(ask.connection, as_of=ask.position, group=own.group_id, limit=MOST_MEMBERS)
+    return sorted(found, key=lambda row: (row.member or 0, row.attempt or 0))
+
+
+def _shares(
+    parts: Sequence[EpisodePart], detail: EpisodeDetail
+) -> tuple[dict[int, list[StepShare]], dict[str, str], list[int]]:
+    """Shares of the episode's steps, the questions of the explanations that have them, and the updates that none of them covers."""
+    updates = {number for batch in detail.batches for number in batch.updates}
+    shares: dict[int, list[StepShare]] = {}
+    questions: dict[str, str] = {}
+    explained: set[int] = set()
+    for part in parts:
+        covered = {number for number in updates if part.first_update <= number <= part.last_update}
+        if not covered:  # updates after the position that the page shows
+            continue
+        explained |= covered
+        questions[part.name] = part.question
+        for step in part.episode.steps:
+            share = StepShare(explanation=part.name, share=step.share, pull=step.pull, family=part.family)
+            shares.setdefault(step.step, []).append(share)
+    return shares, questions, sorted(updates - explained)
 
 
 def _values(ask: PageQuery, episode: str) -> dict[int, list[BranchValue]]:
     """Values of the episode's steps from the forks of its run. Forks that cannot be read are left out."""
     found: dict[int, list[BranchValue]] = {}
-    for name in ask.runs.names():
+    for name in [] if ask.runs is None else ask.runs.names():
         with suppress(HindcastError, OSError):
-            fork = ask.runs.open(name).handle.fork
+            fork = ask.home_runs.open(name).handle.fork
             if fork is None or fork.parent != ask.run.name:
                 continue
-            with ask.runs.asking(name, None) as (_, connection, _place):
+            with ask.home_runs.asking(name, None) as (_, connection, _place):
                 for step, (won, played) in branch_outcomes(connection, episode).items():
                     value = BranchValue(run=name, success=wilson(won, played), continuations=played)
                     found.setdefault(step, []).append(value)

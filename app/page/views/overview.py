@@ -13,6 +13,7 @@ from hindcast.app.page.charts import (
 )
 from hindcast.app.page.runs import PageQuery
 from hindcast.app.page.views.axes import Axis, find_axis
+from hindcast.app.runs.runs import RunHandle
 from hindcast.storage.readmodel.evaluation_queries import (
     EvaluationRow,
     FamilyChange,
@@ -80,7 +81,7 @@ class OverviewPage(msgspec.Struct, frozen=True, kw_only=True):
 def overview(ask: PageQuery) -> OverviewPage:
     """The whole run at a glance; `versions` and `updates` (`3-7`) limit the charts to a part, which is pooled less."""
     summary = run_summary(ask.connection, as_of=ask.position)
-    going_on = ask.run.is_running()
+    going_on = isinstance(ask.run, RunHandle) and ask.run.is_running()
     judge = training_judge(ask.connection, as_of=ask.position)
     family = ask.word("family")
     evaluations = list_evaluations(ask.connection, as_of=ask.position, family=family)

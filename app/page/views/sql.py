@@ -34,7 +34,7 @@ def sql(ask: PageQuery) -> SqlPage:
         answer = ask_sql(ask.connection, query, limit=MOST_ROWS, seconds=LIMIT_S)
     except QueryRefused as error:
         refused = str(error)
-    file = ask.runs.open(ask.run.name).model.file
+    file = ask.home_runs.open(ask.run.name).model.file
     return SqlPage(
         query=query,
         answer=answer,

@@ -46,7 +46,7 @@ class ConsumersPage(msgspec.Struct, frozen=True, kw_only=True):
 def consumers(ask: PageQuery) -> ConsumersPage:
     """The roles, work queues and attached consumers. Raises BrokerUnreachable."""
     # a question is answered in a thread of its own, which has no event loop
-    return ConsumersPage(consumers=asyncio.run(list_consumers(ask.run)))
+    return ConsumersPage(consumers=asyncio.run(list_consumers(ask.handle)))
 
 
 class EpisodesPage(msgspec.Struct, frozen=True, kw_only=True):

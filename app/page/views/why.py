@@ -16,7 +16,6 @@ from hindcast.app.runs.explanations import (
     load_explanation,
     parts_by_family,
 )
-from hindcast.app.runs.runs import run_folder
 from hindcast.storage.readmodel.episode_queries import show_episode
 from hindcast.storage.readmodel.query_parts import NotInReadModel
 
@@ -47,7 +46,7 @@ class WhyPage(msgspec.Struct, frozen=True, kw_only=True):
 
 def why(ask: PageQuery) -> WhyPage:
     """The chosen explanation, by default the latest. Raises NotInReadModel, SettingsError."""
-    folder = run_folder(ask.run.home, ask.run.name)
+    folder = ask.run.folder
     kept = list_explanations(folder)
     chosen = ask.word("of") or next(iter(kept), "")
     if not chosen:

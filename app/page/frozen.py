@@ -1,0 +1,218 @@
+"""A run's page as a folder of files that a browser opens without a server (`hindcast export --format html`).
+
+    index.html           the overview; also overview-family-….html
+    episodes.html …      lists of episodes, curriculum, policies, timeline, settings, why
+    episodes/ID.html     an episode with its player; its steps are inside, where the live page fetches them
+    pictures/SHA256.jpg  screenshots
+    _static/             style sheet and scripts
+
+The live page's own views and templates write it. Afterwards each address in a page becomes the name of its file, and the file
+is written, too; what has no file is no link. Forms need a server and are left out. Text of sites and models cannot be mistaken
+for an address: templates escape its quotation marks.
+"""
+
+import re
+import shutil
+from collections.abc import Collection, Mapping
+from html import escape, unescape
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import msgspec
+from sqlalchemy import Connection, func, select
+
+from hindcast.app.exports.output_folder import PLAIN, file_name
+from hindcast.app.page.application import VIEWS, PageView, page_frame
+from hindcast.app.page.rendering import FOLDER, environment
+from hindcast.app.page.runs import OpenRuns, PageQuery
+from hindcast.app.page.step_detail import EpisodeEnd, StepDetail, screenshot
+from hindcast.app.page.views.timeline import TimelinePage
+from hindcast.app.runs.sources import Source
+from hindcast.core.errors import HindcastError
+from hindcast.core.ids import digest_hex
+from hindcast.storage.readmodel.tables import episodes
+
+PARAMETERS: Mapping[str, Collection[str]] = {
+    "overview": ("family",),
+    "episodes": ("before",),
+    "timeline": ("until",),
+    "curriculum": ("phase",),
+    "policies": ("before",),
+    "why": ("of",),
+    "settings": (),
+}
+"""Views that are frozen, and parameters of their addresses that have a file for each value."""
+WINDOW_S = 600
+"""Seconds of a timeline's file."""
+SECOND_NS = 1_000_000_000
+_ADDRESS = re.compile(r' (href|src|data-chart)="([^"]*)"')
+_FORM = re.compile(r"<form\b.*?</form>", re.DOTALL)
+
+
+class FrozenPage:
+    """Writes the files. Episodes first, then `write_views`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        source: Source,
+        connection: Connection,
+        *,
+        position: int,
+        episodes: Collection[str],
+        runs: OpenRuns | None,
+    ) -> None:
+        """`episodes`: those that are written. `runs`: the run's home, whose forks may continue its episodes; None: an archive."""
+        self._folder = folder
+        self._source = source
+        self._connection = connection
+        self._position = position
+        self._episodes = episodes
+        self._runs = runs
+        self._templates = environment()
+        self._base = f"/{source.name}"
+        self._views = {view.name: view for view in VIEWS if view.name in PARAMETERS}
+        self._due: dict[str, tuple[PageView, dict[str, str]]] = {}
+        """Files to write, with their views and parameters."""
+        self._written: set[str] = set()
+        self._untils: set[str] = set()
+        """Ends of the timeline's stretches before the newest, in nanoseconds since 1970."""
+        shutil.copytree(FOLDER / "static", folder / "_static")
+        (folder / "episodes").mkdir()
+        (folder / "pictures").mkdir()
+
+    def write_episode(self, name: str, pieces: Mapping[int, StepDetail], end: EpisodeEnd) -> None:
+        """Write an episode with its steps. Raises HindcastError."""
+        view = next(view for view in VIEWS if view.name == "episode")
+        path = f"{self._base}/episodes/{name}"
+        text = self._text(view, path, {}, parts={"episode": name}, pieces=pieces, end=end)
+        (self._folder / "episodes" / file_name(name, "html")).write_bytes(self._relinked(text, up="../"))
+
+    def write_views(self) -> int:
+        """Write the overview and everything that it leads to; returns the number of files. Raises HindcastError."""
+        self._file_of(f"{self._base}/")
+        while self._due:
+            file, (view, query) = self._due.popitem()
+            self._written.add(file)
+            if view.name == "timeline":
+                query = query | {"seconds": str(WINDOW_S)}
+            text = self._text(view, f"{self._base}/{view.path}", query)
+            (self._folder / file).write_bytes(self._relinked(text, up=""))
+        return len(self._written)
+
+    def _text(
+        self,
+        view: PageView,
+        path: str,
+        query: dict[str, str],
+        *,
+        parts: Mapping[str, str] = {},
+        **more: Any,
+    ) -> str:
+        answer = view.answer(
+            PageQuery(
+                runs=self._runs,
+                run=self._source,
+                connection=self._connection,
+                position=self._position,
+                parts=parts,
+                query=query,
+            )
+        )
+        if isinstance(answer, TimelinePage) and "until" not in query:
+            self._untils = self._stretches(answer.until_ns)
+        frame = page_frame(
+            view,
+            run=self._source.name,
+            runs=[self._source.name],
+            views=list(self._views.values()),
+            path=path,
+            query=query,
+            position=self._position,
+            reached=self._position,
+            as_of=self._position,
+            going_on=False,
+        )
+        page = frame | {"frozen": True} | more
+        text: str = self._templates.get_template(f"{view.name}.html").render(answer=answer, page=page)
+        return text
+
+    def _stretches(self, newest_ns: int) -> set[str]:
+        began = self._connection.scalar(select(func.min(episodes.c.started_ns)))
+        earliest = newest_ns if began is None else int(began)
+        return {
+            str(until) for until in range(newest_ns - WINDOW_S * SECOND_NS, earliest, -WINDOW_S * SECOND_NS)
+        }
+
+    def _relinked(self, text: str, *, up: str) -> bytes:
+        """A page's file, with addresses of files. `up`: from its folder to the whole one."""
+
+        def relinked(found: re.Match[str]) -> str:
+            name, given = found[1], unescape(found[2])
+            if name == "data-chart":
+                return f' {name}="{escape(_unlinked(given))}"'
+            if given.startswith("#"):
+                return found[0]
+            file = self._file_of(given)
+            return "" if file is None else f' {name}="{escape(up + file)}"'
+
+        return _ADDRESS.sub(relinked, _FORM.sub("", text)).encode()
+
+    def _file_of(self, given: str) -> str | None:
+        """The file of an address, which is written now or later; None: it has none."""
+        parts = urlsplit(given)
+        path, query = unquote(parts.path), dict(parse_qsl(parts.query))
+        if query.pop("as_of", str(self._position)) != str(self._position):
+            return None
+        if query.get("seconds") == str(WINDOW_S):
+            del query["seconds"]
+        if path.startswith("/_static/"):
+            return path.removeprefix("/")
+        below = path.removeprefix(f"{self._base}/")
+        if below == path:
+            return None
+        fragment = f"#{parts.fragment}" if parts.fragment else ""
+        match below.split("/"):
+            case ["episodes", name] if not query and name in self._episodes and PLAIN.fullmatch(name):
+                return f"episodes/{name}.html{fragment}"
+            case ["episodes", name, "pictures", sha256]:
+                return self._picture(name, sha256)
+        view = next((view for view in self._views.values() if view.path == below), None)
+        if view is None or not self._has_file(view, query):
+            return None
+        file = _name_of(view, query)
+        if file not in self._written:
+            self._due[file] = (view, query)
+        return file + fragment
+
+    def _has_file(self, view: PageView, query: Mapping[str, str]) -> bool:
+        known = query.keys() <= set(PARAMETERS[view.name])
+        return known and ("until" not in query or query["until"] in self._untils)
+
+    def _picture(self, episode: str, sha256: str) -> str | None:
+        """Write a screenshot; None if it is not there."""
+        file = f"pictures/{sha256}.jpg"
+        if not (self._folder / file).exists():
+            try:
+                image = screenshot(self._source, self._connection, episode, sha256)
+            except HindcastError:  # the page says so in its place
+                return None
+            (self._folder / file).write_bytes(image)
+        return file
+
+
+def _name_of(view: PageView, query: Mapping[str, str]) -> str:
+    name = view.name if query or view.path else "index"
+    for parameter, value in sorted(query.items()):
+        word = re.sub(r"[^A-Za-z0-9_.-]+", "-", value)[:80]
+        name += f"-{parameter}-{word}" + ("" if word == value else f"-{digest_hex(value.encode())[:8]}")
+    return f"{name}.html"
+
+
+def _unlinked(chart: str) -> str:
+    """A chart's values without the addresses that its points lead to."""
+    values = msgspec.json.decode(chart)
+    for curve in values["curves"]:
+        curve["link"] = ""
+    return msgspec.json.encode(values).decode()

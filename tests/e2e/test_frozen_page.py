@@ -1,0 +1,121 @@
+"""A run's page as a folder of files: `hindcast export --format html`, opened in a real browser without a server."""
+
+import re
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+from urllib.parse import unquote
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from hindcast.actors.environments.chromium import find_browser
+from stories.export_story import HOSTILE, IMAGE, export_archive
+
+pytestmark = [pytest.mark.browser]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return export_archive(tmp_path_factory.mktemp("frozen"), "html")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=find_browser(""), args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A tab in which an error, or a request that fails, fails the test."""
+    tab = browser.new_page(viewport={"width": 1160, "height": 900})
+    errors: list[str] = []
+    tab.on("pageerror", lambda error: errors.append(str(error)))
+    tab.on("requestfailed", lambda request: errors.append(request.url))
+    tab.on("console", lambda said: errors.append(said.text) if said.type in ("error", "warning") else None)
+    yield tab
+    tab.close()
+    assert errors == []
+
+
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.html"))
+
+
+def test_every_address_of_every_file_is_a_file(folder: Path) -> None:
+    assert (folder / "index.html").is_file()
+    kinds = {re.split(r"[-.]", file.name)[0] for file in folder.glob("*.html")}
+    assert kinds == {
+        "index",
+        "overview",
+        "episodes",
+        "timeline",
+        "curriculum",
+        "policies",
+        "why",
+        "settings",
+    }
+    reached = {folder / "index.html"}
+    for file in files(folder):
+        text = file.read_text()
+        assert "<form" not in text
+        assert "data-piece" not in text
+        for given in re.findall(r' (?:href|src)="([^"]*)"', text):
+            assert not given.startswith(("/", "http")), (file.name, given)
+            target = (file.parent / unquote(unescape(given)).partition("#")[0]).resolve()
+            assert target.exists(), (file.name, given)
+            reached.add(target if given.partition("#")[0] else file)
+    assert reached >= set(files(folder)), "some page cannot be reached"
+
+
+def test_every_kind_of_file_opens_and_shuts_nobody_out(folder: Path, page: Page) -> None:
+    first = {re.sub(r"[-.].*", "", file.name): file for file in reversed(files(folder))}
+    for file in first.values():
+        page.goto(file.as_uri())
+        assert page.locator("main h1").count() == 1
+        assert "hindcast export --format html" in page.inner_text("footer")
+        assert page.evaluate("window.pwned") is None
+        found = Axe().run(page, options={"preload": False})  # it would request the style sheet again
+        assert [
+            one["id"] for one in found.response["violations"] if one["impact"] in ("serious", "critical")
+        ] == [], file.name
+        page.set_viewport_size({"width": 390, "height": 844})
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390, file.name
+        page.set_viewport_size({"width": 1160, "height": 900})
+
+
+def test_a_visitor_goes_from_the_overview_to_an_episode_and_plays_it(folder: Path, page: Page) -> None:
+    page.goto((folder / "index.html").as_uri())
+    assert page.locator(".plot canvas").count() > 0, "the script draws the charts"
+    page.click("nav.views >> text=Episodes")
+    page.locator("table.rows a.id[href]").first.click()
+    assert page.inner_text(".instruction") == HOSTILE
+    player = page.locator("#player")
+    image = player.locator(".stage image")
+    picture = (Path(page.url.removeprefix("file://")).parent / (image.get_attribute("href") or "")).resolve()
+    assert picture.read_bytes() == IMAGE
+    page.keyboard.press("ArrowRight")
+    assert page.url.endswith("#step-1")
+    assert player.locator(".stage > .seen .part-button").count() == 41
+    assert player.locator(".answer .token").count() > 0
+    assert player.locator(".stage > details > summary").inner_text() == "The page after it"
+    page.click("nav.views >> text=Timeline")
+    page.locator("svg.lanes a[href]").first.click()
+    assert player.is_visible()
+
+
+def test_a_printed_episode_has_its_screenshots_and_the_pages_of_all_steps(folder: Path, page: Page) -> None:
+    file = next(file for file in (folder / "episodes").iterdir() if "part-button" in file.read_text())
+    page.goto(file.as_uri())
+    page.emulate_media(media="print")
+    assert not page.locator("#player").is_visible()
+    assert page.locator(".film image").first.is_visible()
+    drawn = page.locator(".step .drawn")
+    assert drawn.count() > 1
+    for one in drawn.all():
+        assert one.is_visible()
+        assert one.evaluate("one => one.scrollHeight <= one.clientHeight + 1"), "nothing is cut off"
