@@ -34,6 +34,7 @@ from hindcast.storage.blobs.store import BlobStore
 from hindcast.storage.readmodel.episode_queries import (
     EpisodeDetail,
     EpisodeFilter,
+    Narrowing,
     ScreenshotRow,
     list_episodes,
     show_episode,
@@ -83,11 +84,8 @@ def list_all(
             environment=environment,
             family=family,
             origin=origin,
-            task=task,
-            group=group,
-            version=policy,
             outcome=outcome,
-            text=text,
+            narrow=Narrowing(task=task, group=group, version=policy, text=text),
             before=before,
             limit=limit,
         )

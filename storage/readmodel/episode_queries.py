@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import msgspec
@@ -22,6 +22,7 @@ from hindcast.storage.readmodel.query_parts import (
     DISPUTED,
     NotInReadModel,
     also_holding,
+    among,
     answers,
     first_verdicts,
     holding,
@@ -260,6 +261,39 @@ def verdicts_of(connection: Connection, episode: str, *, as_of: int | None = Non
     return answers(connection, verdicts_with_cost(position, episode), VerdictRow)
 
 
+class Narrowing(msgspec.Struct, frozen=True, kw_only=True):
+    """Conditions on episodes that no sums over blocks of the log count by; None: any value."""
+
+    task: str | None = None
+    group: str | None = None
+    version: int | None = None
+    """Lowest version that sampled a token of the episode."""
+    last_version: int | None = None
+    """Those of `version` and later ones, up to this one."""
+    text: str | None = None
+    """Text in their instruction, in an answer of the policy, or in the reason of their end; case does not matter."""
+    showing: Collection[str] = ()
+    """Episodes that match the text although it is in none of these."""
+
+    def conditions(self, connection: Connection, position: int) -> list[ColumnElement[bool]]:
+        """The same as conditions of a query as of a position."""
+        found: list[ColumnElement[bool]] = []
+        if self.task is not None:
+            found.append(episodes.c.task == self.task)
+        if self.group is not None:
+            found.append(episodes.c.group_id == self.group)
+        if self.version is not None:
+            last = self.version if self.last_version is None else self.last_version
+            found.append(episodes.c.version_low.between(self.version, last))
+        if self.text:
+            shown = [among(connection, episodes.c.episode, self.showing)] if self.showing else []
+            found.append(or_(_mentions(self.text, position), *shown))
+        return found
+
+
+ALL = Narrowing()
+
+
 def list_episodes(
     connection: Connection,
     *,
@@ -268,43 +302,36 @@ def list_episodes(
     environment: str | None = None,
     family: str | None = None,
     origin: str | None = None,
-    task: str | None = None,
-    group: str | None = None,
-    version: int | None = None,
-    last_version: int | None = None,
     outcome: str | None = None,
+    judge: str | None = None,
     begun: bool = False,
-    text: str | None = None,
+    narrow: Narrowing = ALL,
     before: int | None = None,
     limit: int = 50,
 ) -> list[EpisodeRow]:
     """Episodes, the latest request first. `before`: only those requested before this position, for the next page.
 
-    `last_version`: those of `version` and later ones, up to this one. `begun`: only those that an actor has started. `text`:
-    only those with it in their instruction, an answer of the policy, or the reason of their end; case does not matter.
+    `begun`: only those that an actor has started. `judge`: only those that this judge has judged, with its verdict instead of
+    the training judge's.
     """
     position = position_of(connection, as_of)
-    said = first_verdicts(position, training_judge(connection, as_of=position))
+    said = first_verdicts(position, judge or training_judge(connection, as_of=position))
     wanted = {
         episodes.c.state: state,
         episodes.c.environment: environment,
         episodes.c.family: family,
         episodes.c.origin: origin,
-        episodes.c.task: task,
-        episodes.c.group_id: group,
         # coalesce covers episodes without a verdict and keeps the database from searching by outcome: the order decides
         func.coalesce(said.c.outcome, ""): outcome,
     }
     statement = episode_rows(position, said).where(
-        *(c == value for c, value in wanted.items() if value is not None)
+        *(c == value for c, value in wanted.items() if value is not None),
+        *narrow.conditions(connection, position),
     )
-    if version is not None:
-        last = version if last_version is None else last_version
-        statement = statement.where(episodes.c.version_low.between(version, last))
+    if judge is not None:
+        statement = statement.where(said.c.outcome.is_not(None))
     if begun:
         statement = statement.where(episodes.c.state != "requested")
-    if text:
-        statement = statement.where(_mentions(text, position))
     if before is not None:
         statement = statement.where(episodes.c.requested_position < before)
     ordered = statement.order_by(episodes.c.requested_position.desc().nulls_last(), episodes.c.episode).limit(

@@ -18,8 +18,10 @@ import hindcast.storage.readmodel
 from hindcast.events.envelope import Recorded
 from hindcast.storage.readmodel import block_sums, metrics
 from hindcast.storage.readmodel.database import ReadModel
+from hindcast.storage.readmodel.episode_counts import count_episodes
 from hindcast.storage.readmodel.episode_queries import (
     EpisodeFilter,
+    Narrowing,
     branch_outcomes,
     count_requested,
     list_episodes,
@@ -107,7 +109,7 @@ def ids_of(connection: Connection, as_of: int | None, table: Table, *columns: st
 def ask_episodes(connection: Connection, as_of: int | None) -> Any:
     some = list_episodes(connection, as_of=as_of, limit=3, state="ended", outcome="success")
     begun = list_episodes(connection, as_of=as_of, limit=50, begun=True)
-    said = list_episodes(connection, as_of=as_of, limit=50, text="click")
+    said = list_episodes(connection, as_of=as_of, limit=50, narrow=Narrowing(text="click"))
     return [list_episodes(connection, as_of=as_of, limit=1000), some, begun, said]
 
 
@@ -151,6 +153,10 @@ QUESTIONS: dict[str, Callable[[Connection, int | None], Any]] = {
     "success_by_version": ask_curves,
     "list_episodes": ask_episodes,
     "count_requested": lambda connection, as_of: count_requested(connection, as_of=as_of),
+    "count_episodes": lambda connection, as_of: [
+        count_episodes(connection, as_of=as_of, narrow=narrow)
+        for narrow in (Narrowing(), Narrowing(text="click"), Narrowing(version=0, last_version=1))
+    ],
     "branch_outcomes": lambda connection, as_of: [
         branch_outcomes(connection, episode, as_of=as_of)
         for (episode,) in ids_of(connection, as_of, episodes, "episode")
@@ -182,6 +188,7 @@ ASKED_ELSEWHERE = {"compare_runs", "refuse_unknown", "position_of", "dump_table"
 """Questions about two logs, whose positions are not each other's; refusals of names; the dump, which is compared below."""
 QUERIES = {
     "comparison",
+    "episode_counts",
     "episode_queries",
     "evaluation_queries",
     "metrics",

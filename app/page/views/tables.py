@@ -14,17 +14,28 @@ from hindcast.core.errors import HindcastError, SettingsError
 from hindcast.core.settings.changes import decode_settings, flatten_settings
 from hindcast.core.text.nearest import advice
 from hindcast.learner.recipes import load_recipe
-from hindcast.storage.readmodel.episode_queries import EpisodeRow, count_requested, list_episodes
+from hindcast.storage.readmodel.episode_counts import FACETS, FacetValue, count_episodes, facets
+from hindcast.storage.readmodel.episode_queries import (
+    EpisodeRow,
+    Narrowing,
+    count_requested,
+    list_episodes,
+)
 from hindcast.storage.readmodel.lineage.graph import Lineage
 from hindcast.storage.readmodel.lineage.lineage import lineage
-from hindcast.storage.readmodel.query_parts import NotInReadModel, holding, of_this_run
+from hindcast.storage.readmodel.query_parts import (
+    NotInReadModel,
+    holding,
+    of_this_run,
+    training_judge,
+)
 from hindcast.storage.readmodel.run_queries import PolicyRow, RecipeChange, list_policies, recipe_changes
-from hindcast.storage.readmodel.tables import notices, runs, tasks
+from hindcast.storage.readmodel.tables import notices, runs
 from hindcast.storage.readmodel.task_queries import PhaseRow, TaskRow, list_phases, list_tasks
 
 PAGE = 50
 """Rows of a page."""
-FILTERS = ("state", "outcome", "environment", "family", "origin", "task", "group", "policy")
+FILTERS = ("state", "outcome", "environment", "family", "origin", "judge", "task", "group", "policy")
 KINDS = ("step", "episode", "batch", "update", "task", "policy")
 DEPTH = 3
 MOST = 8
@@ -55,8 +66,10 @@ class EpisodesPage(msgspec.Struct, frozen=True, kw_only=True):
     episodes: list[EpisodeRow]
     filters: dict[str, str]
     """The chosen filters."""
-    families: list[str]
-    """Families to choose from, as `store/buy`."""
+    facets: dict[str, list[FacetValue]]
+    """Values to filter by, with the number of episodes that have each and match all other filters."""
+    judge: str
+    """Judge whose verdicts are shown: the chosen one, or the one that is trained on."""
     text: str
     """Text that the episodes must have; empty: any."""
     waiting: int
@@ -71,6 +84,13 @@ def episode_table(ask: PageQuery) -> EpisodesPage:
     folds = not chosen.keys() & {"state", "group", "task"}
     versions = ask.span("policy")
     environment, _, family = chosen.get("family", "").rpartition("/")
+    narrow = Narrowing(
+        task=ask.word("task"),
+        group=ask.word("group"),
+        version=versions and versions[0],
+        last_version=versions and versions[1],
+        text=ask.word("text"),
+    )
     found = list_episodes(
         ask.connection,
         as_of=ask.position,
@@ -78,25 +98,24 @@ def episode_table(ask: PageQuery) -> EpisodesPage:
         environment=environment or ask.word("environment"),
         family=family or None,
         origin=ask.word("origin"),
-        task=ask.word("task"),
-        group=ask.word("group"),
-        version=versions and versions[0],
-        last_version=versions and versions[1],
         outcome=ask.word("outcome"),
+        judge=ask.word("judge"),
         begun=folds,
-        text=ask.word("text"),
+        narrow=narrow,
         before=ask.number("before"),
         limit=PAGE + 1,
     )
-    kinds = (
-        select(tasks.c.environment, tasks.c.family)
-        .where(holding(tasks, ask.position), tasks.c.family.is_not(None))
-        .distinct()
-    )
+    judge = ask.word("judge") or training_judge(ask.connection, as_of=ask.position)
+    kinds = {name: word for name, word in chosen.items() if name in FACETS}
+    if environment:
+        kinds.pop("environment", None)  # the family names its own
     return EpisodesPage(
         episodes=found[:PAGE],
         filters=chosen,
-        families=sorted(f"{site}/{name}" for site, name in ask.connection.execute(kinds)),
+        facets=facets(
+            count_episodes(ask.connection, as_of=ask.position, narrow=narrow), kinds, judge=judge, begun=folds
+        ),
+        judge=judge,
         text=ask.word("text") or "",
         waiting=count_requested(ask.connection, as_of=ask.position) if folds and not chosen else 0,
         before=found[PAGE - 1].requested_position if len(found) > PAGE else None,
