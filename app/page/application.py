@@ -6,6 +6,7 @@
 /RUN/episodes.json             the same values for programs; `as_of` is a place in the log, as everywhere
 /RUN/live                      server-sent events: one whenever the read model has new events
 /RUN/control                   a form that pauses, resumes or drains; /RUN/episodes/ID/dispute: one that disputes
+/RUN/page-index                a form that indexes the texts of the run's pages, or deletes that index
 /RUN/steps/POSITION            one step in full, for a page to show where it is opened
 /RUN/episodes/ID/pictures/SHA256   a screenshot
 /RUN/episodes/ID/file/FORMAT   the episode to take along: html, atif, json
@@ -96,7 +97,7 @@ class Pages:
         self._runs = runs
         self._templates = environment()
         self._saying = FormHandler(runs)
-        self._looks = LivePositions()
+        self._looks = LivePositions(runs.indexing)
         self._rows = RunRows(runs)
 
     def routes(self) -> list[Route | Mount]:
@@ -263,7 +264,7 @@ class Pages:
             "reached": place.reached,
             "as_of": place.position if place.chosen else None,
             "going_on": going_on,
-            "mark": mark(place.reached, going_on=going_on),
+            "mark": mark(place.reached, going_on=going_on, indexing=self._runs.indexing.state(name)),
             "base": f"/{name}",
             "form": self._saying.word,
         }

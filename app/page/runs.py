@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection
 
+from hindcast.app.page.index_builds import IndexBuild, IndexBuilds
 from hindcast.app.runs.runs import FORK_FILE, SETTINGS_FILE, RunHandle, list_runs, open_run, run_folder
 from hindcast.core.errors import SettingsError
 from hindcast.events.log.places import parse_place
@@ -54,6 +55,7 @@ class OpenRuns:
 
     def __init__(self, home: Path) -> None:
         self.home = home
+        self.indexing = IndexBuilds()
         self._open: dict[str, tuple[_Stamp, OpenRun]] = {}
         self._lock = Lock()
 
@@ -173,7 +175,8 @@ class PageQuery:
 class LivePositions:
     """The newest position of each run."""
 
-    def __init__(self) -> None:
+    def __init__(self, indexing: IndexBuilds) -> None:
+        self._indexing = indexing
         self._looks: dict[str, tuple[float, str]] = {}
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -184,12 +187,19 @@ class LivePositions:
             looked, shown = self._looks.get(name, (float("-inf"), ""))
             if time.monotonic() - looked >= LIVE_POLL_S:
                 shown = await asyncio.to_thread(
-                    lambda: mark(run.model.position(), going_on=run.handle.is_running())
+                    lambda: mark(
+                        run.model.position(),
+                        going_on=run.handle.is_running(),
+                        indexing=self._indexing.state(name),
+                    )
                 )
                 self._looks[name] = (time.monotonic(), shown)
             return shown
 
 
-def mark(position: int, *, going_on: bool) -> str:
-    """Identifies a page's content: the read model's position, and whether the run is running. Another mark means a new page."""
-    return f"{position}" if going_on else f"{position} at rest"
+def mark(position: int, *, going_on: bool, indexing: IndexBuild) -> str:
+    """Identifies a page's content by the read model's position, whether the run is running, and how far an index of its pages
+    is built. Another mark means a new page.
+    """
+    said = f"{position}" if going_on else f"{position} at rest"
+    return f"{said}, indexing at {indexing.position}" if indexing.running else said

@@ -106,7 +106,7 @@ def facets(
                 values[value] += number
         if name in chosen:
             values.setdefault(chosen[name], 0)
-        if len(values) > 1 or name in chosen or name == "outcome" and values:
+        if len(values) > 1 or name in chosen or (name == "outcome" and values):
             found[name] = [
                 FacetValue(value=value, count=values[value], chosen=chosen.get(name) == value)
                 for value in sorted(values)

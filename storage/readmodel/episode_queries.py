@@ -270,10 +270,8 @@ class Narrowing(msgspec.Struct, frozen=True, kw_only=True):
     """Lowest version that sampled a token of the episode."""
     last_version: int | None = None
     """Those of `version` and later ones, up to this one."""
-    text: str | None = None
-    """Text in their instruction, in an answer of the policy, or in the reason of their end; case does not matter."""
-    showing: Collection[str] = ()
-    """Episodes that match the text although it is in none of these."""
+    among: Collection[str] | None = None
+    """Only these episodes, such as those that `mentioning` finds."""
 
     def conditions(self, connection: Connection, position: int) -> list[ColumnElement[bool]]:
         """The same as conditions of a query as of a position."""
@@ -285,9 +283,8 @@ class Narrowing(msgspec.Struct, frozen=True, kw_only=True):
         if self.version is not None:
             last = self.version if self.last_version is None else self.last_version
             found.append(episodes.c.version_low.between(self.version, last))
-        if self.text:
-            shown = [among(connection, episodes.c.episode, self.showing)] if self.showing else []
-            found.append(or_(_mentions(self.text, position), *shown))
+        if self.among is not None:
+            found.append(among(connection, episodes.c.episode, self.among))
         return found
 
 
@@ -340,17 +337,45 @@ def list_episodes(
     return answers(connection, ordered, EpisodeRow)
 
 
-def _mentions(text: str, position: int) -> ColumnElement[bool]:
-    """Whether an episode or one of its steps has a text."""
-    own = [
-        episodes.c[name].icontains(text, autoescape=True)
-        for name in ("instruction", "answer", "reason", "detail")
-    ]
-    answered = select(steps.c.episode).where(
-        steps.c.position <= position,
-        or_(steps.c.answer.icontains(text, autoescape=True), steps.c.detail.icontains(text, autoescape=True)),
-    )
-    return or_(*own, episodes.c.episode.in_(answered))
+class Mention(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an episode has a text."""
+
+    where: str
+    """`instruction`, `answer`, `reason` or `page`."""
+    step: int | None = None
+    """Number of the step; None: of no step."""
+
+    @property
+    def words(self) -> str:
+        """The place in words."""
+        if self.step is not None:
+            return f"{self.where} of step {self.step}"
+        return "last page" if self.where == "page" else self.where
+
+
+def mentioning(connection: Connection, text: str, *, as_of: int | None = None) -> dict[str, Mention]:
+    """Episodes with a text in their instruction, in an answer of the policy, or in the reason of their end or of a step's
+    failure, each with the first of these places. Case does not matter.
+    """
+    position = position_of(connection, as_of)
+    said = {"instruction": ("instruction",), "answer": ("answer",), "reason": ("reason", "detail")}
+    found: dict[str, Mention] = {}
+    for where, names in said.items():
+        own = [episodes.c[name].icontains(text, autoescape=True) for name in names]
+        statement = select(episodes.c.episode).where(holding(episodes, position), or_(*own))
+        for episode in connection.scalars(statement):
+            found.setdefault(episode, Mention(where=where))
+        if where == "instruction":
+            continue
+        column = steps.c.answer if where == "answer" else steps.c.detail
+        taken = (
+            select(steps.c.episode, func.min(steps.c.step))
+            .where(steps.c.position <= position, column.icontains(text, autoescape=True))
+            .group_by(steps.c.episode)
+        )
+        for episode, step in connection.execute(taken):
+            found.setdefault(episode, Mention(where=where, step=step))
+    return dict(sorted(found.items()))
 
 
 def count_requested(connection: Connection, *, as_of: int | None = None) -> int:

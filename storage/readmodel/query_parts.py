@@ -17,6 +17,7 @@ from sqlalchemy import (
     and_,
     cast,
     func,
+    literal,
     select,
 )
 
@@ -94,15 +95,12 @@ def also_holding(table: Table, position: int) -> ColumnElement[bool]:
     return and_(table.c.valid_from <= position, table.c.valid_to + 0 > position)
 
 
-def among(
-    connection: Connection, column: ColumnElement[str], values: Collection[str]
-) -> ColumnElement[bool]:
+def among(connection: Connection, column: ColumnElement[str], values: Collection[str]) -> ColumnElement[bool]:
     """Whether a column has one of any number of values: one parameter holds them all, whose number databases limit."""
-    text = json.dumps(list(values))
     if connection.dialect.name == "sqlite":
-        listed = func.json_each(text).table_valued("value")
+        listed = func.json_each(json.dumps(list(values))).table_valued("value")
     else:
-        listed = func.json_array_elements_text(cast(text, JSON)).table_valued("value")
+        listed = func.json_array_elements_text(literal(list(values), JSON)).table_valued("value")
     return column.in_(select(listed.c.value))
 
 

@@ -34,11 +34,13 @@ from hindcast.app.runs.explanations import (
     save_explanation,
 )
 from hindcast.app.runs.runs import RunHandle, open_run, run_folder
-from hindcast.core.domain.observation import Box
+from hindcast.core.domain.observation import Box, Node
+from hindcast.core.domain.observation import Page as TextPage
 from hindcast.core.ids import digest_hex
 from hindcast.core.rl.statistics import wilson
 from hindcast.events.catalogue import (
     EpisodeEnded,
+    EpisodeRequested,
     EpisodeStarted,
     EvaluationFinished,
     RunForked,
@@ -47,6 +49,7 @@ from hindcast.events.catalogue import (
     VerdictDisputed,
 )
 from hindcast.events.codec import decode
+from hindcast.events.envelope import BlobRef
 from hindcast.storage.readmodel.comparison import compare_runs
 from hindcast.storage.readmodel.episode_queries import list_episodes
 from hindcast.storage.readmodel.projector import run_projector
@@ -70,6 +73,11 @@ PAGES = (
     "settings",
     "sql",
 )
+TEA = msgspec.msgpack.encode(
+    TextPage(url="http://shop.test/", title=HOSTILE, nodes=(Node(kind="text", tag="p", text="Rooibos, 100 g"),))
+)
+SHOWN_PAGE = BlobRef(digest_hex(TEA), len(TEA))
+"""What every episode's second step shows."""
 OTHER = "static"
 """A name that addresses of our own could hide."""
 
@@ -83,6 +91,8 @@ def hostile(told: Told) -> Told:
         seen: dict[str, Any] = (
             {"screenshot": PICTURE, "touched": Box(20, 40, 100, 60)} if fact.index == 0 else {}
         )
+        if fact.index == 1:
+            seen["observation"] = SHOWN_PAGE
         return told._replace(fact=msgspec.structs.replace(fact, answer=HOSTILE, url=HOSTILE, **seen))
     return told
 
@@ -146,6 +156,12 @@ class _Unmoved(urllib.request.HTTPRedirectHandler):
 _opener = urllib.request.build_opener(_Unmoved)
 
 
+def fold_report(home: Path) -> Any:
+    """Rebuild the read model of the home's newest run next to it, and compare."""
+    done = CliRunner().invoke(app, ["rebuild", "--json"], env={"HINDCAST_HOME": str(home)})
+    return json.loads(done.output)
+
+
 class Shown:
     """A page that is served, and its run."""
 
@@ -204,6 +220,7 @@ async def shown(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shown
     await asyncio.to_thread(fold, home)
     handle = await make_home(home, FACTS[:EARLIER])
     handle.blobs.put(IMAGE)
+    handle.blobs.put(TEA)
     await asyncio.to_thread(fold, home)
     save_explanation(run_folder(home, handle.name), EXPLAINED)
     async with served(home) as base:
@@ -242,6 +259,21 @@ async def test_a_query_is_answered_on_the_page_and_a_refused_one_says_why(shown:
     await page.fill("#query", "DROP TABLE episodes")
     await page.click("text=Ask")
     assert "begins with SELECT" in await page.inner_text(".health")
+
+
+async def test_a_facet_is_a_filter_that_keeps_the_others_and_counts_what_it_leaves(
+    shown: Shown, page: Page
+) -> None:
+    at = EARLIER - 20
+    await page.goto(f"{shown.base}/episodes?origin=online&as_of={at}")
+    link = page.locator(".facets a", has_text="success")
+    count = int(await link.locator("b").inner_text())
+    await link.click()
+    assert {*urlsplit(page.url).query.split("&")} == {"origin=online", f"as_of={at}", "outcome=success"}
+    assert count == await page.locator("table.rows tbody tr").count() > 0
+    assert await page.locator(".facets a[aria-current]").count() == 2
+    await page.locator(".facets a[aria-current]", has_text="success").click()
+    assert "outcome" not in page.url
 
 
 async def test_every_page_opens_without_an_error_and_its_twin_has_the_same_position(
@@ -669,6 +701,80 @@ async def test_a_page_that_is_open_follows_the_run_and_keeps_what_was_opened(
         projecting.cancel()
         await asyncio.gather(projecting, return_exceptions=True)
     assert await page.locator(".step .piece .tokens").count() == 1
+
+
+async def test_rows_under_a_readers_eyes_stay_where_they_are_and_new_ones_wait(
+    shown: Shown, page: Page
+) -> None:
+    await page.set_viewport_size({"width": 1000, "height": 500})
+    await page.goto(f"{shown.base}/episodes")
+    row = page.locator("table.rows tbody tr").nth(5)
+    await row.hover()
+    before = await row.bounding_box()
+    named = await page.locator("table.rows tbody tr").evaluate_all("all => all.map(one => one.id)")
+    requested = next(told.fact for told in FACTS if isinstance(told.fact, EpisodeRequested))
+    begun = next(told for told in FACTS if isinstance(told.fact, EpisodeStarted))
+    new = [f"ep_new{number}" for number in range(3)]
+    facts = [
+        Told(told.producer, name, msgspec.structs.replace(told.fact, episode=name))
+        for name in new
+        for told in (next(told for told in FACTS if told.fact is requested), begun)
+    ]
+    await tell(shown.handle, facts)
+    await asyncio.to_thread(fold, shown.handle.home)
+    await page.locator("#newer").wait_for()
+    assert await page.locator("#newer").inner_text() == "3 newer episodes: show"
+    after = await page.locator("table.rows tbody tr").evaluate_all("all => all.map(one => one.id)")
+    assert after == named
+    assert await row.bounding_box() == before
+    await page.locator("#newer").click()
+    await page.locator(f"#row-{new[-1]}").wait_for()
+    assert await page.locator("#newer").count() == 0
+
+
+async def test_pages_are_searched_once_a_visitor_has_them_indexed_and_until_they_delete_the_index(
+    shown: Shown, page: Page
+) -> None:
+    rebuilt = fold_report(shown.handle.home)
+    await page.goto(f"{shown.base}/episodes?text=rooibos")
+    assert "Pages were not searched" in await page.inner_text(".empty")
+    await page.locator(".index summary").click()
+    await page.get_by_role("button", name="Index pages").click()
+    await page.locator(".index summary", has_text="Pages are searched, too").wait_for()
+    twin = await shown.twin("/episodes.json?text=rooibos")
+    assert twin["index"]["pages"] == 1
+    assert twin["index"]["size_bytes"] > 0
+    found = {row["episode"] for row in twin["episodes"]}
+    assert found
+    assert {*twin["found"]} == found
+    assert {(one["where"], one["step"]) for one in twin["found"].values()} == {("page", 1)}
+    await page.goto(f"{shown.base}/episodes?text=rooibos")
+    await page.locator("a", has_text="page of step 1").first.click()
+    assert page.url.endswith("#step-1")
+    line = await asyncio.to_thread(
+        CliRunner().invoke,
+        app,
+        ["episode", "list", shown.handle.name, "--text", "ROOIBOS", "--json"],
+        env={"HINDCAST_HOME": str(shown.handle.home)},
+    )
+    assert {row["episode"] for row in json.loads(line.output)["episodes"]} == found
+    again = await asyncio.to_thread(fold_report, shown.handle.home)
+    assert again["identical"]
+    assert again["position"] == rebuilt["position"]
+    await page.goto(f"{shown.base}/episodes")
+    await page.locator(".index summary").click()
+    assert await serious(page) == []
+    await page.get_by_role("button", name="Delete the index").click()
+    await page.locator(".index summary", has_text="Search pages, too").wait_for()
+    assert (await shown.twin("/episodes.json?text=rooibos"))["episodes"] == []
+    done = await asyncio.to_thread(
+        CliRunner().invoke,
+        app,
+        ["episode", "index", shown.handle.name, "--json"],
+        env={"HINDCAST_HOME": str(shown.handle.home)},
+    )
+    assert json.loads(done.output)["pages"] == 1
+    assert {row["episode"] for row in (await shown.twin("/episodes.json?text=rooibos"))["episodes"]} == found
 
 
 async def test_an_episode_can_be_taken_along(shown: Shown) -> None:

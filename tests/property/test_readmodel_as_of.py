@@ -26,6 +26,7 @@ from hindcast.storage.readmodel.episode_queries import (
     count_requested,
     list_episodes,
     matching_episodes,
+    mentioning,
     screenshots_of,
     show_episode,
     verdicts_of,
@@ -109,7 +110,12 @@ def ids_of(connection: Connection, as_of: int | None, table: Table, *columns: st
 def ask_episodes(connection: Connection, as_of: int | None) -> Any:
     some = list_episodes(connection, as_of=as_of, limit=3, state="ended", outcome="success")
     begun = list_episodes(connection, as_of=as_of, limit=50, begun=True)
-    said = list_episodes(connection, as_of=as_of, limit=50, narrow=Narrowing(text="click"))
+    said = list_episodes(
+        connection,
+        as_of=as_of,
+        limit=50,
+        narrow=Narrowing(among=mentioning(connection, "click", as_of=as_of)),
+    )
     return [list_episodes(connection, as_of=as_of, limit=1000), some, begun, said]
 
 
@@ -155,8 +161,9 @@ QUESTIONS: dict[str, Callable[[Connection, int | None], Any]] = {
     "count_requested": lambda connection, as_of: count_requested(connection, as_of=as_of),
     "count_episodes": lambda connection, as_of: [
         count_episodes(connection, as_of=as_of, narrow=narrow)
-        for narrow in (Narrowing(), Narrowing(text="click"), Narrowing(version=0, last_version=1))
+        for narrow in (Narrowing(), Narrowing(version=0, last_version=1))
     ],
+    "mentioning": lambda connection, as_of: mentioning(connection, "click", as_of=as_of),
     "branch_outcomes": lambda connection, as_of: [
         branch_outcomes(connection, episode, as_of=as_of)
         for (episode,) in ids_of(connection, as_of, episodes, "episode")

@@ -34,6 +34,7 @@ from hindcast.storage.readmodel.episode_queries import (
     Narrowing,
     count_requested,
     list_episodes,
+    mentioning,
     show_episode,
 )
 from hindcast.storage.readmodel.evaluation_queries import changes_by_family, list_evaluations
@@ -243,7 +244,19 @@ def test_episodes_are_found_by_what_was_asked_answered_or_went_wrong(asked: Conn
     answer = next(step.answer for one in detail.values() for step in one.steps if step.answer)
     for text in (everything[-1].instruction or "", answer, "exit", "100%_no such text"):
         assert text
-        found = {row.episode for row in list_episodes(asked, limit=1000, narrow=Narrowing(text=text.upper()))}
+        places = mentioning(asked, text.upper())
+        found = {row.episode for row in list_episodes(asked, limit=1000, narrow=Narrowing(among=places))}
+        for name, place in places.items():
+            one = detail[name]
+            taken = [step for step in one.steps if place.step in (None, step.step)]
+            said = {
+                "instruction": [one.instruction],
+                "answer": [one.answer] if place.step is None else [step.answer for step in taken],
+                "reason": [one.episode.reason, one.detail]
+                if place.step is None
+                else [step.detail for step in taken],
+            }
+            assert any(text.lower() in (value or "").lower() for value in said[place.where]), (text, place)
         assert found == {
             name
             for name, one in detail.items()
@@ -261,10 +274,15 @@ def test_episodes_are_found_by_what_was_asked_answered_or_went_wrong(asked: Conn
         assert bool(found) == (text != "100%_no such text")
 
 
-@pytest.mark.parametrize("narrow", [Narrowing(), Narrowing(version=0, last_version=1), Narrowing(text="exit")])
+@pytest.mark.parametrize("narrowed_by", ["nothing", "policy", "text"])
 def test_a_facet_counts_what_a_click_on_it_would_list(
-    asked: Connection, recordeds: list[Recorded], narrow: Narrowing
+    asked: Connection, recordeds: list[Recorded], narrowed_by: str
 ) -> None:
+    narrow = {
+        "nothing": Narrowing(),
+        "policy": Narrowing(version=0, last_version=1),
+        "text": Narrowing(among=mentioning(asked, "exit")),
+    }[narrowed_by]
     clicked = 0
     for as_of in (None, len(recordeds) // 2):
         counts = count_episodes(asked, as_of=as_of, narrow=narrow)

@@ -8,15 +8,18 @@ import msgspec
 from sqlalchemy import select
 
 from hindcast.app.attach.consumers import ConsumerRow, list_consumers
+from hindcast.app.page.index_builds import IndexBuild
 from hindcast.app.page.runs import PageQuery, whole_number
 from hindcast.app.settings.configuration import Layer, flatten, merge
 from hindcast.core.errors import HindcastError, SettingsError
 from hindcast.core.settings.changes import decode_settings, flatten_settings
 from hindcast.core.text.nearest import advice
 from hindcast.learner.recipes import load_recipe
+from hindcast.storage.page_index import PageIndex, PageIndexStatus, episodes_with_text
 from hindcast.storage.readmodel.episode_counts import FACETS, FacetValue, count_episodes, facets
 from hindcast.storage.readmodel.episode_queries import (
     EpisodeRow,
+    Mention,
     Narrowing,
     count_requested,
     list_episodes,
@@ -72,6 +75,11 @@ class EpisodesPage(msgspec.Struct, frozen=True, kw_only=True):
     """Judge whose verdicts are shown: the chosen one, or the one that is trained on."""
     text: str
     """Text that the episodes must have; empty: any."""
+    found: dict[str, Mention]
+    """Where each episode shown has the text."""
+    index: PageIndexStatus | None
+    """The index of the run's page texts; None: there is none, and pages are not searched."""
+    indexing: IndexBuild
     waiting: int
     """Episodes that are requested and not shown, since nothing has happened in them; 0 where they are shown."""
     before: int | None
@@ -84,12 +92,15 @@ def episode_table(ask: PageQuery) -> EpisodesPage:
     folds = not chosen.keys() & {"state", "group", "task"}
     versions = ask.span("policy")
     environment, _, family = chosen.get("family", "").rpartition("/")
+    text = ask.word("text")
+    pages = PageIndex(ask.run.folder)
+    places = None if text is None else episodes_with_text(ask.connection, pages, text, as_of=ask.position)
     narrow = Narrowing(
         task=ask.word("task"),
         group=ask.word("group"),
         version=versions and versions[0],
         last_version=versions and versions[1],
-        text=ask.word("text"),
+        among=places,
     )
     found = list_episodes(
         ask.connection,
@@ -116,7 +127,10 @@ def episode_table(ask: PageQuery) -> EpisodesPage:
             count_episodes(ask.connection, as_of=ask.position, narrow=narrow), kinds, judge=judge, begun=folds
         ),
         judge=judge,
-        text=ask.word("text") or "",
+        text=text or "",
+        found={} if places is None else {row.episode: places[row.episode] for row in found[:PAGE]},
+        index=pages.status(),
+        indexing=ask.runs.indexing.state(ask.run.name),
         waiting=count_requested(ask.connection, as_of=ask.position) if folds and not chosen else 0,
         before=found[PAGE - 1].requested_position if len(found) > PAGE else None,
     )
