@@ -38,9 +38,11 @@ from hindcast.app.page.step_detail import screenshot, step_detail
 from hindcast.app.page.views.compare import compare
 from hindcast.app.page.views.episode import episode
 from hindcast.app.page.views.home import MEASURES, RunRows, home
+from hindcast.app.page.views.log import log
 from hindcast.app.page.views.overview import METRICS, overview
 from hindcast.app.page.views.sql import sql
 from hindcast.app.page.views.tables import (
+    alerts,
     consumers,
     curriculum,
     episode_table,
@@ -84,6 +86,8 @@ VIEWS = (
     PageView("lineage/{kind}/{name:path}", "lineage", lineage_of, ""),
     PageView("why", "why", why, "Why", of_now=True),
     PageView("compare", "compare", compare, "Compare", of_now=True),
+    PageView("log", "log", log, "Log"),
+    PageView("alerts", "alerts", alerts, "Alerts"),
     PageView("consumers", "consumers", consumers, "Consumers", of_now=True),
     PageView("settings", "settings", settings, "Settings"),
     PageView("sql", "sql", sql, "SQL", of_now=True),

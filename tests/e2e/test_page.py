@@ -33,6 +33,7 @@ from hindcast.app.runs.explanations import (
     VersionSuccess,
     save_explanation,
 )
+from hindcast.app.runs.folded_read_model import bring_up
 from hindcast.app.runs.runs import RunHandle, open_run, run_folder
 from hindcast.core.domain.observation import Box, Node
 from hindcast.core.domain.observation import Page as TextPage
@@ -69,12 +70,16 @@ PAGES = (
     "policies",
     "why",
     "compare",
+    "log",
+    "alerts",
     "consumers",
     "settings",
     "sql",
 )
 TEA = msgspec.msgpack.encode(
-    TextPage(url="http://shop.test/", title=HOSTILE, nodes=(Node(kind="text", tag="p", text="Rooibos, 100 g"),))
+    TextPage(
+        url="http://shop.test/", title=HOSTILE, nodes=(Node(kind="text", tag="p", text="Rooibos, 100 g"),)
+    )
 )
 SHOWN_PAGE = BlobRef(digest_hex(TEA), len(TEA))
 """What every episode's second step shows."""
@@ -721,7 +726,7 @@ async def test_rows_under_a_readers_eyes_stay_where_they_are_and_new_ones_wait(
         for told in (next(told for told in FACTS if told.fact is requested), begun)
     ]
     await tell(shown.handle, facts)
-    await asyncio.to_thread(fold, shown.handle.home)
+    assert not await asyncio.to_thread(bring_up, [shown.handle])
     await page.locator("#newer").wait_for()
     assert await page.locator("#newer").inner_text() == "3 newer episodes: show"
     after = await page.locator("table.rows tbody tr").evaluate_all("all => all.map(one => one.id)")
@@ -735,7 +740,7 @@ async def test_rows_under_a_readers_eyes_stay_where_they_are_and_new_ones_wait(
 async def test_pages_are_searched_once_a_visitor_has_them_indexed_and_until_they_delete_the_index(
     shown: Shown, page: Page
 ) -> None:
-    rebuilt = fold_report(shown.handle.home)
+    rebuilt = await asyncio.to_thread(fold_report, shown.handle.home)
     await page.goto(f"{shown.base}/episodes?text=rooibos")
     assert "Pages were not searched" in await page.inner_text(".empty")
     await page.locator(".index summary").click()

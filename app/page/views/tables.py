@@ -1,4 +1,4 @@
-"""Pages of one table or tree: episodes, curriculum, policies, lineage, consumers, settings."""
+"""Pages of one table or tree: episodes, curriculum, policies, lineage, alerts, consumers, settings."""
 
 import asyncio
 import json
@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import select
 
+from hindcast.app.alerts.report import AlertReport, alert_report
 from hindcast.app.attach.consumers import ConsumerRow, list_consumers
 from hindcast.app.page.index_builds import IndexBuild
 from hindcast.app.page.runs import PageQuery, whole_number
@@ -61,6 +62,20 @@ def consumers(ask: PageQuery) -> ConsumersPage:
     """The roles, work queues and attached consumers. Raises BrokerUnreachable."""
     # a question is answered in a thread of its own, which has no event loop
     return ConsumersPage(consumers=asyncio.run(list_consumers(ask.run)))
+
+
+class AlertsPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Values of the alerts page."""
+
+    alerts: AlertReport
+    past: bool
+    """Whether the page answers for a past position."""
+
+
+def alerts(ask: PageQuery) -> AlertsPage:
+    """Raised alerts and their rules. Raises StoreUnavailable."""
+    past = ask.word("as_of") is not None
+    return AlertsPage(alerts=alert_report(ask.run, as_of=ask.position if past else None), past=past)
 
 
 class EpisodesPage(msgspec.Struct, frozen=True, kw_only=True):
