@@ -30,6 +30,7 @@ from starlette.staticfiles import StaticFiles
 
 from hindcast.actors.web_server import serve_app
 from hindcast.app.exports.export import EpisodeDownload, export_episode
+from hindcast.app.page.charts import run_colors
 from hindcast.app.page.forms import FormHandler
 from hindcast.app.page.guard import Guard
 from hindcast.app.page.rendering import FOLDER, environment
@@ -37,8 +38,9 @@ from hindcast.app.page.runs import LIVE_POLL_S, LivePositions, OpenRuns, PageQue
 from hindcast.app.page.step_detail import screenshot, step_detail
 from hindcast.app.page.views.compare import compare
 from hindcast.app.page.views.episode import episode
-from hindcast.app.page.views.home import MEASURES, RunRows, home
+from hindcast.app.page.views.home import RunRows, home
 from hindcast.app.page.views.log import log
+from hindcast.app.page.views.overlay import MEASURES
 from hindcast.app.page.views.overview import METRICS, overview
 from hindcast.app.page.views.sql import sql
 from hindcast.app.page.views.tables import (
@@ -264,6 +266,8 @@ class Pages:
             "view": view,
             "path": request.scope["path"],  # of the URL it would end at a question mark in a name
             "query": dict(request.query_params),
+            "query_text": str(request.query_params),
+            "color": run_colors(self._runs.names(), [name]).get(name, 0),
             "position": place.position,
             "reached": place.reached,
             "as_of": place.position if place.chosen else None,

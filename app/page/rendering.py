@@ -11,6 +11,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from hindcast.app.cli.output import moment, rate, show
 from hindcast.app.evaluation.evaluation_lines import temperature_in_words
 from hindcast.app.page.charts import (
+    MOST_COLORS,
     curve_chart,
     evaluation_chart,
     metric_chart,
@@ -58,6 +59,7 @@ def environment() -> Environment:
         evaluation_chart=evaluation_chart,
         curve_chart=curve_chart,
         axes=AXES,
+        colors=MOST_COLORS,
         sparkline=sparkline,
         lanes=lanes,
         lineage_graph=lineage_graph,

@@ -13,6 +13,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from sqlalchemy import Connection
+from starlette.datastructures import ImmutableMultiDict
 
 from hindcast.app.page.index_builds import IndexBuild, IndexBuilds
 from hindcast.app.runs.runs import FORK_FILE, SETTINGS_FILE, RunHandle, list_runs, open_run, run_folder
@@ -150,12 +151,16 @@ class PageQuery:
     """Position as of which the page answers."""
     parts: Mapping[str, str]
     """Parameters in the path, by name: `episode`."""
-    query: Mapping[str, str]
-    """Query parameters."""
+    query: ImmutableMultiDict[str, str]
+    """Query parameters; one may occur several times."""
 
     def word(self, name: str) -> str | None:
         """A query parameter; None if it is absent or empty."""
         return self.query.get(name) or None
+
+    def words(self, name: str) -> list[str]:
+        """All values of a query parameter, without empty ones."""
+        return [word for word in self.query.getlist(name) if word]
 
     def number(self, name: str) -> int | None:
         """A whole number in the query. Raises SettingsError for anything else, and for one that no column holds."""

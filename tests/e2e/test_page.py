@@ -22,8 +22,14 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page
 from typer.testing import CliRunner
 
+from hindcast.app.alerts.alert import Incident
+from hindcast.app.alerts.incidents import Incidents
+from hindcast.app.alerts.watcher import TARGET
+from hindcast.app.attach.attachment import AttachmentStatus, consumers_folder, store_url
+from hindcast.app.attach.store import ConsumerStore
 from hindcast.app.cli import app
 from hindcast.app.page.runs import OpenRuns
+from hindcast.app.page.views import log as log_view
 from hindcast.app.page.views.home import RunRows
 from hindcast.app.runs.explanations import (
     Explanation,
@@ -35,6 +41,7 @@ from hindcast.app.runs.explanations import (
 )
 from hindcast.app.runs.folded_read_model import bring_up
 from hindcast.app.runs.runs import RunHandle, open_run, run_folder
+from hindcast.app.system.processes import write_json
 from hindcast.core.domain.observation import Box, Node
 from hindcast.core.domain.observation import Page as TextPage
 from hindcast.core.ids import digest_hex
@@ -348,6 +355,82 @@ async def test_a_phone_shows_every_page_without_scrolling_aside_and_charts_with_
         await page.emulate_media(media="screen")
 
 
+async def test_the_log_is_read_backwards_by_kind_role_and_range_and_leads_to_what_it_names(
+    shown: Shown, page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def positions(kind: type[Any]) -> list[int]:
+        return [at for at, told in enumerate(FACTS[:EARLIER], 1) if isinstance(told.fact, kind)][::-1]
+
+    newest = (await shown.twin("/log.json"))["events"]
+    assert [one["position"] for one in newest] == list(range(EARLIER, EARLIER - 50, -1))
+    updates = (await shown.twin("/log.json?kind=update.applied"))["events"]
+    assert [one["position"] for one in updates] == positions(UpdateApplied)
+    actors = (await shown.twin("/log.json?kind=step.*&role=actor&from=20&to=60"))["events"]
+    assert [one["position"] for one in actors] == [at for at in positions(StepTaken) if 20 <= at <= 60]
+    assert (await shown.twin("/log.json?kind=step.*&role=learner"))["events"] == []
+    (one,) = (await shown.twin(f"/log.json?from={STEP}&to={STEP}"))["events"]
+    assert one["event"]["payload"]["answer"] == HOSTILE
+    assert {"/episodes/" + EPISODE, f"/lineage/episode/{EPISODE}", f"/lineage/step/{STEP}"} <= {
+        link["path"] for link in one["links"]
+    }
+    earlier = await shown.twin("/log.json?as_of=30")
+    assert earlier["events"][0]["position"] == 30
+    status, _, text = await shown.get("/log.json?kind=no.such")
+    assert (status, json.loads(text)["error"]) == (400, "SettingsError")
+    monkeypatch.setattr(log_view, "MOST_READ", 40)
+    part = await shown.twin("/log.json?kind=run.started")
+    assert (part["events"], part["first"], part["older"]) == ([], EARLIER - 39, EARLIER - 40)
+    monkeypatch.undo()
+    await page.goto(f"{shown.base}/log?kind=step.taken")
+    seen = []
+    while True:
+        seen += await page.locator("table.log tbody tr").evaluate_all("all => all.map(one => one.id)")
+        if not await page.locator("a[rel=next]").count():
+            break
+        await page.locator("a[rel=next]").click()
+    assert seen == [f"at-{at}" for at in positions(StepTaken)]
+    assert len(seen) > 50
+    await page.locator("details.event summary").first.click()
+    assert "prompt_ids" in await page.locator("details.event pre").first.inner_text()
+    assert await serious(page) == []
+    await page.goto(f"{shown.base}/log?from=30&to=20")
+    assert "matches" in await page.inner_text(".empty")
+
+
+async def test_alerts_say_that_nobody_watched_or_what_is_raised_and_what_to_do(
+    shown: Shown, page: Page
+) -> None:
+    await page.goto(f"{shown.base}/alerts")
+    assert f"hindcast alerts {shown.handle.name}" in await page.inner_text(".empty")
+    store = ConsumerStore(store_url(shown.handle, "alerts"))
+    incidents = Incidents(store, shown.handle.name)
+    await asyncio.to_thread(incidents.prepare)
+    began = {"id": f"success.{STEP}", "kind": "success", "position": STEP, "text": HOSTILE}
+    incidents.note(
+        [Incident(**began), Incident(id="lag.x.9", kind="lag", position=9, text="slow", over="fast")]
+    )
+    status = AttachmentStatus(
+        name="alerts", target=TARGET, store=store_url(shown.handle, "alerts"), host="", pid=0, state="stopped"
+    )
+    write_json(consumers_folder(shown.handle.folder) / "alerts.json", msgspec.to_builtins(status))
+    store.close()
+    await page.goto(f"{shown.base}/alerts")
+    raised = page.locator(".alerts li")
+    assert await raised.count() == 1
+    assert HOSTILE in await raised.inner_text()
+    assert "What to do" in await raised.inner_text()
+    await raised.locator("a").click()
+    assert await page.locator("table.log tbody tr").first.get_attribute("id") == f"at-{STEP}"
+    then = await shown.twin("/alerts.json?as_of=9")
+    assert [(one["incident"]["kind"], one["end_unknown"]) for one in then["alerts"]["raised"]] == [
+        ("lag", True)
+    ]
+    for scheme in ("light", "dark"):
+        await page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+        await page.goto(f"{shown.base}/alerts")
+        assert await serious(page) == []
+
+
 async def test_a_run_may_have_any_name(shown: Shown) -> None:
     status, _, text = await asyncio.to_thread(
         Shown(open_run(OTHER, home=shown.handle.home), shown.base.rpartition("/")[0]).fetch, "/"
@@ -508,10 +591,49 @@ async def test_two_runs_stand_side_by_side(shown: Shown, page: Page) -> None:
     assert told["comparison"]["updates"] == plain(found)["updates"][: len(told["comparison"]["updates"])]
     await page.goto(f"{shown.base}/compare")
     assert await page.locator("table").count() == 0
-    await page.select_option("select[name=with]", OTHER)
-    await page.wait_for_url(f"**/compare?with={OTHER}")
-    assert await page.locator("svg.chart").count() == 1
-    assert await page.locator("section .legend > span").count() == 2
+    await page.get_by_label(OTHER).check()
+    await page.wait_for_url(f"**/compare?with={OTHER}&over=update")
+    assert [chart["label"] for chart in told["charts"]][:2] == [
+        "success on held-out tasks",
+        "success of online episodes",
+    ]
+    assert await page.locator("svg.chart").count() == len(told["charts"])
+    legends = page.locator("section .legend")
+    assert [await one.locator("span.key").count() for one in await legends.all()] == [2] * len(told["charts"])
+
+
+async def test_many_runs_lie_over_each_other_in_their_own_colors_over_any_axis(
+    tmp_path: Path, browser: Browser
+) -> None:
+    home = tmp_path / "home"
+    names = ("one", "two", "three", "four")
+    for seed, name in enumerate(names, 1):
+        facts = [told for told in a_run(seed, groups=3, run=name) if not isinstance(told.fact, RunForked)]
+        await make_home(home, facts, run=name)
+        await asyncio.to_thread(fold, home)
+    async with served(home) as base, opened(browser, base) as tab:
+        chosen = "&".join(f"with={name}" for name in names[:3])
+        for over in ("update", "policy", "position", "episodes", "time"):
+            answer = await tab.goto(f"{base}/four/compare?{chosen}&over={over}")
+            assert answer is not None
+            assert answer.status == 200
+            (data,) = (
+                await tab.locator(".curves").nth(1).evaluate_all("all => all.map(one => one.dataset.chart)")
+            )
+            chart = json.loads(data)
+            assert [curve["run"] for curve in chart["curves"]] == list(names), over
+            assert len({curve["color"] for curve in chart["curves"]}) == 4
+        colors = {curve["run"]: curve["color"] for curve in chart["curves"]}
+        assert await serious(tab) == []
+        for name, color in colors.items():
+            await tab.goto(f"{base}/{name}/")
+            assert await tab.locator(f"header .key.curve-{color}").count() == 1
+            drawn = await tab.locator(".curves").evaluate_all("all => all.map(one => one.dataset.chart)")
+            assert {json.loads(one)["curves"][0]["color"] for one in drawn} == {color}
+        await tab.goto(f"{base}/?run=two&run=four&measure=online")
+        data = await tab.locator(".curves").get_attribute("data-chart")
+        home_colors = {curve["run"]: curve["color"] for curve in json.loads(data or "")["curves"]}
+        assert home_colors == {name: colors[name] for name in ("two", "four")}
 
 
 async def test_keys_lead_through_an_episode_and_open_what_its_policy_read(shown: Shown, page: Page) -> None:

@@ -17,6 +17,7 @@ from hindcast.core.settings.changes import decode_settings, flatten_settings
 from hindcast.core.text.nearest import advice
 from hindcast.learner.recipes import load_recipe
 from hindcast.storage.page_index import PageIndex, PageIndexStatus, episodes_with_text
+from hindcast.storage.readmodel.comparison import flat_settings
 from hindcast.storage.readmodel.episode_counts import FACETS, FacetValue, count_episodes, facets
 from hindcast.storage.readmodel.episode_queries import (
     EpisodeRow,
@@ -207,12 +208,24 @@ class OwnSetting(msgspec.Struct, frozen=True, kw_only=True):
     here: str
 
 
+class ForkSetting(msgspec.Struct, frozen=True, kw_only=True):
+    """A setting of a fork that differs from its parent's; both as JSON."""
+
+    key: str
+    parent: str
+    here: str
+
+
 class SettingsPage(msgspec.Struct, frozen=True, kw_only=True):
     """Values of the settings page."""
 
     recipe: str | None
     own: list[OwnSetting]
     """Settings that differ from the recipe's."""
+    parent: str | None
+    """Run that this one was forked from; None: it is no fork."""
+    of_fork: list[ForkSetting]
+    """Settings that differ from the parent's."""
     settings: dict[str, dict[str, str]]
     """By section and name, each as JSON."""
     fingerprint: dict[str, str]
@@ -238,12 +251,27 @@ def settings(ask: PageQuery) -> SettingsPage:
     return SettingsPage(
         recipe=row["recipe"],
         own=_own(row["recipe"] or "", resolved),
+        parent=row["parent"],
+        of_fork=_of_fork(ask, row["parent"], row["settings"]),
         settings={section: _shown(values) for section, values in resolved.items()},
         fingerprint=_shown(json.loads(row["fingerprint"] or "{}")),
         packages=_shown(json.loads(row["packages"] or "{}")),
         changes=recipe_changes(ask.connection, as_of=ask.position),
         notices=[Notice(**one) for one in ask.connection.execute(newest).mappings()],
     )
+
+
+def _of_fork(ask: PageQuery, parent: str | None, recorded: str | None) -> list[ForkSetting]:
+    """What a fork sets otherwise than its parent, whose first event is in the fork's log."""
+    if parent is None:
+        return []
+    of_parent = select(runs.c.settings).where(holding(runs, ask.position), runs.c.run == parent)
+    theirs, here = flat_settings(ask.connection.scalar(of_parent)), flat_settings(recorded)
+    return [
+        ForkSetting(key=key, parent=json.dumps(theirs.get(key)), here=json.dumps(here.get(key)))
+        for key in sorted({*theirs, *here})
+        if theirs.get(key) != here.get(key)
+    ]
 
 
 def _own(recipe: str, recorded: dict[str, Any]) -> list[OwnSetting]:
