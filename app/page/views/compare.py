@@ -79,7 +79,7 @@ def compare(ask: PageQuery) -> ComparePage:
     fork = ask.run.fork
     names = ask.runs.names()
     others = [name for name in names if name != ask.run.name]
-    chosen = [name for name in dict.fromkeys(ask.words("with")) if name != ask.run.name]
+    chosen = list(dict.fromkeys(ask.words("with")))
     if not chosen and fork is not None and fork.parent in others:
         chosen = [fork.parent]
     over = ask.word("over") or ""
