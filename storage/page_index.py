@@ -11,7 +11,7 @@ is deleted.
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -106,7 +106,7 @@ class PageIndex:
         size = sum(path.stat().st_size for path in self._files() if path.exists())
         return PageIndexStatus(position=found[0], pages=pages, shown=shown, missing=found[1], size_bytes=size)
 
-    async def extend(self, log: EventLog, blobs: BlobStore) -> AsyncIterator[int]:
+    async def extend(self, log: EventLog, blobs: BlobStore) -> AsyncGenerator[int, None]:
         """Index the log up to its present end; yields each position reached. Another log's index is built anew.
 
         Raises:
@@ -129,9 +129,9 @@ class PageIndex:
         yield identity.last
 
     def search(self, text: str, *, as_of: int) -> dict[str, PageHit]:
-        """The episodes that showed a page with these words in this order by a position; the last word may go on.
+        """The episodes that showed a page with these words in this order by a position.
 
-        Case and accents do not matter. Nothing is found without an index, or without a word in the text.
+        The last word may be the beginning of a longer one. Case and accents do not matter. Nothing is found without an index, or without a word in the text.
         """
         words = "".join(letter if letter.isalnum() else " " for letter in text).split()
         if not words or not self.file.exists():

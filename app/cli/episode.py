@@ -104,9 +104,9 @@ def list_all(
             named = EpisodeFilter(environment=environment, family=family, task=task, policy=policy)
             refuse_unknown(connection, named, group=group, as_of=position)
     more = found[-1].requested_position if len(found) == limit else None
-    heads = ("episode", "family", "origin", "state", "outcome", "steps", "policy", "actor", "reason", "found")
-    rows = [
-        (
+    heads = ["episode", "family", "origin", "state", "outcome", "steps", "policy", "actor", "reason"]
+    rows: list[list[object]] = [
+        [
             e.episode,
             f"{e.environment}/{e.family}",
             e.origin,
@@ -116,12 +116,13 @@ def list_all(
             e.version_low,
             e.actor,
             e.reason,
-            None if places is None else places[e.episode].words,
-        )
+        ]
         for e in found
     ]
-    if places is None:
-        heads, rows = heads[:-1], [row[:-1] for row in rows]
+    if places is not None:
+        heads.append("found in")
+        for row, e in zip(rows, found, strict=True):
+            row.append(places[e.episode].words)
     blocks: list[Block] = [Table(heads, rows, empty="No such episode.")]
     if more is not None:
         blocks.append(f"more: --before {more}")

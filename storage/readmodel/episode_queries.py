@@ -355,7 +355,7 @@ class Mention(msgspec.Struct, frozen=True, kw_only=True):
 
 def mentioning(connection: Connection, text: str, *, as_of: int | None = None) -> dict[str, Mention]:
     """Episodes with a text in their instruction, in an answer of the policy, or in the reason of their end or of a step's
-    failure, each with the first of these places. Case does not matter.
+    failure, each with the first place. Case does not matter.
     """
     position = position_of(connection, as_of)
     said = {"instruction": ("instruction",), "answer": ("answer",), "reason": ("reason", "detail")}

@@ -89,11 +89,11 @@ def log(ask: PageQuery) -> LogPage:
     """The newest events that match, up to the position that the page answers for.
 
     Raises:
-        SettingsError: no event type or role has the name, or a position is no number.
+        SettingsError: no event type has the name, or a position is no number.
         BrokerUnreachable, LogMissing, ForeignLog: the log cannot be read.
     """
     kinds = sorted({*BY_NAME, *(f"{name.partition('.')[0]}.*" for name in BY_NAME)})
-    roles = sorted({role for one in BY_NAME.values() for role in one.roles})
+    roles: list[str] = sorted({role for one in BY_NAME.values() for role in one.roles})
     kind, role = ask.word("kind"), ask.word("role")
     if kind is not None and not any(fnmatchcase(name, kind) for name in BY_NAME):
         raise SettingsError(
