@@ -126,8 +126,9 @@ def common_position(connections: Sequence[Connection]) -> int | None:
     return min((one for one in found if one is not None), default=None) if None not in found else None
 
 
-def reached_by(connection: Connection, position: int) -> tuple[int, int]:
-    """Newest published policy version and number of applied policy updates at a position."""
+def newest_version_and_update(connection: Connection, *, as_of: int | None = None) -> tuple[int, int]:
+    """Newest published policy version, and number of the policy's last applied update; 0 where there is none yet."""
+    position = position_of(connection, as_of)
     version = select(func.max(weights.c.version)).where(
         weights.c.model == "policy", weights.c.valid_from <= position
     )

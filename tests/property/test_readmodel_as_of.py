@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Table, select
 import hindcast.storage.readmodel
 from hindcast.events.envelope import Recorded
 from hindcast.storage.readmodel import block_sums, metrics
+from hindcast.storage.readmodel.comparison import newest_version_and_update
 from hindcast.storage.readmodel.database import ReadModel
 from hindcast.storage.readmodel.episode_counts import count_episodes
 from hindcast.storage.readmodel.episode_queries import (
@@ -186,6 +187,7 @@ QUESTIONS: dict[str, Callable[[Connection, int | None], Any]] = {
         list_evaluations(connection, as_of=as_of, family=family) for family in (None, "store/find_price")
     ],
     "changes_by_family": lambda connection, as_of: changes_by_family(connection, as_of=as_of),
+    "newest_version_and_update": lambda connection, as_of: newest_version_and_update(connection, as_of=as_of),
     "run_summary": lambda connection, as_of: run_summary(connection, as_of=as_of),
     "lineage": ask_lineage,
 }

@@ -18,7 +18,7 @@ from hindcast.storage.readmodel.comparison import (
     Comparison,
     common_position,
     compare_runs,
-    reached_by,
+    newest_version_and_update,
     settings_apart,
 )
 
@@ -140,7 +140,9 @@ def _charts(
     measures = (HELD_OUT, ONLINE, *(one for one in MEASURES if one in METRICS))
     drawn = []
     for name, connection in zip(names, connections, strict=True):
-        version, update = (0, 0) if parted_at is None else reached_by(connection, parted_at)
+        version, update = (
+            (0, 0) if parted_at is None else newest_version_and_update(connection, as_of=parted_at)
+        )
         drawn.append(
             run_curves(
                 name,
