@@ -150,6 +150,7 @@ def _charts(
                 measures,
                 over=over,
                 color=colors[name],
+                gaps=True,
                 versions=(max(version, spans[0][0]), spans[0][1]),
                 updates=(max(update, spans[1][0]), spans[1][1]),
             )

@@ -48,10 +48,14 @@ def run_curves(
     *,
     over: str,
     color: int,
+    gaps: bool = False,
     versions: Span = None,
     updates: Span = None,
 ) -> dict[str, Curve]:
-    """The run's curve of each measure that it has a value of. `versions`, `updates`: the part to draw."""
+    """The run's curve of each measure that it has a value of. `versions`, `updates`: the part to draw.
+
+    `gaps`: a version without a verdict interrupts the line of online success.
+    """
     position = position_of(connection, None)
     success: dict[str, tuple[str, list[CurvePoint]]] = {}
     if ONLINE in measures:
@@ -73,7 +77,7 @@ def run_curves(
     for measure, (label, played) in success.items():
         origin = "online" if measure == ONLINE else "evaluation"
         link = f"/{quote(name)}/episodes?origin={origin}&policy={{version}}"
-        points = success_points(played, axis, gaps=False)
+        points = success_points(played, axis, gaps=gaps and measure == ONLINE)
         found[measure] = Curve(run=name, name=label, points=points, link=link, color=color)
     for measure, columns in metrics.items():
         found[measure] = Curve(run=name, name=name, points=metric_points(columns, axis), color=color)
