@@ -128,6 +128,10 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     """Classes of the facts that the fold takes; empty: all."""
     severity: Severity = "warning"
     """`critical`: a person should look at once. Messages to the webhook carry it."""
+    finds: str = ""
+    """What it finds, in a sentence, for people who read which alerts are in use."""
+    advice: str = ""
+    """What a person does when it is raised, in a sentence or two."""
     options: type[msgspec.Struct] = NoOptions
     """What the alert's entry of `telemetry.alert_options` may hold. Every option has a default."""
     state_version: int = 1

@@ -386,15 +386,60 @@ SUCCESS = Alert(
     fold=SuccessFold,
     watches=(EpisodeRequested, EpisodeAbandoned, EpisodeCancelled, EpisodeJudged),
     options=SuccessOptions,
+    finds="Success of online episodes falls clearly below its best stretch before.",
+    advice=(
+        "See on the overview from which policy version on it falls, and ask what moved that version: "
+        "hindcast why policy=VERSION. A fork begins before the fall: hindcast fork --at policy=VERSION --name again"
+    ),
 )
-CONSTANT_CRITIC = Alert(fold=CriticFold, watches=(UpdateApplied, WeightsPublished), options=CriticOptions)
-MISMATCH_RISES = Alert(fold=MismatchFold, watches=(UpdateApplied,), options=MismatchOptions)
+CONSTANT_CRITIC = Alert(
+    fold=CriticFold,
+    watches=(UpdateApplied, WeightsPublished),
+    options=CriticOptions,
+    finds="The critic gives successes and failures the same value after a phase.",
+    advice=(
+        "Raise learner.critic_learning_rate or learner.critic_epochs: hindcast ctl set learner.critic_epochs=VALUE"
+    ),
+)
+MISMATCH_RISES = Alert(
+    fold=MismatchFold,
+    watches=(UpdateApplied,),
+    options=MismatchOptions,
+    finds="The sampler's probabilities differ from the learner's at equal weights more than before.",
+    advice=(
+        "Check that actors or policy servers run the learner's versions and precision. A correction of the ratio, such as "
+        "IcePop's, bounds the damage."
+    ),
+)
 PINNED_SAMPLER = Alert(
     fold=PinnedFold,
     watches=(WeightsPublished, EpisodeRequested, EpisodeAbandoned, EpisodeCancelled, EpisodeEnded),
     options=PinnedOptions,
+    finds="Actors keep sampling from an old policy version although later ones are published.",
+    advice="See on the policies page who samples from which version, and restart the actor or policy server that stays behind.",
 )
-QUEUE = Alert(fold=lambda context: QueueFold(), watches=(QueueRepaired,))
-INTRUDER = Alert(fold=lambda context: IntruderFold(), severity="critical")
-LAG = Alert(query=LagQuery, options=LagOptions)
-STILL = Alert(query=StandstillQuery, options=StandstillOptions, severity="critical")
+QUEUE = Alert(
+    fold=lambda context: QueueFold(),
+    watches=(QueueRepaired,),
+    finds="A work queue was missing or changed in the broker, and was made again.",
+    advice="Nothing is lost. If it happens again, check who else administers the broker.",
+)
+INTRUDER = Alert(
+    fold=lambda context: IntruderFold(),
+    severity="critical",
+    finds="An event is under a subject that its producer's role may not write.",
+    advice="Someone has the keys of another role, or changed the log. Check the log's chains: hindcast audit",
+)
+LAG = Alert(
+    query=LagQuery,
+    options=LagOptions,
+    finds="A consumer of the log is behind and falls further back.",
+    advice="The consumers page shows its position and last error. Restart it, or give its role more processes.",
+)
+STILL = Alert(
+    query=StandstillQuery,
+    options=StandstillOptions,
+    severity="critical",
+    finds="The system is up and not paused, and nothing is recorded.",
+    advice="Ask for the processes' states and errors: hindcast doctor",
+)

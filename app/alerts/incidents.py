@@ -8,7 +8,7 @@ the receiver recognizes it.
 from collections.abc import Iterable, Mapping
 
 import msgspec
-from sqlalchemy import BigInteger, Boolean, Column, MetaData, Table, Text, insert, select, update
+from sqlalchemy import BigInteger, Boolean, Column, MetaData, Table, Text, insert, inspect, select, update
 
 from hindcast.app.alerts.alert import Incident, Severity
 from hindcast.app.attach.store import ConsumerStore
@@ -117,6 +117,20 @@ class Incidents:
         mine = (incidents.c.run == self._run, incidents.c.kind == kind, incidents.c.over == "")
         with self._store.asking() as db:
             rows = db.execute(select(*(incidents.c[name] for name in NOTED)).where(*mine)).mappings()
+            return [Incident(**row) for row in rows]
+
+    def all(self) -> list[Incident]:
+        """Every recorded incident, oldest first, without the positions of the ends; none if nothing was ever watched."""
+        if self._store.file is not None and not self._store.file.exists():
+            return []
+        with self._store.asking() as db:
+            if not inspect(db).has_table(incidents.name):
+                return []
+            rows = db.execute(
+                select(*(incidents.c[name] for name in NOTED))
+                .where(incidents.c.run == self._run)
+                .order_by(incidents.c.position, incidents.c.id)
+            ).mappings()
             return [Incident(**row) for row in rows]
 
     def untold(self) -> list[AlertMessage]:

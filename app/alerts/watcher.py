@@ -107,7 +107,7 @@ async def watch_alerts(
     incidents = Incidents(store, handle.name, {one.name: one.alert.severity for one in alerts})
     await asyncio.to_thread(incidents.prepare)
     teller = AlertSender(incidents, said, webhook=webhook)
-    looking = _Looking(handle, alerts, teller, incidents, lambda: _state(store, handle.name, name))
+    looking = _Looking(handle, alerts, teller, incidents, lambda: watcher_state(store, handle.name, name))
     attachment = Attachment(target=TARGET, name=name, begin=begin)
     over = asyncio.Event()
     try:
@@ -206,7 +206,8 @@ class _Looking:
             return self._last, None
 
 
-def _state(store: ConsumerStore, run: str, name: str) -> AlertState:
+def watcher_state(store: ConsumerStore, run: str, name: str) -> AlertState:
+    """State of a watcher's folds; the empty one if it never watched the run."""
     mine = _standings(store, run, name)
     with suppress(msgspec.MsgspecError):
         if mine and mine[0].state is not None:

@@ -1,13 +1,15 @@
-"""`hindcast episode list / show / dispute`."""
+"""`hindcast episode list / index / show / dispute`."""
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from contextlib import aclosing
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
+from hindcast.app.cli.bars import progress_bar
 from hindcast.app.cli.options import (
     AsOf,
     Environment,
@@ -31,9 +33,12 @@ from hindcast.core.errors import BlobCorrupt, BlobMissing
 from hindcast.core.structs import decode_json
 from hindcast.events.envelope import BlobRef
 from hindcast.storage.blobs.store import BlobStore
+from hindcast.storage.page_index import PageIndex, episodes_with_text
 from hindcast.storage.readmodel.episode_queries import (
     EpisodeDetail,
     EpisodeFilter,
+    Mention,
+    Narrowing,
     ScreenshotRow,
     list_episodes,
     show_episode,
@@ -58,7 +63,10 @@ def list_all(
     policy: Annotated[int | None, typer.Option(help="Only episodes that this policy version began.")] = None,
     text: Annotated[
         str | None,
-        typer.Option(help="Only those with this text in instruction, answers, or the reason of their end."),
+        typer.Option(
+            help="Only those with this text in instruction, answers, the reason of their end, or their pages "
+            "(after `hindcast episode index`)."
+        ),
     ] = None,
     before: Annotated[
         int | None,
@@ -76,6 +84,10 @@ def list_all(
     environment, family = site_and_family(environment, family)
     with connect_read_model(run) as connection:
         position = position_at(connection, as_of)
+        places: dict[str, Mention] | None = None
+        if text is not None:
+            index = PageIndex(open_source(run).folder)
+            places = episodes_with_text(connection, index, text, as_of=position)
         found = list_episodes(
             connection,
             as_of=position,
@@ -83,11 +95,8 @@ def list_all(
             environment=environment,
             family=family,
             origin=origin,
-            task=task,
-            group=group,
-            version=policy,
             outcome=outcome,
-            text=text,
+            narrow=Narrowing(task=task, group=group, version=policy, among=places),
             before=before,
             limit=limit,
         )
@@ -95,9 +104,9 @@ def list_all(
             named = EpisodeFilter(environment=environment, family=family, task=task, policy=policy)
             refuse_unknown(connection, named, group=group, as_of=position)
     more = found[-1].requested_position if len(found) == limit else None
-    heads = ("episode", "family", "origin", "state", "outcome", "steps", "policy", "actor", "reason")
-    rows = [
-        (
+    heads = ["episode", "family", "origin", "state", "outcome", "steps", "policy", "actor", "reason"]
+    rows: list[list[object]] = [
+        [
             e.episode,
             f"{e.environment}/{e.family}",
             e.origin,
@@ -107,13 +116,62 @@ def list_all(
             e.version_low,
             e.actor,
             e.reason,
-        )
+        ]
         for e in found
     ]
+    if places is not None:
+        heads.append("found in")
+        for row, e in zip(rows, found, strict=True):
+            row.append(places[e.episode].words)
     blocks: list[Block] = [Table(heads, rows, empty="No such episode.")]
     if more is not None:
         blocks.append(f"more: --before {more}")
-    return Report({"episodes": found, "before": more}, blocks)
+    return Report(
+        {
+            "episodes": found,
+            "before": more,
+            "found": {} if places is None else {e.episode: places[e.episode] for e in found},
+        },
+        blocks,
+    )
+
+
+@app.command("index")
+def index_pages(
+    run: RunName = None,
+    delete: Annotated[bool, typer.Option("--delete", help="Delete the index instead.")] = False,
+) -> Report:
+    """Index the texts of a run's pages, so that `episode list --text` and the page's search find episodes by them.
+
+    The index is a file in the run's folder and no part of the read model. Run it again to add the pages since.
+
+    Example: hindcast episode index
+    """
+    handle = open_run(run)
+    index = PageIndex(handle.folder)
+    if delete:
+        deleted = index.delete()
+        return Report(
+            {"deleted": deleted},
+            [f"deleted {index.file}" if deleted else f"run {handle.name} has no index of pages"],
+        )
+
+    async def build() -> None:
+        with progress_bar() as bar:
+            async with handle.connect_log() as log, aclosing(index.extend(log, handle.blobs)) as positions:
+                shown = bar.add_task("indexing pages", total=(await log.identity()).last)
+                async for position in positions:
+                    bar.update(shown, completed=position)
+
+    asyncio.run(build())
+    status = index.status()
+    assert status is not None
+    missing = f"; {status.missing} could not be read" if status.missing else ""
+    line = (
+        f"{status.pages} pages of run {handle.name}, shown {status.shown} times, are indexed up to position "
+        f"{status.position} in {status.size_bytes / 2**20:.1f} MiB{missing}"
+    )
+    return Report(status, [line, f"delete it: hindcast episode index {handle.name} --delete"])
 
 
 @app.command("show")

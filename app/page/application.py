@@ -6,6 +6,7 @@
 /RUN/episodes.json             the same values for programs; `as_of` is a place in the log, as everywhere
 /RUN/live                      server-sent events: one whenever the read model has new events
 /RUN/control                   a form that pauses, resumes or drains; /RUN/episodes/ID/dispute: one that disputes
+/RUN/page-index                a form that indexes the texts of the run's pages, or deletes that index
 /RUN/steps/POSITION            one step in full, for a page to show where it is opened; `before`: position of the step before it
 /RUN/episodes/ID/end           the page that an episode ended on, likewise
 /RUN/episodes/ID/pictures/SHA256   a screenshot
@@ -18,9 +19,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -30,8 +33,10 @@ from starlette.staticfiles import StaticFiles
 
 from hindcast.actors.web_server import serve_app
 from hindcast.app.exports.export import EpisodeDownload, export_episode
+from hindcast.app.page.charts import run_colors
 from hindcast.app.page.forms import FormHandler
 from hindcast.app.page.guard import Guard
+from hindcast.app.page.index_builds import IDLE, IndexBuild
 from hindcast.app.page.rendering import FOLDER, environment
 from hindcast.app.page.runs import (
     LIVE_POLL_S,
@@ -46,11 +51,14 @@ from hindcast.app.page.runs import (
 from hindcast.app.page.step_detail import episode_end, screenshot, step_detail
 from hindcast.app.page.views.compare import compare
 from hindcast.app.page.views.episode import episode
-from hindcast.app.page.views.home import MEASURES, RunRows, home
+from hindcast.app.page.views.home import RunRows, home
+from hindcast.app.page.views.log import log
+from hindcast.app.page.views.overlay import MEASURES
 from hindcast.app.page.views.overview import METRICS, overview
 from hindcast.app.page.views.pair import pair
 from hindcast.app.page.views.sql import sql
 from hindcast.app.page.views.tables import (
+    alerts,
     consumers,
     curriculum,
     episode_table,
@@ -95,6 +103,8 @@ VIEWS = (
     PageView("lineage/{kind}/{name:path}", "lineage", lineage_of, ""),
     PageView("why", "why", why, "Why", of_now=True),
     PageView("compare", "compare", compare, "Compare", of_now=True),
+    PageView("log", "log", log, "Log"),
+    PageView("alerts", "alerts", alerts, "Alerts"),
     PageView("consumers", "consumers", consumers, "Consumers", of_now=True),
     PageView("settings", "settings", settings, "Settings"),
     PageView("sql", "sql", sql, "SQL", of_now=True),
@@ -108,11 +118,12 @@ def page_frame(
     runs: Sequence[str],
     views: Sequence[PageView],
     path: str,
-    query: Mapping[str, str],
+    query: QueryParams | Mapping[str, str],
     position: int,
     reached: int,
     as_of: int | None,
     going_on: bool,
+    indexing: IndexBuild = IDLE,
 ) -> dict[str, Any]:
     """The values that every page shows around its answer: the template variable `page`.
 
@@ -124,12 +135,14 @@ def page_frame(
         "views": views,
         "view": view,
         "path": path,
-        "query": query,
+        "query": dict(query),
+        "query_text": urlencode(query.multi_items() if isinstance(query, QueryParams) else query),
+        "color": run_colors(runs, [run]).get(run, 0),
         "position": position,
         "reached": reached,
         "as_of": as_of,
         "going_on": going_on,
-        "mark": mark(reached, going_on=going_on),
+        "mark": mark(reached, going_on=going_on, indexing=indexing),
         "base": f"/{run}",
         "frozen": False,
     }
@@ -142,7 +155,7 @@ class Pages:
         self._runs = runs
         self._templates = environment()
         self._saying = FormHandler(runs)
-        self._looks = LivePositions()
+        self._looks = LivePositions(runs.indexing)
         self._rows = RunRows(runs)
 
     def routes(self) -> list[Route | Mount]:
@@ -315,11 +328,12 @@ class Pages:
             runs=self._runs.names(),
             views=VIEWS,
             path=request.scope["path"],  # of the URL it would end at a question mark in a name
-            query=dict(request.query_params),
+            query=request.query_params,
             position=place.position,
             reached=place.reached,
             as_of=place.position if place.chosen else None,
             going_on=open_run.handle.is_running(),
+            indexing=self._runs.indexing.state(name),
         )
         return answer, chrome | {"form": self._saying.word}
 

@@ -354,22 +354,17 @@ class Chart(msgspec.Struct, frozen=True, kw_only=True):
         return f"{whose}: {value}{point.note}"
 
 
-MOST_COLORS = 6
-"""Number of colors of curves in page.css."""
+MOST_COLORS = 12
+"""Number of colors of curves in page.css, each with a pattern of its own."""
 
 
 def run_colors(names: Sequence[str], chosen: Sequence[str]) -> dict[str, int]:
-    """A color for each chosen run: it depends on the run's place among all, and yields only to a chosen run before it.
+    """The color of each chosen run. It depends on the run's place among all alone, so that a run has it on every page.
 
     >>> run_colors(["a", "b", "c"], ["c", "a"])
     {'a': 0, 'c': 2}
     """
-    colors: dict[str, int] = {}
-    for place, name in enumerate(names):
-        if name in chosen:
-            wanted = [(place + further) % MOST_COLORS for further in range(MOST_COLORS)]
-            colors[name] = next((one for one in wanted if one not in colors.values()), wanted[0])
-    return colors
+    return {name: place % MOST_COLORS for place, name in enumerate(names) if name in chosen}
 
 
 def success_points(points: Sequence[CurvePoint], axis: Axis, *, gaps: bool) -> list[ChartPoint]:
@@ -419,20 +414,30 @@ def metric_points(columns: Sequence[MetricColumn], axis: Axis) -> list[ChartPoin
     return found
 
 
-def success_chart(points: Sequence[CurvePoint], *, link: str, label: str, axis: Axis = NATURAL) -> Markup:
+def success_chart(
+    points: Sequence[CurvePoint], *, link: str, label: str, axis: Axis = NATURAL, color: int = 0
+) -> Markup:
     """Success by policy version with its band; every point leads to its episodes, see `Curve.link`."""
-    curve = Curve(name="success", points=success_points(points, axis, gaps=True), link=link)
+    curve = Curve(name="success", points=success_points(points, axis, gaps=True), link=link, color=color)
     return curve_chart(
         Chart(label=label, below=axis.label("policy"), unit="policy", shares=True, curves=[curve])
     )
 
 
 def evaluation_chart(
-    curves: Sequence[EvaluationCurve], *, link: str, label: str, axis: Axis = NATURAL
+    curves: Sequence[EvaluationCurve], *, link: str, label: str, axis: Axis = NATURAL, color: int = 0
 ) -> Markup:
-    """Success on held-out tasks, a curve with its band for each temperature; a point leads to its episodes."""
+    """Success on held-out tasks, a curve with its band for each temperature; a point leads to its episodes.
+
+    `color`: of the first temperature; the others have the next ones.
+    """
     drawn = [
-        Curve(name=one.name, points=success_points(one.points, axis, gaps=False), color=number, link=link)
+        Curve(
+            name=one.name,
+            points=success_points(one.points, axis, gaps=False),
+            color=(color + number) % MOST_COLORS,
+            link=link,
+        )
         for number, one in enumerate(curves)
     ]
     return curve_chart(
@@ -440,9 +445,11 @@ def evaluation_chart(
     )
 
 
-def metric_chart(columns: Sequence[MetricColumn], *, label: str, axis: Axis = NATURAL) -> Markup:
+def metric_chart(
+    columns: Sequence[MetricColumn], *, label: str, axis: Axis = NATURAL, color: int = 0
+) -> Markup:
     """A metric of the updates: its last values as a line, with a band over what pooled neighbors reach."""
-    curve = Curve(name=label, points=metric_points(columns, axis))
+    curve = Curve(name=label, points=metric_points(columns, axis), color=color)
     return curve_chart(
         Chart(label=label, below=axis.label("update"), unit="update", shares=False, curves=[curve]),
         tall=SMALL,

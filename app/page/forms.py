@@ -1,4 +1,4 @@
-"""Forms of the page, each of which appends one fact to a run.
+"""Forms of the page. Each appends one fact to a run, except that for the index of pages, which writes a file of its own.
 
 Three checks keep other sites from sending a form in a visitor's name: the browser's `Origin` must be this page, the form
 must contain the CSRF token of this server, and the guard must have admitted the visitor (`app.page.guard`).
@@ -41,6 +41,7 @@ class FormHandler:
         """Routes of the forms."""
         return [
             Route("/{run}/control", self.control, methods=["POST"]),
+            Route("/{run}/page-index", self.page_index, methods=["POST"]),
             Route("/{run}/episodes/{episode}/dispute", self.dispute, methods=["POST"]),
         ]
 
@@ -72,6 +73,19 @@ class FormHandler:
                 judge=said.get("judge") or None,
             )
         return _back(f"/{run.name}/episodes/{episode}")
+
+    async def page_index(self, request: Request) -> Response:
+        """Begin to index the texts of the run's pages, or delete the index. Raises HindcastError."""
+        said = await self._form(request)
+        run = self._runs.open(request.path_params["run"]).handle
+        match said.get("command", ""):
+            case "index":
+                self._runs.indexing.start(run)
+            case "delete":
+                await self._runs.indexing.delete(run)
+            case other:
+                raise SettingsError(f"a page can index pages and delete the index, not {other[:40]!r}")
+        return _back(f"/{run.name}/episodes")
 
     async def _form(self, request: Request) -> Mapping[str, str]:
         """The fields of a valid form. Raises HTTPException."""

@@ -21,6 +21,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 from sqlalchemy import Connection, func, select
+from starlette.datastructures import ImmutableMultiDict
 
 from hindcast.app.exports.output_folder import PLAIN, file_name
 from hindcast.app.page.application import VIEWS, PageView, page_frame
@@ -117,7 +118,7 @@ class FrozenPage:
                 connection=self._connection,
                 position=self._position,
                 parts=parts,
-                query=query,
+                query=ImmutableMultiDict(query),
             )
         )
         if isinstance(answer, TimelinePage) and "until" not in query:

@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
+import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from hindcast.app.cli.output import moment, rate, show
 from hindcast.app.evaluation.evaluation_lines import temperature_in_words
 from hindcast.app.page.charts import (
+    MOST_COLORS,
     curve_chart,
     evaluation_chart,
     metric_chart,
@@ -25,6 +27,8 @@ from hindcast.storage.readmodel.outcome_counts import WATCHED, Stretch
 FOLDER = Path(__file__).parent
 DIGEST = 40
 """Characters from which a value is too long for a line."""
+MOST_SHOWN = 10_000
+"""Most characters of an event that a page shows."""
 MOST_FACTS = 6
 """Most facts in a line."""
 
@@ -45,6 +49,7 @@ def environment() -> Environment:
         seconds=_seconds,
         percent=_percent,
         brief=_brief,
+        fields=_fields,
         versions=_versions,
         evaluated=_evaluated,
         sampling=temperature_in_words,
@@ -55,6 +60,7 @@ def environment() -> Environment:
         evaluation_chart=evaluation_chart,
         curve_chart=curve_chart,
         axes=AXES,
+        colors=MOST_COLORS,
         sparkline=sparkline,
         lanes=lanes,
         lineage_graph=lineage_graph,
@@ -93,6 +99,14 @@ def _brief(facts: dict[str, Any]) -> str:
         and not (isinstance(value, str) and len(value) >= DIGEST)
     }
     return show(dict(list(short.items())[:MOST_FACTS]))
+
+
+def _fields(event: dict[str, Any]) -> str:
+    """An event as indented JSON, cut where it is too long for a page."""
+    text = msgspec.json.format(msgspec.json.encode(event), indent=2).decode()
+    if len(text) <= MOST_SHOWN:
+        return text
+    return f"{text[:MOST_SHOWN]}\n… {len(text) - MOST_SHOWN} further characters: hindcast log show {event['position']}"
 
 
 def _seconds(milliseconds: float | None) -> str:

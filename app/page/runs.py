@@ -13,7 +13,9 @@ from threading import Lock
 from typing import NamedTuple
 
 from sqlalchemy import Connection
+from starlette.datastructures import ImmutableMultiDict
 
+from hindcast.app.page.index_builds import IndexBuild, IndexBuilds
 from hindcast.app.runs.runs import FORK_FILE, SETTINGS_FILE, RunHandle, list_runs, open_run, run_folder
 from hindcast.app.runs.sources import Source
 from hindcast.core.errors import SettingsError
@@ -55,6 +57,7 @@ class OpenRuns:
 
     def __init__(self, home: Path) -> None:
         self.home = home
+        self.indexing = IndexBuilds()
         self._open: dict[str, tuple[_Stamp, OpenRun]] = {}
         self._lock = Lock()
 
@@ -159,8 +162,8 @@ class PageQuery:
     """Position as of which the page answers."""
     parts: Mapping[str, str]
     """Parameters in the path, by name: `episode`."""
-    query: Mapping[str, str]
-    """Query parameters."""
+    query: ImmutableMultiDict[str, str]
+    """Query parameters; one may occur several times."""
 
     @property
     def home_runs(self) -> OpenRuns:
@@ -178,6 +181,10 @@ class PageQuery:
         """A query parameter; None if it is absent or empty."""
         return self.query.get(name) or None
 
+    def words(self, name: str) -> list[str]:
+        """All values of a query parameter, without empty ones."""
+        return [word for word in self.query.getlist(name) if word]
+
     def number(self, name: str) -> int | None:
         """A whole number in the query. Raises SettingsError for anything else, and for one that no column holds."""
         return parse_number(self.query.get(name, ""), name=name)
@@ -190,7 +197,8 @@ class PageQuery:
 class LivePositions:
     """The newest position of each run."""
 
-    def __init__(self) -> None:
+    def __init__(self, indexing: IndexBuilds) -> None:
+        self._indexing = indexing
         self._looks: dict[str, tuple[float, str]] = {}
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -201,12 +209,19 @@ class LivePositions:
             looked, shown = self._looks.get(name, (float("-inf"), ""))
             if time.monotonic() - looked >= LIVE_POLL_S:
                 shown = await asyncio.to_thread(
-                    lambda: mark(run.model.position(), going_on=run.handle.is_running())
+                    lambda: mark(
+                        run.model.position(),
+                        going_on=run.handle.is_running(),
+                        indexing=self._indexing.state(name),
+                    )
                 )
                 self._looks[name] = (time.monotonic(), shown)
             return shown
 
 
-def mark(position: int, *, going_on: bool) -> str:
-    """Identifies a page's content: the read model's position, and whether the run is running. Another mark means a new page."""
-    return f"{position}" if going_on else f"{position} at rest"
+def mark(position: int, *, going_on: bool, indexing: IndexBuild) -> str:
+    """Identifies a page's content by the read model's position, whether the run is running, and how far an index of its pages
+    is built. Another mark means a new page.
+    """
+    said = f"{position}" if going_on else f"{position} at rest"
+    return f"{said}, indexing at {indexing.position}" if indexing.running else said

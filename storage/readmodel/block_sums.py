@@ -11,14 +11,16 @@ from collections.abc import Iterable, Sequence
 from math import fsum
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, Select, Table, and_, func, literal, select
+from sqlalchemy import ColumnElement, Connection, Select, Table, and_, func, literal, null, select
 
 from hindcast.storage.readmodel.row_operations import Values
 from hindcast.storage.readmodel.rows import insert_rows
 from hindcast.storage.readmodel.tables import (
     block_counts,
+    block_episodes,
     block_metrics,
     block_tallies,
+    episodes,
     judged,
     notices,
     steps,
@@ -34,6 +36,19 @@ POLICY = "policy"
 
 Kind = tuple[str | None, int | None, str | None, str | None]
 """Kind of episodes: origin, first version, environment, family."""
+
+
+class EpisodeKind(NamedTuple):
+    """Kind of episodes to count by."""
+
+    judge: str | None
+    """Judge with a verdict on them; None: all, whether or not they have a verdict."""
+    outcome: str | None
+    """Outcome of the judge's first verdict; None without a judge."""
+    state: str
+    origin: str | None
+    environment: str | None
+    family: str | None
 
 
 class Applied(NamedTuple):
@@ -56,6 +71,7 @@ def add_up(connection: Connection, *, after: int, reached: int) -> None:
         for table, told in (
             (block_counts, _counts(connection, first, last)),
             (block_tallies, _tallies(connection, first, last)),
+            (block_episodes, _episodes(connection, first, last)),
             (block_metrics, _metrics(connection, first, last)),
         ):
             rows = [{**row, "position": last} for row in told]
@@ -107,6 +123,28 @@ def first_said(connection: Connection, after: int, until: int) -> list[Any]:
     return [row for row in connection.execute(said) if row.origin is not None]
 
 
+def kinds_changed(connection: Connection, after: int, until: int) -> dict[EpisodeKind, int]:
+    """How many more episodes of each kind there are at `until` than at `after`; kinds without a change are left out."""
+    begun = select(episodes.c.episode).where(episodes.c.valid_from > after, episodes.c.valid_from <= until)
+    changed = begun.union(select(verdicts.c.episode).where(within(verdicts, after, until))).cte()
+    kind = (episodes.c.state, episodes.c.origin, episodes.c.environment, episodes.c.family)
+    found: dict[EpisodeKind, int] = defaultdict(int)
+    for position, sign in ((after, -1), (until, 1)):
+        # `+ 0`: search by the episode, not by an index on `valid_to`
+        holds = and_(episodes.c.valid_from <= position, episodes.c.valid_to + 0 > position)
+        rows = changed.join(episodes, and_(episodes.c.episode == changed.c.episode, holds))
+        said = rows.join(judged, and_(judged.c.episode == changed.c.episode, judged.c.valid_from <= position))
+        for statement in (
+            select(null(), null(), *kind, func.count()).select_from(rows).group_by(*kind),
+            select(judged.c.judge, judged.c.outcome, *kind, func.count())
+            .select_from(said)
+            .group_by(judged.c.judge, judged.c.outcome, *kind),
+        ):
+            for *about, number in connection.execute(statement):
+                found[EpisodeKind(*about)] += sign * number
+    return {one: number for one, number in found.items() if number}
+
+
 def applied(connection: Connection, after: int, until: int) -> list[Applied]:
     """Numeric metrics of the policy's applied updates within the stretch, in order."""
     told = (
@@ -154,6 +192,13 @@ def _outcomes(rows: Sequence[Any]) -> Values:
             for row in rows
         ),
     }
+
+
+def _episodes(connection: Connection, after: int, until: int) -> Iterable[Values]:
+    """In the order of the kinds, unknown values first."""
+    changed = kinds_changed(connection, after, until)
+    for place, kind in enumerate(sorted(changed, key=lambda one: [(part is not None, part) for part in one])):
+        yield {"place": place, **kind._asdict(), "number": changed[kind]}
 
 
 def _metrics(connection: Connection, after: int, until: int) -> Iterable[Values]:

@@ -28,7 +28,7 @@ from hindcast.storage.readmodel.query_parts import (
     success_of,
     training_judge,
 )
-from hindcast.storage.readmodel.tables import episodes, runs, updates
+from hindcast.storage.readmodel.tables import episodes, runs, updates, weights
 
 ONLINE = "online"
 
@@ -115,6 +115,37 @@ def compare_runs(
     )
 
 
+def common_position(connections: Sequence[Connection]) -> int | None:
+    """Last position that the logs of all these read models share; None: they have no common beginning.
+
+    Raises:
+        NotInReadModel: one of them is still empty.
+    """
+    first, *others = (_descent(connection) for connection in connections)
+    found = [_parted_at(first, other) for other in others]
+    return min((one for one in found if one is not None), default=None) if None not in found else None
+
+
+def newest_version_and_update(connection: Connection, *, as_of: int | None = None) -> tuple[int, int]:
+    """Newest published policy version, and number of the policy's last applied update; 0 where there is none yet."""
+    position = position_of(connection, as_of)
+    version = select(func.max(weights.c.version)).where(
+        weights.c.model == "policy", weights.c.valid_from <= position
+    )
+    update = select(func.max(updates.c.update_number)).where(*APPLIED, updates.c.position <= position)
+    return int(connection.scalar(version) or 0), int(connection.scalar(update) or 0)
+
+
+def settings_apart(connections: Sequence[Connection]) -> dict[str, list[Any]]:
+    """Settings that are not the same in all these runs: the value of each, None where it has none."""
+    flat = [
+        flat_settings(connection.scalar(of_this_run(select(runs.c.settings), position_of(connection, None))))
+        for connection in connections
+    ]
+    values = {key: [one.get(key) for one in flat] for key in sorted({key for one in flat for key in one})}
+    return {key: known for key, known in values.items() if any(one != known[0] for one in known)}
+
+
 class _Stretch(NamedTuple):
     """The events that one run recorded of a log."""
 
@@ -155,23 +186,18 @@ def _newest_played(connection: Connection, position: int) -> int:
 
 
 def _settings(left: Connection, right: Connection) -> list[Setting]:
-    one, other = (_flat(connection) for connection in (left, right))
     return [
-        Setting(key=key, left=one.get(key), right=other.get(key))
-        for key in sorted({*one, *other})
-        if one.get(key) != other.get(key)
+        Setting(key=key, left=one, right=other) for key, (one, other) in settings_apart((left, right)).items()
     ]
 
 
-def _flat(connection: Connection) -> dict[str, Any]:
-    text = connection.scalar(of_this_run(select(runs.c.settings), position_of(connection, None)))
-    recorded = json.loads(text) if text else {}
+def flat_settings(recorded: str | None) -> dict[str, Any]:
+    """Recorded settings, as JSON text, by their full names."""
+    found = json.loads(recorded) if recorded else {}
     try:  # settings that older code lacked have their default
-        return flatten_settings(decode_settings(recorded))
+        return flatten_settings(decode_settings(found))
     except (ValidationError, SettingsError):
-        return {
-            f"{section}.{name}": one for section, values in recorded.items() for name, one in values.items()
-        }
+        return {f"{section}.{name}": one for section, values in found.items() for name, one in values.items()}
 
 
 class _Played(NamedTuple):

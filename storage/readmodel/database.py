@@ -14,12 +14,12 @@ from pathlib import Path
 import msgspec
 from sqlalchemy import Connection, func, insert, inspect, select, text
 from sqlalchemy.exc import DBAPIError, OperationalError
-from sqlalchemy.schema import CreateSchema, CreateTable, DropSchema
+from sqlalchemy.schema import CreateIndex, CreateSchema, CreateTable, DropSchema
 
 from hindcast.core.errors import DiskFull, ForeignLog, HindcastError
 from hindcast.storage.readmodel.address import open_engine, parse, schema_name, shown
 from hindcast.storage.readmodel.fold import CURSOR_NAME, Cursor, read_cursor
-from hindcast.storage.readmodel.tables import OPEN, SCHEMA_VERSION, TABLES, cursor, metadata
+from hindcast.storage.readmodel.tables import FOLD_INDEXES, OPEN, SCHEMA_VERSION, TABLES, cursor, metadata
 
 SQLITE_NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 """Primary result codes; a full disk is an I/O error if it is met in the WAL or its index instead of the file itself."""
@@ -54,7 +54,8 @@ class ReadModel:
 
     def __init__(self, url: str, *, run: str, schema: str | None = None, scratch: bool = False) -> None:
         """`schema`: of the tables in databases that have schemas; by default named after the run.
-        `scratch`: only to be filled, compared and dropped; has no indexes and no views, and a power cut may damage it.
+        `scratch`: only to be filled, compared and dropped; has no views and only the fold's indexes, and a power cut may
+        damage it.
 
         Raises:
             SettingsError: the address is invalid, or its driver is not installed.
@@ -124,6 +125,8 @@ class ReadModel:
         if self.is_scratch:
             for table in metadata.sorted_tables:
                 connection.execute(CreateTable(table))
+            for index in FOLD_INDEXES:
+                connection.execute(CreateIndex(index))
         else:
             metadata.create_all(connection)
             create_views(connection, schema=self.schema)

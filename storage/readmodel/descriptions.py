@@ -283,6 +283,14 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "mixed": "Number of episodes in which a newer version took over.",
         "reward": "Sum of the rewards of decided verdicts.",
     },
+    "block_episodes": {
+        "position": "Last position of the block.",
+        "place": "Place of the row within the block, from 0.",
+        "judge": "Judge with a verdict on the episodes; NULL: all episodes, whether or not they have a verdict.",
+        "outcome": "Outcome of the judge's first verdict; NULL where judge is NULL.",
+        "state": "requested, started, ended, abandoned or cancelled.",
+        "number": "How many more episodes of the kind there are at the block's end than before it; may be below 0.",
+    },
     "block_metrics": {
         "position": "Last position of the block.",
         "metric": "Name of the metric.",

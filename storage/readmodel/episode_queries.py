@@ -2,7 +2,7 @@
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import msgspec
@@ -22,6 +22,7 @@ from hindcast.storage.readmodel.query_parts import (
     DISPUTED,
     NotInReadModel,
     also_holding,
+    among,
     answers,
     first_verdicts,
     holding,
@@ -267,6 +268,36 @@ def verdicts_of(connection: Connection, episode: str, *, as_of: int | None = Non
     return answers(connection, verdicts_with_cost(position, episode), VerdictRow)
 
 
+class Narrowing(msgspec.Struct, frozen=True, kw_only=True):
+    """Conditions on episodes that no sums over blocks of the log count by; None: any value."""
+
+    task: str | None = None
+    group: str | None = None
+    version: int | None = None
+    """Lowest version that sampled a token of the episode."""
+    last_version: int | None = None
+    """Those of `version` and later ones, up to this one."""
+    among: Collection[str] | None = None
+    """Only these episodes, such as those that `mentioning` finds."""
+
+    def conditions(self, connection: Connection, position: int) -> list[ColumnElement[bool]]:
+        """The same as conditions of a query as of a position."""
+        found: list[ColumnElement[bool]] = []
+        if self.task is not None:
+            found.append(episodes.c.task == self.task)
+        if self.group is not None:
+            found.append(episodes.c.group_id == self.group)
+        if self.version is not None:
+            last = self.version if self.last_version is None else self.last_version
+            found.append(episodes.c.version_low.between(self.version, last))
+        if self.among is not None:
+            found.append(among(connection, episodes.c.episode, self.among))
+        return found
+
+
+ALL = Narrowing()
+
+
 def list_episodes(
     connection: Connection,
     *,
@@ -275,43 +306,36 @@ def list_episodes(
     environment: str | None = None,
     family: str | None = None,
     origin: str | None = None,
-    task: str | None = None,
-    group: str | None = None,
-    version: int | None = None,
-    last_version: int | None = None,
     outcome: str | None = None,
+    judge: str | None = None,
     begun: bool = False,
-    text: str | None = None,
+    narrow: Narrowing = ALL,
     before: int | None = None,
     limit: int = 50,
 ) -> list[EpisodeRow]:
     """Episodes, the latest request first. `before`: only those requested before this position, for the next page.
 
-    `last_version`: those of `version` and later ones, up to this one. `begun`: only those that an actor has started. `text`:
-    only those with it in their instruction, an answer of the policy, or the reason of their end; case does not matter.
+    `begun`: only those that an actor has started. `judge`: only those that this judge has judged, with its verdict instead of
+    the training judge's.
     """
     position = position_of(connection, as_of)
-    said = first_verdicts(position, training_judge(connection, as_of=position))
+    said = first_verdicts(position, judge or training_judge(connection, as_of=position))
     wanted = {
         episodes.c.state: state,
         episodes.c.environment: environment,
         episodes.c.family: family,
         episodes.c.origin: origin,
-        episodes.c.task: task,
-        episodes.c.group_id: group,
         # coalesce covers episodes without a verdict and keeps the database from searching by outcome: the order decides
         func.coalesce(said.c.outcome, ""): outcome,
     }
     statement = episode_rows(position, said).where(
-        *(c == value for c, value in wanted.items() if value is not None)
+        *(c == value for c, value in wanted.items() if value is not None),
+        *narrow.conditions(connection, position),
     )
-    if version is not None:
-        last = version if last_version is None else last_version
-        statement = statement.where(episodes.c.version_low.between(version, last))
+    if judge is not None:
+        statement = statement.where(said.c.outcome.is_not(None))
     if begun:
         statement = statement.where(episodes.c.state != "requested")
-    if text:
-        statement = statement.where(_mentions(text, position))
     if before is not None:
         statement = statement.where(episodes.c.requested_position < before)
     ordered = statement.order_by(episodes.c.requested_position.desc().nulls_last(), episodes.c.episode).limit(
@@ -320,17 +344,45 @@ def list_episodes(
     return answers(connection, ordered, EpisodeRow)
 
 
-def _mentions(text: str, position: int) -> ColumnElement[bool]:
-    """Whether an episode or one of its steps has a text."""
-    own = [
-        episodes.c[name].icontains(text, autoescape=True)
-        for name in ("instruction", "answer", "reason", "detail")
-    ]
-    answered = select(steps.c.episode).where(
-        steps.c.position <= position,
-        or_(steps.c.answer.icontains(text, autoescape=True), steps.c.detail.icontains(text, autoescape=True)),
-    )
-    return or_(*own, episodes.c.episode.in_(answered))
+class Mention(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an episode has a text."""
+
+    where: str
+    """`instruction`, `answer`, `reason` or `page`."""
+    step: int | None = None
+    """Number of the step; None: of no step."""
+
+    @property
+    def words(self) -> str:
+        """The place in words."""
+        if self.step is not None:
+            return f"{self.where} of step {self.step}"
+        return "last page" if self.where == "page" else self.where
+
+
+def mentioning(connection: Connection, text: str, *, as_of: int | None = None) -> dict[str, Mention]:
+    """Episodes with a text in their instruction, in an answer of the policy, or in the reason of their end or of a step's
+    failure, each with the first place. Case does not matter.
+    """
+    position = position_of(connection, as_of)
+    said = {"instruction": ("instruction",), "answer": ("answer",), "reason": ("reason", "detail")}
+    found: dict[str, Mention] = {}
+    for where, names in said.items():
+        own = [episodes.c[name].icontains(text, autoescape=True) for name in names]
+        statement = select(episodes.c.episode).where(holding(episodes, position), or_(*own))
+        for episode in connection.scalars(statement):
+            found.setdefault(episode, Mention(where=where))
+        if where == "instruction":
+            continue
+        column = steps.c.answer if where == "answer" else steps.c.detail
+        taken = (
+            select(steps.c.episode, func.min(steps.c.step))
+            .where(steps.c.position <= position, column.icontains(text, autoescape=True))
+            .group_by(steps.c.episode)
+        )
+        for episode, step in connection.execute(taken):
+            found.setdefault(episode, Mention(where=where, step=step))
+    return dict(sorted(found.items()))
 
 
 def count_requested(connection: Connection, *, as_of: int | None = None) -> int:

@@ -202,7 +202,8 @@ def curve(rows: Iterable[Tally]) -> list[VersionSuccess]:
     for one in listed:
         if one.version is not None and one.version >= 0:
             _add(points, (one.version, one.origin), one[4:])
-    played = {origin: families_by_version(listed, origin=origin) for _, origin in points}
+    origins = {origin for _, origin in points}
+    played = {origin: families_by_version(listed, origin=origin) for origin in origins}
     standards = {origin: added(versions.values()) for origin, versions in played.items()}
     return [
         _point(

@@ -1,11 +1,12 @@
 """Parts of queries: rows that hold as of a position, verdicts that count, rows as results, places in the log."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 from sqlalchemy import (
+    JSON,
     ColumnElement,
     Connection,
     RowMapping,
@@ -16,6 +17,7 @@ from sqlalchemy import (
     and_,
     cast,
     func,
+    literal,
     select,
 )
 
@@ -91,6 +93,15 @@ def also_holding(table: Table, position: int) -> ColumnElement[bool]:
     `+ 0`: with an index on `valid_to`, SQLite would scan every row that holds or ended later.
     """
     return and_(table.c.valid_from <= position, table.c.valid_to + 0 > position)
+
+
+def among(connection: Connection, column: ColumnElement[str], values: Collection[str]) -> ColumnElement[bool]:
+    """Whether a column has one of any number of values: one parameter holds them all, whose number databases limit."""
+    if connection.dialect.name == "sqlite":
+        listed = func.json_each(json.dumps(list(values))).table_valued("value")
+    else:
+        listed = func.json_array_elements_text(literal(list(values), JSON)).table_valued("value")
+    return column.in_(select(listed.c.value))
 
 
 def by_holding(column: ColumnElement[str]) -> ColumnElement[str]:

@@ -14,7 +14,7 @@ from sqlalchemy import Text as AnyText
 
 from hindcast.storage.readmodel.descriptions import description
 
-SCHEMA_VERSION = 19
+SCHEMA_VERSION = 20
 """Version of tables and mappers. A read model of another version is dropped and folded again; there are no migrations.
 
 Increase it with every change of a table or a mapper: all rows of a read model must follow from the same rules.
@@ -142,6 +142,7 @@ episodes = _versioned(
         ("terminal_ns", "started_ns", "valid_from", "valid_to"),
         ("task",),
         ("group_id",),
+        ("valid_from",),
     ),
     comment="Episodes, from the request to the end.",
 )
@@ -380,6 +381,17 @@ block_tallies = _recorded(
     comment="First verdicts of judges within a block of 4096 positions, by kind of episode.",
 )
 
+block_episodes = _recorded(
+    "block_episodes",
+    _number_key("place"),
+    *_text("judge", "outcome", "state", "origin", "environment", "family"),
+    *_integer("number"),
+    comment=(
+        "Changes of the number of episodes by kind within a block of 4096 positions. Their sum up to a block's end "
+        "is the number of episodes of each kind at that position."
+    ),
+)
+
 block_metrics = _recorded(
     "block_metrics",
     _text_key("metric"),
@@ -402,6 +414,9 @@ cursor = Table(
     Column("last_digest", Text, nullable=False),
     comment="One row: how far the log is folded, written in the same transaction as the rows.",
 )
+
+FOLD_INDEXES = [index for index in episodes.indexes if index.name == "episodes_valid_from"]
+"""Indexes that the fold itself reads by; a scratch read model has no others."""
 
 TABLES: dict[str, Table] = {table.name: table for table in metadata.sorted_tables if table is not cursor}
 """Every table but the cursor, by name."""

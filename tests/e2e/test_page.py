@@ -23,8 +23,14 @@ from playwright.async_api import Browser, Page
 from sqlalchemy import text as sql_text
 from typer.testing import CliRunner
 
+from hindcast.app.alerts.alert import Incident
+from hindcast.app.alerts.incidents import Incidents
+from hindcast.app.alerts.watcher import TARGET
+from hindcast.app.attach.attachment import AttachmentStatus, consumers_folder, store_url
+from hindcast.app.attach.store import ConsumerStore
 from hindcast.app.cli import app
 from hindcast.app.page.runs import OpenRuns
+from hindcast.app.page.views import log as log_view
 from hindcast.app.page.views.home import RunRows
 from hindcast.app.runs.explanations import (
     Explanation,
@@ -35,13 +41,17 @@ from hindcast.app.runs.explanations import (
     list_explanations,
     save_explanation,
 )
+from hindcast.app.runs.folded_read_model import bring_up
 from hindcast.app.runs.runs import RunHandle, open_run, run_folder
-from hindcast.core.domain.observation import Box
+from hindcast.app.system.processes import write_json
+from hindcast.core.domain.observation import Box, Node
+from hindcast.core.domain.observation import Page as TextPage
 from hindcast.core.ids import digest_hex
 from hindcast.core.rl.statistics import wilson
 from hindcast.events.catalogue import (
     BatchPlanned,
     EpisodeEnded,
+    EpisodeRequested,
     EpisodeStarted,
     EvaluationFinished,
     RunForked,
@@ -50,6 +60,7 @@ from hindcast.events.catalogue import (
     VerdictDisputed,
 )
 from hindcast.events.codec import decode
+from hindcast.events.envelope import BlobRef
 from hindcast.storage.readmodel.comparison import compare_runs
 from hindcast.storage.readmodel.episode_queries import list_episodes
 from hindcast.storage.readmodel.projector import run_projector
@@ -70,10 +81,19 @@ PAGES = (
     "policies",
     "why",
     "compare",
+    "log",
+    "alerts",
     "consumers",
     "settings",
     "sql",
 )
+TEA = msgspec.msgpack.encode(
+    TextPage(
+        url="http://shop.test/", title=HOSTILE, nodes=(Node(kind="text", tag="p", text="Rooibos, 100 g"),)
+    )
+)
+SHOWN_PAGE = BlobRef(digest_hex(TEA), len(TEA))
+"""What every episode's second step shows."""
 OTHER = "static"
 """A name that addresses of our own could hide."""
 
@@ -89,6 +109,8 @@ def hostile(told: Told) -> Told:
             if fact.index == 0
             else {}
         )
+        if fact.index == 1:
+            seen["observation"] = SHOWN_PAGE
         return told._replace(fact=msgspec.structs.replace(fact, answer=HOSTILE, url=HOSTILE, **seen))
     return told
 
@@ -152,6 +174,12 @@ class _Unmoved(urllib.request.HTTPRedirectHandler):
 _opener = urllib.request.build_opener(_Unmoved)
 
 
+def fold_report(home: Path) -> Any:
+    """Rebuild the read model of the home's newest run next to it, and compare."""
+    done = CliRunner().invoke(app, ["rebuild", "--json"], env={"HINDCAST_HOME": str(home)})
+    return json.loads(done.output)
+
+
 class Shown:
     """A page that is served, and its run."""
 
@@ -210,6 +238,7 @@ async def shown(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shown
     await asyncio.to_thread(fold, home)
     handle = await make_home(home, FACTS[:EARLIER])
     handle.blobs.put(IMAGE)
+    handle.blobs.put(TEA)
     await asyncio.to_thread(fold, home)
     save_explanation(run_folder(home, handle.name), EXPLAINED)
     async with served(home) as base:
@@ -248,6 +277,21 @@ async def test_a_query_is_answered_on_the_page_and_a_refused_one_says_why(shown:
     await page.fill("#query", "DROP TABLE episodes")
     await page.click("text=Ask")
     assert "begins with SELECT" in await page.inner_text(".health")
+
+
+async def test_a_facet_is_a_filter_that_keeps_the_others_and_counts_what_it_leaves(
+    shown: Shown, page: Page
+) -> None:
+    at = EARLIER - 20
+    await page.goto(f"{shown.base}/episodes?origin=online&as_of={at}")
+    link = page.locator(".facets a", has_text="success")
+    count = int(await link.locator("b").inner_text())
+    await link.click()
+    assert {*urlsplit(page.url).query.split("&")} == {"origin=online", f"as_of={at}", "outcome=success"}
+    assert count == await page.locator("table.rows tbody tr").count() > 0
+    assert await page.locator(".facets a[aria-current]").count() == 2
+    await page.locator(".facets a[aria-current]", has_text="success").click()
+    assert "outcome" not in page.url
 
 
 async def test_every_page_opens_without_an_error_and_its_twin_has_the_same_position(
@@ -323,6 +367,82 @@ async def test_a_phone_shows_every_page_without_scrolling_aside_and_charts_with_
         assert min(sizes, default=10) >= 10, path
         assert sizes or path not in ("", "timeline", f"compare?with={OTHER}")
         await page.emulate_media(media="screen")
+
+
+async def test_the_log_is_read_backwards_by_kind_role_and_range_and_leads_to_what_it_names(
+    shown: Shown, page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def positions(kind: type[Any]) -> list[int]:
+        return [at for at, told in enumerate(FACTS[:EARLIER], 1) if isinstance(told.fact, kind)][::-1]
+
+    newest = (await shown.twin("/log.json"))["events"]
+    assert [one["position"] for one in newest] == list(range(EARLIER, EARLIER - 50, -1))
+    updates = (await shown.twin("/log.json?kind=update.applied"))["events"]
+    assert [one["position"] for one in updates] == positions(UpdateApplied)
+    actors = (await shown.twin("/log.json?kind=step.*&role=actor&from=20&to=60"))["events"]
+    assert [one["position"] for one in actors] == [at for at in positions(StepTaken) if 20 <= at <= 60]
+    assert (await shown.twin("/log.json?kind=step.*&role=learner"))["events"] == []
+    (one,) = (await shown.twin(f"/log.json?from={STEP}&to={STEP}"))["events"]
+    assert one["event"]["payload"]["answer"] == HOSTILE
+    assert {"/episodes/" + EPISODE, f"/lineage/episode/{EPISODE}", f"/lineage/step/{STEP}"} <= {
+        link["path"] for link in one["links"]
+    }
+    earlier = await shown.twin("/log.json?as_of=30")
+    assert earlier["events"][0]["position"] == 30
+    status, _, text = await shown.get("/log.json?kind=no.such")
+    assert (status, json.loads(text)["error"]) == (400, "SettingsError")
+    monkeypatch.setattr(log_view, "MOST_READ", 40)
+    part = await shown.twin("/log.json?kind=run.started")
+    assert (part["events"], part["first"], part["older"]) == ([], EARLIER - 39, EARLIER - 40)
+    monkeypatch.undo()
+    await page.goto(f"{shown.base}/log?kind=step.taken")
+    seen = []
+    while True:
+        seen += await page.locator("table.log tbody tr").evaluate_all("all => all.map(one => one.id)")
+        if not await page.locator("a[rel=next]").count():
+            break
+        await page.locator("a[rel=next]").click()
+    assert seen == [f"at-{at}" for at in positions(StepTaken)]
+    assert len(seen) > 50
+    await page.locator("details.event summary").first.click()
+    assert "prompt_ids" in await page.locator("details.event pre").first.inner_text()
+    assert await serious(page) == []
+    await page.goto(f"{shown.base}/log?from=30&to=20")
+    assert "matches" in await page.inner_text(".empty")
+
+
+async def test_alerts_say_that_nobody_watched_or_what_is_raised_and_what_to_do(
+    shown: Shown, page: Page
+) -> None:
+    await page.goto(f"{shown.base}/alerts")
+    assert f"hindcast alerts {shown.handle.name}" in await page.inner_text(".empty")
+    store = ConsumerStore(store_url(shown.handle, "alerts"))
+    incidents = Incidents(store, shown.handle.name)
+    await asyncio.to_thread(incidents.prepare)
+    began = {"id": f"success.{STEP}", "kind": "success", "position": STEP, "text": HOSTILE}
+    incidents.note(
+        [Incident(**began), Incident(id="lag.x.9", kind="lag", position=9, text="slow", over="fast")]
+    )
+    status = AttachmentStatus(
+        name="alerts", target=TARGET, store=store_url(shown.handle, "alerts"), host="", pid=0, state="stopped"
+    )
+    write_json(consumers_folder(shown.handle.folder) / "alerts.json", msgspec.to_builtins(status))
+    store.close()
+    await page.goto(f"{shown.base}/alerts")
+    raised = page.locator(".alerts li")
+    assert await raised.count() == 1
+    assert HOSTILE in await raised.inner_text()
+    assert "What to do" in await raised.inner_text()
+    await raised.locator("a").click()
+    assert await page.locator("table.log tbody tr").first.get_attribute("id") == f"at-{STEP}"
+    then = await shown.twin("/alerts.json?as_of=9")
+    assert [(one["incident"]["kind"], one["end_unknown"]) for one in then["alerts"]["raised"]] == [
+        ("lag", True)
+    ]
+    for scheme in ("light", "dark"):
+        await page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+        await page.goto(f"{shown.base}/alerts")
+        assert await serious(page) == []
 
 
 async def test_a_run_may_have_any_name(shown: Shown) -> None:
@@ -485,10 +605,49 @@ async def test_two_runs_stand_side_by_side(shown: Shown, page: Page) -> None:
     assert told["comparison"]["updates"] == plain(found)["updates"][: len(told["comparison"]["updates"])]
     await page.goto(f"{shown.base}/compare")
     assert await page.locator("table").count() == 0
-    await page.select_option("select[name=with]", OTHER)
-    await page.wait_for_url(f"**/compare?with={OTHER}")
-    assert await page.locator("svg.chart").count() == 1
-    assert await page.locator("section .legend > span").count() == 2
+    await page.get_by_label(OTHER).check()
+    await page.wait_for_url(f"**/compare?with={OTHER}&over=update")
+    assert [chart["label"] for chart in told["charts"]][:2] == [
+        "success on held-out tasks",
+        "success of online episodes",
+    ]
+    assert await page.locator("svg.chart").count() == len(told["charts"])
+    legends = page.locator("section .legend")
+    assert [await one.locator("span.key").count() for one in await legends.all()] == [2] * len(told["charts"])
+
+
+async def test_many_runs_lie_over_each_other_in_their_own_colors_over_any_axis(
+    tmp_path: Path, browser: Browser
+) -> None:
+    home = tmp_path / "home"
+    names = ("one", "two", "three", "four")
+    for seed, name in enumerate(names, 1):
+        facts = [told for told in a_run(seed, groups=3, run=name) if not isinstance(told.fact, RunForked)]
+        await make_home(home, facts, run=name)
+        await asyncio.to_thread(fold, home)
+    async with served(home) as base, opened(browser, base) as tab:
+        chosen = "&".join(f"with={name}" for name in names[:3])
+        for over in ("update", "policy", "position", "episodes", "time"):
+            answer = await tab.goto(f"{base}/four/compare?{chosen}&over={over}")
+            assert answer is not None
+            assert answer.status == 200
+            (data,) = (
+                await tab.locator(".curves").nth(1).evaluate_all("all => all.map(one => one.dataset.chart)")
+            )
+            chart = json.loads(data)
+            assert [curve["run"] for curve in chart["curves"]] == list(names), over
+            assert len({curve["color"] for curve in chart["curves"]}) == 4
+        colors = {curve["run"]: curve["color"] for curve in chart["curves"]}
+        assert await serious(tab) == []
+        for name, color in colors.items():
+            await tab.goto(f"{base}/{name}/")
+            assert await tab.locator(f"header .key.curve-{color}").count() == 1
+            drawn = await tab.locator(".curves").evaluate_all("all => all.map(one => one.dataset.chart)")
+            assert {json.loads(one)["curves"][0]["color"] for one in drawn} == {color}
+        await tab.goto(f"{base}/?run=two&run=four&measure=online")
+        data = await tab.locator(".curves").get_attribute("data-chart")
+        home_colors = {curve["run"]: curve["color"] for curve in json.loads(data or "")["curves"]}
+        assert home_colors == {name: colors[name] for name in ("two", "four")}
 
 
 async def test_keys_lead_through_an_episode_and_open_what_its_policy_read(shown: Shown, page: Page) -> None:
@@ -806,6 +965,80 @@ async def test_a_page_that_is_open_follows_the_run_and_keeps_what_was_opened(
         projecting.cancel()
         await asyncio.gather(projecting, return_exceptions=True)
     assert await page.locator(".step .piece .tokens").count() == 1
+
+
+async def test_rows_under_a_readers_eyes_stay_where_they_are_and_new_ones_wait(
+    shown: Shown, page: Page
+) -> None:
+    await page.set_viewport_size({"width": 1000, "height": 500})
+    await page.goto(f"{shown.base}/episodes")
+    row = page.locator("table.rows tbody tr").nth(5)
+    await row.hover()
+    before = await row.bounding_box()
+    named = await page.locator("table.rows tbody tr").evaluate_all("all => all.map(one => one.id)")
+    requested = next(told.fact for told in FACTS if isinstance(told.fact, EpisodeRequested))
+    begun = next(told for told in FACTS if isinstance(told.fact, EpisodeStarted))
+    new = [f"ep_new{number}" for number in range(3)]
+    facts = [
+        Told(told.producer, name, msgspec.structs.replace(told.fact, episode=name))
+        for name in new
+        for told in (next(told for told in FACTS if told.fact is requested), begun)
+    ]
+    await tell(shown.handle, facts)
+    assert not await asyncio.to_thread(bring_up, [shown.handle])
+    await page.locator("#newer").wait_for()
+    assert await page.locator("#newer").inner_text() == "3 newer episodes: show"
+    after = await page.locator("table.rows tbody tr").evaluate_all("all => all.map(one => one.id)")
+    assert after == named
+    assert await row.bounding_box() == before
+    await page.locator("#newer").click()
+    await page.locator(f"#row-{new[-1]}").wait_for()
+    assert await page.locator("#newer").count() == 0
+
+
+async def test_pages_are_searched_once_a_visitor_has_them_indexed_and_until_they_delete_the_index(
+    shown: Shown, page: Page
+) -> None:
+    rebuilt = await asyncio.to_thread(fold_report, shown.handle.home)
+    await page.goto(f"{shown.base}/episodes?text=rooibos")
+    assert "Pages were not searched" in await page.inner_text(".empty")
+    await page.locator(".index summary").click()
+    await page.get_by_role("button", name="Index pages").click()
+    await page.locator(".index summary", has_text="Pages are searched, too").wait_for()
+    twin = await shown.twin("/episodes.json?text=rooibos")
+    assert twin["index"]["pages"] == 1
+    assert twin["index"]["size_bytes"] > 0
+    found = {row["episode"] for row in twin["episodes"]}
+    assert found
+    assert {*twin["found"]} == found
+    assert {(one["where"], one["step"]) for one in twin["found"].values()} == {("page", 1)}
+    await page.goto(f"{shown.base}/episodes?text=rooibos")
+    await page.locator("a", has_text="page of step 1").first.click()
+    assert page.url.endswith("#step-1")
+    line = await asyncio.to_thread(
+        CliRunner().invoke,
+        app,
+        ["episode", "list", shown.handle.name, "--text", "ROOIBOS", "--json"],
+        env={"HINDCAST_HOME": str(shown.handle.home)},
+    )
+    assert {row["episode"] for row in json.loads(line.output)["episodes"]} == found
+    again = await asyncio.to_thread(fold_report, shown.handle.home)
+    assert again["identical"]
+    assert again["position"] == rebuilt["position"]
+    await page.goto(f"{shown.base}/episodes")
+    await page.locator(".index summary").click()
+    assert await serious(page) == []
+    await page.get_by_role("button", name="Delete the index").click()
+    await page.locator(".index summary", has_text="Search pages, too").wait_for()
+    assert (await shown.twin("/episodes.json?text=rooibos"))["episodes"] == []
+    done = await asyncio.to_thread(
+        CliRunner().invoke,
+        app,
+        ["episode", "index", shown.handle.name, "--json"],
+        env={"HINDCAST_HOME": str(shown.handle.home)},
+    )
+    assert json.loads(done.output)["pages"] == 1
+    assert {row["episode"] for row in (await shown.twin("/episodes.json?text=rooibos"))["episodes"]} == found
 
 
 async def test_an_episode_can_be_taken_along(shown: Shown) -> None:

@@ -210,15 +210,15 @@ async def test_a_drag_over_the_timeline_enlarges_the_stretch(page: Page, base: s
 
 async def test_a_gap_of_one_run_reaches_over_the_versions_of_another(page: Page, base: str) -> None:
     """No line leads into a gap, where uPlot would draw one up to the other run's next version."""
-    await page.goto(f"{base}/{RUN}/compare?with={OTHER}")
-    plot = page.locator(".curves")
+    await page.goto(f"{base}/{RUN}/compare?with={OTHER}&over=policy")
+    plot = chart(page, "success of online episodes")
     drawn = await values(plot)
     assert any(None in curve["y"] for curve in drawn["curves"]), "nothing is tested without a gap"
     ends = await page.evaluate(
         """() => { const joined = []; const join = uPlot.join;
           uPlot.join = (...given) => { const made = join(...given); joined.push(made); return made; };
           document.dispatchEvent(new Event("renewed"));
-          return joined.at(-1).slice(1).map((column) => [...column].map((one) => one === undefined ? "between" : one)); }"""
+          return joined.flatMap((made) => made.slice(1)).map((column) => [...column].map((one) => one === undefined ? "between" : one)); }"""
     )
     for column in ends:
         for before, after in pairwise(column):

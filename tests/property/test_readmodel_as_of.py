@@ -17,13 +17,17 @@ from sqlalchemy import Connection, Table, select
 import hindcast.storage.readmodel
 from hindcast.events.envelope import Recorded
 from hindcast.storage.readmodel import block_sums, metrics
+from hindcast.storage.readmodel.comparison import newest_version_and_update
 from hindcast.storage.readmodel.database import ReadModel
+from hindcast.storage.readmodel.episode_counts import count_episodes
 from hindcast.storage.readmodel.episode_queries import (
     EpisodeFilter,
+    Narrowing,
     branch_outcomes,
     count_requested,
     list_episodes,
     matching_episodes,
+    mentioning,
     screenshots_of,
     show_episode,
     step_advantages,
@@ -108,7 +112,12 @@ def ids_of(connection: Connection, as_of: int | None, table: Table, *columns: st
 def ask_episodes(connection: Connection, as_of: int | None) -> Any:
     some = list_episodes(connection, as_of=as_of, limit=3, state="ended", outcome="success")
     begun = list_episodes(connection, as_of=as_of, limit=50, begun=True)
-    said = list_episodes(connection, as_of=as_of, limit=50, text="click")
+    said = list_episodes(
+        connection,
+        as_of=as_of,
+        limit=50,
+        narrow=Narrowing(among=mentioning(connection, "click", as_of=as_of)),
+    )
     return [list_episodes(connection, as_of=as_of, limit=1000), some, begun, said]
 
 
@@ -152,6 +161,11 @@ QUESTIONS: dict[str, Callable[[Connection, int | None], Any]] = {
     "success_by_version": ask_curves,
     "list_episodes": ask_episodes,
     "count_requested": lambda connection, as_of: count_requested(connection, as_of=as_of),
+    "count_episodes": lambda connection, as_of: [
+        count_episodes(connection, as_of=as_of, narrow=narrow)
+        for narrow in (Narrowing(), Narrowing(version=0, last_version=1))
+    ],
+    "mentioning": lambda connection, as_of: mentioning(connection, "click", as_of=as_of),
     "branch_outcomes": lambda connection, as_of: [
         branch_outcomes(connection, episode, as_of=as_of)
         for (episode,) in ids_of(connection, as_of, episodes, "episode")
@@ -178,6 +192,7 @@ QUESTIONS: dict[str, Callable[[Connection, int | None], Any]] = {
         list_evaluations(connection, as_of=as_of, family=family) for family in (None, "store/find_price")
     ],
     "changes_by_family": lambda connection, as_of: changes_by_family(connection, as_of=as_of),
+    "newest_version_and_update": lambda connection, as_of: newest_version_and_update(connection, as_of=as_of),
     "run_summary": lambda connection, as_of: run_summary(connection, as_of=as_of),
     "lineage": ask_lineage,
 }
@@ -187,6 +202,7 @@ ASKED_ELSEWHERE = {"compare_runs", "refuse_unknown", "position_of", "dump_table"
 """Questions about two logs, whose positions are not each other's; refusals of names; the dump, which is compared below."""
 QUERIES = {
     "comparison",
+    "episode_counts",
     "episode_queries",
     "evaluation_queries",
     "metrics",

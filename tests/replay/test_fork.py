@@ -5,13 +5,14 @@ import json
 import re
 import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from sqlalchemy import select, update
+from starlette.datastructures import QueryParams
 from typer.testing import CliRunner
 
 from fakes.tiny_policy import write_tiny_policy
@@ -20,6 +21,8 @@ from hindcast.actors.judges.judged_episode import JudgedEpisode
 from hindcast.actors.judges.plugin import JudgeContext, JudgePlugin
 from hindcast.actors.queue_worker import author_key
 from hindcast.app.cli import app
+from hindcast.app.page.runs import OpenRuns, PageQuery
+from hindcast.app.page.views.tables import settings
 from hindcast.app.runs.archive import archive_source
 from hindcast.app.runs.archive_source import ArchiveSource
 from hindcast.app.runs.fork import ForkResult, fold_prefix, fork_run, settings_of_fork
@@ -46,7 +49,7 @@ from hindcast.events.log.reader import read
 from hindcast.learner.buffer.state import AuxiliaryModelState, BufferState
 from hindcast.learner.verify.verify import VerifyReport, verify
 from hindcast.storage.blobs.store import BlobStore
-from hindcast.storage.readmodel.comparison import compare_runs
+from hindcast.storage.readmodel.comparison import common_position, compare_runs, settings_apart
 from hindcast.storage.readmodel.rebuild import rebuild
 from hindcast.storage.readmodel.run_queries import run_summary
 from hindcast.storage.readmodel.tables import runs
@@ -358,6 +361,15 @@ async def test_a_fork_is_compared_with_its_parent(parent: RunHandle) -> None:
         with models[0].reading() as left, models[1].reading() as right:
             found = compare_runs(left, right)
             swapped = compare_runs(right, left)
+            query = PageQuery(
+                runs=OpenRuns(parent.home),
+                run=child,
+                connection=right,
+                position=models[1].position(),
+                parts={},
+                query=QueryParams(),
+            )
+            page = settings(query)
     finally:
         for model in models:
             model.close()
@@ -365,6 +377,12 @@ async def test_a_fork_is_compared_with_its_parent(parent: RunHandle) -> None:
     assert [s.key for s in found.settings] == ["learner.options.kl_coefficient"], (
         "not what the parent's code did not know"
     )
+    own = child.settings.learner.options["kl_coefficient"]
+    theirs = parent.settings.learner.options["kl_coefficient"]
+    assert page.parent == PARENT
+    assert [(s.key, s.parent, s.here) for s in page.of_fork] == [
+        ("learner.options.kl_coefficient", json.dumps(theirs), json.dumps(own))
+    ]
     assert [(s.update, s.same) for s in found.updates] == [(5, False), (6, False)]
     assert all(s.left and s.right and s.left["loss"] != s.right["loss"] for s in found.updates)
     points = {p.version: p for p in found.success}
@@ -446,6 +464,14 @@ async def test_forks_of_one_run_are_compared_from_where_the_first_was_left(paren
                 model.close()
         assert found.parted_at == parted_at, pair
         assert parted_at is None or all(point.shared and point.gain is None for point in found.success)
+    models = [open_run(name, home=parent.home).read_model() for name in places]
+    with ExitStack() as stack:
+        connections = [stack.enter_context(model.reading()) for model in models]
+        assert common_position(connections) == at
+        assert common_position([connections[1], connections[3]]) == at + 4
+        assert settings_apart(connections) == {}
+    for model in models:
+        model.close()
 
 
 def test_a_read_model_in_a_file_is_the_parents_alone(parent: RunHandle) -> None:

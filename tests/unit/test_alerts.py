@@ -17,11 +17,12 @@ from hindcast.app.alerts import terminal
 from hindcast.app.alerts.alert import AlertContext, Incident, SystemView
 from hindcast.app.alerts.built_in import LagOptions, LagQuery, StandstillOptions, StandstillQuery
 from hindcast.app.alerts.incidents import AlertMessage, Incidents
+from hindcast.app.alerts.report import alert_report
 from hindcast.app.alerts.rules import AlertFold, AlertState, open_alerts
 from hindcast.app.alerts.terminal import NAME, telling_alerts
 from hindcast.app.alerts.watcher import TARGET, AlertSender, lags_of, watch_alerts
 from hindcast.app.alerts.webhook import WebhookFailed, post, require_webhook
-from hindcast.app.attach.attachment import AttachmentSession, detached
+from hindcast.app.attach.attachment import AttachmentSession, detached, store_url
 from hindcast.app.attach.consumers import ConsumerRow
 from hindcast.app.attach.store import ConsumerStore
 from hindcast.app.runs.runs import RunHandle
@@ -535,6 +536,22 @@ async def test_a_run_is_watched_from_its_log_and_a_second_watcher_repeats_nothin
     assert [body["id"] for _, body in receiver.got] == [said[0].id]
     assert said[0].text.startswith("success falls")
 
+    report = alert_report(handle)
+    assert [(one.incident.kind, one.incident.id) for one in report.raised] == [("success", said[0].id)]
+    assert "hindcast why" in report.raised[0].advice
+    assert [(one.name, one.position) for one in report.watchers] == [("alerts", last)]
+    began = report.raised[0].incident.position
+    assert not alert_report(handle, as_of=began - 1).raised
+    assert alert_report(handle, as_of=began).raised == report.raised
+    rules = {rule.name: rule for rule in report.rules}
+    assert list(rules) == list(handle.settings.telemetry.alerts)
+    assert [(one.name, one.value, one.default) for one in rules["success"].options] == [
+        ("stretch", 100, 100),
+        ("fall", 0.1, 0.1),
+    ]
+    assert (rules["success"].of_events, rules["still"].of_events) == (True, False)
+    assert all(rule.finds and rule.advice and not rule.trouble for rule in rules.values())
+
     again = AttachmentSession()
     again.on_start = lambda *_: again.stop.set()
     async with asyncio.timeout(120):
@@ -543,6 +560,32 @@ async def test_a_run_is_watched_from_its_log_and_a_second_watcher_repeats_nothin
         )
     assert reached == last
     assert len(said) == len(receiver.got) == 1
+
+
+async def test_a_report_tells_what_was_raised_as_of_a_position_and_what_it_cannot_know(
+    tmp_path: Path,
+) -> None:
+    handle = await make_home(tmp_path / "home", lived("+" * 45 + "-" * 20 + "+" * 25))
+    session = AttachmentSession()
+    session.on_progress = lambda position: session.stop.set() if position >= 90 * 4 else None
+    async with asyncio.timeout(120):
+        await watch_alerts(handle, session, lambda _: None, options=LIMITS, begin="start", look_s=0.2)
+    store = ConsumerStore(store_url(handle, "alerts"))
+    lag = Incident(id="lag.learner.5", kind="lag", position=5, text="lag grows", over="learner is 1 s behind")
+    Incidents(store, handle.name).note([lag])
+    store.close()
+    now = alert_report(handle)
+    assert now.raised == []
+    assert {one.kind for one in now.over} == {"success", "lag"}
+    (fall,) = (one for one in now.over if one.kind == "success")
+    assert fall.position < fall.over_at <= 90 * 4
+    then = alert_report(handle, as_of=fall.over_at - 1)
+    assert [(one.incident.kind, one.end_unknown) for one in then.raised] == [
+        ("success", False),
+        ("lag", True),
+    ]
+    assert [one.incident.kind for one in alert_report(handle, as_of=fall.over_at).raised] == ["lag"]
+    assert alert_report(handle, as_of=4).raised == []
 
 
 class Heard:

@@ -265,7 +265,7 @@ def test_a_run_keeps_its_color_when_another_is_chosen() -> None:
     names = [f"run-{number}" for number in range(12)]
     alone_color = run_colors(names, ["run-4"])["run-4"]
     assert run_colors(names, ["run-9", "run-4"])["run-4"] == alone_color
-    assert run_colors(names, ["run-4", "run-10"]) == {"run-4": 4, "run-10": 5}, "one color, one run"
+    assert run_colors(names, ["run-4", "run-10"]) == {"run-4": 4, "run-10": 10}, "one color, one run"
 
 
 def test_a_point_of_several_versions_leads_to_the_episodes_of_all_of_them() -> None:

@@ -29,7 +29,14 @@ from hindcast.events.envelope import Recorded
 from hindcast.events.log.memory import MemoryLog
 from hindcast.events.log.reader import read
 from hindcast.storage.readmodel.database import ReadModel
-from hindcast.storage.readmodel.episode_queries import count_requested, list_episodes, show_episode
+from hindcast.storage.readmodel.episode_counts import count_episodes, facets
+from hindcast.storage.readmodel.episode_queries import (
+    Narrowing,
+    count_requested,
+    list_episodes,
+    mentioning,
+    show_episode,
+)
 from hindcast.storage.readmodel.evaluation_queries import changes_by_family, list_evaluations
 from hindcast.storage.readmodel.fold import apply
 from hindcast.storage.readmodel.metrics import throughput
@@ -237,7 +244,19 @@ def test_episodes_are_found_by_what_was_asked_answered_or_went_wrong(asked: Conn
     answer = next(step.answer for one in detail.values() for step in one.steps if step.answer)
     for text in (everything[-1].instruction or "", answer, "exit", "100%_no such text"):
         assert text
-        found = {row.episode for row in list_episodes(asked, limit=1000, text=text.upper())}
+        places = mentioning(asked, text.upper())
+        found = {row.episode for row in list_episodes(asked, limit=1000, narrow=Narrowing(among=places))}
+        for name, place in places.items():
+            one = detail[name]
+            taken = [step for step in one.steps if place.step in (None, step.step)]
+            said = {
+                "instruction": [one.instruction],
+                "answer": [one.answer] if place.step is None else [step.answer for step in taken],
+                "reason": [one.episode.reason, one.detail]
+                if place.step is None
+                else [step.detail for step in taken],
+            }
+            assert any(text.lower() in (value or "").lower() for value in said[place.where]), (text, place)
         assert found == {
             name
             for name, one in detail.items()
@@ -253,6 +272,40 @@ def test_episodes_are_found_by_what_was_asked_answered_or_went_wrong(asked: Conn
             )
         }
         assert bool(found) == (text != "100%_no such text")
+
+
+@pytest.mark.parametrize("narrowed_by", ["nothing", "policy", "text"])
+def test_a_facet_counts_what_a_click_on_it_would_list(
+    asked: Connection, recordeds: list[Recorded], narrowed_by: str
+) -> None:
+    narrow = {
+        "nothing": Narrowing(),
+        "policy": Narrowing(version=0, last_version=1),
+        "text": Narrowing(among=mentioning(asked, "exit")),
+    }[narrowed_by]
+    clicked = 0
+    for as_of in (None, len(recordeds) // 2):
+        counts = count_episodes(asked, as_of=as_of, narrow=narrow)
+        judge = training_judge(asked, as_of=as_of)
+        for chosen in ({}, {"outcome": "success"}, {"state": "ended"}, {"origin": "online", "judge": judge}):
+            begun = "state" not in chosen
+            for facet, values in facets(counts, chosen, judge=judge, begun=begun).items():
+                for one in values:
+                    # a click on a family names its environment, too, as `store/buy`
+                    asks = {**chosen, facet: one.value}
+                    environment, _, family = asks.pop("family", "").rpartition("/")
+                    asks |= {"environment": environment, "family": family} if family else {}
+                    listed = list_episodes(
+                        asked,
+                        as_of=as_of,
+                        begun="state" not in asks,
+                        narrow=narrow,
+                        limit=1000,
+                        **asks,  # type: ignore[arg-type]
+                    )
+                    assert one.count == len(listed), (as_of, chosen, facet, one)
+                    clicked += one.count > 0
+    assert clicked > 20
 
 
 def test_an_episode_shows_its_steps_verdicts_and_the_updates_it_went_into(

@@ -3,7 +3,7 @@
 "use strict";
 
 (() => {
-  const DASHES = [[], [6, 3], [2, 3], [9, 3, 2, 3], [], [12, 4]]; // as in page.css
+  const DASHES = [[], [6, 3], [2, 3], [9, 3, 2, 3], [], [12, 4], [], [6, 3], [2, 3], [9, 3, 2, 3], [], [12, 4]]; // as in page.css
   const MARGIN = { left: 58, right: 14, top: 10 };
   const TALL = 260;
   const SMALL = 146;

@@ -50,7 +50,9 @@ async function renew() {
       if (loaded) details.querySelector(":scope > .piece").replaceWith(document.adoptNode(loaded));
     } else if (details.dataset.piece === undefined && main().querySelector("details")) details.open = false;
   }
+  const steady = keep(fresh);
   main().replaceChildren(...fresh.getElementById("main").childNodes);
+  steady();
   document.dispatchEvent(new Event("renewed"));
   document.querySelector("footer").replaceWith(fresh.querySelector("footer"));
   document.querySelector(".now")?.replaceWith(fresh.querySelector(".now") ?? "");
@@ -64,6 +66,63 @@ async function renew() {
   if (here) document.getElementById(here)?.classList.add("here");
   if (focus) alike(focus.name)[focus.place]?.focus({ preventScroll: true });
   shown = fresh.body.dataset.shown;
+}
+
+// A table of newest rows first: a reader who scrolled into it, or points at it, keeps the rows they see. Those rows are
+// brought up to date in their places; new ones are counted, and shown when the reader asks for them.
+let catchUp = false;
+
+function isHeld(table) {
+  return !catchUp && (scrollY > 0 || table.matches(":hover") || table.contains(document.activeElement) || table.querySelector(".here"));
+}
+
+// puts the rows that are seen now into the fresh page; what it returns keeps their place in the window
+function keep(fresh) {
+  const table = main().querySelector("table[data-steady]");
+  const next = fresh.querySelector("main table[data-steady]");
+  if (!table || !next || !isHeld(table)) {
+    catchUp = false;
+    return () => {};
+  }
+  const rows = [...table.tBodies[0].rows];
+  const found = new Map([...next.tBodies[0].rows].map((row) => [row.id, row]));
+  const newest = [...found.keys()];
+  const known = new Set(rows.map((row) => row.id));
+  const last = newest.findLastIndex((id) => known.has(id));
+  const waiting = newest.slice(0, last < 0 ? newest.length : last).filter((id) => !known.has(id)).length;
+  const end = rows.findLastIndex((row) => found.has(row.id));
+  const kept = rows.map((row, place) => {
+    const now = found.get(row.id);
+    // one after the end fell off the fresh page; one before it does not match the filters any more
+    row.classList.toggle("past", !now && place < end);
+    return now ?? document.adoptNode(row);
+  });
+  const seen = rows.find((row) => row.getBoundingClientRect().bottom > 0);
+  const top = seen?.getBoundingClientRect().top;
+  const aside = table.parentElement.scrollLeft;
+  next.tBodies[0].replaceChildren(...kept);
+  if (waiting) next.parentElement.before(newer(waiting, table.dataset.steady));
+  return () => {
+    next.parentElement.scrollLeft = aside;
+    const now = seen && document.getElementById(seen.id);
+    if (now) scrollBy(0, now.getBoundingClientRect().top - top);
+  };
+}
+
+function newer(count, name) {
+  const note = document.createElement("p");
+  note.className = "newer";
+  note.setAttribute("role", "status");
+  const button = document.createElement("button");
+  button.type = "button";
+  button.id = "newer";
+  button.textContent = `${count} newer ${name}: show`;
+  button.addEventListener("click", () => {
+    catchUp = true;
+    renew().then(() => scrollTo(0, 0)).catch(() => { catchUp = false; });
+  });
+  note.append(button);
+  return note;
 }
 
 // what has the focus, so that its successor gets it: who reads with the keyboard is not sent back to the top

@@ -8,13 +8,14 @@ import msgspec
 from sqlalchemy import Connection, func, select
 
 from hindcast.storage.readmodel.block_sums import POLICY
-from hindcast.storage.readmodel.query_parts import holding
-from hindcast.storage.readmodel.tables import runs, updates, weights
+from hindcast.storage.readmodel.query_parts import holding, training_judge
+from hindcast.storage.readmodel.tables import judged, runs, updates, weights
 
 AXES = {
     "update": "update",
     "policy": "policy version",
     "position": "position in the log",
+    "episodes": "judged online episodes",
     "time": "minutes since the run began",
 }
 """Axes by their names in the address."""
@@ -63,7 +64,7 @@ def find_axis(
             .order_by(weights.c.version)
         )
     }
-    applied = _applied(connection, position, numbers) if name in ("position", "time") else {}
+    applied = _applied(connection, position, numbers) if name in ("position", "episodes", "time") else {}
     if name == "time":
         began = connection.scalar(select(func.min(runs.c.started_ns)).where(holding(runs, position))) or 0
         return Axis(
@@ -77,6 +78,13 @@ def find_axis(
             of_versions={v: published[v][1] for v in versions if v in published},
             of_updates={n: at for n, (at, _) in applied.items()},
         )
+    if name == "episodes":
+        judged_at = _judged_online(connection, position)
+        return Axis(
+            name=name,
+            of_versions={v: bisect_right(judged_at, published[v][1]) for v in versions if v in published},
+            of_updates={n: bisect_right(judged_at, at) for n, (at, _) in applied.items()},
+        )
     ordered, after = list(published), [at_update for at_update, _, _ in published.values()]
     newest = {n: bisect_right(after, n) - 1 for n in numbers}
     return Axis(
@@ -88,6 +96,16 @@ def find_axis(
 
 def _minutes(at_ns: int, began_ns: int) -> float:
     return round((at_ns - began_ns) / MINUTE_NS, 3)
+
+
+def _judged_online(connection: Connection, position: int) -> list[int]:
+    """Position of the training judge's verdict on each online episode, in order."""
+    said = select(judged.c.valid_from).where(
+        judged.c.judge == training_judge(connection, as_of=position),
+        judged.c.origin == "online",
+        judged.c.valid_from <= position,
+    )
+    return sorted(connection.scalars(said))
 
 
 def _applied(connection: Connection, position: int, numbers: Collection[int]) -> dict[int, Any]:

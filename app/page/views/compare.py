@@ -1,93 +1,162 @@
-"""Comparison of two runs: where they diverge, settings that differ, success by version, and updates after that."""
+"""Comparison of runs: where they part, their curves over each other from there on, and the settings that differ.
 
-from collections.abc import Mapping
-from urllib.parse import quote
+Of two runs also success by version with its difference, and the updates after they part.
+"""
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
 
 import msgspec
+from sqlalchemy import Connection
 
-from hindcast.app.page.charts import NATURAL, Chart, Curve, CurvePoint, run_colors, success_points
+from hindcast.app.page.charts import Chart, run_colors
 from hindcast.app.page.runs import PageQuery
 from hindcast.app.page.views.axes import AXES
-from hindcast.storage.readmodel.comparison import ComparedPoint, Comparison, compare_runs
+from hindcast.app.page.views.overlay import HELD_OUT, MEASURES, ONLINE, overlay, run_curves
+from hindcast.storage.readmodel.comparison import (
+    Comparison,
+    common_position,
+    compare_runs,
+    newest_version_and_update,
+    settings_apart,
+)
 
 METRICS = ("loss", "kl", "entropy_estimate", "gradient_norm", "reward_mean")
-"""Metrics of updates that are compared if both runs have them."""
+"""Metrics of updates that are compared if a run has them."""
 MOST_UPDATES = 60
 """Most updates shown after the runs diverge."""
 MOST_POINTS = 60
 """Most rows of success; of more versions, neighbors are pooled."""
+LAST = 2**62
+"""End of a part of a curve that has no end."""
+
+
+class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the runs."""
+
+    run: str
+    color: int
+    """Number of its color, the same on all pages."""
+
+
+class SettingOfRuns(msgspec.Struct, frozen=True, kw_only=True):
+    """A setting that is not the same in all runs."""
+
+    key: str
+    values: list[Any]
+    """One for each run; None: the run does not have it."""
 
 
 class ComparePage(msgspec.Struct, frozen=True, kw_only=True):
-    """The page's values; both runs in their current state."""
+    """The page's values; all runs in their current state."""
 
     others: list[str]
     """Runs of this home to compare with."""
+    runs: list[ComparedRun]
+    """Compared runs, this one last; empty: no other run was chosen, and this one is no fork."""
+    over: str
+    """Name of the axis."""
+    parted_at: int | None
+    """Last position that the logs of all share; None: they have no common beginning."""
+    charts: list[Chart]
+    """One for each measure that a run has a value of after the runs part."""
+    settings: list[SettingOfRuns]
     comparison: Comparison | None
-    """None: no other run was chosen, and this one is no fork."""
-    chart: Chart | None
-    """Success of both runs, over each other."""
+    """Details of two runs; None: more are chosen, or none."""
     metrics: list[str]
     """Names that occur in the updates shown."""
     updates_shown: int
 
 
 def compare(ask: PageQuery) -> ComparePage:
-    """Compare this run (right) with the chosen one, or the one it was forked from (left).
+    """Compare this run with the chosen ones (`with`), or with the one it was forked from.
 
     Raises:
-        NoSuchRun, ReadModelUnavailable: about the other run.
+        NoSuchRun, ReadModelUnavailable: about another run.
 
     """
     fork = ask.handle.fork
-    others = [name for name in ask.home_runs.names() if name != ask.run.name]
-    chosen = ask.word("with") or (fork.parent if fork is not None and fork.parent in others else None)
-    if chosen is None:
-        return ComparePage(others=others, comparison=None, chart=None, metrics=[], updates_shown=0)
-    with ask.home_runs.asking(chosen, None) as (_, left, _place):
-        found = compare_runs(left, ask.connection, most_points=MOST_POINTS, most_updates=MOST_UPDATES)
+    names = ask.home_runs.names()
+    others = [name for name in names if name != ask.run.name]
+    chosen = list(dict.fromkeys(ask.words("with")))
+    if not chosen and fork is not None and fork.parent in others:
+        chosen = [fork.parent]
+    over = ask.word("over") or ""
+    over = over if over in AXES else "update"
+    if not chosen:
+        return ComparePage(
+            others=others,
+            runs=[],
+            over=over,
+            parted_at=None,
+            charts=[],
+            settings=[],
+            comparison=None,
+            metrics=[],
+            updates_shown=0,
+        )
+    together = [*chosen, ask.run.name]
+    colors = run_colors(names, together)
+    with ExitStack() as stack:
+        connections = [stack.enter_context(ask.home_runs.asking(name, None))[1] for name in chosen]
+        connections.append(ask.connection)
+        parted_at = common_position(connections)
+        charts = _charts(ask, together, connections, parted_at, over, colors)
+        apart = settings_apart(connections)
+        found = None
+        if len(chosen) == 1:
+            found = compare_runs(
+                connections[0], ask.connection, most_points=MOST_POINTS, most_updates=MOST_UPDATES
+            )
     return ComparePage(
         others=others,
+        runs=[ComparedRun(run=name, color=colors[name]) for name in together],
+        over=over,
+        parted_at=parted_at,
+        charts=charts,
+        settings=[SettingOfRuns(key=key, values=values) for key, values in apart.items()],
         comparison=found,
-        chart=_chart(found, run_colors(ask.home_runs.names(), (found.left, found.right))),
         metrics=[
             n
             for n in METRICS
-            if any(n in (step.left or {}) or n in (step.right or {}) for step in found.updates)
+            if found is not None
+            and any(n in (step.left or {}) or n in (step.right or {}) for step in found.updates)
         ],
-        updates_shown=len(found.updates),
+        updates_shown=0 if found is None else len(found.updates),
     )
 
 
-def _chart(found: Comparison, colors: Mapping[str, int]) -> Chart:
-    curves = [
-        Curve(
-            run=name,
-            name=name,
-            points=success_points(_points(found.success, side), NATURAL, gaps=True),
-            color=colors[name],
-            link=f"/{quote(name)}/episodes?origin=online&policy={{version}}",
+def _charts(
+    ask: PageQuery,
+    names: Sequence[str],
+    connections: Sequence[Connection],
+    parted_at: int | None,
+    over: str,
+    colors: dict[str, int],
+) -> list[Chart]:
+    """A chart for each measure, of what the runs did after they part, or of the part of it that the address names."""
+    spans = [ask.span(name) or (0, LAST) for name in ("versions", "updates")]
+    measures = (HELD_OUT, ONLINE, *(one for one in MEASURES if one in METRICS))
+    drawn = []
+    for name, connection in zip(names, connections, strict=True):
+        version, update = (
+            (0, 0) if parted_at is None else newest_version_and_update(connection, as_of=parted_at)
         )
-        for name, side in ((found.left, "left"), (found.right, "right"))
-    ]
-    return Chart(
-        label="Success by policy version", below=AXES["policy"], unit="policy", shares=True, curves=curves
+        drawn.append(
+            run_curves(
+                name,
+                connection,
+                measures,
+                over=over,
+                color=colors[name],
+                gaps=True,
+                versions=(max(version, spans[0][0]), spans[0][1]),
+                updates=(max(update, spans[1][0]), spans[1][1]),
+            )
+        )
+    charts = (
+        overlay(measure, over, [curves[measure] for curves in drawn if measure in curves])
+        for measure in measures
     )
-
-
-def _points(points: tuple[ComparedPoint, ...], side: str) -> list[CurvePoint]:
-    """One run's points that have a verdict, with the versions of both."""
-    sides = [(point, getattr(point, side), getattr(point, f"{side}_weighted")) for point in points]
-    return [
-        CurvePoint(
-            first=point.version,
-            last=point.last_version,
-            successes=one.successes,
-            judged=one.judged,
-            rate=weighted.rate,
-            low=weighted.low,
-            high=weighted.high,
-        )
-        for point, one, weighted in sides
-        if weighted is not None
-    ]
+    return [chart for chart in charts if chart.curves]

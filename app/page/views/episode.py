@@ -17,6 +17,7 @@ from hindcast.events.envelope import BlobRef
 from hindcast.storage.readmodel.episode_queries import (
     EpisodeDetail,
     EpisodeRow,
+    Narrowing,
     ScreenshotRow,
     StepRow,
     branch_outcomes,
@@ -106,7 +107,8 @@ def group_members(ask: PageQuery, own: EpisodeRow) -> list[EpisodeRow]:
     """The episodes of an episode's group, by member; none if it has no group."""
     if own.group_id is None:
         return []
-    found = list_episodes(ask.connection, as_of=ask.position, group=own.group_id, limit=MOST_MEMBERS)
+    of_group = Narrowing(group=own.group_id)
+    found = list_episodes(ask.connection, as_of=ask.position, narrow=of_group, limit=MOST_MEMBERS)
     return sorted(found, key=lambda row: (row.member or 0, row.attempt or 0))
 
 

@@ -1,44 +1,30 @@
 """All runs of a home: what each is and has reached, and the chosen ones over each other in one chart."""
 
 from collections.abc import Sequence
-from urllib.parse import quote
 
 import msgspec
 from sqlalchemy import Connection
 
 from hindcast.app.page.charts import (
+    MOST_COLORS,
     Chart,
     Curve,
     CurvePoint,
     Span,
     evaluation_curves,
-    metric_points,
-    pool_metric,
-    pool_versions,
     run_colors,
-    success_points,
 )
 from hindcast.app.page.runs import OpenRuns
-from hindcast.app.page.views.axes import AXES, find_axis
-from hindcast.app.page.views.overview import METRICS
+from hindcast.app.page.views.axes import AXES
+from hindcast.app.page.views.overlay import HELD_OUT, MEASURES, ONLINE, online_points, overlay, run_curves
 from hindcast.core.errors import HindcastError
 from hindcast.storage.readmodel.evaluation_queries import list_evaluations
-from hindcast.storage.readmodel.metrics import update_metrics
-from hindcast.storage.readmodel.outcome_counts import families_by_version, tallies
-from hindcast.storage.readmodel.query_parts import position_of, training_judge
 from hindcast.storage.readmodel.run_queries import run_summary
 
 DRAWN_FIRST = 3
 """Runs drawn before a visitor chooses."""
-MOST_OVERLAID = 6
+MOST_OVERLAID = MOST_COLORS
 """Most runs in one chart: so many lines still differ."""
-HELD_OUT, ONLINE = "held-out", "online"
-MEASURES = {
-    HELD_OUT: "success on held-out tasks",
-    ONLINE: "success of online episodes",
-    **METRICS,
-}
-"""What can be drawn, and what it is called."""
 
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +95,7 @@ class RunRows:
 def _row(name: str, connection: Connection, *, running: bool) -> RunRow:
     summary = run_summary(connection)
     held_out = evaluation_curves(list_evaluations(connection))
-    online = [] if held_out else _online(connection)
+    online = [] if held_out else online_points(connection)
     curve = held_out[0].points if held_out else online
     if running:
         state = "paused" if summary.pauses else "running"
@@ -151,14 +137,6 @@ def _unreadable(name: str, note: str) -> RunRow:
     )
 
 
-def _online(connection: Connection, span: Span = None) -> list[CurvePoint]:
-    judge = training_judge(connection)
-    return pool_versions(
-        families_by_version(tallies(connection, position_of(connection, None), judge), origin="online"),
-        span=span,
-    )
-
-
 def home(
     runs: OpenRuns, rows: RunRows, *, chosen: Sequence[str] | None, measure: str, over: str, span: Span
 ) -> HomePage:
@@ -179,10 +157,11 @@ def home(
     over = over if over in AXES else "update"
     curves: list[Curve] = []
     for name in drawn:
-        with runs.asking(name, None) as (_, connection, place):
-            curve = _curve(name, connection, place.position, measure, over, span)
-        if curve is not None:
-            curves.append(msgspec.structs.replace(curve, color=colors[name]))
+        with runs.asking(name, None) as (_, connection, _place):
+            drawn_of = run_curves(
+                name, connection, (measure,), over=over, color=colors[name], versions=span, updates=span
+            )
+        curves += drawn_of.values()
     found = {curve.run for curve in curves}
     return HomePage(
         home=str(runs.home),
@@ -190,34 +169,6 @@ def home(
         chosen={name: colors[name] for name in drawn},
         measure=measure,
         over=over,
-        chart=Chart(
-            label=MEASURES[measure],
-            below=AXES[over],
-            unit="update" if measure in METRICS else "policy",
-            shares=measure not in METRICS,
-            curves=curves,
-        ),
+        chart=overlay(measure, over, curves),
         without=[name for name in drawn if name not in found],
     )
-
-
-def _curve(
-    name: str, connection: Connection, position: int, measure: str, over: str, span: Span
-) -> Curve | None:
-    """The run's curve of a measure; None: it has no value of it."""
-    if measure in METRICS:
-        columns = pool_metric(update_metrics(connection, names=(measure,)).get(measure, []), span=span)
-        axis = find_axis(connection, position, over, numbers={one.last for one in columns})
-        points = metric_points(columns, axis)
-        return Curve(run=name, name=name, points=points) if points else None
-    label, played = name, list[CurvePoint]()
-    if measure == ONLINE:
-        played = _online(connection, span)
-    else:
-        for evaluated in evaluation_curves(list_evaluations(connection), span=span)[:1]:
-            label, played = f"{name}, {evaluated.name}", evaluated.points
-    axis = find_axis(connection, position, over, versions={one.last for one in played})
-    points = success_points(played, axis, gaps=False)
-    origin = "online" if measure == ONLINE else "evaluation"
-    link = f"/{quote(name)}/episodes?origin={origin}&policy={{version}}"
-    return Curve(run=name, name=label, points=points, link=link) if points else None

@@ -1,4 +1,4 @@
-"""Pages of one table or tree: episodes, curriculum, policies, lineage, consumers, settings."""
+"""Pages of one table or tree: episodes, curriculum, policies, lineage, alerts, consumers, settings."""
 
 import asyncio
 import json
@@ -7,24 +7,40 @@ from typing import Any
 import msgspec
 from sqlalchemy import select
 
+from hindcast.app.alerts.report import AlertReport, alert_report
 from hindcast.app.attach.consumers import ConsumerRow, list_consumers
+from hindcast.app.page.index_builds import IDLE, IndexBuild
 from hindcast.app.page.runs import PageQuery, whole_number
 from hindcast.app.settings.configuration import Layer, flatten, merge
 from hindcast.core.errors import HindcastError, SettingsError
 from hindcast.core.settings.changes import decode_settings, flatten_settings
 from hindcast.core.text.nearest import advice
 from hindcast.learner.recipes import load_recipe
-from hindcast.storage.readmodel.episode_queries import EpisodeRow, count_requested, list_episodes
+from hindcast.storage.page_index import PageIndex, PageIndexStatus, episodes_with_text
+from hindcast.storage.readmodel.comparison import flat_settings
+from hindcast.storage.readmodel.episode_counts import FACETS, FacetValue, count_episodes, facets
+from hindcast.storage.readmodel.episode_queries import (
+    EpisodeRow,
+    Mention,
+    Narrowing,
+    count_requested,
+    list_episodes,
+)
 from hindcast.storage.readmodel.lineage.graph import Lineage
 from hindcast.storage.readmodel.lineage.lineage import lineage
-from hindcast.storage.readmodel.query_parts import NotInReadModel, holding, of_this_run
+from hindcast.storage.readmodel.query_parts import (
+    NotInReadModel,
+    holding,
+    of_this_run,
+    training_judge,
+)
 from hindcast.storage.readmodel.run_queries import PolicyRow, RecipeChange, list_policies, recipe_changes
-from hindcast.storage.readmodel.tables import notices, runs, tasks
+from hindcast.storage.readmodel.tables import notices, runs
 from hindcast.storage.readmodel.task_queries import PhaseRow, TaskRow, list_phases, list_tasks
 
 PAGE = 50
 """Rows of a page."""
-FILTERS = ("state", "outcome", "environment", "family", "origin", "task", "group", "policy")
+FILTERS = ("state", "outcome", "environment", "family", "origin", "judge", "task", "group", "policy")
 KINDS = ("step", "episode", "batch", "update", "task", "policy")
 DEPTH = 3
 MOST = 8
@@ -49,16 +65,37 @@ def consumers(ask: PageQuery) -> ConsumersPage:
     return ConsumersPage(consumers=asyncio.run(list_consumers(ask.handle)))
 
 
+class AlertsPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Values of the alerts page."""
+
+    alerts: AlertReport
+    past: bool
+    """Whether the page answers for a past position."""
+
+
+def alerts(ask: PageQuery) -> AlertsPage:
+    """Raised alerts and their rules. Raises StoreUnavailable."""
+    past = ask.word("as_of") is not None
+    return AlertsPage(alerts=alert_report(ask.handle, as_of=ask.position if past else None), past=past)
+
+
 class EpisodesPage(msgspec.Struct, frozen=True, kw_only=True):
     """Values of the page of episodes."""
 
     episodes: list[EpisodeRow]
     filters: dict[str, str]
     """The chosen filters."""
-    families: list[str]
-    """Families to choose from, as `store/buy`."""
+    facets: dict[str, list[FacetValue]]
+    """Values to filter by, with the number of episodes that have each and match all other filters."""
+    judge: str
+    """Judge whose verdicts are shown: the chosen one, or the one that is trained on."""
     text: str
     """Text that the episodes must have; empty: any."""
+    found: dict[str, Mention]
+    """Where each episode shown has the text."""
+    index: PageIndexStatus | None
+    """The index of the run's page texts; None: there is none, and pages are not searched."""
+    indexing: IndexBuild
     waiting: int
     """Episodes that are requested and not shown, since nothing has happened in them; 0 where they are shown."""
     before: int | None
@@ -71,6 +108,16 @@ def episode_table(ask: PageQuery) -> EpisodesPage:
     folds = not chosen.keys() & {"state", "group", "task"}
     versions = ask.span("policy")
     environment, _, family = chosen.get("family", "").rpartition("/")
+    text = ask.word("text")
+    pages = PageIndex(ask.run.folder)
+    places = None if text is None else episodes_with_text(ask.connection, pages, text, as_of=ask.position)
+    narrow = Narrowing(
+        task=ask.word("task"),
+        group=ask.word("group"),
+        version=versions and versions[0],
+        last_version=versions and versions[1],
+        among=places,
+    )
     found = list_episodes(
         ask.connection,
         as_of=ask.position,
@@ -78,26 +125,28 @@ def episode_table(ask: PageQuery) -> EpisodesPage:
         environment=environment or ask.word("environment"),
         family=family or None,
         origin=ask.word("origin"),
-        task=ask.word("task"),
-        group=ask.word("group"),
-        version=versions and versions[0],
-        last_version=versions and versions[1],
         outcome=ask.word("outcome"),
+        judge=ask.word("judge"),
         begun=folds,
-        text=ask.word("text"),
+        narrow=narrow,
         before=ask.number("before"),
         limit=PAGE + 1,
     )
-    kinds = (
-        select(tasks.c.environment, tasks.c.family)
-        .where(holding(tasks, ask.position), tasks.c.family.is_not(None))
-        .distinct()
-    )
+    judge = ask.word("judge") or training_judge(ask.connection, as_of=ask.position)
+    kinds = {name: word for name, word in chosen.items() if name in FACETS}
+    if environment:
+        kinds.pop("environment", None)  # the family names its own
     return EpisodesPage(
         episodes=found[:PAGE],
         filters=chosen,
-        families=sorted(f"{site}/{name}" for site, name in ask.connection.execute(kinds)),
-        text=ask.word("text") or "",
+        facets=facets(
+            count_episodes(ask.connection, as_of=ask.position, narrow=narrow), kinds, judge=judge, begun=folds
+        ),
+        judge=judge,
+        text=text or "",
+        found={} if places is None else {row.episode: places[row.episode] for row in found[:PAGE]},
+        index=pages.status(),
+        indexing=IDLE if ask.runs is None else ask.runs.indexing.state(ask.run.name),
         waiting=count_requested(ask.connection, as_of=ask.position) if folds and not chosen else 0,
         before=found[PAGE - 1].requested_position if len(found) > PAGE else None,
     )
@@ -159,12 +208,24 @@ class OwnSetting(msgspec.Struct, frozen=True, kw_only=True):
     here: str
 
 
+class ForkSetting(msgspec.Struct, frozen=True, kw_only=True):
+    """A setting of a fork that differs from its parent's; both as JSON."""
+
+    key: str
+    parent: str
+    here: str
+
+
 class SettingsPage(msgspec.Struct, frozen=True, kw_only=True):
     """Values of the settings page."""
 
     recipe: str | None
     own: list[OwnSetting]
     """Settings that differ from the recipe's."""
+    parent: str | None
+    """Run that this one was forked from; None: it is no fork."""
+    of_fork: list[ForkSetting]
+    """Settings that differ from the parent's."""
     settings: dict[str, dict[str, str]]
     """By section and name, each as JSON."""
     fingerprint: dict[str, str]
@@ -190,12 +251,27 @@ def settings(ask: PageQuery) -> SettingsPage:
     return SettingsPage(
         recipe=row["recipe"],
         own=_own(row["recipe"] or "", resolved),
+        parent=row["parent"],
+        of_fork=_of_fork(ask, row["parent"], row["settings"]),
         settings={section: _shown(values) for section, values in resolved.items()},
         fingerprint=_shown(json.loads(row["fingerprint"] or "{}")),
         packages=_shown(json.loads(row["packages"] or "{}")),
         changes=recipe_changes(ask.connection, as_of=ask.position),
         notices=[Notice(**one) for one in ask.connection.execute(newest).mappings()],
     )
+
+
+def _of_fork(ask: PageQuery, parent: str | None, recorded: str | None) -> list[ForkSetting]:
+    """What a fork sets otherwise than its parent, whose first event is in the fork's log."""
+    if parent is None:
+        return []
+    of_parent = select(runs.c.settings).where(holding(runs, ask.position), runs.c.run == parent)
+    theirs, here = flat_settings(ask.connection.scalar(of_parent)), flat_settings(recorded)
+    return [
+        ForkSetting(key=key, parent=json.dumps(theirs.get(key)), here=json.dumps(here.get(key)))
+        for key in sorted({*theirs, *here})
+        if theirs.get(key) != here.get(key)
+    ]
 
 
 def _own(recipe: str, recorded: dict[str, Any]) -> list[OwnSetting]:

@@ -1,0 +1,136 @@
+"""Counts of episodes by state, origin, family and verdict, and the facets made of them.
+
+Summed from blocks of the log (`storage.readmodel.block_sums`) and the changes since. A condition that blocks do not count by,
+such as a task or a text, is counted from the episodes themselves.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import msgspec
+from sqlalchemy import Connection, and_, func, null, select
+
+from hindcast.storage.readmodel.block_sums import EpisodeKind, ended_by, kinds_changed
+from hindcast.storage.readmodel.episode_queries import ALL, Narrowing
+from hindcast.storage.readmodel.query_parts import also_holding, position_of
+from hindcast.storage.readmodel.tables import block_episodes, episodes, judged
+
+FACETS: dict[str, Callable[[EpisodeKind], str | None]] = {
+    "outcome": lambda kind: kind.outcome,
+    "state": lambda kind: kind.state,
+    "origin": lambda kind: kind.origin,
+    "environment": lambda kind: kind.environment,
+    "family": lambda kind: None if kind.family is None else f"{kind.environment}/{kind.family}",
+    "judge": lambda kind: kind.judge,
+}
+"""What episodes can be counted by, by the name of the filter that chooses a value."""
+
+
+class FacetValue(msgspec.Struct, frozen=True, kw_only=True):
+    """A value to filter by."""
+
+    value: str
+    count: int
+    """Episodes that have it and match all other filters."""
+    chosen: bool
+
+
+def count_episodes(
+    connection: Connection, *, as_of: int | None = None, narrow: Narrowing = ALL
+) -> dict[EpisodeKind, int]:
+    """Number of episodes of each kind that occurs."""
+    position = position_of(connection, as_of)
+    conditions = narrow.conditions(connection, position)
+    found = _counted(connection, position, conditions) if conditions else _summed(connection, position)
+    return {kind: found[kind] for kind in sorted(found, key=_order) if found[kind]}
+
+
+def _summed(connection: Connection, position: int) -> dict[EpisodeKind, int]:
+    kind = [block_episodes.c[name] for name in EpisodeKind._fields]
+    kept = (
+        select(*kind, func.sum(block_episodes.c.number))
+        .where(block_episodes.c.position <= position)
+        .group_by(*kind)
+    )
+    found: dict[EpisodeKind, int] = defaultdict(int)
+    for *about, number in connection.execute(kept):
+        found[EpisodeKind(*about)] = int(number)  # PostgreSQL sums to decimals
+    for one, number in kinds_changed(connection, ended_by(position), position).items():
+        found[one] += number
+    return found
+
+
+def _counted(connection: Connection, position: int, conditions: Collection[Any]) -> dict[EpisodeKind, int]:
+    kind = (episodes.c.state, episodes.c.origin, episodes.c.environment, episodes.c.family)
+    holds = (also_holding(episodes, position), *conditions)
+    verdict = and_(judged.c.episode == episodes.c.episode, judged.c.valid_from <= position)
+    statements = (
+        select(null(), null(), *kind, func.count()).where(*holds).group_by(*kind),
+        select(judged.c.judge, judged.c.outcome, *kind, func.count())
+        .select_from(episodes.join(judged, verdict))
+        .where(*holds)
+        .group_by(judged.c.judge, judged.c.outcome, *kind),
+    )
+    return {
+        EpisodeKind(*about): number
+        for statement in statements
+        for *about, number in connection.execute(statement)
+    }
+
+
+def _order(kind: EpisodeKind) -> list[tuple[bool, Any]]:
+    return [(part is not None, part) for part in kind]
+
+
+def facets(
+    counts: Mapping[EpisodeKind, int], chosen: Mapping[str, str], *, judge: str, begun: bool
+) -> dict[str, list[FacetValue]]:
+    """The values of each facet with their counts, in the order of values; a facet without a choice is left out.
+
+    `chosen`: values by facet. `judge`: whose outcomes count, unless one is chosen. `begun`: requested episodes are left out
+    while no state is chosen.
+
+    >>> online = ("ended", "online", "store", "buy")
+    >>> counts = {EpisodeKind(None, None, *online): 3, EpisodeKind("rules", "success", *online): 2}
+    >>> facets(counts, {"outcome": "success"}, judge="rules", begun=True)["outcome"]
+    [FacetValue(value='success', count=2, chosen=True)]
+    """
+    found: dict[str, list[FacetValue]] = {}
+    for name, value_of in FACETS.items():
+        others = {other: value for other, value in chosen.items() if other != name}
+        values: dict[str, int] = defaultdict(int)
+        for kind, number in counts.items():
+            value = value_of(kind)
+            if value is not None and _counts(kind, name, others, judge=judge, begun=begun):
+                values[value] += number
+        if name in chosen:
+            values.setdefault(chosen[name], 0)
+        if len(values) > 1 or name in chosen or (name == "outcome" and values):
+            found[name] = [
+                FacetValue(value=value, count=values[value], chosen=chosen.get(name) == value)
+                for value in sorted(values)
+            ]
+    return found
+
+
+def _counts(kind: EpisodeKind, name: str, others: Mapping[str, str], *, judge: str, begun: bool) -> bool:
+    """Whether a kind counts for a facet: it matches the filters of all others, and has verdicts of the right judge."""
+    if begun and name != "state" and "state" not in others and kind.state == "requested":
+        return False
+    if name == "judge":
+        asked = kind.judge
+    elif name == "outcome" or "outcome" in others:
+        asked = others.get("judge", judge)
+    else:
+        asked = others.get("judge")
+    return kind.judge == asked and all(
+        _has(kind, other, value) for other, value in others.items() if other != "judge"
+    )
+
+
+def _has(kind: EpisodeKind, name: str, value: str) -> bool:
+    """Whether a kind has the value of a filter; a family may be named without its environment."""
+    if name == "family" and "/" not in value:
+        return kind.family == value
+    return FACETS[name](kind) == value
