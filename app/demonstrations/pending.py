@@ -143,7 +143,7 @@ class AppendState(msgspec.Struct):
                 self.phase = fact.phase
             case TaskAdmitted():
                 self.tasks.add(fact.task_id)
-            case EpisodeRequested(origin="demonstration"):
+            case EpisodeRequested(origin="demonstration" | "imported"):
                 self.open[fact.episode] = UnfinishedDemonstration(fact, recorded.envelope.id)
             case StepTaken() if fact.episode in self.open:
                 self.open[fact.episode].steps += 1

@@ -24,7 +24,7 @@ from hindcast.app.page.views.overview import METRICS
 from hindcast.core.errors import HindcastError
 from hindcast.storage.readmodel.evaluation_queries import list_evaluations
 from hindcast.storage.readmodel.metrics import update_metrics
-from hindcast.storage.readmodel.outcome_counts import families_by_version, tallies
+from hindcast.storage.readmodel.outcome_counts import families_by_version, tallies, training_origin
 from hindcast.storage.readmodel.query_parts import position_of, training_judge
 from hindcast.storage.readmodel.run_queries import run_summary
 
@@ -153,10 +153,8 @@ def _unreadable(name: str, note: str) -> RunRow:
 
 def _online(connection: Connection, span: Span = None) -> list[CurvePoint]:
     judge = training_judge(connection)
-    return pool_versions(
-        families_by_version(tallies(connection, position_of(connection, None), judge), origin="online"),
-        span=span,
-    )
+    known = tallies(connection, position_of(connection, None), judge)
+    return pool_versions(families_by_version(known, origin=training_origin(known)), span=span)
 
 
 def home(
