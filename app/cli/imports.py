@@ -38,7 +38,7 @@ def import_run(
         typer.Argument(metavar="RUN", help="Run that gets another system's episodes; created if new."),
     ] = None,
     format_name: Annotated[
-        Literal["archive"] | RunFormat, typer.Option("--format", help="Format of the source.")
+        Literal["archive", RunFormat], typer.Option("--format", help="Format of the source.")
     ] = "archive",
     overrides: Annotated[
         list[str] | None,

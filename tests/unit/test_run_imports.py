@@ -19,6 +19,7 @@ from hindcast.core.domain.evidence import Evidence
 from hindcast.core.domain.task import Task
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.models.tokenizer import load_tokenizer
+from hindcast.storage.readmodel.outcome_counts import Tally, families_by_version, training_origin
 from stories.gym_rollouts import rollout, write_rollouts
 
 pytestmark = pytest.mark.torch
@@ -173,3 +174,10 @@ def test_another_reward_or_threshold_is_another_version_of_the_judge() -> None:
         for options in (RecordedOptions(), RecordedOptions(success=0.1), RecordedOptions(reward="format"))
     }
     assert len(versions) == 3
+
+
+def test_the_success_of_an_imported_run_is_that_of_its_versions() -> None:
+    theirs = Tally(2, "imported", "agent", "sums", success=1, failure=2, undecided=1, reward=1.0, mixed=0)
+    ours = theirs._replace(version=7, origin="online")
+    assert families_by_version([theirs], origin=training_origin([theirs])) == {2: {"agent/sums": (1, 3)}}
+    assert training_origin([theirs, ours]) == training_origin([]) == "online"
