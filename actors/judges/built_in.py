@@ -1,4 +1,4 @@
-"""The judges that Hindcast brings. Each but `inspect`, whose options are its own, loads its module only when it is opened: two load torch."""
+"""The judges that Hindcast brings. Each but `inspect` and `recorded`, whose options are their own, loads its module only when it is opened: two load torch."""
 
 import json
 from collections.abc import AsyncIterator
@@ -8,6 +8,7 @@ from pathlib import Path
 from hindcast.actors.judges.base import Judge, JudgeVersions
 from hindcast.actors.judges.inspect_score import InspectOptions, InspectScoreJudge
 from hindcast.actors.judges.plugin import JudgeContext, JudgePlugin, JudgeTraits
+from hindcast.actors.judges.recorded_reward import RecordedOptions, RecordedRewardJudge
 from hindcast.core.errors import SettingsError
 from hindcast.core.settings.schema import Settings
 from hindcast.storage.blobs.store import BlobStore
@@ -49,6 +50,11 @@ async def _open_fuzzy(context: JudgeContext) -> AsyncIterator[Judge]:
 @asynccontextmanager
 async def _open_inspect(context: JudgeContext) -> AsyncIterator[Judge]:
     yield InspectScoreJudge(context.options)
+
+
+@asynccontextmanager
+async def _open_recorded(context: JudgeContext) -> AsyncIterator[Judge]:
+    yield RecordedRewardJudge(context.options)
 
 
 @asynccontextmanager
@@ -106,6 +112,7 @@ STRICT = JudgePlugin(open=_open_strict)
 ENDPOINT = JudgePlugin(open=_open_endpoint, traits=JudgeTraits(asks_endpoint=True, judges_any_goal=True))
 FUZZY = JudgePlugin(open=_open_fuzzy, traits=JudgeTraits(asks_endpoint=True))
 INSPECT = JudgePlugin(open=_open_inspect, options=InspectOptions)
+RECORDED = JudgePlugin(open=_open_recorded, options=RecordedOptions)
 ORM = JudgePlugin(versions=_open_orm, traits=JudgeTraits(judges_any_goal=True))
 WEBRL_ORM = JudgePlugin(
     open=_open_webrl_orm,

@@ -56,7 +56,7 @@ COMMANDS = {
     "log": Command("log", "The event log of a run: tail, show, grep, stats, resize."),
     "broker": Command("join", "Set up a broker that you run yourself."),
     "archive": Command("archive", "Write a run into files, readable without a broker."),
-    "import": Command("archive", "Import an archived run into this home."),
+    "import": Command("imports", "Import a run: an archive, or another system's log."),
     "export": Command("export", "Export a run in a format of other tools."),
     "attach": Command("attach", "Attach your own consumer to a run."),
     "consumer": Command("attach", "List consumers of a run's log and their lag."),

@@ -14,7 +14,6 @@ from hindcast.app.cli.options import RunName
 from hindcast.app.cli.output import Block, Fields, Report, Table
 from hindcast.app.cli.suggestions import SuggestingGroup
 from hindcast.app.runs.archive import archive_source
-from hindcast.app.runs.import_archive import ImportedRun, carry_out, plan_import
 from hindcast.app.runs.repair import Reloaded, RepairResult, repair_in_place, repair_log
 from hindcast.app.runs.runs import open_run
 from hindcast.app.runs.sources import open_source
@@ -186,37 +185,6 @@ def _manifest_text(reader: ArchiveReader, manifest: Manifest) -> Iterator[Block]
         size = segment_path(reader.folder, manifest.next).stat().st_size
         rows.append((manifest.next, reader.last, size, "open"))
     yield Table(("first", "last", "bytes", "sha256"), rows, empty="No event yet.")
-
-
-@app.command("import")
-def import_run(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the archive.")],
-) -> Report:
-    """Import an archived run into this home with the same name, positions, ids and bytes; it can then be resumed.
-
-    The archive is checked before the import, and the stream is read back after it. The same command resumes an interrupted one.
-
-    Example: hindcast import /backup/run-1
-    """
-    with progress_bar() as bar:
-        bars = Bars(bar)
-        plan = plan_import(folder, on_event=lambda at: bars.events(at, None))
-        last = plan.run.last
-        done = asyncio.run(carry_out(plan, on_event=lambda at: bars.events(at, last), on_blob=bars.blobs))
-    return Report(done, _imported_text(done))
-
-
-def _imported_text(done: ImportedRun) -> Iterator[Block]:
-    ancestors = f", with its ancestors {', '.join(done.ancestors)}" if done.ancestors else ""
-    yield (
-        f"run {done.run}{ancestors}: {done.events} events and {done.blobs} blobs imported into {done.home}; positions "
-        f"{done.first} to {done.last} read back as archived"
-    )
-    for key, value in done.changed.items():
-        yield f"setting {key} = {value} replaces the location on the former machine"
-    if done.missing_blobs:
-        yield f"{done.missing_blobs} blobs that its events name were not in the archive"
-    yield f"To look at it: hindcast rebuild {done.run}. To resume it: hindcast start {done.run}"
 
 
 @app.command("repair")

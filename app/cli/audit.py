@@ -58,7 +58,8 @@ def audit_run(
 ) -> Report:
     """Check every event and blob of a run with independent code that trusts nothing: hash chains, digests, references.
 
-    Exit code 3 if there are defects; each has its position, what is wrong, and what it may mean.
+    Exit code 3 if there are defects; each has its position, what is wrong, and what it may mean. Probable faults of training,
+    such as errors that count as failures, are named as suspicions and leave the exit code at 0.
 
     Example: hindcast audit run-1 --json
     """
@@ -192,6 +193,11 @@ def _report_text(report: AuditReport) -> Iterator[Block]:
     )
     yield f"compared with: {'; '.join(report.witnesses) or 'nothing outside the log'}"
     yield f"digest up to here: {report.last}:{report.digest}"
+    for one in report.suspicions:
+        yield (
+            f"SUSPICION {one.name}, {one.episodes} episodes, first at position {one.position}: {one.what}. "
+            f"{one.advice}"
+        )
     if report.clean:
         yield "no defects"
         return

@@ -14,9 +14,9 @@ from hindcast.actors.environments.web.definition import UNCHECKED, DefinitionErr
 from hindcast.actors.environments.web.files import append_task, filled, name_for, read_defaults, read_tasks
 from hindcast.actors.environments.web.person import Person
 from hindcast.actors.environments.web.scripted import act_out, read_script
-from hindcast.app.cli.bars import progress_bar
+from hindcast.app.cli.imports import import_file_into, imported_text
 from hindcast.app.cli.output import Report, say
-from hindcast.app.imports.documents import Format
+from hindcast.app.imports.documents import DemonstrationFormat
 from hindcast.app.runs.runs import RunHandle, list_runs, open_run
 from hindcast.app.runs.selection import select_run
 from hindcast.app.settings.configuration import resolve
@@ -311,8 +311,6 @@ def login(
     )
 
 
-OF_CONVERSATIONS = ('actors.answer_format="text"', 'judge.judges=["inspect"]')
-"""Settings of a new run that gets a log of Inspect, unless `--set` says otherwise."""
 demonstrations_app = typer.Typer(
     name="demonstrations", help="Import demonstrations from files.", no_args_is_help=True
 )
@@ -329,10 +327,12 @@ def import_file(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="JSONL file; for atif a trajectory or a folder of them; for inspect a log (.eval).",
+            help="JSONL file; for atif a trajectory or a folder of them.",
         ),
     ],
-    format_name: Annotated[Format, typer.Option("--format", help="Format of the file.")] = "jsonl",
+    format_name: Annotated[
+        DemonstrationFormat, typer.Option("--format", help="Format of the file.")
+    ] = "jsonl",
     run: Annotated[
         str | None, typer.Argument(metavar="RUN", help="Run that gets them; created if it does not exist.")
     ] = None,
@@ -346,56 +346,16 @@ def import_file(
 
     It checks everything first: if one episode is invalid, it names file, line and key, and appends nothing. It skips episodes
     that the log has already, so the same command resumes an interrupted import. For the file formats, see docs/exports.md.
-    A log of Inspect becomes text episodes with its scores as verdicts.
+    Whole runs of other systems: hindcast import.
 
     Example: hindcast demonstrations import lines/episodes.jsonl taught --recipe sft
     """
-    from hindcast.app.imports.import_documents import import_documents, try_out  # loads transformers
-
-    home = home_folder()
-    with holding(home):  # actors of a system that starts meanwhile would play the appended requests
-        names, making = list_runs(home), bool(recipe or overrides)
-
-        def chosen() -> RunHandle:
-            return select_run(home, name=run, recipe=recipe, overrides=overrides or ())
-
-        exists = run in names or (run is None and bool(names) and not making)
-        if not exists and format_name == "inspect":
-            overrides = [*OF_CONVERSATIONS, *(overrides or ())]
-        settings = chosen().settings if exists else resolve(recipe=recipe, overrides=overrides or ()).settings
-        with progress_bar() as bar:
-            checking = bar.add_task("checking", total=None)
-            number = asyncio.run(
-                try_out(
-                    file,
-                    settings,
-                    format_name=format_name,
-                    said=lambda at: bar.update(checking, completed=at),
-                )
-            )
-            handle = chosen()  # created only now that everything is valid
-            writing = bar.add_task("appending", total=number)
-            done = asyncio.run(
-                import_documents(
-                    handle, file, format_name=format_name, said=lambda at: bar.update(writing, completed=at)
-                )
-            )
-    said = ", ".join(f"{count} {outcome}" for outcome, count in done.outcomes.items())
-    by = "the rules" if done.judge == "rules" else done.judge
+    done = import_file_into(file, run, format_name=format_name, recipe=recipe, overrides=overrides or ())
     return Report(
         done,
         [
-            (
-                f"run {done.run}: {done.episodes} demonstrations of {done.steps} steps appended"
-                + (f" (by {by}: {said})" if said else "")
-                + (f", {done.abandoned} of them abandoned" if done.abandoned else "")
-                + (f", {done.present} were there" if done.present else "")
-            ),
-            (
-                f"To see them: hindcast episode list {done.run} · hindcast rejudge {done.run} · hindcast page"
-                if format_name == "inspect"
-                else f"To judge and train on them: hindcast start {done.run} (it takes as many as its curriculum.demonstrations says)"
-            ),
+            imported_text(done, "demonstrations"),
+            f"To judge and train on them: hindcast start {done.run} (it takes as many as its curriculum.demonstrations says)",
         ],
     )
 

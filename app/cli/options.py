@@ -54,7 +54,7 @@ OfOutcome = Annotated[
     typer.Option("--outcome", help="Only episodes with this outcome by the training judge."),
 ]
 OfOrigin = Annotated[
-    Literal["online", "demonstration", "evaluation", "branch"] | None,
+    Literal["online", "demonstration", "evaluation", "branch", "imported"] | None,
     typer.Option("--origin", help="Only episodes of this origin."),
 ]
 PluginOptions = Annotated[
@@ -75,11 +75,13 @@ Families = Annotated[
 ]
 Origin = Annotated[
     str | None,
-    typer.Option("--origin", help="Only episodes of this origin: online, demonstration or evaluation."),
+    typer.Option(
+        "--origin", help="Only episodes of this origin: online, demonstration, evaluation or imported."
+    ),
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the sample.")]
 
-ORIGINS = ("online", "demonstration", "evaluation", "branch")
+ORIGINS = ("online", "demonstration", "evaluation", "branch", "imported")
 
 
 def with_common_options(command: Callable[..., Report | None]) -> Callable[..., None]:

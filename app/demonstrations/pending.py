@@ -14,6 +14,7 @@ import msgspec
 from hindcast.actors.episodes.recorder import Abandoned, Ended, EpisodeRecord
 from hindcast.app.runs.open_log import open_log
 from hindcast.app.runs.runs import RunHandle
+from hindcast.core.domain.arrays import unpack_ids
 from hindcast.core.domain.evidence import Judgment
 from hindcast.core.domain.observation import Page
 from hindcast.core.domain.task import Task
@@ -143,7 +144,7 @@ class AppendState(msgspec.Struct):
                 self.phase = fact.phase
             case TaskAdmitted():
                 self.tasks.add(fact.task_id)
-            case EpisodeRequested(origin="demonstration"):
+            case EpisodeRequested(origin="demonstration" | "imported"):
                 self.open[fact.episode] = UnfinishedDemonstration(fact, recorded.envelope.id)
             case StepTaken() if fact.episode in self.open:
                 self.open[fact.episode].steps += 1
@@ -194,7 +195,7 @@ class Appender:
         record = self._record(request, causation=appended.envelope.id)
         assert await record.start(instruction=shown.instruction, renderer=shown.renderer)
         for step in shown.steps:
-            await record.step(step, newest_version=-1)
+            await record.step(step, newest_version=max(unpack_ids(step.versions).tolist(), default=-1))
         assert await record.finish(shown.ended)
         done = standing.gone if isinstance(shown.ended, Abandoned) else standing.ended
         done.add(request.episode)

@@ -14,10 +14,9 @@ import msgspec
 import pyarrow as pa
 
 from hindcast.app.exports.chat import chat_of
-from hindcast.app.exports.exporter import Exporter, ExportSources, Origin, Writer
+from hindcast.app.exports.exporter import LEFT_OUT, Exporter, ExportSources, Origin, Writer
 from hindcast.app.exports.parquet import TableFile
 from hindcast.core.grammar.answer_parser import split_form
-from hindcast.events.catalogue import NEVER_TRAINED
 from hindcast.events.log.episode_assembler import AssembledEpisode, AssembledStep
 
 ROWS_IN_GROUP = 100
@@ -120,7 +119,7 @@ class DatasetWriter(Writer):
     def __init__(self, folder: Path, sources: ExportSources, options: DatasetOptions) -> None:
         self._folder = folder
         self._sources = sources
-        self._evaluations = options.evaluations or sources.origin.filter.origin in NEVER_TRAINED
+        self._evaluations = options.evaluations or sources.origin.filter.origin in LEFT_OUT
         data = folder / DATA
         data.mkdir()
         self._splits = {
@@ -129,7 +128,7 @@ class DatasetWriter(Writer):
 
     def episode(self, played: AssembledEpisode) -> None:
         """Add a row."""
-        evaluates = played.request.origin in NEVER_TRAINED
+        evaluates = played.request.origin in LEFT_OUT
         if evaluates and not self._evaluations:
             return
         name = "test" if evaluates else "train"

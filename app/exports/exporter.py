@@ -22,6 +22,7 @@ from hindcast.core.plugins import NoOptions, find_plugin
 from hindcast.core.prompts.rendering import RENDERERS
 from hindcast.core.settings.schema import Settings
 from hindcast.core.structs import convert, decode_msgpack
+from hindcast.events.catalogue.curriculum import IMPORTED, NEVER_TRAINED
 from hindcast.events.envelope import BlobRef, Recorded
 from hindcast.events.log.episode_assembler import AssembledEpisode
 from hindcast.storage.readmodel.episode_queries import EpisodeFilter, VerdictRow, verdicts_of
@@ -33,6 +34,10 @@ class Verdict(msgspec.Struct, frozen=True):
     outcome: str | None
     """None: there is no verdict yet."""
     reward: float | None
+
+
+LEFT_OUT = NEVER_TRAINED - {IMPORTED}
+"""Origins that datasets leave out by default. A run of another system has no episodes but imported ones."""
 
 
 class Origin(msgspec.Struct, frozen=True, kw_only=True):

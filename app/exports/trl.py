@@ -21,11 +21,11 @@ from typing import IO, Any
 import msgspec
 
 from hindcast.app.exports.chat import DECIDED, chat_of, provenance_of, reward_of
-from hindcast.app.exports.exporter import Exporter, ExportSources, Verdict, Writer
+from hindcast.app.exports.exporter import LEFT_OUT, Exporter, ExportSources, Verdict, Writer
 from hindcast.core.domain.arrays import unpack_floats, unpack_ids
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.models.tokenizer import load_tokenizer
-from hindcast.events.catalogue import NEVER_TRAINED, BatchPlanned, StepTaken
+from hindcast.events.catalogue import BatchPlanned, StepTaken
 from hindcast.events.envelope import Recorded
 from hindcast.events.log.episode_assembler import AssembledEpisode
 
@@ -74,7 +74,7 @@ class TrlWriter(Writer):
 
     def episode(self, played: AssembledEpisode) -> None:
         """Write an episode's steps, its chat, and its pairs with earlier members of its group."""
-        if played.request.origin in NEVER_TRAINED and not self._evaluations:
+        if played.request.origin in LEFT_OUT and not self._evaluations:
             return
         verdict = self._sources.chosen[played.name]
         lines = []

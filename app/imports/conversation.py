@@ -1,8 +1,9 @@
 """A conversation of a model with its surroundings, recorded elsewhere, and the episode that it becomes.
 
 An answer is a step, as of an agent of the user's own (`actors.agents`): its page is the messages since the last answer, its
-prompt all messages before it by the policy's chat template, its action the whole answer. No policy of the run sampled it, so
-its tokens have the version -1 and the log-probability 0. Times of single steps are not known and stand as 0.
+prompt all messages before it by the policy's chat template, its action the whole answer. Token ids, log-probabilities and the
+policy version are those of the recorded run where it has them; else the ids are the policy's tokenizer's, the log-probability
+is 0 and the version -1. Times of single steps are not known and are 0.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,21 +29,31 @@ from hindcast.core.grammar.answer_parser import parse_form
 from hindcast.core.ids import digest_hex
 from hindcast.core.prompts.chat_messages import ChatUnreadable, encode_chat
 from hindcast.core.prompts.prompt import encode_answer
+from hindcast.core.seeds import derive_id
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import EpisodeRequested, StepTaken
+from hindcast.events.catalogue.curriculum import IMPORTED
 from hindcast.events.catalogue.episode import EndReason
 
 INTERRUPTED = "environment_failed"
 """Reason of the end of an episode that failed where it was recorded."""
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class Turn(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One answer of the model."""
 
     new: tuple[dict[str, Any], ...]
     """Messages since the last answer, in OpenAI's format with their content as text."""
     answer: dict[str, Any]
     """The assistant's message."""
+    restarts: bool = False
+    """Whether `new` is the whole prompt, because the messages before it were changed or dropped."""
+    prompt_ids: tuple[int, ...] = ()
+    """Token ids of the prompt, by the tokenizer of the model that was recorded; empty: unknown."""
+    action_ids: tuple[int, ...] = ()
+    """Token ids that the model sampled; empty: unknown."""
+    logprobs: tuple[float, ...] = ()
+    """Log-probability of each sampled token; empty: unknown."""
 
     @property
     def text(self) -> str:
@@ -55,8 +66,8 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join([*([self.answer["content"]] if self.answer["content"] else []), *calls])
 
 
-class Conversation(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation and how it ended."""
+class Conversation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A conversation and how it ended. Its JSON without the defaults identifies the episode."""
 
     task: Task
     turns: tuple[Turn, ...]
@@ -67,19 +78,35 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True):
     """Why it does not count, such as an error of the sandbox; empty: it counts."""
     evidence: Evidence
     duration_ms: float
+    group: str = ""
+    """Name of its group in the recorded run; empty: it is compared with no other."""
+    member: int = 0
+    """Index within its group."""
+    group_size: int = 1
+    version: int = NO_VERSION
+    """Policy version of the recorded run that sampled the answers; -1: unknown."""
 
 
 def request_of_conversation(
     conversation: Conversation, settings: Settings, *, attempt: int = 0
 ) -> EpisodeRequested:
-    """Build the request of a conversation's episode, identified by its content."""
-    return request_for(
+    """Build the request of a conversation's episode, identified by its content without its place in the group."""
+    alone = msgspec.structs.replace(conversation, member=0, group_size=1)
+    request = request_for(
         conversation.task,
         settings,
         source=SOURCE,
-        drawn=digest_hex(msgspec.json.encode(conversation, order="sorted")),
+        drawn=digest_hex(msgspec.json.encode(alone, order="sorted")),
         lease_s=settings.curriculum.lease_s,
         attempt=attempt,
+    )
+    grouped = (SOURCE, conversation.group, conversation.task.id, conversation.group_size)
+    return msgspec.structs.replace(
+        request,
+        origin=IMPORTED,
+        group=derive_id("group", settings.run.seed, *grouped) if conversation.group else request.group,
+        member=conversation.member,
+        group_size=conversation.group_size,
     )
 
 
@@ -99,10 +126,19 @@ async def episode_of(
     read: list[dict[str, Any]] = []
     page = _page(task, ())
     for index, turn in enumerate(conversation.turns):
-        read += turn.new
+        read = [*([] if turn.restarts else read), *turn.new]
         page = _page(task, turn.new)
-        prompt_ids = _prompt(tokenizer, read, settings, key=f"answer {index + 1}")
-        action_ids = encode_answer(tokenizer, turn.text, framing=actors.framing)
+        prompt_ids: Sequence[int] = turn.prompt_ids
+        action_ids: Sequence[int] = turn.action_ids
+        logprobs: Sequence[float] = turn.logprobs
+        if not (prompt_ids and action_ids):
+            prompt_ids = _prompt(tokenizer, read, settings, key=f"answer {index + 1}")
+            action_ids, logprobs = encode_answer(tokenizer, turn.text, framing=actors.framing), ()
+        if logprobs and len(logprobs) != len(action_ids):
+            raise DocumentError(
+                f"answer {index + 1}",
+                f"it has {len(action_ids)} tokens and {len(logprobs)} log-probabilities",
+            )
         action = parse_form(turn.text, "text", page)
         observation = observe(page)
         held.steps.append(
@@ -115,8 +151,8 @@ async def episode_of(
                 world_ordinal=page.ordinal,
                 prompt_ids=pack_ids(prompt_ids),
                 action_ids=pack_ids(action_ids),
-                logprobs=pack_floats([0.0] * len(action_ids)),
-                versions=pack_ids([NO_VERSION] * len(action_ids)),
+                logprobs=pack_floats(logprobs or [0.0] * len(action_ids)),
+                versions=pack_ids([conversation.version] * len(action_ids)),
                 sampling=Sampling(temperature=request.temperature, max_tokens=len(action_ids), seed=0),
                 prompt_truncated=False,
                 answer=turn.text,
@@ -136,7 +172,7 @@ async def episode_of(
         steps=steps,
         evidence=msgspec.structs.replace(conversation.evidence, final_url=page.url),
         final_observation=last,
-        policy_versions=(NO_VERSION, NO_VERSION),
+        policy_versions=(conversation.version, conversation.version),
         duration_ms=conversation.duration_ms,
     )
     return DemonstratedEpisode(

@@ -1,23 +1,34 @@
 """Reads documents of demonstrated episodes from files. Errors name file, line and key.
 
 `jsonl`: one document per line (`app.exports.document`), as in `episodes.jsonl` of an export. `atif`: a file with a
-trajectory, or a folder of such files. `inspect`: a log of Inspect (`app.imports.inspect_log`).
+trajectory, or a folder of such files. The formats of `WHOLE_RUNS` are runs of other systems, each read by a module of its own.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
+
+import msgspec
 
 from hindcast.app.exports.document import EpisodeDocument
 from hindcast.app.exports.export import MANIFEST
+from hindcast.app.imports import inspect_log, nemo_gym, verifiers_traces
 from hindcast.app.imports.atif import document_of_trajectory
 from hindcast.app.imports.conversation import Conversation
 from hindcast.app.imports.decoder import DocumentError, decoded
-from hindcast.app.imports.inspect_log import conversations_of
+from hindcast.app.imports.recorded_run import Located
 from hindcast.core.errors import HindcastError
 
-Format = Literal["jsonl", "atif", "inspect"]
-FORMATS: tuple[Format, ...] = get_args(Format)
+DemonstrationFormat = Literal["jsonl", "atif"]
+RunFormat = Literal["inspect", "nemo-gym", "verifiers"]
+Format = DemonstrationFormat | RunFormat
+WHOLE_RUNS: Mapping[str, Callable[[Path], Located]] = {
+    "inspect": inspect_log.conversations_of,
+    "nemo-gym": nemo_gym.conversations_of,
+    "verifiers": verifiers_traces.conversations_of,
+}
+"""Readers of other systems' runs by format."""
 
 
 class ImportRefused(HindcastError):
@@ -42,9 +53,8 @@ def read_documents(path: Path, format_name: Format) -> Iterator[LocatedDocument]
     """
     where = str(path)
     try:
-        if format_name == "inspect":
-            for place, conversation in conversations_of(path):
-                yield LocatedDocument(place, conversation)
+        if format_name in WHOLE_RUNS:
+            yield from _grouped(path, WHOLE_RUNS[format_name])
             return
         for where, content in _lines(path) if format_name == "jsonl" else _files(path):
             document = (
@@ -61,9 +71,19 @@ def read_documents(path: Path, format_name: Format) -> Iterator[LocatedDocument]
 
 def refused(where: str, wrong: DocumentError) -> ImportRefused:
     """Convert the error of a document to a message for the user."""
-    return ImportRefused(
-        f"{where}: {wrong}. Nothing was appended; docs/exports.md says what a demonstration is"
-    )
+    return ImportRefused(f"{where}: {wrong}. Nothing was appended; docs/exports.md says what can be imported")
+
+
+def _grouped(path: Path, read: Callable[[Path], Located]) -> Iterator[LocatedDocument]:
+    """Number the members of each group. The file is read twice, because a group's size is known only at its end."""
+    sizes = Counter((one.group, one.task.id) for _, one in read(path) if one.group)
+    members: Counter[tuple[str, str]] = Counter()
+    for place, one in read(path):
+        group = (one.group, one.task.id)
+        if one.group:
+            one = msgspec.structs.replace(one, member=members[group], group_size=sizes[group])
+            members[group] += 1
+        yield LocatedDocument(f"{path}, {place}", one)
 
 
 def _lines(path: Path) -> Iterator[tuple[str, bytes]]:

@@ -1,4 +1,4 @@
-"""`hindcast demonstrations import`: imports a file into a run's log, all of it or nothing.
+"""`hindcast demonstrations import` and `hindcast import`: import a file into a run's log, all of it or nothing.
 
     file ──> documents ──> check ──> replay ──> (all are valid) ──> append, one episode after the other
 
@@ -6,7 +6,7 @@ Every document is read and replayed twice: first to check all of them, then to a
 document's content identifies its episode: those already in the log are skipped, so the same command resumes an
 interrupted import.
 
-Episodes of an evaluation's log have scores already, so the run's training judge judges them at once.
+Episodes of another system's run have scores already, so the run's training judge judges them at once.
 """
 
 import asyncio
@@ -29,6 +29,7 @@ from hindcast.app.imports.check import check
 from hindcast.app.imports.conversation import Conversation, episode_of, request_of_conversation
 from hindcast.app.imports.decoder import DocumentError
 from hindcast.app.imports.documents import (
+    WHOLE_RUNS,
     Format,
     ImportRefused,
     LocatedDocument,
@@ -42,12 +43,13 @@ from hindcast.app.system.sites import task_sources
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.models.tokenizer import load_tokenizer
 from hindcast.core.settings.schema import Settings
+from hindcast.events.catalogue.curriculum import IMPORTED
 
 NAME = "importer"
 """Name of the importing actor, `actor.importer` in the facts."""
 
 
-class ImportedDemonstrations(msgspec.Struct, frozen=True, kw_only=True):
+class ImportedEpisodes(msgspec.Struct, frozen=True, kw_only=True):
     """Result of an import."""
 
     run: str
@@ -92,7 +94,7 @@ async def try_out(
 
 async def import_documents(
     handle: RunHandle, path: Path, *, format_name: Format, said: Callable[[int], None] = lambda _: None
-) -> ImportedDemonstrations:
+) -> ImportedEpisodes:
     """Append every document of a file that `try_out` has checked.
 
     Raises:
@@ -127,9 +129,9 @@ async def import_documents(
                 counts["abandoned"] += 1
             else:
                 outcomes[shown.judgment.outcome] += 1
-    if format_name == "inspect":
+    if format_name in WHOLE_RUNS:
         judge, outcomes = settings.judge.judges[0], await _judge(handle, appended)
-    return ImportedDemonstrations(
+    return ImportedEpisodes(
         run=handle.name,
         episodes=len(appended),
         present=counts["present"],
@@ -151,9 +153,7 @@ async def _judge(handle: RunHandle, appended: Collection[str]) -> Counter[str]:
 
     settings = handle.settings
     async with open_judge(settings.judge.judges[0], handle, settings) as judge:
-        await rejudge(
-            handle, EpisodeSelection(origin="demonstration"), judge=judge, save_to=handle, said=count
-        )
+        await rejudge(handle, EpisodeSelection(origin=IMPORTED), judge=judge, save_to=handle, said=count)
     return outcomes
 
 

@@ -12,26 +12,23 @@ import json
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
-import msgspec
 import pyarrow
 
 from hindcast.app.imports.conversation import Conversation, Turn
-from hindcast.app.imports.decoder import LARGEST, DocumentError
+from hindcast.app.imports.decoder import DocumentError
+from hindcast.app.imports.recorded_run import MAX_STEPS, checked, family_of, integer, seed_of
 from hindcast.core.domain.evidence import Evidence
-from hindcast.core.domain.task import FIRST_EVALUATION_SEED, Task
-from hindcast.core.ids import digest_hex
-from hindcast.core.structs import decode_json
+from hindcast.core.domain.task import Task
 
 SOURCE = "inspect"
 LOG_VERSION = 2
 LARGEST_PART_BYTES = 1 << 30
 """Largest part of a log that is read: a file from elsewhere could unpack to any size."""
-MAX_STEPS = 10_000
-"""Step limit of a task whose log sets no `message_limit`. Tasks are identified by content, so it is the same for all samples."""
 _ZSTANDARD = 93
 """Compression method of a zip file, APPNOTE 6.3.9, section 4.4.5."""
 _LOCAL_HEADER_BYTES = 30
@@ -53,7 +50,7 @@ def conversations_of(path: Path) -> Iterator[tuple[str, Conversation]]:
                 raise DocumentError("version", f"{header.get('version')!r} is not {LOG_VERSION}")
             for name in archive.namelist():
                 if _SAMPLE.fullmatch(name):
-                    yield f"{path}, {name}", _conversation(_part(archive, file, name), header, name)
+                    yield name, _conversation(_part(archive, file, name), header, name)
     except BadZipFile as error:
         raise DocumentError("", f"this is no log of Inspect ({error})") from error
 
@@ -68,19 +65,12 @@ def _part(archive: ZipFile, file: BinaryIO, name: str) -> dict[str, Any]:
         raise DocumentError(name, f"it has {info.file_size} bytes, {LARGEST_PART_BYTES} are read")
     try:
         content = _unpacked(file, info) if info.compress_type == _ZSTANDARD else archive.read(info)
-        found = json.loads(content, parse_constant=lambda _: None, parse_int=_integer)
+        found = json.loads(content, parse_constant=lambda _: None, parse_int=integer)
     except (ValueError, OSError, struct.error, NotImplementedError, RecursionError) as error:
         raise DocumentError(name, f"it cannot be read: {error}") from error
     if not isinstance(found, dict):
         raise DocumentError(name, "expected an object")
     return found
-
-
-def _integer(text: str) -> int:
-    number = int(text)
-    if not -LARGEST <= number <= LARGEST:
-        raise ValueError("an integer does not fit into 64 bits with a sign")
-    return number
 
 
 def _unpacked(file: BinaryIO, info: ZipInfo) -> bytes:
@@ -93,13 +83,7 @@ def _unpacked(file: BinaryIO, info: ZipInfo) -> bytes:
 
 
 def _conversation(sample: Mapping[str, Any], header: Mapping[str, Any], name: str) -> Conversation:
-    try:
-        # encoded and decoded to check all types, and because JSON can spell half a surrogate pair, which is no text
-        return decode_json(msgspec.json.encode(_converted(sample, header)), Conversation, strict=True)
-    except DocumentError as error:
-        raise DocumentError(name, str(error)) from error
-    except (KeyError, TypeError, AttributeError, ValueError, msgspec.MsgspecError) as error:
-        raise DocumentError(name, f"it is no sample of Inspect ({error!r})") from error
+    return checked(partial(_converted, sample, header), name, "sample of Inspect")
 
 
 def _converted(sample: Mapping[str, Any], header: Mapping[str, Any]) -> Conversation:
@@ -118,8 +102,8 @@ def _converted(sample: Mapping[str, Any], header: Mapping[str, Any]) -> Conversa
     return Conversation(
         task=Task(
             environment="agent",
-            family=re.sub(r"[^\w.-]", "_", task) or SOURCE,
-            seed=_seed(name),
+            family=family_of(task, SOURCE),
+            seed=seed_of(name),
             instruction=_instruction(sample["input"]),
             goal={"source": SOURCE, "task": task, "sample": name, "target": sample["target"]},
             max_steps=(run.get("config") or {}).get("message_limit") or MAX_STEPS,
@@ -154,13 +138,6 @@ def _failure(sample: Mapping[str, Any]) -> str:
     if sample.get("invalidation"):
         return f"invalidated: {sample['invalidation'].get('reason') or 'no reason is given'}"
     return ""
-
-
-def _seed(name: int | str) -> int:
-    """Seed of a sample: its id if that is a small number, else a number made from it. The goal has the id itself."""
-    if isinstance(name, int) and 0 <= name < FIRST_EVALUATION_SEED:
-        return name
-    return int(digest_hex(str(name).encode())[:12], 16) % FIRST_EVALUATION_SEED
 
 
 def _instruction(given: str | Sequence[Mapping[str, Any]]) -> str:

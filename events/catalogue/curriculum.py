@@ -90,7 +90,9 @@ class StateValued(Fact, frozen=True, kw_only=True):
 
 BRANCH = "branch"
 """Origin of an episode that continues another one from one of its steps."""
-NEVER_TRAINED = frozenset({"evaluation", BRANCH})
+IMPORTED = "imported"
+"""Origin of an episode of another system's run, whose policy versions are those of that run."""
+NEVER_TRAINED = frozenset({"evaluation", BRANCH, IMPORTED})
 """Origins of episodes that only measure the policy."""
 
 
@@ -123,7 +125,7 @@ class EpisodeRequested(Fact, frozen=True, kw_only=True):
     attempt: int
     """Number of earlier attempts of this member that were abandoned."""
     origin: str
-    """`online`, `demonstration`, `evaluation` or `branch`."""
+    """`online`, `demonstration`, `evaluation`, `branch` or `imported`."""
     temperature: float
     phase: int
     revisits: bool = False

@@ -21,6 +21,7 @@ from hindcast.storage.audit.blobs import Depth
 from hindcast.storage.audit.decoder import decode, digest_of
 from hindcast.storage.audit.defects import LOST, Defect
 from hindcast.storage.audit.fold import Fold
+from hindcast.storage.audit.suspicions import Suspicion
 from hindcast.storage.audit.witnesses import Witness
 from hindcast.storage.blobs.store import BlobStore
 
@@ -58,6 +59,8 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
     defects: tuple[Defect, ...]
     """Defects by position; if there are very many, the first ones found."""
     defects_found: int
+    suspicions: tuple[Suspicion, ...]
+    """Probable faults of training, which are no defects of the log."""
     first: int
     last: int
     digest: str
@@ -221,6 +224,7 @@ def _report(fold: Fold, depth: Depth, witnesses: Sequence[Witness], wall_s: floa
         chains=len(fold.chains),
         defects=fold.findings.told(),
         defects_found=fold.findings.count,
+        suspicions=fold.suspicions.found(),
         first=fold.first,
         last=fold.position,
         digest=fold.digests.value.hex(),

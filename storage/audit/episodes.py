@@ -241,6 +241,9 @@ class Episodes(Check):
         episode.high = high if episode.high is None else max(high, episode.high)
 
     def _check_versions(self, event: Event, low: int, high: int, origin: str) -> None:
+        if origin == "imported":  # the versions are those of the run that it was imported from
+            self.require(low >= NO_VERSION, event, "a policy version", f"{NO_VERSION} or more", low)
+            return
         if low == NO_VERSION == high:
             self.require(origin != "online", event, "no policy sampled it", "a policy version", NO_VERSION)
             return

@@ -23,6 +23,7 @@ from hindcast.storage.audit.policies import Policies
 from hindcast.storage.audit.references import References
 from hindcast.storage.audit.relabels import Relabels
 from hindcast.storage.audit.shapes import Refs, Shape, shapes
+from hindcast.storage.audit.suspicions import Suspicions
 from hindcast.storage.audit.tasks import Tasks
 from hindcast.storage.audit.training import Training
 from hindcast.storage.audit.witnesses import Witness, Witnesses
@@ -101,6 +102,7 @@ class Fold:
         self.blobs = Blobs(
             findings, since=since, store=blobs, depth=depth, pages=pages, policies=self.policies
         )
+        self.suspicions = Suspicions()
         self._names = Names(run, findings, self.digests)
         self._witnesses = Witnesses(witnesses, findings, self.digests)
         self._checks = (
@@ -221,6 +223,7 @@ class Fold:
             self.unknown[event.type] += 1
         if not readable or shape is None:
             return
+        self.suspicions.take(event)
         if refs:
             self.blobs.take(event, refs, pages=shape.shows_pages)
         check = self._facts.get(event.type)

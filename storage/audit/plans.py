@@ -246,7 +246,11 @@ class Plans(Check):
         name, episode = planned["episode"], self._episodes.find(planned["episode"])
         if episode is None or not self._episodes.is_seen(episode):
             return
-        for origin, what in (("evaluation", "an evaluation"), ("branch", "a continuation")):
+        for origin, what in (
+            ("evaluation", "an evaluation"),
+            ("branch", "a continuation"),
+            ("imported", "an episode of another run"),
+        ):
             self.require(episode.origin != origin, event, f"it trains on {name}, which is {what}")
         if planned.get("replaces") is None:
             same = planned["group"] == episode.group

@@ -16,7 +16,14 @@ from sqlalchemy import Connection, func, select
 from hindcast.core.errors import SettingsError
 from hindcast.core.rl.statistics import Interval, gap, standardized
 from hindcast.core.settings.changes import decode_settings, flatten_settings
-from hindcast.storage.readmodel.outcome_counts import Families, added, curve, families_by_version, tallies
+from hindcast.storage.readmodel.outcome_counts import (
+    Families,
+    added,
+    curve,
+    families_by_version,
+    tallies,
+    training_origin,
+)
 from hindcast.storage.readmodel.query_parts import (
     OUTCOMES,
     NotInReadModel,
@@ -210,10 +217,11 @@ class _Played(NamedTuple):
 
 
 def _played(connection: Connection) -> dict[int, _Played]:
-    """Outcomes of online episodes by the version that began them."""
+    """Outcomes of online episodes, or imported ones, by the version that began them."""
     position = position_of(connection, None)
     known = tallies(connection, position, training_judge(connection, as_of=position))
-    families = families_by_version(known, origin=ONLINE)
+    origin = training_origin(known)
+    families = families_by_version(known, origin=origin)
     return {
         point.version: _Played(
             point.success.successes,
@@ -221,7 +229,7 @@ def _played(connection: Connection) -> dict[int, _Played]:
             point.success.undecided,
             families[point.version],
         )
-        for point in curve(one for one in known if one.origin == ONLINE)
+        for point in curve(one for one in known if one.origin == origin)
     }
 
 

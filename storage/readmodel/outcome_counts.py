@@ -13,6 +13,7 @@ import msgspec
 from sqlalchemy import Connection, select
 
 from hindcast.core.rl.statistics import Interval, difference, standardized, wilson
+from hindcast.events.catalogue.curriculum import IMPORTED
 from hindcast.storage.readmodel.block_sums import Kind, ended_by, first_said
 from hindcast.storage.readmodel.query_parts import (
     OUTCOMES,
@@ -77,6 +78,7 @@ Sums = tuple[Any, ...]
 
 DEMONSTRATOR = -1
 """Version of episodes that no weights sampled."""
+ONLINE = "online"
 
 
 class Tally(NamedTuple):
@@ -177,6 +179,12 @@ def families_of(rows: Iterable[Tally]) -> Families:
     return found
 
 
+def training_origin(rows: Iterable[Tally]) -> str:
+    """Origin of the episodes that a run's policy versions are measured by: `imported` in a run of another system."""
+    origins = {one.origin for one in rows}
+    return IMPORTED if IMPORTED in origins and ONLINE not in origins else ONLINE
+
+
 def families_by_version(rows: Iterable[Tally], *, origin: str) -> dict[int, Families]:
     """Judged episodes of each family by the version that began them, versions in order."""
     parts: dict[int, list[Tally]] = {}
@@ -236,16 +244,17 @@ def success_by_version(
     origin: str | None = "online",
     judge: str | None = None,
 ) -> list[VersionSuccess]:
-    """The success curve: one point per policy version and origin. `origin` None: all of them, separately."""
+    """The success curve: one point per policy version and origin. `origin` None: all of them, separately.
+
+    In a run of another system, `online` means its imported episodes.
+    """
     position = position_of(connection, as_of)
     told = tallies(connection, position, judge or training_judge(connection, as_of=position))
-    return curve(one for one in told if origin in (None, one.origin))
+    wanted = training_origin(told) if origin == ONLINE else origin
+    return curve(one for one in told if wanted in (None, one.origin))
 
 
 WATCHED = 30
-
-
-ONLINE = "online"
 
 
 class FamilyPoint(NamedTuple):
@@ -256,12 +265,13 @@ class FamilyPoint(NamedTuple):
     judged: int
 
 
-def retention(told: Iterable[Tally]) -> tuple[FamilyRetention, ...]:
+def retention(told: Sequence[Tally]) -> tuple[FamilyRetention, ...]:
     """Retention of every family with enough episodes, in the order of their names; from tallies by rising version."""
     points: dict[str, list[FamilyPoint]] = defaultdict(list)
+    origin = training_origin(told)
     for one in told:
         judged = int(one.success + one.failure)
-        if one.origin == ONLINE and one.version is not None and one.version >= 0 and judged:
+        if one.origin == origin and one.version is not None and one.version >= 0 and judged:
             points[f"{one.environment}/{one.family}"].append(
                 FamilyPoint(one.version, int(one.success), judged)
             )

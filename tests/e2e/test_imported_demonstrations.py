@@ -27,12 +27,15 @@ from hindcast.events.log.reader import read
 from processes.system import ROOT
 from stories.demonstrated_documents import clicks, says
 from stories.guide_reader import Reader
+from stories.gym_rollouts import rollout, write_rollouts
 from stories.inspect_logs import WITH_TOOL, sample, write_log
 
 pytestmark = [pytest.mark.broker, pytest.mark.torch, pytest.mark.browser]
 
 GUIDE = (ROOT / "docs" / "exports.md").read_text().split("## Demonstrations\n", 1)[1]
 COMMANDS = re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL)[0].splitlines()
+TRACES = ROOT / "tests" / "stories" / "verifiers_traces.jsonl"
+"""Four episodes of one group, written by verifiers 0.4.0."""
 NEW = "--recipe sft --set curriculum.demonstrations=2"
 
 
@@ -47,6 +50,13 @@ def facts_of(home: Path, run: str) -> list[Fact]:
 def written(file: Path, *documents: Any) -> str:
     file.write_text("".join(f"{json.dumps(one)}\n" for one in documents))
     return str(file)
+
+
+def commands_of(section: str) -> list[str]:
+    """Commands of the guide's section whose heading ends so."""
+    found = re.search(rf"### [^\n]*{section}\n.*?```sh\n(.*?)```", GUIDE, re.DOTALL)
+    assert found is not None
+    return found[1].splitlines()
 
 
 def documents_of(file: Path) -> list[EpisodeDocument]:
@@ -124,13 +134,11 @@ def test_an_evaluation_of_others_is_audited_and_judged_again(
     both = sample(2, scores={"includes": {"value": "C"}, "strict": {"value": "C"}})
     lost = sample("lost", error={"message": "the sandbox died"}, scores={})
     log = write_log(tmp_path / "log.eval", WITH_TOOL, both, lost, zstandard=True)
-    commands = re.findall(r"```sh\n(.*?)```", GUIDE.split("### Logs of Inspect\n", 1)[1], re.DOTALL)[
-        0
-    ].splitlines()
+    commands = commands_of("Inspect")
     assert log.name in commands[0]
     shown = {line: reader.run(line) for line in commands}
     imported, _, audited, other, _ = shown.values()
-    assert "3 demonstrations of 4 steps appended (by inspect: 2 success), 1 of them abandoned" in imported
+    assert "3 episodes of 4 steps appended (by inspect: 2 success), 1 of them abandoned" in imported
     assert "no defects" in audited
     assert "1 flips against inspect" in other
     facts = facts_of(tmp_path / "home", "theirs")
@@ -144,11 +152,38 @@ def test_an_evaluation_of_others_is_audited_and_judged_again(
         ("2", 1.0),
     ]
 
-    again = reader.run("hindcast demonstrations import log.eval theirs --format inspect")
-    assert "0 demonstrations of 0 steps appended, 3 were there" in again
+    again = reader.run("hindcast import log.eval theirs --format inspect")
+    assert "0 episodes of 0 steps appended, 3 were there" in again
     reader.run("hindcast export theirs --to back --format inspect")
     (back,) = (tmp_path / "back").glob("*.eval")
-    said = reader.run(
-        f"hindcast demonstrations import {back} back --format inspect --set judge.judges=inspect"
+    said = reader.run(f"hindcast import {back} back --format inspect --set judge.judges=inspect")
+    assert "2 episodes of 3 steps appended (by inspect: 2 success)" in said
+
+
+def test_a_run_of_another_trainer_keeps_its_groups_versions_and_rewards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = Reader(tmp_path, monkeypatch)
+    (tmp_path / "traces.jsonl").write_bytes(TRACES.read_bytes())
+    imported, listed, audited, other, counted = (
+        reader.run(line) for line in commands_of("verifiers and prime-rl")
     )
-    assert "2 demonstrations of 3 steps appended (by inspect: 2 success)" in said
+    assert "4 episodes of 8 steps appended (by recorded: 2 failure, 1 success, 1 undecided)" in imported
+    assert "imported" in listed
+    assert "SUSPICION errors_as_failures, 1 episodes" in audited
+    assert "no defects" in audited
+    assert "0 flips against recorded" in other
+    assert [line.split() for line in counted.splitlines() if "success" in line] == [["2", "success", "1"]]
+    requests = [one for one in facts_of(tmp_path / "home", "sums") if isinstance(one, EpisodeRequested)]
+    assert len({one.group for one in requests}) == 1
+    assert requests[0].group in reader.run(f"hindcast lineage episode {requests[0].episode} sums --json")
+
+
+def test_rollouts_of_a_gym_are_audited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Reader(tmp_path, monkeypatch)
+    rows = [rollout(0, 0), rollout(0, 1, reward=0.0)]
+    write_rollouts(tmp_path / "rollouts.jsonl", *rows)
+    imported, audited, _ = (reader.run(line) for line in commands_of("NeMo Gym"))
+    assert "2 episodes of 4 steps appended (by recorded: 1 failure, 1 success)" in imported
+    assert "SUSPICION" not in audited
+    assert "no defects" in audited

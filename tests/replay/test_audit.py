@@ -102,6 +102,7 @@ class TestTrueRuns:
         events, files = list(altered.log.events), sorted(folder_of(altered.blobs).rglob("*"))
         report = await audited(altered, depth="full")
         assert report.defects == ()
+        assert report.suspicions == ()
         assert report.clean
         assert (report.events, report.first, report.last) == (len(events), 1, len(events))
         assert report.chains == len({values(stored)["incarnation"] for stored in events})

@@ -20,7 +20,7 @@ from hindcast.app.page.views.axes import AXES, find_axis
 from hindcast.app.page.views.overview import METRICS
 from hindcast.storage.readmodel.evaluation_queries import list_evaluations
 from hindcast.storage.readmodel.metrics import update_metrics
-from hindcast.storage.readmodel.outcome_counts import families_by_version, tallies
+from hindcast.storage.readmodel.outcome_counts import families_by_version, tallies, training_origin
 from hindcast.storage.readmodel.query_parts import position_of, training_judge
 
 HELD_OUT, ONLINE = "held-out", "online"
@@ -34,11 +34,8 @@ MEASURES = {
 
 def online_points(connection: Connection, span: Span = None) -> list[CurvePoint]:
     """Success of online episodes by policy version."""
-    judge = training_judge(connection)
-    return pool_versions(
-        families_by_version(tallies(connection, position_of(connection, None), judge), origin="online"),
-        span=span,
-    )
+    known = tallies(connection, position_of(connection, None), training_judge(connection))
+    return pool_versions(families_by_version(known, origin=training_origin(known)), span=span)
 
 
 def run_curves(

@@ -21,7 +21,7 @@ from hindcast.storage.readmodel.evaluation_queries import (
     list_evaluations,
 )
 from hindcast.storage.readmodel.metrics import MetricColumn, Throughput, update_metrics
-from hindcast.storage.readmodel.outcome_counts import families_by_version, tallies
+from hindcast.storage.readmodel.outcome_counts import families_by_version, tallies, training_origin
 from hindcast.storage.readmodel.query_parts import position_of, training_judge
 from hindcast.storage.readmodel.run_queries import RunSummary, run_summary
 
@@ -88,7 +88,7 @@ def overview(ask: PageQuery) -> OverviewPage:
     known = tallies(ask.connection, position_of(ask.connection, ask.position), judge)
     versions, numbers = ask.span("versions"), ask.span("updates")
     curves = evaluation_curves(evaluations, span=versions)
-    curve = pool_versions(families_by_version(known, origin="online"), span=versions)
+    curve = pool_versions(families_by_version(known, origin=training_origin(known)), span=versions)
     metrics = _metrics(ask.connection, ask.position, numbers)
     return OverviewPage(
         summary=summary,
