@@ -316,7 +316,9 @@ def test_a_request_is_not_late_while_actors_play_the_ones_before_it() -> None:
     story.start(third)
     assert expired(timer, story, now_s=28) == {second: story.state.leases.leases[second]}
     story.abandon(third)
-    assert expired(timer, story, now_s=37) == {second: story.state.leases.leases[second]}, "an end by an actor counts"
+    assert expired(timer, story, now_s=37) == {second: story.state.leases.leases[second]}, (
+        "an end by an actor counts"
+    )
     story.abandon(second, reason="lease_expired")
     assert set(expired(timer, story, now_s=47)) == {fourth}, "an end by the curriculum is no sign of an actor"
 
