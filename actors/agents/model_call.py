@@ -63,7 +63,7 @@ UNSUPPORTED_IN_RESPONSES = ("previous_response_id", "conversation", "background"
 
 
 def refuse_unsupported(body: Mapping[str, Any], names: Sequence[str]) -> None:
-    """Raises ChatUnreadable if a request has one of these parts."""
+    """Raises ChatUnreadable if a request has a part with a name in `names`."""
     for name in names:
         if body.get(name):
             raise ChatUnreadable(f"{name} is {body[name]!r}: the policy is not asked with it. Leave it out.")
