@@ -22,7 +22,7 @@ pytestmark = [
 ]
 
 
-def test_browser_use_is_played_judged_trained_and_verified(tmp_path: Path) -> None:
+def test_browser_use_is_played_recorded_and_judged(tmp_path: Path) -> None:
     shutil.copy(AGENT, tmp_path)
     home = Home(tmp_path / "home", cwd=tmp_path)
     home.environment["PYTHONPATH"] = str(Path(__file__).parent)
@@ -37,18 +37,13 @@ def test_browser_use_is_played_judged_trained_and_verified(tmp_path: Path) -> No
         "actors.max_prompt_tokens": "30000",
         "actors.max_answer_tokens": "1024",
         "actors.browser_path": "/no/such/chromium",
-        "learner.options.group_batch": "1",
-        "learner.minibatches": "1",
-        "learner.epochs": "1",
     }
     command = f"{shlex.quote(INTERPRETER)} {AGENT.name}"
-    asked = ["--agent", command, *settings(chosen, base={}), "--until", "updates=1"]
-    assert home.json("start", "theirs", *asked, timeout_s=600)["updates"] == 1
+    asked = ["--agent", command, *settings(chosen, base={}), "--until", "episodes=4"]
+    assert home.json("start", "theirs", *asked, timeout_s=400)["episodes"] >= 4
     listed = home.json("episode", "list", "theirs", "--state", "ended")
     episodes = listed["episodes"] if isinstance(listed, dict) else listed
     outcomes = {one["outcome"] for one in episodes if one["outcome"]}
     assert outcomes == {"success", "failure"}, "the store judges the fixed answers, right and wrong ones"
     assert {one["steps"] for one in episodes} == {2}, "a search, then the price"
-    report = home.json("verify", "theirs", timeout_s=400)
-    assert report["identical"], report["first_divergence"]
     assert not home.json("audit", "theirs")["defects"]
