@@ -44,7 +44,7 @@ peers: setup
 
 # Exports and imports with other projects' real packages.
 test-peers: peers
-	.venv-peers/bin/python -m pytest -m peers tests/peers
+	PATH="$(CURDIR)/.venv/bin:$$PATH" .venv-peers/bin/python -m pytest -m peers tests/peers
 	PATH="$(CURDIR)/.venv/bin:$$PATH" .venv-peers/bin/python -m pytest -k "wandb or trackio" tests/unit/test_attach_examples.py
 
 test-vllm: vllm

@@ -57,16 +57,32 @@ def _new_text(messages: Sequence[Mapping[str, Any]]) -> str:
     return "\n".join(reversed(new))
 
 
+UNSUPPORTED_IN_CHAT = ("stop", "logprobs", "functions", "audio")
+UNSUPPORTED_IN_RESPONSES = ("previous_response_id", "conversation", "background", "prompt")
+"""Parts of a request that would change the answer, and that no policy here heeds."""
+
+
+def refuse_unsupported(body: Mapping[str, Any], names: Sequence[str]) -> None:
+    """Raises ChatUnreadable if a request has a part with a name in `names`."""
+    for name in names:
+        if body.get(name):
+            raise ChatUnreadable(f"{name} is {body[name]!r}: the policy is not asked with it. Leave it out.")
+
+
 def read_chat(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Messages and tools of a request to `chat/completions`. Raises ChatUnreadable."""
+    refuse_unsupported(body, UNSUPPORTED_IN_CHAT)
     messages, tools = body.get("messages"), body.get("tools") or []
     if not isinstance(messages, list) or not isinstance(tools, list):
         raise ChatUnreadable("a request needs `messages`, a list; `tools` is a list, too")
-    return messages, tools
+    form = body.get("response_format") or {"type": "text"}
+    schema = form.get("json_schema") if isinstance(form, dict) else None
+    return _with_form(messages, form, schema), _offered(body, tools)
 
 
 def read_response(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Messages and tools of a request to `responses`. Raises ChatUnreadable."""
+    refuse_unsupported(body, UNSUPPORTED_IN_RESPONSES)
     given, tools = body.get("input"), body.get("tools") or []
     if isinstance(given, str):
         given = [{"role": "user", "content": given}]
@@ -77,7 +93,47 @@ def read_response(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[d
         raise ChatUnreadable(f"an input has an item of type {unknown[0]!r}: only messages are read")
     opening = [{"role": "system", "content": body["instructions"]}] if body.get("instructions") else []
     functions = [{"type": "function", "function": one} for one in tools]
-    return [*opening, *({"role": one["role"], "content": one.get("content")} for one in given)], functions
+    messages = [*opening, *({"role": one["role"], "content": one.get("content")} for one in given)]
+    text = body.get("text") or {}
+    form = (text.get("format") if isinstance(text, dict) else text) or {"type": "text"}
+    return _with_form(messages, form, form), _offered(body, functions)
+
+
+def _offered(body: Mapping[str, Any], tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The tools that the policy is offered. Raises ChatUnreadable where a call of one is demanded."""
+    choice = body.get("tool_choice") or "auto"
+    if choice not in ("auto", "none"):
+        raise ChatUnreadable(
+            f"tool_choice is {choice!r}: no answer is forced to call a tool, so ask with 'auto' or 'none'"
+        )
+    return tools if choice == "auto" else []
+
+
+def _with_form(messages: list[Any], form: Any, described: Any) -> list[dict[str, Any]]:
+    """The chat with the wanted form of the answer in its system message: the answer is sampled freely, and may miss it.
+
+    `described`: what holds the `schema` of a form `json_schema`. Raises ChatUnreadable.
+    """
+    turns = [
+        one | {"role": "system"} if isinstance(one, dict) and one.get("role") == "developer" else one
+        for one in messages
+    ]
+    match form, described:
+        case {"type": "text"}, _:
+            return turns
+        case {"type": "json_object"}, _:
+            wanted = "Answer with a JSON object and nothing else."
+        case {"type": "json_schema"}, {"schema": dict(schema)}:
+            wanted = (
+                f"Answer with JSON of this schema and nothing else:\n{msgspec.json.encode(schema).decode()}"
+            )
+        case _:
+            raise ChatUnreadable(
+                f"the format of the answer is {form!r}: expected the type text, json_object, or json_schema with a schema"
+            )
+    if turns and isinstance(turns[0], dict) and turns[0].get("role") == "system":
+        return [turns[0] | {"content": f"{text_of(turns[0].get('content'))}\n\n{wanted}"}, *turns[1:]]
+    return [{"role": "system", "content": wanted}, *turns]
 
 
 def message_of(reply: Reply, *, uses_tools: bool) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""The policy as an OpenAI-compatible server: each episode has an address of its own.
+"""The policy as a server for OpenAI's and Anthropic's clients: each episode has an address of its own.
 
     POST /episodes/KEY/v1/chat/completions     an answer of the policy; with `stream`, as events once it is complete
     POST /episodes/KEY/v1/responses            the same in the format of responses, not streamed
+    POST /episodes/KEY/v1/messages             the same in Anthropic's format; with `stream`, as events
     GET  /episodes/KEY/v1/models
     POST /episodes/KEY/reward                  {"reward": 1.0, "answer": "…"}, both optional
 
@@ -19,6 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from hindcast.actors.agents.anthropic_format import error_body, message, message_events, read_messages
 from hindcast.actors.agents.model_call import (
     MODEL,
     ModelCall,
@@ -110,24 +112,26 @@ class AgentProxy:
     async def _reward(self, request: Request) -> Response:
         episode = self._episodes.get(request.path_params["key"])
         if episode is None:
-            return _gone()
+            return _error(_gone())
         try:
             body = await _body_of(request)
         except _Refused as refused:
-            return refused.response
+            return _error(refused)
         value, answer = body.get("reward"), body.get("answer")
         if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
             return _error(
-                400, f"the reward is {value!r}: expected a number, 1 for a success and 0 for a failure"
+                _Refused(
+                    400, f"the reward is {value!r}: expected a number, 1 for a success and 0 for a failure"
+                )
             )
         if answer is not None and not isinstance(answer, str):
-            return _error(400, f"the answer is {answer!r}: expected a text")
+            return _error(_Refused(400, f"the answer is {answer!r}: expected a text"))
         episode.reward(None if value is None else float(value), answer)
         return JSONResponse({"recorded": True})
 
 
 class ChatRoutes:
-    """OpenAI's formats over whatever answers the calls of a request's address."""
+    """OpenAI's and Anthropic's formats over whatever answers the calls of a request's address."""
 
     def __init__(self, find: Callable[[Request], Asked | None]) -> None:
         """`find` None: nothing answers at this address any more."""
@@ -138,6 +142,7 @@ class ChatRoutes:
         return [
             Route(f"{path}/chat/completions", self._chat, methods=["POST"]),
             Route(f"{path}/responses", self._responses, methods=["POST"]),
+            Route(f"{path}/messages", self._messages, methods=["POST"]),
             Route(f"{path}/models", self._models),
         ]
 
@@ -145,7 +150,7 @@ class ChatRoutes:
         try:
             body, call, reply = await self._ask(request, read_chat, limit="max_tokens")
         except _Refused as refused:
-            return refused.response
+            return _error(refused)
         if not body.get("stream"):
             return JSONResponse(chat_completion(reply, uses_tools=call.uses_tools))
         options = body.get("stream_options") or {}
@@ -162,16 +167,30 @@ class ChatRoutes:
         try:
             body, call, reply = await self._ask(request, read_response, limit="max_output_tokens")
         except _Refused as refused:
-            return refused.response
+            return _error(refused)
         if body.get("stream"):
             return _error(
-                400, "responses are not streamed here: ask without `stream`, or by chat/completions"
+                _Refused(400, "responses are not streamed here: ask without `stream`, or by chat/completions")
             )
         return JSONResponse(response(reply, uses_tools=call.uses_tools))
 
+    async def _messages(self, request: Request) -> Response:
+        try:
+            body, call, reply = await self._ask(request, read_messages, limit="max_tokens")
+        except _Refused as refused:
+            return JSONResponse(error_body(refused.status, str(refused)), status_code=refused.status)
+        if not body.get("stream"):
+            return JSONResponse(message(reply, uses_tools=call.uses_tools))
+
+        async def events() -> AsyncIterator[bytes]:
+            for event in message_events(reply, uses_tools=call.uses_tools):
+                yield f"event: {event['type']}\ndata: ".encode() + msgspec.json.encode(event) + b"\n\n"
+
+        return StreamingResponse(events(), media_type="text/event-stream")
+
     async def _models(self, request: Request) -> Response:
         if self._find(request) is None:
-            return _gone()
+            return _error(_gone())
         return JSONResponse({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
 
     async def _ask(
@@ -179,46 +198,48 @@ class ChatRoutes:
     ) -> tuple[dict[str, Any], ModelCall, Reply]:
         asked = self._find(request)
         if asked is None:
-            raise _Refused(_gone())
+            raise _gone()
         body = await _body_of(request)
         most = body.get(limit, body.get("max_completion_tokens"))
         if most is not None and (isinstance(most, bool) or not isinstance(most, int) or most < 1):
-            raise _Refused(_error(400, f"{limit} is {most!r}: expected a number above 0"))
+            raise _Refused(400, f"{limit} is {most!r}: expected a number above 0")
         heat = body.get("temperature")
         if heat is not None and (isinstance(heat, bool) or not isinstance(heat, int | float) or heat < 0):
-            raise _Refused(_error(400, f"temperature is {heat!r}: expected a number, 0 or above"))
+            raise _Refused(400, f"temperature is {heat!r}: expected a number, 0 or above")
         if body.get("n", 1) != 1:
-            raise _Refused(_error(400, "n must be 1: every answer is a step of the episode"))
+            raise _Refused(400, "n must be 1: every answer is a step of the episode")
         try:
             messages, tools = read(body)
             call, reply = await asked.ask(messages, tools=tools, max_tokens=most, temperature=heat)
         except ChatUnreadable as error:
-            raise _Refused(_error(400, str(error))) from error
+            raise _Refused(400, str(error)) from error
         except EpisodeOver as error:
-            raise _Refused(_error(410, str(error))) from error
+            raise _Refused(410, str(error)) from error
         return body, call, reply
 
 
 async def _body_of(request: Request) -> dict[str, Any]:
     content = await request.body()
     if len(content) > BODY_BYTES:
-        raise _Refused(_error(413, f"a request may have {BODY_BYTES} bytes, this one has {len(content)}"))
+        raise _Refused(413, f"a request may have {BODY_BYTES} bytes, this one has {len(content)}")
     try:
         return decode_json(content, dict[str, Any])
     except msgspec.DecodeError as error:
-        raise _Refused(_error(400, f"the request is no JSON object: {error}")) from error
+        raise _Refused(400, f"the request is no JSON object: {error}") from error
 
 
 class _Refused(Exception):
-    def __init__(self, response: Response) -> None:
-        super().__init__()
-        self.response = response
+    """A refusal: its status, and its words as the exception's text."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(words)
+        self.status = status
 
 
-def _error(status: int, message: str) -> Response:
-    body = {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": None}}
-    return JSONResponse(body, status_code=status)
+def _error(refused: _Refused) -> Response:
+    kind = {"type": "invalid_request_error", "param": None, "code": None}
+    return JSONResponse({"error": {"message": str(refused), **kind}}, status_code=refused.status)
 
 
-def _gone() -> Response:
-    return _error(404, "there is no such episode here, or it has ended")
+def _gone() -> _Refused:
+    return _Refused(404, "there is no such episode here, or it has ended")

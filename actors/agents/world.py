@@ -204,6 +204,8 @@ class AgentWorld:
             {
                 "OPENAI_BASE_URL": f"{base}/v1",
                 "OPENAI_API_KEY": "hindcast",
+                "ANTHROPIC_BASE_URL": base,
+                "ANTHROPIC_API_KEY": "hindcast",
                 "HINDCAST_EPISODE_URL": base,
                 "HINDCAST_SEED": str(task.seed),
                 "HINDCAST_FAMILY": task.family,

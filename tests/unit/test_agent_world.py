@@ -227,3 +227,44 @@ def test_settings_that_an_agent_cannot_play_are_refused(tmp_path: Path) -> None:
         "demonstrations = 0, found 4",
     ):
         assert part in str(refused.value)
+
+
+async def test_the_wanted_form_of_an_answer_reaches_the_policy_and_what_is_not_heeded_is_refused(
+    tmp_path: Path,
+) -> None:
+    world = opened(
+        settings(
+            tmp_path,
+            """
+from openai import BadRequestError, OpenAI
+
+client = OpenAI(max_retries=0)
+schema = {"type": "object", "properties": {"price": {"type": "number"}}}
+form = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema, "strict": True}}
+asked = [{"role": "developer", "content": [{"type": "text", "text": "brief"}]}, {"role": "user", "content": "price?"}]
+client.chat.completions.create(model="policy", messages=asked, response_format=form, tool_choice="none")
+client.responses.create(model="policy", input="price?", text={"format": {"type": "json_object"}})
+tool = {"type": "function", "function": {"name": "click", "parameters": {"type": "object"}}}
+image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+for why, more in {
+    "tool_choice is 'required'": {"tools": [tool], "tool_choice": "required"},
+    "the type text, json_object, or json_schema": {"response_format": {"type": "grammar"}},
+    "stop is ['END']: the policy is not asked with it": {"stop": ["END"]},
+    "logprobs is True": {"logprobs": True},
+    "reads text alone": {"messages": [{"role": "user", "content": [image]}]},
+}.items():
+    try:
+        client.chat.completions.create(**{"model": "policy", "messages": asked, **more})
+        raise SystemExit(f"not refused: {more}")
+    except BadRequestError as error:
+        assert why in str(error), error
+""",
+        )
+    )
+    asked = await played(world, str.upper)
+    schema = '{"type":"object","properties":{"price":{"type":"number"}}}'
+    assert asked == [
+        f"brief\n\nAnswer with JSON of this schema and nothing else:\n{schema}\nprice?",
+        "Answer with a JSON object and nothing else.\nprice?",
+    ]
+    await world.close()
