@@ -9,7 +9,8 @@ from bench.peaks import forget_peak, peak_mib
 from fakes.tiny_policy import write_tiny_policy
 from hindcast.core.grammar.allowed_tokens import pack_allowed
 from hindcast.core.models import logprobs
-from hindcast.core.models.logprobs import SampleToScore, packs, score, score_pack
+from hindcast.core.models.arithmetic import arithmetic
+from hindcast.core.models.logprobs import SampleToScore, packs, read_out, score, score_pack
 from hindcast.core.models.policy import load_policy
 
 pytestmark = pytest.mark.torch
@@ -135,3 +136,16 @@ def test_a_gradient_holds_the_logits_of_all_tokens_but_no_further_copy(
     chunked, whole = copies(logprobs.TOKENS_PER_CHUNK), copies(tokens)
     print(f"copies of the logits: {chunked:.2f} in chunks, {whole:.2f} whole")
     assert chunked < 3.5 < whole
+
+
+def test_bf16_rounds_the_logits_and_leaves_log_probabilities_and_gradients_in_float32(
+    model: torch.nn.Module,
+) -> None:
+    model.zero_grad()
+    with arithmetic("bf16", model):
+        logits = read_out(model, torch.tensor([[5, 6]]), torch.tensor([0]), torch.tensor([1]), dict)
+        (scores,) = score_pack(model, [SampleToScore([5, 6], [7, 8])], temperature=1.0)
+    scores.sum().backward()
+    assert logits.dtype == torch.bfloat16
+    assert scores.dtype == torch.float32
+    assert {value.grad.dtype for value in model.parameters() if value.grad is not None} == {torch.float32}
