@@ -94,7 +94,9 @@ def score_pack(
             preserve_rng_state=False,
         )
         for begin, part in zip(
-            range(0, max(len(logits), 1), TOKENS_PER_CHUNK), logits.split(TOKENS_PER_CHUNK), strict=True
+            range(0, max(len(logits), 1), TOKENS_PER_CHUNK),
+            torch.split(logits, TOKENS_PER_CHUNK),
+            strict=True,
         )
     ]
     return list(torch.split(torch.cat(chunks).cpu(), [len(sample.action_ids) for sample in samples]))
