@@ -1,5 +1,5 @@
 # Two commands: `make run` trains an agent, `make test` passes the tests. Both set everything up first.
-.PHONY: run setup vllm peers test test-slow quick test-vllm test-peers check docs clean
+.PHONY: run setup vllm peers test test-slow quick test-vllm test-peers check docs gpu-parts clean
 
 PY := .venv/bin/python
 
@@ -38,6 +38,11 @@ quick: setup
 docs: setup
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
 	.venv/bin/python -P -m hindcast.app.docs_site --to build/site
+
+# Speed, memory and equal bits of the learner on this machine's GPU; OUT is a folder for the records.
+OUT ?= build/gpu-parts
+gpu-parts: setup
+	PYTHONPATH=tests $(PY) -m bench.gpu_parts $(OUT)
 
 peers: setup
 	@sh app/setup_peers.sh

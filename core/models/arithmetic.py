@@ -1,7 +1,8 @@
 """Device and precision of a model's computations.
 
-Weights, gradients and everything after the last layer stay float32: `bf16` rounds only the factors of matrix products
-(mixed precision, Micikevicius et al. 2018, arXiv 1710.03740; bfloat16 needs no loss scaling).
+`bf16` rounds the factors and results of matrix products, so also the logits, which are a product's result. Weights, gradients
+and everything after the logits stay float32 (mixed precision, Micikevicius et al. 2018, arXiv 1710.03740; bfloat16 needs no
+loss scaling).
 """
 
 from contextlib import AbstractContextManager

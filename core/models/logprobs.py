@@ -11,12 +11,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from hindcast.core.grammar.allowed_tokens import Allowed, unpack_allowed
 from hindcast.core.models.arithmetic import APART, arithmetic, device_of
 from hindcast.core.models.token_trees import TokenTree, answer_places, tree_inputs
 from hindcast.core.models.vision import ProcessedImage, picture_inputs
 from hindcast.core.settings.computing import Precision
+
+TOKENS_PER_CHUNK = 256
+"""Action tokens whose logits become log-probabilities together; a gradient computes each chunk again.
+
+Every step after the head works on each token alone, so the chunks give the bits of the whole, and of all tokens only the
+logits and their gradient are in memory at once.
+"""
 
 
 class SampleToScore(NamedTuple):
@@ -78,10 +86,33 @@ def score_pack(
     trees: Sequence[TokenTree] = (),
 ) -> list[torch.Tensor]:
     """Score samples that fit one forward pass: one a row; `joined` in one row (see `keeps_apart`); or in `trees`, in their order."""
-    found = _distributions(model, samples, temperature, joined=joined, trees=trees)
-    targets = torch.tensor([token for sample in samples for token in sample.action_ids], device=found.device)
-    logprobs = found.gather(-1, targets[:, None])[:, 0].cpu()
-    return list(torch.split(logprobs, [len(sample.action_ids) for sample in samples]))
+    logits = _action_logits(model, samples, joined=joined, trees=trees)
+    targets = torch.tensor([token for sample in samples for token in sample.action_ids], device=logits.device)
+    allowed = _allowed(samples)
+    chunks = [
+        checkpoint(
+            _sampled_logprobs,
+            part,
+            targets[begin : begin + len(part)],
+            allowed[begin : begin + len(part)],
+            temperature,
+            use_reentrant=False,
+            preserve_rng_state=False,
+        )
+        for begin, part in zip(
+            range(0, max(len(logits), 1), TOKENS_PER_CHUNK),
+            torch.split(logits, TOKENS_PER_CHUNK),
+            strict=True,
+        )
+    ]
+    return list(torch.split(torch.cat(chunks).cpu(), [len(sample.action_ids) for sample in samples]))
+
+
+def _sampled_logprobs(
+    logits: torch.Tensor, targets: torch.Tensor, allowed: Sequence[Allowed | None], temperature: float
+) -> torch.Tensor:
+    """Return the log-probability of each target  # [tokens, vocabulary], [tokens] -> [tokens]."""
+    return _log_softmax(logits, allowed, temperature).gather(-1, targets[:, None])[:, 0]
 
 
 def distributions(model: Any, samples: Sequence[SampleToScore], *, temperature: float) -> list[torch.Tensor]:
@@ -89,24 +120,24 @@ def distributions(model: Any, samples: Sequence[SampleToScore], *, temperature: 
 
     The samples must fit one forward pass. `score_pack` selects the sampled tokens from the same distributions.
     """
-    found = _distributions(model, samples, temperature).cpu()
+    found = _log_softmax(_action_logits(model, samples), _allowed(samples), temperature).cpu()
     return list(torch.split(found, [len(sample.action_ids) for sample in samples]))
 
 
-def _distributions(
+def _action_logits(
     model: Any,
     samples: Sequence[SampleToScore],
-    temperature: float,
     *,
     joined: bool = False,
     trees: Sequence[TokenTree] = (),
 ) -> torch.Tensor:
+    """Compute the logits of each action token in the head's precision  # [action tokens, vocabulary]."""
     device = device_of(model)
     read = getattr(model, "read_out", None) or partial(read_out, model)
     if trees:
         given = tree_inputs(trees)
         extra = {"position_ids": given.positions.to(device), "attention_mask": given.mask.to(device)}
-        logits = read(given.ids.to(device), *answer_places(trees), lambda: extra)
+        logits: torch.Tensor = read(given.ids.to(device), *answer_places(trees), lambda: extra)
     elif joined:
         ids = torch.tensor([[token for one in samples for token in (*one.prompt_ids, *one.action_ids)]])
         places = torch.tensor([[place for one in samples for place in range(_length(one))]])
@@ -121,7 +152,12 @@ def _distributions(
         lengths, prompts = list(map(_length, samples)), [len(sample.prompt_ids) for sample in samples]
         seen = partial(picture_inputs, model, ids, pictures, lengths, prompts=prompts)
         logits = read(ids, *_before_actions(samples), seen if pictures else dict)
-    return torch.log_softmax(restrict(logits.float() / (temperature or 1.0), _allowed(samples)), dim=-1)
+    return logits
+
+
+def _log_softmax(logits: torch.Tensor, allowed: Sequence[Allowed | None], temperature: float) -> torch.Tensor:
+    """Turn logits into log-probabilities over the allowed tokens  # [tokens, vocabulary] float32."""
+    return torch.log_softmax(restrict(logits.float() / (temperature or 1.0), allowed), dim=-1)
 
 
 def read_out(

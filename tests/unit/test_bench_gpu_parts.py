@@ -1,5 +1,6 @@
 """The GPU's benchmark at a size for CPUs, and what it kept of the GPU that it was run on."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -25,3 +26,14 @@ def test_the_report_says_whether_two_processes_agreed() -> None:
     lines = "".join(report(KEPT, "half")).splitlines()
     assert "| bf16 | 2,840 | 20.84 GiB | yes |" in lines
     assert "| float32 | 2,359 | 27.13 GiB | - |" in lines
+
+
+def test_make_runs_the_benchmark_with_the_folder_that_is_given() -> None:
+    shown = subprocess.run(
+        ["make", "--dry-run", "gpu-parts", "OUT=kept"],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "PYTHONPATH=tests .venv/bin/python -m bench.gpu_parts kept" in shown.splitlines()

@@ -1,11 +1,16 @@
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 import torch
 
+from bench.peaks import forget_peak, peak_mib
 from fakes.tiny_policy import write_tiny_policy
-from hindcast.core.models.logprobs import SampleToScore, packs, score
+from hindcast.core.grammar.allowed_tokens import pack_allowed
+from hindcast.core.models import logprobs
+from hindcast.core.models.arithmetic import arithmetic
+from hindcast.core.models.logprobs import SampleToScore, packs, read_out, score, score_pack
 from hindcast.core.models.policy import load_policy
 
 pytestmark = pytest.mark.torch
@@ -72,3 +77,75 @@ def test_packs_hold_every_sample_once_and_stay_within_the_budget() -> None:
 def test_a_sample_beyond_the_budget_gets_a_pass_of_its_own() -> None:
     samples = [SampleToScore([1] * 500, [2]), SampleToScore([1], [2])]
     assert packs(samples, tokens_per_forward=100) == [[1], [0]]
+
+
+def _constrained(samples: list[SampleToScore], vocabulary: int) -> list[SampleToScore]:
+    """Allow only even tokens and the sampled one at each token of every second sample."""
+    found = list(samples)
+    for index in range(0, len(samples), 2):
+        sets = np.zeros((len(samples[index].action_ids), vocabulary), dtype=np.bool_)
+        sets[:, ::2] = True
+        sets[range(len(sets)), list(samples[index].action_ids)] = True
+        found[index] = samples[index]._replace(allowed=pack_allowed(list(sets)))
+    return found
+
+
+@pytest.mark.parametrize("joined", [False, True])
+def test_chunks_of_tokens_give_the_bits_of_the_whole(
+    model: torch.nn.Module, monkeypatch: pytest.MonkeyPatch, joined: bool
+) -> None:
+    samples = _constrained(_samples(6), model.get_output_embeddings().weight.shape[0])
+    results = []
+    for size in (10_000, 5):
+        monkeypatch.setattr(logprobs, "TOKENS_PER_CHUNK", size)
+        model.zero_grad()
+        scores = torch.cat(score_pack(model, samples, temperature=0.7, joined=joined))
+        (scores * torch.linspace(-1, 1, len(scores))).sum().backward()
+        gradients = [value.grad.clone() for value in model.parameters() if value.grad is not None]
+        results.append([scores.detach(), *gradients])
+    assert len(results[0][0]) > 3 * 5
+    assert all(torch.equal(whole, chunked) for whole, chunked in zip(*results, strict=True))
+
+
+class _Logits(torch.nn.Module):
+    """A head alone: its parameter holds the logits of each action token."""
+
+    def __init__(self, tokens: int, vocabulary: int) -> None:
+        super().__init__()
+        self.logits = torch.nn.Parameter(torch.randn(tokens, vocabulary))
+
+    def read_out(self, *_: object) -> torch.Tensor:
+        return self.logits * 1.0
+
+
+def test_a_gradient_holds_the_logits_of_all_tokens_but_no_further_copy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tokens, vocabulary = 4096, 8000
+    sample = SampleToScore([1], [7] * tokens)
+
+    def copies(size: int) -> float:
+        monkeypatch.setattr(logprobs, "TOKENS_PER_CHUNK", size)
+        model = _Logits(tokens, vocabulary)
+        forget_peak()
+        before = peak_mib()
+        score_pack(model, [sample], temperature=0.7)[0].sum().backward()
+        return (peak_mib() - before) / (tokens * vocabulary * 4 / 2**20)
+
+    copies(logprobs.TOKENS_PER_CHUNK)  # memory of torch's first backward pass
+    chunked, whole = copies(logprobs.TOKENS_PER_CHUNK), copies(tokens)
+    print(f"copies of the logits: {chunked:.2f} in chunks, {whole:.2f} whole")
+    assert chunked < 3.5 < whole
+
+
+def test_bf16_rounds_the_logits_and_leaves_log_probabilities_and_gradients_in_float32(
+    model: torch.nn.Module,
+) -> None:
+    model.zero_grad()
+    with arithmetic("bf16", model):
+        logits = read_out(model, torch.tensor([[5, 6]]), torch.tensor([0]), torch.tensor([1]), dict)
+        (scores,) = score_pack(model, [SampleToScore([5, 6], [7, 8])], temperature=1.0)
+    scores.sum().backward()
+    assert logits.dtype == torch.bfloat16
+    assert scores.dtype == torch.float32
+    assert {value.grad.dtype for value in model.parameters() if value.grad is not None} == {torch.float32}
