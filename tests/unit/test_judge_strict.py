@@ -107,7 +107,8 @@ async def test_judges_are_told_apart_by_their_names(tmp_path: Path) -> None:
             "strict": "strict",
         }
     with pytest.raises(
-        PluginError, match="'oracle' of judges; there are: endpoint, fuzzy, inspect, orm, rules, str"
+        PluginError,
+        match="'oracle' of judges; there are: endpoint, fuzzy, inspect, orm, recorded, rules, str",
     ):
         async with open_judges(("oracle",), Settings(), blobs):
             pass
