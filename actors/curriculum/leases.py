@@ -3,9 +3,7 @@
 A lease begins with the request and again with the start. The fold uses no clock: the times in events are annotations,
 and a changed clock would end every lease at once. `LeaseTimer` measures how long its process has observed a lease, on a
 monotonic clock; a restarted process grants each lease in full again. A request that waited during a pause or a system
-stop is not late: resuming the run, or the end of a pause, restarts its lease. Nor is one that waits while actors play
-earlier requests: each start and end of an earlier one restarts its lease, because actors take requests in order. So slow
-episodes cost no request behind them its turn, and a request that the queue lost still expires.
+stop is not late: resuming the run, or the end of a pause, restarts its lease.
 
 An author asks for a pause and later resumes it: the curriculum when the log or a disk is nearly full, or a person. A
 person may lift another author's pause (`arguments: of`). While any pause holds, no episode is requested or begun, and no
@@ -13,7 +11,6 @@ request expires. Running episodes are played to their end.
 """
 
 from dataclasses import dataclass, field
-from itertools import dropwhile
 
 import msgspec
 
@@ -28,9 +25,6 @@ from hindcast.events.catalogue import (
     StepTaken,
 )
 from hindcast.events.envelope import Recorded
-
-LEASE_EXPIRED = "lease_expired"
-"""Reason of an episode that the curriculum abandons because its lease ran out."""
 
 
 @dataclass(slots=True)
@@ -73,7 +67,7 @@ class Lease(msgspec.Struct):
     def describe_expiry(self) -> str:
         """The expiry in words, for `episode.abandoned.detail`."""
         if self.actor is None:
-            return f"no actor started it, or started or ended an earlier one, within {self.lease_s:g} s"
+            return f"no actor started it within {self.lease_s:g} s"
         return f"{self.actor} started it and did not end it within {self.lease_s:g} s"
 
 
@@ -113,15 +107,10 @@ class LeaseBook:
                     lease.actor = fact.actor
                     lease.since = recorded.position
                     lease.causation = recorded.envelope.id
-                    self._renew_behind(fact.episode, recorded)
             case StepTaken() as fact:
                 if lease := self.leases.get(fact.episode):
                     lease.steps = max(lease.steps, fact.index + 1)
             case EpisodeEnded() | EpisodeAbandoned() | EpisodeCancelled() as fact:
-                if isinstance(fact, EpisodeEnded) or (
-                    isinstance(fact, EpisodeAbandoned) and fact.reason != LEASE_EXPIRED
-                ):
-                    self._renew_behind(fact.episode, recorded)
                 self.leases.pop(fact.episode, None)
                 self.cancels.pop(fact.episode, None)
             case ControlRequested(command="cancel", arguments={"episode": str(episode)}) as fact:
@@ -133,12 +122,6 @@ class LeaseBook:
     def _begin_anew(self, recorded: Recorded) -> None:
         for lease in self.waiting():
             lease.since = recorded.position
-
-    def _renew_behind(self, episode: str, recorded: Recorded) -> None:
-        """Restart the leases of requests that wait behind this one: an actor has come nearer to them."""
-        for lease in dropwhile(lambda lease: lease.episode != episode, self.leases.values()):
-            if lease.actor is None:
-                lease.since = recorded.position
 
     def all_open(self) -> list[Lease]:
         """All open episodes, in the order of their requests."""

@@ -31,7 +31,7 @@ from hindcast.actors.curriculum.evaluation_plan import (
 )
 from hindcast.actors.curriculum.evolution import PendingDecision
 from hindcast.actors.curriculum.feasibility import FeasibilityChecker, Valuer
-from hindcast.actors.curriculum.leases import LEASE_EXPIRED, Lease, LeaseTimer
+from hindcast.actors.curriculum.leases import Lease, LeaseTimer
 from hindcast.actors.curriculum.pool import admitted_pool
 from hindcast.actors.curriculum.projection import DEMONSTRATION, FAMILIES, CurriculumProjection
 from hindcast.actors.curriculum.requests import finished, next_requests
@@ -357,7 +357,7 @@ class _Curriculum:
             fact = EpisodeAbandoned(
                 episode=lease.episode,
                 task_id=lease.task_id,
-                reason=LEASE_EXPIRED,
+                reason="lease_expired",
                 detail=lease.describe_expiry(),
                 steps=lease.steps,
             )

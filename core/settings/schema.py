@@ -71,8 +71,7 @@ class CurriculumSettings(Section):
     max_running: Annotated[int, Field(ge=1, le=1_000_000)] = 32
     """Maximum episodes requested and not yet ended."""
     lease_s: Seconds = 180.0
-    """Time after which a started episode that has not ended, or a requested one that has not started, is abandoned. A
-    request's time begins again whenever an actor starts or ends an earlier one."""
+    """Time after which a started episode that has not ended, or a requested one that has not started, is abandoned."""
     max_attempts: Annotated[int, Field(ge=1, le=1_000_000)] = 3
     """Attempts at one group member before it is given up."""
     demonstrations: Annotated[int, Field(ge=0, le=100_000_000)] = 0
