@@ -59,7 +59,10 @@ class TokenTree:
         self.add(index, tokens, prompt, reach=0)
 
     def cost(self, tokens: Sequence[int], *, reach: int) -> int:
-        """How many tokens longer the row gets with a sample; its length if the sample cannot join."""
+        """How many tokens longer the row gets with a sample that sorts after all of the row.
+
+        The whole sample's length if its path is too short for the convolutions' copies: it saves nothing.
+        """
         shared = self._shared(tokens)
         if self._follows(shared):
             return len(tokens) - shared
@@ -97,8 +100,8 @@ class TokenTree:
         )
 
     def _follows(self, shared: int) -> bool:
-        """Whether a token at this depth comes right after its parent in the row, or nothing is left to add."""
-        return not self.ids or (shared == len(self._newest) and self._path[-1] == len(self.ids) - 1)
+        """Whether a token at this depth comes right after its parent: the newest sample ends the row."""
+        return shared == len(self._newest)
 
     def _extend(self, tokens: Sequence[int], *, copies: bool = False) -> None:
         """Append new tokens to the path, or copies of places of the row outside any path."""

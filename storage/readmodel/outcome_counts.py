@@ -249,9 +249,9 @@ def success_by_version(
     In a run of another system, `online` means its imported episodes.
     """
     position = position_of(connection, as_of)
-    told = tallies(connection, position, judge or training_judge(connection, as_of=position))
-    wanted = training_origin(told) if origin == ONLINE else origin
-    return curve(one for one in told if wanted in (None, one.origin))
+    rows = tallies(connection, position, judge or training_judge(connection, as_of=position))
+    wanted = training_origin(rows) if origin == ONLINE else origin
+    return curve(one for one in rows if wanted in (None, one.origin))
 
 
 WATCHED = 30
@@ -265,11 +265,11 @@ class FamilyPoint(NamedTuple):
     judged: int
 
 
-def retention(told: Sequence[Tally]) -> tuple[FamilyRetention, ...]:
+def retention(rows: Sequence[Tally]) -> tuple[FamilyRetention, ...]:
     """Retention of every family with enough episodes, in the order of their names; from tallies by rising version."""
     points: dict[str, list[FamilyPoint]] = defaultdict(list)
-    origin = training_origin(told)
-    for one in told:
+    origin = training_origin(rows)
+    for one in rows:
         judged = int(one.success + one.failure)
         if one.origin == origin and one.version is not None and one.version >= 0 and judged:
             points[f"{one.environment}/{one.family}"].append(
