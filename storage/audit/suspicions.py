@@ -13,7 +13,6 @@ there, and only in batches that were trained on. Of an imported run, both limits
 on the episode. Token ids are compared only in imported episodes that recorded them: our runs train each step on its own prompt.
 """
 
-from collections import Counter
 from typing import Any
 
 import msgspec
@@ -54,7 +53,7 @@ class Suspicion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Suspicions:
-    """Follows the log for faults of training. About 150 bytes per training episode."""
+    """Follows the log for faults of training; keeps a few entries for each training episode."""
 
     def __init__(self) -> None:
         self._origins: dict[str, str] = {}
@@ -74,8 +73,8 @@ class Suspicions:
         """Prompt and answer of the last step of each open imported episode."""
         self._newest = self._version = -1
         self._in_a_row = 0
-        self._failures: Counter[str] = Counter()
-        """Failures that were trained on, by origin."""
+        self._failures = 0
+        """Failures that were trained on."""
         self._first: dict[str, int] = {}
         self._found: dict[str, set[str]] = {name: set() for name in ADVICE}
         self._says: dict[str, str] = {}
@@ -150,7 +149,7 @@ class Suspicions:
                     "errors_as_failures", event, episode, "an error ended it, and its reward is 0 or less"
                 )
         elif value <= 0:
-            self._failures[IMPORTED] += 1
+            self._failures += 1
             if fact["reason"] == "max_steps":
                 self._note(
                     "truncated_failures", event, episode, "a limit ended it, and its reward is 0 or less"
@@ -181,7 +180,7 @@ class Suspicions:
     def _trained(self, event: Event, episode: str) -> None:
         if not self._failed.pop(episode, False):
             return
-        self._failures["online"] += 1
+        self._failures += 1
         if episode in self._cut:
             self._note(
                 "truncated_failures",
@@ -200,7 +199,7 @@ class Suspicions:
         first, says = dict(self._first), dict(self._says)
         found = {name: len(episodes) for name, episodes in self._found.items()}
         cut = found["truncated_failures"]
-        if cut < CUT_EPISODES or cut < CUT_SHARE * self._failures.total():
+        if cut < CUT_EPISODES or cut < CUT_SHARE * self._failures:
             found["truncated_failures"] = 0
         lost = {name: at for name, at in self._requested.items() if at < self._resumed_at}
         if lost and self._ended_since >= LATER_ENDS:
