@@ -127,11 +127,8 @@ def list_all(
     if more is not None:
         blocks.append(f"more: --before {more}")
     return Report(
-        {
-            "episodes": found,
-            "before": more,
-            "found": {} if places is None else {e.episode: places[e.episode] for e in found},
-        },
+        {"episodes": found, "before": more}
+        | ({} if places is None else {"found": {e.episode: places[e.episode] for e in found}}),
         blocks,
     )
 
