@@ -5,6 +5,7 @@ import sys
 import time
 from pathlib import Path
 
+from hindcast.app.system.fork_server import ForkServers
 from hindcast.app.system.home import home_folder, restrict_new_files
 from hindcast.app.system.processes import READY, pid_alive, read_json
 from hindcast.app.system.supervisor import MACHINE, POLL_S, Supervisor, instance_name
@@ -28,7 +29,10 @@ def main() -> int:
 
         return run_bus(name, folder)
     supervisor = Supervisor(
-        name, lambda: (sys.executable, "-P", "-m", "hindcast.app.system.worker", role, name), folder=folder
+        name,
+        lambda: (sys.executable, "-P", "-m", "hindcast.app.system.worker", role, name),
+        fork=ForkServers(folder, role, name).start,
+        folder=folder,
     )
     supervisor.catch_signals()
     if role in OPTIONAL and not _has_work(supervisor, home, role):

@@ -16,6 +16,7 @@ checks every `log.queue_check_s`, creates such a consumer again and appends `que
 import asyncio
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -29,6 +30,7 @@ import structlog
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.runs.selection import choose_run
 from hindcast.app.system.broker import plan_broker
+from hindcast.app.system.fork_server import ForkServers
 from hindcast.app.system.home import home_folder
 from hindcast.app.system.processes import READY, others_working, report, report_failure, write_json
 from hindcast.app.system.supervisor import Supervisor
@@ -98,7 +100,7 @@ def _run(name: str, folder: Path, home: Path) -> int:
 
     def on_started(pid: int) -> int:
         nonlocal prepared
-        status = 0 if prepared else prepare(name)
+        status = 0 if prepared else prepare(name, folder, supervisor)
         if status == 0:
             if not prepared:  # once: a restart on a full disk must not fail because a file cannot be written
                 write_json(home / READY, {"bus_pid": os.getpid(), "port": plan.port, "idle": idle})
@@ -120,7 +122,7 @@ def _use_foreign(name: str, folder: Path, home: Path, *, run: RunHandle) -> int:
     """Only open the run: the broker at `log.url` is not ours."""
     supervisor = Supervisor(name, lambda: (), folder=folder)
     supervisor.catch_signals()
-    status = prepare(name)
+    status = prepare(name, folder, supervisor)
     if status == 0:
         write_json(home / READY, {"bus_pid": os.getpid(), "idle": run.idle_roles})
         queues = QueueWatch(run)
@@ -130,17 +132,25 @@ def _use_foreign(name: str, folder: Path, home: Path, *, run: RunHandle) -> int:
     return status
 
 
-def prepare(name: str) -> int:
-    """Open the run in a child process; returns its exit status."""
+def prepare(name: str, folder: Path, supervisor: Supervisor) -> int:
+    """Open the run in a child process, which a stop ends; returns its exit status."""
+    servers = ForkServers(folder, "prepare", name)
+    child = servers.start(os.environ) or subprocess.Popen(
+        [sys.executable, "-P", "-m", "hindcast.app.system.worker", "prepare", name]
+    )
+    until = time.monotonic() + PREPARE_S
     try:
-        return subprocess.run(
-            [sys.executable, "-P", "-m", "hindcast.app.system.worker", "prepare", name],
-            timeout=PREPARE_S,
-            check=False,
-        ).returncode
-    except subprocess.TimeoutExpired:
-        sys.stderr.write(f"opening the run took longer than {PREPARE_S:.0f} s\n")
-        return 1
+        while (status := child.poll()) is None:
+            if time.monotonic() > until:
+                sys.stderr.write(f"opening the run took longer than {PREPARE_S:.0f} s\n")
+                os.kill(child.pid, signal.SIGKILL)
+                return 1
+            if supervisor.is_stopping():
+                child.terminate()
+            time.sleep(POLL_S)
+        return status
+    finally:
+        servers.close()
 
 
 def free_bytes(folder: Path) -> int:

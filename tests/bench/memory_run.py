@@ -102,4 +102,6 @@ def _honcho_and_supervisors(starter: int) -> dict[str, int]:
             found["honcho"] = child.pid
         elif "hindcast.app.system" in command:
             found[f"supervisor of {command[-1]}"] = child.pid
+        elif " ".join(command).startswith("hindcast fork server"):
+            found[" ".join(command)] = child.pid
     return found

@@ -1,0 +1,173 @@
+"""Workers are forked from a process that has loaded their modules, and each of the three ends with those it depends on."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hindcast.app.system import fork_server
+from hindcast.app.system.fork_server import GROUPS, ForkedWorker, ForkServers
+from hindcast.app.system.processes import pid_alive
+from processes.system import ROOT
+
+WAIT_S = 30.0
+SERVER = """
+import os, socket, sys
+from hindcast.app.system.fork_server import ForkServer
+
+def run(request):
+    exec(request.environment["CODE"])
+    os._exit(0)
+
+ForkServer(socket.socket(fileno=int(sys.argv[2])), began=float(os.environ.get("BEGAN", "inf")), run=run).serve()
+"""
+"""A fork server whose workers run `CODE`."""
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.skipif(sys.platform != "linux", reason="fork servers run on Linux only"),
+]
+
+
+@pytest.fixture
+def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkServers]:
+    script = tmp_path / "server.py"
+    script.write_text(SERVER)
+    monkeypatch.setattr(fork_server, "SERVER", (sys.executable, str(script)))
+    # pytest's own replacements have no file
+    monkeypatch.setattr(sys, "stdout", sys.__stdout__)
+    monkeypatch.setattr(sys, "stderr", sys.__stderr__)
+    servers = ForkServers(tmp_path / ("deep" * 30) / "processes", "judge", "judge.1")
+    yield servers
+    servers.close()
+
+
+def started(servers: ForkServers, code: str) -> ForkedWorker:
+    worker = servers.start({**os.environ, "CODE": code})
+    assert worker is not None
+    return worker
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+
+
+def wait_until_ended(*pids: int) -> None:
+    until = time.monotonic() + WAIT_S
+    while any(pid_alive(pid) for pid in pids):
+        assert time.monotonic() < until, pids
+        time.sleep(0.02)
+
+
+def test_a_worker_writes_to_its_supervisors_output_and_reports_its_exit_status(
+    servers: ForkServers, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert started(servers, "print('at work', flush=True); os._exit(7)").wait(WAIT_S) == 7
+    second = started(servers, "import time; time.sleep(60)")
+    assert second.poll() is None
+    with pytest.raises(subprocess.TimeoutExpired):
+        second.wait(0.05)
+    second.terminate()
+    assert second.wait(WAIT_S) == -signal.SIGTERM
+    assert second.poll() == -signal.SIGTERM
+    assert capfd.readouterr().out == "at work\n"
+
+
+@pytest.mark.usefixtures("servers")
+def test_a_worker_gets_its_own_environment_session_and_no_files_of_the_server(tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    code = (
+        "import json; names = [f'/proc/self/fd/{n}' for n in range(3, 100)]; "
+        "links = [os.readlink(name) for name in names if os.path.lexists(name)]; "
+        "files = [link for link in links if link.startswith(('socket', 'anon_inode'))]; "
+        f"open({str(seen)!r}, 'w').write(json.dumps([os.getsid(0) == os.getpid(), dict(os.environ), files]))"
+    )
+    beside = ForkServers(tmp_path / "processes", "site", "site.1")
+    started(beside, "import time; time.sleep(60)")
+    mine = ForkServers(tmp_path / "processes", "judge", "judge.1")
+    assert started(mine, code).wait(WAIT_S) == 0
+    mine.close()
+    beside.close()
+    is_leader, environment, files = json.loads(seen.read_text())
+    assert is_leader
+    assert environment == {**os.environ, "CODE": code}
+    assert files == []
+
+
+def test_the_end_of_a_supervisor_kills_its_worker_and_what_this_has_started(
+    servers: ForkServers, tmp_path: Path
+) -> None:
+    noted = tmp_path / "child"
+    code = (
+        "import subprocess, sys, time, pathlib;"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
+        f"pathlib.Path({str(noted)!r}).write_text(str(child.pid)); time.sleep(60)"
+    )
+    worker = started(servers, code)
+    server = parent_of(worker.pid)
+    until = time.monotonic() + WAIT_S
+    while not (noted.exists() and noted.read_text()):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    servers.close()
+    wait_until_ended(worker.pid, int(noted.read_text()), server)
+
+
+def test_a_killed_server_takes_its_workers_along_and_the_next_worker_has_a_new_server(
+    servers: ForkServers,
+) -> None:
+    worker = started(servers, "import time; time.sleep(60)")
+    server = parent_of(worker.pid)
+    os.kill(server, signal.SIGKILL)
+    assert worker.wait(WAIT_S) == -signal.SIGKILL
+    wait_until_ended(worker.pid)
+    again = started(servers, "import time; time.sleep(60)")
+    assert parent_of(again.pid) != server
+
+
+def test_supervisors_of_one_environment_share_a_server(servers: ForkServers, tmp_path: Path) -> None:
+    folder = tmp_path / "processes"
+    names = {"HONCHO_PROCESS_NAME": "site.1", "PORT": "5100"}
+    both = [ForkServers(folder, "judge", "judge.1"), ForkServers(folder, "site", "site.1")]
+    first = started(both[0], "import time; time.sleep(60)")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in names.items():
+            patch.setenv(name, value)
+        second = started(both[1], "import time; time.sleep(60)")
+        patch.setenv("OMP_NUM_THREADS", "7")
+        third = started(servers, "import time; time.sleep(60)")
+    assert parent_of(first.pid) == parent_of(second.pid) != parent_of(third.pid)
+    for one in both:
+        one.close()
+    wait_until_ended(first.pid, second.pid)
+
+
+def test_a_server_with_older_code_refuses(servers: ForkServers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BEGAN", "0")
+    assert servers.start({**os.environ, "CODE": ""}) is None
+
+
+def test_a_server_that_cannot_load_its_modules_is_done_without(
+    servers: ForkServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fork_server, "SERVER", (sys.executable, "-c", "raise ImportError('no such module')"))
+    assert servers.start(os.environ) is None
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("group", GROUPS)
+def test_loading_a_group_starts_nothing_that_a_fork_would_break(group: str) -> None:
+    code = (
+        f"import importlib, threading; [importlib.import_module(name) for name in {GROUPS[group]!r}]; import sys; "
+        "print(threading.active_count(), 'torch' in sys.modules, 'torch' in sys.modules and sys.modules['torch'].cuda.is_initialized())"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert loaded.stdout.split() == ["1", str(group == "torch"), "False"]
