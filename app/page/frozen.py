@@ -1,7 +1,8 @@
 """A run's page as a folder of files that a browser opens without a server (`hindcast export --format html`).
 
     index.html           the overview; also overview-family-….html
-    episodes.html …      lists of episodes, curriculum, policies, timeline, settings, why
+    episodes.html …      lists of episodes, also by one filter; curriculum, policies, timeline, settings, why
+    lineage-….html       what an update, a policy version or an episode came from, and what came of it
     episodes/ID.html     an episode with its player; its steps are inside, where the live page fetches them
     pictures/SHA256.jpg  screenshots
     _static/             style sheet and scripts
@@ -16,7 +17,7 @@ import shutil
 from collections.abc import Collection, Mapping
 from html import escape, unescape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
@@ -32,23 +33,39 @@ from hindcast.app.page.views.timeline import TimelinePage
 from hindcast.app.runs.sources import Source
 from hindcast.core.errors import HindcastError
 from hindcast.core.ids import digest_hex
+from hindcast.storage.readmodel.episode_counts import FACETS
+from hindcast.storage.readmodel.lineage.lineage import lineage
+from hindcast.storage.readmodel.query_parts import NotInReadModel
 from hindcast.storage.readmodel.tables import episodes
 
 PARAMETERS: Mapping[str, Collection[str]] = {
     "overview": ("family",),
-    "episodes": ("before",),
+    "episodes": ("before", *FACETS, "policy"),
     "timeline": ("until",),
     "curriculum": ("phase",),
     "policies": ("before",),
     "why": ("of",),
     "settings": (),
+    "lineage": (),
 }
 """Views that are frozen, and parameters of their addresses that have a file for each value."""
+MOST_FILTERS = 1
+"""Filters that a list of episodes in a file may have at once: each combination would be a file."""
+LINEAGES = ("update", "policy", "episode")
+"""Kinds of things whose lineage is frozen. Of steps, batches and tasks there are too many."""
 WINDOW_S = 600
 """Seconds of a timeline's file."""
 SECOND_NS = 1_000_000_000
 _ADDRESS = re.compile(r' (href|src|data-chart)="([^"]*)"')
 _FORM = re.compile(r"<form\b.*?</form>", re.DOTALL)
+
+
+class Due(NamedTuple):
+    """A file to write."""
+
+    view: PageView
+    parts: Mapping[str, str]
+    query: dict[str, str]
 
 
 class FrozenPage:
@@ -74,8 +91,9 @@ class FrozenPage:
         self._templates = environment()
         self._base = f"/{source.name}"
         self._views = {view.name: view for view in VIEWS if view.name in PARAMETERS}
-        self._due: dict[str, tuple[PageView, dict[str, str]]] = {}
-        """Files to write, with their views and parameters."""
+        self._due: dict[str, Due] = {}
+        self._lineages: dict[str, Due] = {}
+        """Lineages to write, after all other files. Those that only other lineages lead to have no file."""
         self._written: set[str] = set()
         self._untils: set[str] = set()
         """Ends of the timeline's stretches before the newest, in nanoseconds since 1970."""
@@ -93,13 +111,13 @@ class FrozenPage:
     def write_views(self) -> int:
         """Write the overview and everything that it leads to; returns the number of files. Raises HindcastError."""
         self._file_of(f"{self._base}/")
-        while self._due:
-            file, (view, query) = self._due.popitem()
+        while left := self._due or self._lineages:
+            file, due = left.popitem()
             self._written.add(file)
-            if view.name == "timeline":
-                query = query | {"seconds": str(WINDOW_S)}
-            text = self._text(view, f"{self._base}/{view.path}", query)
-            (self._folder / file).write_bytes(self._relinked(text, up=""))
+            path = f"{self._base}/{due.view.path.replace(':path', '').format(**due.parts)}"
+            query = due.query | ({"seconds": str(WINDOW_S)} if due.view.name == "timeline" else {})
+            text = self._text(due.view, path, query, parts=due.parts)
+            (self._folder / file).write_bytes(self._relinked(text, up="", more_lineages=not due.parts))
         return len(self._written)
 
     def _text(
@@ -146,8 +164,8 @@ class FrozenPage:
             str(until) for until in range(newest_ns - WINDOW_S * SECOND_NS, earliest, -WINDOW_S * SECOND_NS)
         }
 
-    def _relinked(self, text: str, *, up: str) -> bytes:
-        """A page's file, with addresses of files. `up`: from its folder to the whole one."""
+    def _relinked(self, text: str, *, up: str, more_lineages: bool = True) -> bytes:
+        """A page's file, with addresses of files. `up`: from its folder to the whole one. `more_lineages`: write new ones."""
 
         def relinked(found: re.Match[str]) -> str:
             name, given = found[1], unescape(found[2])
@@ -155,12 +173,12 @@ class FrozenPage:
                 return f' {name}="{escape(_unlinked(given))}"'
             if given.startswith("#"):
                 return found[0]
-            file = self._file_of(given)
+            file = self._file_of(given, more_lineages=more_lineages)
             return "" if file is None else f' {name}="{escape(up + file)}"'
 
         return _ADDRESS.sub(relinked, _FORM.sub("", text)).encode()
 
-    def _file_of(self, given: str) -> str | None:
+    def _file_of(self, given: str, *, more_lineages: bool = True) -> str | None:
         """The file of an address, which is written now or later; None: it has none."""
         parts = urlsplit(given)
         path, query = unquote(parts.path), dict(parse_qsl(parts.query))
@@ -179,17 +197,34 @@ class FrozenPage:
                 return f"episodes/{name}.html{fragment}"
             case ["episodes", name, "pictures", sha256]:
                 return self._picture(name, sha256)
+            case ["lineage", kind, name] if not query and PLAIN.fullmatch(name):
+                file = f"lineage-{kind}-{file_name(name, 'html')}"
+                if more_lineages and file not in self._written and self._has_lineage(kind, name):
+                    self._lineages[file] = Due(self._views["lineage"], {"kind": kind, "name": name}, {})
+                return file if file in self._lineages or file in self._written else None
         view = next((view for view in self._views.values() if view.path == below), None)
         if view is None or not self._has_file(view, query):
             return None
         file = _name_of(view, query)
         if file not in self._written:
-            self._due[file] = (view, query)
+            self._due[file] = Due(view, {}, query)
         return file + fragment
 
     def _has_file(self, view: PageView, query: Mapping[str, str]) -> bool:
         known = query.keys() <= set(PARAMETERS[view.name])
+        if view.name == "episodes" and len(query.keys() - {"before"}) > MOST_FILTERS:
+            return False
         return known and ("until" not in query or query["until"] in self._untils)
+
+    def _has_lineage(self, kind: str, name: str) -> bool:
+        """Whether a thing has a frozen lineage: pages may name things that this part of the log does not hold."""
+        if kind not in LINEAGES:
+            return False
+        try:
+            lineage(self._connection, kind, name, as_of=self._position, backward=False, forward=False)
+        except NotInReadModel:
+            return False
+        return True
 
     def _picture(self, episode: str, sha256: str) -> str | None:
         """Write a screenshot; None if it is not there."""

@@ -35,6 +35,7 @@ from setproctitle import setproctitle
 from hindcast.app.revision import is_code_newer_than
 from hindcast.app.system.supervisor import RESTARTS, die_with_parent
 from hindcast.core.fast_import import loading
+from hindcast.events.disk import PRIVATE_FILE
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "plain": (
@@ -207,6 +208,7 @@ def connect_or_start(folder: Path, group: str) -> socket.socket:
                 path.unlink()
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
                 listener.bind(address)
+                (folder / name).chmod(PRIVATE_FILE)
                 listener.listen(64)
                 _start_server(listener, group, log=folder / f"fork_server-{group}.log")
             connection.connect(address)

@@ -58,6 +58,7 @@ def test_every_address_of_every_file_is_a_file(folder: Path) -> None:
         "policies",
         "why",
         "settings",
+        "lineage",
     }
     reached = {folder / "index.html"}
     for file in files(folder):
@@ -106,6 +107,24 @@ def test_a_visitor_goes_from_the_overview_to_an_episode_and_plays_it(folder: Pat
     page.click("nav.views >> text=Timeline")
     page.locator("svg.lanes a[href]").first.click()
     assert player.is_visible()
+
+
+def test_a_visitor_filters_episodes_and_walks_from_one_to_the_update_that_it_moved(
+    folder: Path, page: Page
+) -> None:
+    page.goto((folder / "episodes.html").as_uri())
+    rows = page.locator("table.rows tbody tr").count()
+    chosen = page.locator(".facets a[href]", has_text="success").first
+    count = int(chosen.locator("b").inner_text())
+    chosen.click()
+    assert page.locator("table.rows tbody tr").count() == count < rows
+    page.locator(".facets a[aria-current]").click()
+    assert page.locator("table.rows tbody tr").count() == rows
+    page.locator("table.rows a.id[href]").first.click()
+    page.click("text=what it came from, and what came of it")
+    assert page.locator("h1").inner_text().startswith("episode ")
+    page.locator("main a[href^='lineage-']").first.click()
+    assert page.locator("h1").inner_text().split()[0] in ("update", "policy", "episode")
 
 
 def test_a_printed_episode_has_its_screenshots_and_the_pages_of_all_steps(folder: Path, page: Page) -> None:
