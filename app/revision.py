@@ -6,13 +6,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("core", "actors", "learner", "events", "storage", "app")
 REVISION_S = 5.0
 """How long git may take to name the revision."""
 
 
 def is_code_newer_than(began: float, root: Path = ROOT) -> bool:
-    """Whether a source file of `events/` is newer than `began` (unix seconds), so that this process runs older code."""
-    return any(path.stat().st_ctime > began for path in (root / "events").rglob("*.py"))
+    """Whether a source file is newer than `began` (unix seconds), so that a process that loaded its code then runs older code."""
+    return any(path.stat().st_ctime > began for folder in PACKAGES for path in (root / folder).rglob("*.py"))
 
 
 @cache

@@ -28,10 +28,11 @@ def main() -> int:
         )
 
         return run_bus(name, folder)
+    servers = ForkServers(folder, role, name, is_stopping=lambda: supervisor.is_stopping())
     supervisor = Supervisor(
         name,
         lambda: (sys.executable, "-P", "-m", "hindcast.app.system.worker", role, name),
-        fork=ForkServers(folder, role, name).start,
+        fork=servers.start,
         folder=folder,
     )
     supervisor.catch_signals()

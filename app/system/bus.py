@@ -134,7 +134,7 @@ def _use_foreign(name: str, folder: Path, home: Path, *, run: RunHandle) -> int:
 
 def prepare(name: str, folder: Path, supervisor: Supervisor) -> int:
     """Open the run in a child process, which a stop ends; returns its exit status."""
-    servers = ForkServers(folder, "prepare", name)
+    servers = ForkServers(folder, "prepare", name, is_stopping=supervisor.is_stopping)
     child = servers.start(os.environ) or subprocess.Popen(
         [sys.executable, "-P", "-m", "hindcast.app.system.worker", "prepare", name]
     )

@@ -33,7 +33,7 @@ import msgspec
 from setproctitle import setproctitle
 
 from hindcast.app.revision import is_code_newer_than
-from hindcast.app.system.supervisor import RESTARTS, die_with_parent
+from hindcast.app.system.supervisor import POLL_S, RESTARTS, die_with_parent
 from hindcast.core.fast_import import loading
 from hindcast.events.disk import PRIVATE_FILE
 
@@ -143,11 +143,12 @@ class ForkedWorker:
 class ForkServers:
     """A supervisor's way to the fork server of a role. Keeps one connection."""
 
-    def __init__(self, folder: Path, role: str, name: str) -> None:
-        """`folder`: of the home's process states; the sockets are there, too."""
+    def __init__(self, folder: Path, role: str, name: str, *, is_stopping: Callable[[], bool]) -> None:
+        """`folder`: of the home's process states; the sockets are there, too. `is_stopping`: no worker is wanted any more."""
         self._folder = folder
         self._role = role
         self._name = name
+        self._is_stopping = is_stopping
         self._connection: socket.socket | None = None
 
     def start(self, environment: Mapping[str, str]) -> ForkedWorker | None:
@@ -158,6 +159,8 @@ class ForkServers:
             Request(role=self._role, name=self._name, environment=dict(environment))
         )
         for _ in range(TRIES):
+            if self._is_stopping():
+                return None
             try:
                 answer = self._ask(request)
             except OSError:
@@ -181,6 +184,9 @@ class ForkServers:
         if self._connection is None:
             self._connection = connect_or_start(self._folder, group_of(self._role))
         socket.send_fds(self._connection, [request], [sys.stdout.fileno(), sys.stderr.fileno()])
+        while not _is_readable(self._connection, POLL_S):  # the server may be loading its modules
+            if self._is_stopping():
+                return None
         return _receive(self._connection)
 
 
@@ -202,10 +208,8 @@ def connect_or_start(folder: Path, group: str) -> socket.socket:
         try:
             connection.connect(address)
         except (FileNotFoundError, ConnectionRefusedError):
-            for path in folder.glob(
-                f"fork_server-{group}-*.sock"
-            ):  # of servers that were killed; one that runs keeps its clients
-                path.unlink()
+            for left in folder.glob(f"fork_server-{group}-*.sock"):  # a server that runs keeps its clients
+                left.unlink()
             with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
                 listener.bind(address)
                 (folder / name).chmod(PRIVATE_FILE)

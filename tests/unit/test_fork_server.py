@@ -35,6 +35,10 @@ pytestmark = [
 ]
 
 
+def servers_in(folder: Path, role: str = "judge") -> ForkServers:
+    return ForkServers(folder, role, f"{role}.1", is_stopping=lambda: False)
+
+
 @pytest.fixture
 def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkServers]:
     script = tmp_path / "server.py"
@@ -43,7 +47,7 @@ def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkSer
     # pytest's own replacements have no file
     monkeypatch.setattr(sys, "stdout", sys.__stdout__)
     monkeypatch.setattr(sys, "stderr", sys.__stderr__)
-    servers = ForkServers(tmp_path / ("deep" * 30) / "processes", "judge", "judge.1")
+    servers = servers_in(tmp_path / ("deep" * 30) / "processes")
     yield servers
     servers.close()
 
@@ -88,9 +92,9 @@ def test_a_worker_gets_its_own_environment_session_and_no_files_of_the_server(tm
         "files = [link for link in links if link.startswith(('socket', 'anon_inode'))]; "
         f"open({str(seen)!r}, 'w').write(json.dumps([os.getsid(0) == os.getpid(), dict(os.environ), files]))"
     )
-    beside = ForkServers(tmp_path / "processes", "site", "site.1")
+    beside = servers_in(tmp_path / "processes", "site")
     started(beside, "import time; time.sleep(60)")
-    mine = ForkServers(tmp_path / "processes", "judge", "judge.1")
+    mine = servers_in(tmp_path / "processes")
     assert started(mine, code).wait(WAIT_S) == 0
     mine.close()
     beside.close()
@@ -134,7 +138,7 @@ def test_a_killed_server_takes_its_workers_along_and_the_next_worker_has_a_new_s
 def test_supervisors_of_one_environment_share_a_server(servers: ForkServers, tmp_path: Path) -> None:
     folder = tmp_path / "processes"
     names = {"HONCHO_PROCESS_NAME": "site.1", "PORT": "5100"}
-    both = [ForkServers(folder, "judge", "judge.1"), ForkServers(folder, "site", "site.1")]
+    both = [servers_in(folder), servers_in(folder, "site")]
     first = started(both[0], "import time; time.sleep(60)")
     with pytest.MonkeyPatch.context() as patch:
         for name, value in names.items():
@@ -158,6 +162,22 @@ def test_a_server_that_cannot_load_its_modules_is_done_without(
 ) -> None:
     monkeypatch.setattr(fork_server, "SERVER", (sys.executable, "-c", "raise ImportError('no such module')"))
     assert servers.start(os.environ) is None
+
+
+@pytest.mark.usefixtures("servers")
+def test_a_stop_does_not_wait_for_a_server_that_is_still_loading(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fork_server, "SERVER", (sys.executable, "-c", "import time; time.sleep(60)"))
+    asked: list[float] = []
+
+    def is_stopping() -> bool:
+        asked.append(time.monotonic())
+        return len(asked) > 3
+
+    servers = ForkServers(tmp_path / "processes", "judge", "judge.1", is_stopping=is_stopping)
+    assert servers.start(os.environ) is None
+    servers.close()
 
 
 @pytest.mark.torch
