@@ -52,7 +52,7 @@ def watch_memory(
 
     """
     samples: list[Sample] = []
-    with _started(home, overrides) as starter:
+    with started(home, overrides) as starter:
         others = {"start": starter.pid} | _honcho_and_supervisors(starter.pid)
         began = time.monotonic()
         due = 0.0
@@ -70,7 +70,13 @@ def watch_memory(
 
 
 @contextmanager
-def _started(home: Path, overrides: Sequence[str]) -> Iterator["subprocess.Popen[str]"]:
+def started(home: Path, overrides: Sequence[str]) -> Iterator["subprocess.Popen[str]"]:
+    """A light system within the block; it is entered when every part has answered.
+
+    Raises:
+        SystemEnded: it did not come up.
+
+    """
     light = [f"{key}={value}" for key, value in LIGHT.items()]
     chosen = [part for one in (*light, *overrides) for part in ("--set", one)]
     starter = subprocess.Popen(

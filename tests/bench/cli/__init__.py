@@ -17,6 +17,7 @@ from bench.cli import (
     recipes,
     recompute,
     replay,
+    starts,
 )
 from bench.cli.stopping import taking_children_along
 
@@ -28,6 +29,7 @@ PARTS: tuple[typer.Typer, ...] = (
     ranks.app,
     recompute.app,
     asynchrony.app,
+    starts.app,
     memory.app,
     replay.app,
     page.app,
