@@ -5,6 +5,7 @@
     POST /episodes/KEY/v1/messages             the same in Anthropic's format; with `stream`, as events
     GET  /episodes/KEY/v1/models
     POST /episodes/KEY/reward                  {"reward": 1.0, "answer": "…"}, both optional
+    POST /episodes/KEY/end                     the same, and the episode is over
 
 The key cannot be guessed, so an agent reaches its own episode alone. It listens on this machine only.
 """
@@ -12,6 +13,7 @@ The key cannot be guessed, so an agent reaches its own episode alone. It listens
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Callable, Mapping
+from http import HTTPStatus
 from typing import Any, Protocol
 
 import msgspec
@@ -68,6 +70,10 @@ class Rewarded(Asked, Protocol):
         """Take in the agent's reward for the whole episode, and its answer."""
         ...
 
+    def end(self) -> None:
+        """End the episode."""
+        ...
+
 
 class AgentProxy:
     """Serves any number of episodes; started by the first."""
@@ -107,7 +113,15 @@ class AgentProxy:
     def _app(self) -> Starlette:
         under = "/episodes/{key}"
         reward = Route(f"{under}/reward", self._reward, methods=["POST"])
-        return Starlette(routes=[*self._calls.under(f"{under}/v1"), reward])
+        end = Route(f"{under}/end", self._end, methods=["POST"])
+        return Starlette(routes=[*self._calls.under(f"{under}/v1"), reward, end])
+
+    async def _end(self, request: Request) -> Response:
+        episode = self._episodes.get(request.path_params["key"])
+        answer = await self._reward(request)
+        if episode is not None and answer.status_code == HTTPStatus.OK:
+            episode.end()
+        return answer
 
     async def _reward(self, request: Request) -> Response:
         episode = self._episodes.get(request.path_params["key"])

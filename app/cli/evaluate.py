@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from hindcast.actors.environments.agent.plugin import NAME as AGENT_TASKS
 from hindcast.actors.environments.base import TaskSource
 from hindcast.actors.environments.plugin import ENVIRONMENTS, find_environment
 from hindcast.actors.environments.web.tasks import ENVIRONMENT
@@ -95,7 +96,13 @@ def evaluate_policy(
 
     own = _own_file(suite)
     settings = resolve(
-        file=tasks, overrides=[*_named(suite), *overrides_for(own), *(overrides or [])]
+        file=tasks,
+        overrides=[
+            *_named(suite),
+            *_agent_of(suite, policy, run),
+            *overrides_for(own),
+            *(overrides or []),
+        ],
     ).settings
     require_task_secrets(settings)
     require_accounts(settings)
@@ -202,10 +209,24 @@ def suites() -> list[str]:
 
 
 def _named(suite: str) -> list[str]:
-    """Override that selects the environment of a plugin's suite; none for built-in environments."""
+    """Override that selects the environment of a plugin's suite or an agent's own; none for other built-in environments."""
     name = suite.removesuffix(EVERY)
-    chosen = _is_environment(name) and name not in own_names(ENVIRONMENTS)
+    chosen = name == AGENT_TASKS or (_is_environment(name) and name not in own_names(ENVIRONMENTS))
     return [f"curriculum.environments={json.dumps([name])}"] if chosen else []
+
+
+def _agent_of(suite: str, policy: str, run: str | None) -> list[str]:
+    """Overrides that select the run's own agent, for a version of the run on the tasks that its agent brings along."""
+    if suite != AGENT_TASKS or not _is_version(policy):
+        return []
+    actors = open_source(run).settings.actors
+    names = ("agent", "agent_folder", "agent_episodes", "answer_format") if actors.agent else ()
+    return [f"actors.{name}={json.dumps(getattr(actors, name))}" for name in names]
+
+
+def _is_version(policy: str) -> bool:
+    """Whether a policy is named as a version of a run."""
+    return policy == "latest" or read_count(policy) is not None
 
 
 def _is_environment(name: str) -> bool:
@@ -260,7 +281,7 @@ def _find_policy(
     from hindcast.core.models.folders import policy_folder
 
     number = read_count(policy)
-    if policy != "latest" and number is None:
+    if not _is_version(policy):
         if as_of is not None:
             raise SettingsError(f"--as-of needs a version of a run; --policy {policy} is not one")
         if run is not None:

@@ -1,7 +1,9 @@
 """Agents of the user's own: real processes that ask over HTTP, answered by a script in the policy's place."""
 
 import asyncio
+import os
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -50,7 +52,11 @@ def settings(tmp_path: Path, script: str, **values: object) -> ActorSettings:
 
 
 def opened(chosen: ActorSettings) -> AgentWorld:
-    world = AgentVenue(OwnTasks("agent"), AgentProxy(), chosen).open_world()
+    return opened_at(AgentVenue(OwnTasks("agent"), AgentProxy(), chosen))
+
+
+def opened_at(venue: AgentVenue) -> AgentWorld:
+    world = venue.open_world()
     assert isinstance(world, AgentWorld)
     world.read_with(lambda messages, tools: [len(str(one)) for one in messages] + [len(tools)])
     return world
@@ -69,6 +75,20 @@ async def played(world: AgentWorld, answer: Callable[[str], str], *, most: int =
         if outcome.done:
             break
     return asked
+
+
+def started(tmp_path: Path) -> list[str]:
+    """Ids of the processes that the agent `SEVERAL` has had."""
+    return (tmp_path / "started").read_text().split()
+
+
+async def until_gone(process: str) -> None:
+    """Wait until a process has ended."""
+    place = Path("/proc", process)
+    deadline = time.monotonic() + 10
+    while place.exists() and "Z" not in (place / "stat").read_text().split()[2]:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
 
 
 async def test_each_call_is_a_step_and_the_reward_is_the_evidence(tmp_path: Path) -> None:
@@ -176,11 +196,7 @@ time.sleep(600)
     with pytest.raises(EnvironmentFailed, match=r"neither asked anything nor ended within 3 s"):
         await played(world, str.upper)
     await world.close()
-    child = Path("/proc", (tmp_path / "child").read_text())
-    deadline = time.monotonic() + 10
-    while child.exists() and "Z" not in (child / "stat").read_text().split()[2]:
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.05)
+    await until_gone((tmp_path / "child").read_text())
 
 
 async def test_an_episode_that_ends_first_ends_the_agent(tmp_path: Path) -> None:
@@ -188,6 +204,51 @@ async def test_an_episode_that_ends_first_ends_the_agent(tmp_path: Path) -> None
     assert await played(world, str.upper, most=3) == ["again"] * 3
     assert isinstance(await world.finish(None), Evidence)
     await world.close()
+
+
+SEVERAL = """
+open("started", "a").write(f"{os.getpid()}\\n")
+assert "HINDCAST_SEED" not in os.environ
+for line in sys.stdin:
+    os.environ.update(json.loads(line))
+    post("/end", reward=0.5, answer=ask("seed " + os.environ["HINDCAST_SEED"])["choices"][0]["message"]["content"])
+"""
+
+
+async def test_one_process_plays_as_many_episodes_as_it_may(tmp_path: Path) -> None:
+    venue = AgentVenue(OwnTasks("agent"), AgentProxy(), settings(tmp_path, SEVERAL, agent_episodes=2))
+    for _ in range(3):
+        world = opened_at(venue)
+        assert await played(world, str.upper) == ["seed 3"]
+        evidence = await world.finish(None)
+        assert (evidence.answer, evidence.probes) == ("SEED 3", {"reward": 0.5})
+        await world.close()
+    first, second = started(tmp_path)
+    await until_gone(first)  # it played the two that it may
+    assert Path("/proc", second).exists()
+
+
+async def test_a_process_that_did_not_end_its_episode_plays_no_other(tmp_path: Path) -> None:
+    venue = AgentVenue(OwnTasks("agent"), AgentProxy(), settings(tmp_path, SEVERAL, agent_episodes=9))
+    world = opened_at(venue)
+    await world.reset(TASK)
+    await world.finish(None)  # as at max_steps: the agent still waits for an answer
+    await world.close()
+    assert await played(opened_at(venue), str.upper) == ["seed 3"]
+    first, _ = started(tmp_path)
+    await until_gone(first)
+
+
+async def test_a_process_that_dies_while_it_waits_is_replaced(tmp_path: Path) -> None:
+    venue = AgentVenue(OwnTasks("agent"), AgentProxy(), settings(tmp_path, SEVERAL, agent_episodes=9))
+    for _ in range(2):
+        world = opened_at(venue)
+        assert await played(world, str.upper) == ["seed 3"]
+        await world.finish(None)
+        await world.close()
+        os.kill(int(started(tmp_path)[-1]), signal.SIGKILL)
+        await until_gone(started(tmp_path)[-1])
+    assert len(started(tmp_path)) == 2
 
 
 async def test_a_python_class_gives_instruction_and_text(tmp_path: Path) -> None:
