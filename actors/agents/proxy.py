@@ -1,7 +1,7 @@
 """The policy as a server for OpenAI's and Anthropic's clients: each episode has an address of its own.
 
     POST /episodes/KEY/v1/chat/completions     an answer of the policy; with `stream`, as events once it is complete
-    POST /episodes/KEY/v1/responses            the same in the format of responses, not streamed
+    POST /episodes/KEY/v1/responses            the same in the format of responses; with `stream`, as events
     POST /episodes/KEY/v1/messages             the same in Anthropic's format; with `stream`, as events
     GET  /episodes/KEY/v1/models
     POST /episodes/KEY/reward                  {"reward": 1.0, "answer": "…"}, both optional
@@ -12,7 +12,7 @@ The key cannot be guessed, so an agent reaches its own episode alone. It listens
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Protocol
 
@@ -32,6 +32,7 @@ from hindcast.actors.agents.model_call import (
     read_chat,
     read_response,
     response,
+    response_events,
 )
 from hindcast.actors.web_server import serve_app
 from hindcast.core.prompts.chat_messages import ChatUnreadable
@@ -183,9 +184,7 @@ class ChatRoutes:
         except _Refused as refused:
             return _error(refused)
         if body.get("stream"):
-            return _error(
-                _Refused(400, "responses are not streamed here: ask without `stream`, or by chat/completions")
-            )
+            return _named_events(response_events(reply, uses_tools=call.uses_tools))
         return JSONResponse(response(reply, uses_tools=call.uses_tools))
 
     async def _messages(self, request: Request) -> Response:
@@ -195,12 +194,7 @@ class ChatRoutes:
             return JSONResponse(error_body(refused.status, str(refused)), status_code=refused.status)
         if not body.get("stream"):
             return JSONResponse(message(reply, uses_tools=call.uses_tools))
-
-        async def events() -> AsyncIterator[bytes]:
-            for event in message_events(reply, uses_tools=call.uses_tools):
-                yield f"event: {event['type']}\ndata: ".encode() + msgspec.json.encode(event) + b"\n\n"
-
-        return StreamingResponse(events(), media_type="text/event-stream")
+        return _named_events(message_events(reply, uses_tools=call.uses_tools))
 
     async def _models(self, request: Request) -> Response:
         if self._find(request) is None:
@@ -230,6 +224,16 @@ class ChatRoutes:
         except EpisodeOver as error:
             raise _Refused(410, str(error)) from error
         return body, call, reply
+
+
+def _named_events(events: Sequence[Mapping[str, Any]]) -> Response:
+    """A stream of server-sent events, each named by its `type`."""
+
+    async def lines() -> AsyncIterator[bytes]:
+        for event in events:
+            yield f"event: {event['type']}\ndata: ".encode() + msgspec.json.encode(event) + b"\n\n"
+
+    return StreamingResponse(lines(), media_type="text/event-stream")
 
 
 async def _body_of(request: Request) -> dict[str, Any]:

@@ -144,6 +144,63 @@ except BadRequestError as error:
     await world.close()
 
 
+async def test_the_openai_client_streams_responses_and_sends_back_what_tools_returned(tmp_path: Path) -> None:
+    world = opened(
+        settings(
+            tmp_path,
+            """
+from openai import BadRequestError, OpenAI
+
+client = OpenAI(max_retries=0)
+with client.responses.stream(model="policy", input="stream") as stream:
+    assert "".join(one.delta for one in stream if one.type == "response.output_text.delta") == "STREAM"
+    final = stream.get_final_response()
+assert (final.output_text, final.status, final.usage.output_tokens) == ("STREAM", "completed", 1)
+tool = {"type": "function", "name": "stock", "parameters": {"type": "object", "properties": {}}, "strict": False}
+asked = [{"role": "user", "content": 'Now: <tool_call>{"name": "stock", "arguments": {"item": "lamp"}}</tool_call>'}]
+events = list(client.responses.create(model="policy", input=asked, tools=[tool], stream=True))
+assert [one.sequence_number for one in events] == list(range(len(events)))
+assert [one.item.type for one in events if one.type == "response.output_item.done"] == ["message", "function_call"]
+(spelled,) = [one for one in events if one.type == "response.function_call_arguments.done"]
+assert (spelled.name, json.loads(spelled.arguments)) == ("stock", {"item": "lamp"})
+said, call = events[-1].response.output
+assert (said.content[0].text, call.name) == ("Now:", "stock")
+returned = {"type": "function_call_output", "call_id": call.call_id, "output": "7 lamps"}
+assert client.responses.create(model="policy", input=[*asked, said, call, returned], tools=[tool]).output_text == "7 LAMPS"
+for why, more in {
+    "an item of type 'item_reference'": {"input": [{"type": "item_reference", "id": "x"}]},
+    "expected the type function": {"tools": [{"type": "web_search"}]},
+}.items():
+    try:
+        client.responses.create(**{"model": "policy", "input": "x", "stream": True, **more})
+        raise SystemExit(f"not refused: {more}")
+    except BadRequestError as error:
+        assert why in str(error), error
+""",
+        )
+    )
+    read: list[list[dict[str, object]]] = []
+
+    def encode(messages: list[dict[str, object]], tools: list[dict[str, object]]) -> list[int]:
+        read.append(messages)
+        return [1]
+
+    world.read_with(encode)
+    asked = await played(world, lambda text: text if "tool_call" in text else text.upper())
+    assert asked[2] == "7 lamps"
+    _, answer, output = read[-1]
+    assert answer["tool_calls"] == [
+        {
+            "id": "call_0",
+            "type": "function",
+            "function": {"name": "stock", "arguments": '{"item":"lamp"}'},
+        }
+    ]
+    assert (output["role"], output["tool_call_id"]) == ("tool", "call_0")
+    assert (await world.finish(None)).probes == {"reward": None}
+    await world.close()
+
+
 async def test_bad_requests_get_a_reason_and_are_no_steps(tmp_path: Path) -> None:
     world = opened(
         settings(
