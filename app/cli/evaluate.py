@@ -132,7 +132,7 @@ def evaluate_policy(
             chosen,
             attempts=-(-episodes // len(chosen)),
             temperature=temperature,
-            lease_s=settings.curriculum.lease_s,
+            lease_s=settings.episode_lease_s,
         )[:episodes]
     else:
         requests = plan_requests(
@@ -140,7 +140,7 @@ def evaluate_policy(
             episodes=episodes,
             families=family or _families_of(suite, source),
             temperature=temperature,
-            lease_s=settings.curriculum.lease_s,
+            lease_s=settings.episode_lease_s,
         )
     allowed = _budgets(budgets, settings) if budgets is not None else []
     if allowed:

@@ -81,7 +81,7 @@ class ActorSettings(ScreenshotSettings):
     generate_timeout_s: Seconds = 60.0
     """Time limit of one policy call."""
     episode_timeout_s: Seconds = 150.0
-    """Time limit of one episode; must be shorter than the lease."""
+    """Time limit of one episode; must be shorter than `curriculum.lease_s`, if that is set."""
     agent: str = ""
     """Command of an agent of your own, which plays episodes and asks the policy by an OpenAI-compatible address
     (docs/agents.md); empty: actors act themselves."""
