@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from hindcast.actors.environments.agent.plugin import NAME as AGENT_TASKS
 from hindcast.actors.environments.base import TaskSource
 from hindcast.actors.environments.plugin import ENVIRONMENTS, find_environment
 from hindcast.actors.environments.web.tasks import ENVIRONMENT
@@ -209,19 +208,24 @@ def suites() -> list[str]:
 
 
 def _named(suite: str) -> list[str]:
-    """Override that selects the environment of a plugin's suite or an agent's own; none for other built-in environments."""
+    """Override that selects the environment of a plugin's suite; none for built-in environments."""
     name = suite.removesuffix(EVERY)
-    chosen = name == AGENT_TASKS or (_is_environment(name) and name not in own_names(ENVIRONMENTS))
+    chosen = _is_environment(name) and name not in own_names(ENVIRONMENTS)
     return [f"curriculum.environments={json.dumps([name])}"] if chosen else []
 
 
 def _agent_of(suite: str, policy: str, run: str | None) -> list[str]:
-    """Overrides that select the run's own agent, for a version of the run on the tasks that its agent brings along."""
-    if suite != AGENT_TASKS or not _is_version(policy):
+    """Overrides with which the run's own agent plays a version of the run, and its judges judge, on the run's environments."""
+    environment = suite.removesuffix(EVERY)
+    settings = open_source(run).settings if _is_version(policy) else Settings()
+    if not settings.actors.agent or environment not in settings.curriculum.environments:
         return []
-    actors = open_source(run).settings.actors
-    names = ("agent", "agent_folder", "agent_episodes", "answer_format") if actors.agent else ()
-    return [f"actors.{name}={json.dumps(getattr(actors, name))}" for name in names]
+    chosen = settings.actors.model_dump(mode="json", exclude_defaults=True)
+    return [
+        f"curriculum.environments={json.dumps([environment])}",
+        f"judge.judges={json.dumps(settings.judge.judges)}",
+        *(f"actors.{name}={json.dumps(value)}" for name, value in chosen.items()),
+    ]
 
 
 def _is_version(policy: str) -> bool:
