@@ -4,7 +4,7 @@ import json
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -131,11 +131,11 @@ SMALL = {
 }
 
 
-def trained(tmp_path: Path, *command: str, more: dict[str, str] | None = None) -> Home:
-    """The home of a run `theirs` of two updates of the shipped policy, checked to the bit."""
+def trained(tmp_path: Path, *command: str, options: Sequence[str] = ()) -> Home:
+    """The home of a run `theirs` of two updates of the shipped policy, checked to the bit. `options`: more of `start`."""
     home = Home(tmp_path / "home", cwd=tmp_path)
     agent = shlex.join([sys.executable, *command])
-    chosen = settings(SMALL | (more or {}), base={})
+    chosen = (*options, *settings(SMALL, base={}))
     done = home.json("start", "theirs", "--agent", agent, *chosen, "--until", "updates=2", timeout_s=600)
     assert done["updates"] >= 2
     report = home.json("verify", "theirs", timeout_s=300)
@@ -167,6 +167,13 @@ def test_the_example_of_an_openenv_server_is_trained_on_and_verified(tmp_path: P
             "page",
         ]
         trained(tmp_path, *command)
+
+
+def test_the_example_of_tools_as_buttons_is_trained_on_and_verified(tmp_path: Path) -> None:
+    shutil.copy(ENVIRONMENTS.parent / "python" / "prices.py", tmp_path)
+    command = (str(AGENTS / "mcp_pages.py"), sys.executable, str(ENVIRONMENTS / "prices_server.py"))
+    options = ("--environment", "prices:Prices", "--reward", "prices:right")
+    trained(tmp_path, *command, options=options)
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
