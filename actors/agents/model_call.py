@@ -260,7 +260,8 @@ def response_events(reply: Reply, *, uses_tools: bool) -> list[dict[str, Any]]:
         place = {"item_id": item["id"], "output_index": index}
         if item["type"] == "message":
             (part,) = item["content"]
-            empty, place = {"content": []}, place | {"content_index": 0}
+            empty: dict[str, Any] = {"content": []}
+            place |= {"content_index": 0}
             parts = [
                 {"type": "response.content_part.added", **place, "part": part | {"text": ""}},
                 {"type": "response.output_text.delta", **place, "delta": part["text"], "logprobs": []},
