@@ -88,15 +88,43 @@ def read_response(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[d
         given = [{"role": "user", "content": given}]
     if not isinstance(given, list) or not isinstance(tools, list):
         raise ChatUnreadable("a request needs `input`, a text or a list of messages; `tools` is a list")
-    unknown = [one.get("type") for one in given if isinstance(one, dict) and "role" not in one]
-    if unknown:
-        raise ChatUnreadable(f"an input has an item of type {unknown[0]!r}: only messages are read")
+    foreign = [one for one in tools if not isinstance(one, dict) or one.get("type") != "function"]
+    if foreign:
+        raise ChatUnreadable(
+            f"a tool is {foreign[0]!r}: expected the type function; no other tool is offered here"
+        )
     opening = [{"role": "system", "content": body["instructions"]}] if body.get("instructions") else []
     functions = [{"type": "function", "function": one} for one in tools]
-    messages = [*opening, *({"role": one["role"], "content": one.get("content")} for one in given)]
+    messages = [*opening, *_turns(given)]
     text = body.get("text") or {}
     form = (text.get("format") if isinstance(text, dict) else text) or {"type": "text"}
     return _with_form(messages, form, form), _offered(body, functions)
+
+
+def _turns(items: Sequence[Any]) -> list[dict[str, Any]]:
+    """The messages of a chat for the items of an `input`: messages, calls of tools and their outputs. Raises ChatUnreadable."""
+    turns: list[dict[str, Any]] = []
+    for item in items:
+        match item:
+            case {"role": role}:
+                turns.append({"role": role, "content": item.get("content")})
+            case {"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments}:
+                call = {
+                    "id": call_id,
+                    "type": "function",
+                    "function": {"name": name, "arguments": arguments},
+                }
+                if not turns or turns[-1]["role"] != "assistant":
+                    turns.append({"role": "assistant", "content": None})
+                turns[-1]["tool_calls"] = [*turns[-1].get("tool_calls", ()), call]
+            case {"type": "function_call_output", "call_id": call_id, "output": output}:
+                turns.append({"role": "tool", "tool_call_id": call_id, "content": output})
+            case _:
+                kind = item.get("type") if isinstance(item, dict) else item
+                raise ChatUnreadable(
+                    f"an input has an item of type {kind!r}: expected message, function_call or function_call_output"
+                )
+    return turns
 
 
 def _offered(body: Mapping[str, Any], tools: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -218,6 +246,42 @@ def response(reply: Reply, *, uses_tools: bool) -> dict[str, Any]:
         "usage": _usage(reply, "input_tokens", "output_tokens")
         | {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}},
     }
+
+
+def response_events(reply: Reply, *, uses_tools: bool) -> list[dict[str, Any]]:
+    """The events of a streamed answer to `responses`, each named by its `type`. It is streamed once it is complete."""
+    whole = response(reply, uses_tools=uses_tools)
+    begun = whole | {"status": "in_progress", "incomplete_details": None, "output": [], "usage": None}
+    events: list[dict[str, Any]] = [
+        {"type": "response.created", "response": begun},
+        {"type": "response.in_progress", "response": begun},
+    ]
+    for index, item in enumerate(whole["output"]):
+        place = {"item_id": item["id"], "output_index": index}
+        if item["type"] == "message":
+            (part,) = item["content"]
+            empty: dict[str, Any] = {"content": []}
+            place |= {"content_index": 0}
+            parts = [
+                {"type": "response.content_part.added", **place, "part": part | {"text": ""}},
+                {"type": "response.output_text.delta", **place, "delta": part["text"], "logprobs": []},
+                {"type": "response.output_text.done", **place, "text": part["text"], "logprobs": []},
+                {"type": "response.content_part.done", **place, "part": part},
+            ]
+        else:
+            empty, kind, spelled = {"arguments": ""}, "response.function_call_arguments", item["arguments"]
+            parts = [
+                {"type": f"{kind}.delta", **place, "delta": spelled},
+                {"type": f"{kind}.done", **place, "name": item["name"], "arguments": spelled},
+            ]
+        added = item | {"status": "in_progress"} | empty
+        events += [
+            {"type": "response.output_item.added", "output_index": index, "item": added},
+            *parts,
+            {"type": "response.output_item.done", "output_index": index, "item": item},
+        ]
+    events.append({"type": f"response.{whole['status']}", "response": whole})
+    return [event | {"sequence_number": number} for number, event in enumerate(events)]
 
 
 def _usage(reply: Reply, prompt: str, answer: str) -> dict[str, Any]:

@@ -1,4 +1,11 @@
-"""The process of an agent of the user's own: started for one episode, its latest output kept, ended with all that it started."""
+"""The processes of an agent of the user's own: each plays one episode at a time, and is ended with all that it started.
+
+    actors.agent_episodes = 1     an episode's variables are in the environment of a process of its own
+    more                          they are a line of JSON on the process's standard input, a line for each episode
+
+A process is kept for the next episode only if its agent ended the last one itself (`POST …/end`). If the actor dies, its
+agents find their standard input closed.
+"""
 
 import asyncio
 import os
@@ -7,6 +14,8 @@ import shutil
 import signal
 from collections.abc import Mapping
 from contextlib import suppress
+
+import msgspec
 
 from hindcast.core.errors import EnvironmentFailed, SettingsError
 from hindcast.core.settings.schema import ActorSettings
@@ -36,28 +45,65 @@ def require_agent(settings: ActorSettings) -> None:
         )
 
 
+class AgentProcesses:
+    """The processes of one agent between their episodes."""
+
+    def __init__(self, settings: ActorSettings) -> None:
+        self._settings = settings
+        self._waiting: dict[AgentProcess, asyncio.Task[None]] = {}
+        """Each with the task that ends it when it dies, or when this program ends."""
+
+    async def begin(self, variables: Mapping[str, str]) -> "AgentProcess":
+        """Begin an episode in a process that waits, else in a new one. Raises EnvironmentFailed if none can be started."""
+        while self._waiting:
+            process, watch = self._waiting.popitem()
+            watch.cancel()
+            if await process.send(variables):
+                return process
+            await process.end()
+        return await AgentProcess.start(self._settings, variables)
+
+    def keep(self, process: "AgentProcess") -> bool:
+        """Keep a process for another episode; False: it has played all that it may."""
+        kept = process.episodes < self._settings.agent_episodes
+        if kept:
+            self._waiting[process] = asyncio.create_task(self._watch(process), name="a waiting agent")
+        return kept
+
+    async def _watch(self, process: "AgentProcess") -> None:
+        try:
+            await process.wait()
+        finally:
+            if self._waiting.pop(process, None) is not None:
+                await process.end()
+
+
 class AgentProcess:
     """A running agent."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.episodes = 1
+        """Episodes that it was given."""
         self._process = process
         self._output = bytearray()
         self._reading = asyncio.create_task(self._read())
 
     @classmethod
-    async def start(cls, settings: ActorSettings, own: Mapping[str, str]) -> "AgentProcess":
-        """Start the agent with variables of its own. It gets none of Hindcast's, which may hold passwords.
+    async def start(cls, settings: ActorSettings, variables: Mapping[str, str]) -> "AgentProcess":
+        """Start the agent with the variables of an episode. It gets none of Hindcast's own, which may hold passwords.
 
         Raises:
             EnvironmentFailed: the program cannot be started.
         """
         passed_on = {name: value for name, value in os.environ.items() if not name.startswith("HINDCAST")}
+        several = settings.agent_episodes > 1
+        own = {"HINDCAST_EPISODES": str(settings.agent_episodes)} if several else variables
         try:
-            return cls(
+            started = cls(
                 await asyncio.create_subprocess_exec(
                     *shlex.split(settings.agent),
                     env=passed_on | dict(own),
-                    stdin=asyncio.subprocess.DEVNULL,
+                    stdin=asyncio.subprocess.PIPE if several else asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.PIPE,
                     stderr=asyncio.subprocess.STDOUT,
                     start_new_session=True,
@@ -69,6 +115,25 @@ class AgentProcess:
                 f"the agent {settings.agent!r} (actors.agent) cannot be started in {settings.agent_folder or os.getcwd()} "
                 f"(actors.agent_folder): {error}"
             ) from error
+        if several:
+            await started._write(variables)  # one that has already ended says why when it is waited for
+        return started
+
+    async def send(self, variables: Mapping[str, str]) -> bool:
+        """Give it another episode; False: it has ended."""
+        self.episodes += 1
+        self._output.clear()
+        return self._process.returncode is None and await self._write(variables)
+
+    async def _write(self, variables: Mapping[str, str]) -> bool:
+        """Write an episode's variables to its standard input, as a line of JSON; False: nothing reads it any more."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(msgspec.json.encode(variables) + b"\n")
+            await self._process.stdin.drain()
+        except ConnectionError:
+            return False
+        return True
 
     async def wait(self) -> int:
         """Wait for its end; returns its exit status."""

@@ -1,17 +1,19 @@
 """The policy as a server for OpenAI's and Anthropic's clients: each episode has an address of its own.
 
     POST /episodes/KEY/v1/chat/completions     an answer of the policy; with `stream`, as events once it is complete
-    POST /episodes/KEY/v1/responses            the same in the format of responses, not streamed
+    POST /episodes/KEY/v1/responses            the same in the format of responses; with `stream`, as events
     POST /episodes/KEY/v1/messages             the same in Anthropic's format; with `stream`, as events
     GET  /episodes/KEY/v1/models
     POST /episodes/KEY/reward                  {"reward": 1.0, "answer": "…"}, both optional
+    POST /episodes/KEY/end                     the same, and the episode is over
 
 The key cannot be guessed, so an agent reaches its own episode alone. It listens on this machine only.
 """
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any, Protocol
 
 import msgspec
@@ -30,6 +32,7 @@ from hindcast.actors.agents.model_call import (
     read_chat,
     read_response,
     response,
+    response_events,
 )
 from hindcast.actors.web_server import serve_app
 from hindcast.core.prompts.chat_messages import ChatUnreadable
@@ -66,6 +69,10 @@ class Rewarded(Asked, Protocol):
 
     def reward(self, value: float | None, answer: str | None) -> None:
         """Take in the agent's reward for the whole episode, and its answer."""
+        ...
+
+    def end(self) -> None:
+        """End the episode."""
         ...
 
 
@@ -107,7 +114,15 @@ class AgentProxy:
     def _app(self) -> Starlette:
         under = "/episodes/{key}"
         reward = Route(f"{under}/reward", self._reward, methods=["POST"])
-        return Starlette(routes=[*self._calls.under(f"{under}/v1"), reward])
+        end = Route(f"{under}/end", self._end, methods=["POST"])
+        return Starlette(routes=[*self._calls.under(f"{under}/v1"), reward, end])
+
+    async def _end(self, request: Request) -> Response:
+        episode = self._episodes.get(request.path_params["key"])
+        answer = await self._reward(request)
+        if episode is not None and answer.status_code == HTTPStatus.OK:
+            episode.end()
+        return answer
 
     async def _reward(self, request: Request) -> Response:
         episode = self._episodes.get(request.path_params["key"])
@@ -169,9 +184,7 @@ class ChatRoutes:
         except _Refused as refused:
             return _error(refused)
         if body.get("stream"):
-            return _error(
-                _Refused(400, "responses are not streamed here: ask without `stream`, or by chat/completions")
-            )
+            return _named_events(response_events(reply, uses_tools=call.uses_tools))
         return JSONResponse(response(reply, uses_tools=call.uses_tools))
 
     async def _messages(self, request: Request) -> Response:
@@ -181,12 +194,7 @@ class ChatRoutes:
             return JSONResponse(error_body(refused.status, str(refused)), status_code=refused.status)
         if not body.get("stream"):
             return JSONResponse(message(reply, uses_tools=call.uses_tools))
-
-        async def events() -> AsyncIterator[bytes]:
-            for event in message_events(reply, uses_tools=call.uses_tools):
-                yield f"event: {event['type']}\ndata: ".encode() + msgspec.json.encode(event) + b"\n\n"
-
-        return StreamingResponse(events(), media_type="text/event-stream")
+        return _named_events(message_events(reply, uses_tools=call.uses_tools))
 
     async def _models(self, request: Request) -> Response:
         if self._find(request) is None:
@@ -216,6 +224,16 @@ class ChatRoutes:
         except EpisodeOver as error:
             raise _Refused(410, str(error)) from error
         return body, call, reply
+
+
+def _named_events(events: Sequence[Mapping[str, Any]]) -> Response:
+    """A stream of server-sent events, each named by its `type`."""
+
+    async def lines() -> AsyncIterator[bytes]:
+        for event in events:
+            yield f"event: {event['type']}\ndata: ".encode() + msgspec.json.encode(event) + b"\n\n"
+
+    return StreamingResponse(lines(), media_type="text/event-stream")
 
 
 async def _body_of(request: Request) -> dict[str, Any]:

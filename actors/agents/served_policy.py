@@ -1,7 +1,7 @@
 """A policy as a server for OpenAI's and Anthropic's clients, apart from any run: `hindcast policy serve`.
 
     POST /v1/chat/completions     with `stream`, as events once the answer is complete
-    POST /v1/responses            not streamed
+    POST /v1/responses            with `stream`, as events once the answer is complete
     POST /v1/messages             in Anthropic's format; with `stream`, as events once the answer is complete
     GET  /v1/models
 

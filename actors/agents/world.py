@@ -2,8 +2,8 @@
 
     reset     opens the place (a store's visit, a Python class's text), starts the agent, waits for its first call
     answer    `AgentAnswerer` samples the answer to the call that waits
-    step      sends it to the agent, waits for the next call, or for the agent's end
-    finish    ends the process and collects the evidence
+    step      sends it to the agent, waits for the next call, or for the end that the agent sends, or for its process's end
+    finish    ends the process, or keeps it for another episode (`actors.agent_episodes`), and collects the evidence
 
 The agent holds the world; to the episode loop the agent is the world. Every wait is bounded (`actors.agent_wait_s`).
 """
@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from hindcast.actors.agents.model_call import ModelCall, Reply
-from hindcast.actors.agents.process import AgentProcess
+from hindcast.actors.agents.process import AgentProcess, AgentProcesses
 from hindcast.actors.agents.proxy import AgentProxy, EpisodeOver
 from hindcast.actors.environments.base import (
     Browserless,
@@ -48,18 +48,22 @@ class AgentVenue:
         self._place = place
         self._proxy = proxy
         self._settings = settings
+        self._processes = AgentProcesses(settings)
 
     def open_world(self) -> EpisodeWorld:
         """See `Browserless`."""
-        return AgentWorld(self._place, self._proxy, self._settings)
+        return AgentWorld(self._place, self._proxy, self._processes, self._settings)
 
 
 class AgentWorld:
     """An `EpisodeWorld` around one agent process."""
 
-    def __init__(self, place: Venue, proxy: AgentProxy, settings: ActorSettings) -> None:
+    def __init__(
+        self, place: Venue, proxy: AgentProxy, processes: AgentProcesses, settings: ActorSettings
+    ) -> None:
         self._place = place
         self._proxy = proxy
+        self._processes = processes
         self._settings = settings
         self._encode: Encode | None = None
         self._key = ""
@@ -73,6 +77,8 @@ class AgentWorld:
         self._address = ""
         self._reward: float | None = None
         self._said: str | None = None
+        self._ended = asyncio.Event()
+        """Set once the agent has ended the episode by itself."""
         self._over = False
 
     def read_with(self, encode: Encode) -> None:
@@ -126,6 +132,10 @@ class AgentWorld:
         """See `Asked`; the last one counts."""
         self._reward = self._reward if value is None else value
         self._said = self._said if answer is None else answer
+
+    def end(self) -> None:
+        """See `Rewarded`."""
+        self._ended.set()
 
     async def reset(self, task: Task) -> ResetResult:
         """Open the place and start the agent; returns its first call. Raises EnvironmentFailed where there is none."""
@@ -199,8 +209,7 @@ class AgentWorld:
         return begun.instruction, "\n".join(lines), ""
 
     async def _start(self, base: str, task: Task, *, instruction: str, text: str, start: str) -> None:
-        self._process = await AgentProcess.start(
-            self._settings,
+        self._process = await self._processes.begin(
             {
                 "OPENAI_BASE_URL": f"{base}/v1",
                 "OPENAI_API_KEY": "hindcast",
@@ -212,26 +221,29 @@ class AgentWorld:
                 "HINDCAST_INSTRUCTION": instruction,
                 "HINDCAST_TEXT": text,
                 "HINDCAST_START_URL": start,
-            },
+            }
         )
 
     async def _next_call(self) -> ModelCall | None:
-        """Wait for the next call; None: the agent has ended, without an error. Raises EnvironmentFailed."""
+        """Wait for the next call; None: the agent has ended the episode, without an error. Raises EnvironmentFailed."""
         process = self._process
         assert process is not None
         waiting = asyncio.create_task(self._calls.get())
         ending = asyncio.create_task(process.wait())
+        sent = asyncio.create_task(self._ended.wait())
         limit_s = self._settings.agent_wait_s
         try:
             done, _ = await asyncio.wait(
-                {waiting, ending}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED
+                {waiting, ending, sent}, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED
             )
         finally:
-            for task in (waiting, ending):
+            for task in (waiting, ending, sent):
                 task.cancel()
         if waiting in done:
             self._current = waiting.result()
             return self._current
+        if sent in done:
+            return None
         if ending in done:
             status = ending.result()
             if status:
@@ -247,7 +259,7 @@ class AgentWorld:
         return observe(page_of(self._address, call.text, ()))
 
     async def _end(self) -> None:
-        """End the process with all that it started, and refuse calls that still come."""
+        """Refuse calls that still come. Keep the process if its agent ended the episode; else end all that it started."""
         self._over = True
         self._proxy.close(self._key)
         waiting = [self._current] if self._current is not None else []
@@ -256,5 +268,5 @@ class AgentWorld:
         for call in waiting:
             call.reply.cancel()
         process, self._process = self._process, None
-        if process is not None:
+        if process is not None and not (self._ended.is_set() and self._processes.keep(process)):
             await process.end()

@@ -92,7 +92,8 @@ def _request(
         temperature=temperature,
         phase=state.phase or 0,
         min_version=one.version,
-        lease_s=settings.curriculum.lease_s,
+        lease_s=settings.episode_lease_s,
+        request_lease_s=settings.request_lease_s,
     )
 
 

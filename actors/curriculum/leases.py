@@ -1,6 +1,8 @@
 """Which episodes are open, and since which event: the fold behind "every episode ends once" (invariant 2).
 
-A lease begins with the request and again with the start. The fold uses no clock: the times in events are annotations,
+A lease begins with the request and again with the start. An actor ends every episode that it started within
+`actors.episode_timeout_s`, which is shorter than the lease: so an actor that lives keeps its leases without renewing them,
+and those of one that died expire. The fold uses no clock: the times in events are annotations,
 and a changed clock would end every lease at once. `LeaseTimer` measures how long its process has observed a lease, on a
 monotonic clock; a restarted process grants each lease in full again. A request that waited during a pause or a system
 stop is not late: resuming the run, or the end of a pause, restarts its lease.
@@ -56,6 +58,9 @@ class Lease(msgspec.Struct):
     episode: str
     task_id: str
     lease_s: float
+    """Time that it has once it is started, in seconds."""
+    request_lease_s: float
+    """Time that it has until it is started, in seconds."""
     since: int
     """Position of the event that the lease runs from: the request, the start, or what restarted it."""
     causation: str
@@ -64,11 +69,16 @@ class Lease(msgspec.Struct):
     """The actor that started it; None while it waits."""
     steps: int = 0
 
+    @property
+    def limit_s(self) -> float:
+        """Time that it has from `since` on, in seconds."""
+        return self.request_lease_s if self.actor is None else self.lease_s
+
     def describe_expiry(self) -> str:
         """The expiry in words, for `episode.abandoned.detail`."""
         if self.actor is None:
-            return f"no actor started it within {self.lease_s:g} s"
-        return f"{self.actor} started it and did not end it within {self.lease_s:g} s"
+            return f"no actor started it within {self.limit_s:g} s"
+        return f"{self.actor} started it and did not end it within {self.limit_s:g} s"
 
 
 @dataclass(slots=True)
@@ -99,6 +109,7 @@ class LeaseBook:
                     episode=fact.episode,
                     task_id=fact.task.id,
                     lease_s=fact.lease_s,
+                    request_lease_s=fact.request_lease_s or fact.lease_s,
                     since=recorded.position,
                     causation=recorded.envelope.id,
                 )
@@ -157,6 +168,6 @@ class LeaseTimer:
                 seen = (lease.since, now_s)
             self._observed[lease.episode] = seen
             held = bool(book.pauses) and lease.actor is None
-            if now_s - seen[1] >= lease.lease_s and not held:
+            if now_s - seen[1] >= lease.limit_s and not held:
                 late.append(lease)
         return late

@@ -122,5 +122,6 @@ def _request(state: CurriculumState, settings: Settings, group: Group, member: i
         revisits=group.revisits,
         hasty=group.hasty,
         min_version=max(0, state.version - settings.learner.max_staleness),
-        lease_s=settings.curriculum.lease_s,
+        lease_s=settings.episode_lease_s,
+        request_lease_s=settings.request_lease_s,
     )

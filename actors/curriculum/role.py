@@ -368,7 +368,7 @@ class _Curriculum:
             except ExpectationFailed:
                 continue
             exceeded = WaitExceeded(
-                setting="curriculum.lease_s", limit_s=lease.lease_s, waited_for=f"the end of {lease.episode}"
+                setting="curriculum.lease_s", limit_s=lease.limit_s, waited_for=f"the end of {lease.episode}"
             )
             await self._publisher.publish(exceeded, entity=lease.episode, correlation=lease.episode)
         if expired:

@@ -95,7 +95,13 @@ def evaluate_policy(
 
     own = _own_file(suite)
     settings = resolve(
-        file=tasks, overrides=[*_named(suite), *overrides_for(own), *(overrides or [])]
+        file=tasks,
+        overrides=[
+            *_named(suite),
+            *_agent_of(suite, policy, run),
+            *overrides_for(own),
+            *(overrides or []),
+        ],
     ).settings
     require_task_secrets(settings)
     require_accounts(settings)
@@ -125,7 +131,7 @@ def evaluate_policy(
             chosen,
             attempts=-(-episodes // len(chosen)),
             temperature=temperature,
-            lease_s=settings.curriculum.lease_s,
+            lease_s=settings.episode_lease_s,
         )[:episodes]
     else:
         requests = plan_requests(
@@ -133,7 +139,7 @@ def evaluate_policy(
             episodes=episodes,
             families=family or _families_of(suite, source),
             temperature=temperature,
-            lease_s=settings.curriculum.lease_s,
+            lease_s=settings.episode_lease_s,
         )
     allowed = _budgets(budgets, settings) if budgets is not None else []
     if allowed:
@@ -208,6 +214,25 @@ def _named(suite: str) -> list[str]:
     return [f"curriculum.environments={json.dumps([name])}"] if chosen else []
 
 
+def _agent_of(suite: str, policy: str, run: str | None) -> list[str]:
+    """Overrides with which the run's own agent plays a version of the run, and its judges judge, on the run's environments."""
+    environment = suite.removesuffix(EVERY)
+    settings = open_source(run).settings if _is_version(policy) else Settings()
+    if not settings.actors.agent or environment not in settings.curriculum.environments:
+        return []
+    chosen = settings.actors.model_dump(mode="json", exclude_defaults=True)
+    return [
+        f"curriculum.environments={json.dumps([environment])}",
+        f"judge.judges={json.dumps(settings.judge.judges)}",
+        *(f"actors.{name}={json.dumps(value)}" for name, value in chosen.items()),
+    ]
+
+
+def _is_version(policy: str) -> bool:
+    """Whether a policy is named as a version of a run."""
+    return policy == "latest" or read_count(policy) is not None
+
+
 def _is_environment(name: str) -> bool:
     """Whether a suite names an environment, or a Python class. Raises PluginError for a class that cannot be one."""
     if ":" in name and Path(name).suffix not in TASK_FILES:
@@ -260,7 +285,7 @@ def _find_policy(
     from hindcast.core.models.folders import policy_folder
 
     number = read_count(policy)
-    if policy != "latest" and number is None:
+    if not _is_version(policy):
         if as_of is not None:
             raise SettingsError(f"--as-of needs a version of a run; --policy {policy} is not one")
         if run is not None:

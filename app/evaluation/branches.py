@@ -217,7 +217,7 @@ def _request(
         phase=recorded.request.phase,
         branch=BranchPoint(episode=recorded.name, step=step),
         min_version=0,
-        lease_s=settings.curriculum.lease_s,
+        lease_s=settings.episode_lease_s,
     )
 
 

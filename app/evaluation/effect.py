@@ -68,7 +68,7 @@ def held_out(settings: Settings, families: Sequence[str], *, episodes: int) -> l
             episodes=-(-episodes * len(names) // len(families)),
             families=names,
             temperature=settings.actors.temperature,
-            lease_s=settings.curriculum.lease_s,
+            lease_s=settings.episode_lease_s,
         )
     return planned
 

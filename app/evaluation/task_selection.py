@@ -57,7 +57,7 @@ async def select_tasks(
         tasks,
         attempts=attempts,
         temperature=settings.actors.temperature,
-        lease_s=settings.curriculum.lease_s,
+        lease_s=settings.episode_lease_s,
     )
     tally = await play(requests, folder=folder, weights=None, settings=settings, said=said)
     tally.require_verdicts(f"{len(tasks)} tasks")

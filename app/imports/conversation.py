@@ -97,7 +97,7 @@ def request_of_conversation(
         settings,
         source=SOURCE,
         drawn=digest_hex(msgspec.json.encode(alone, order="sorted")),
-        lease_s=settings.curriculum.lease_s,
+        lease_s=settings.episode_lease_s,
         attempt=attempt,
     )
     grouped = (SOURCE, conversation.group, conversation.task.id, conversation.group_size)

@@ -89,7 +89,7 @@ def request_of(document: EpisodeDocument, settings: Settings, *, attempt: int = 
         settings,
         source=SOURCE,
         drawn=digest_hex(msgspec.json.encode(shown, order="sorted")),
-        lease_s=settings.curriculum.lease_s,
+        lease_s=settings.episode_lease_s,
         attempt=attempt,
     )
 

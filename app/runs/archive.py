@@ -144,7 +144,7 @@ async def _keep_pages(handle: RunHandle, log: RunLog, archivers: _Current) -> No
             publisher,
             handle.settings,
             first=handle.first,
-            unnamed_s=LEASES_KEPT * handle.settings.curriculum.lease_s,
+            unnamed_s=LEASES_KEPT * handle.settings.episode_lease_s,
             copies=(lambda: archivers.archiver) if handle.archive is not None else None,
         )
         await keeper.keep_on()
@@ -211,7 +211,7 @@ async def _archive_and_move(
         publisher,
         open_episodes,
         keep_events=settings.storage.keep_live_events,
-        keep_s=LEASES_KEPT * settings.curriculum.lease_s,
+        keep_s=LEASES_KEPT * settings.episode_lease_s,
     )
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(archiver.run(follow=True))

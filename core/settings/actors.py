@@ -81,12 +81,16 @@ class ActorSettings(ScreenshotSettings):
     generate_timeout_s: Seconds = 60.0
     """Time limit of one policy call."""
     episode_timeout_s: Seconds = 150.0
-    """Time limit of one episode; must be shorter than the lease."""
+    """Time limit of one episode; must be shorter than `curriculum.lease_s`, if that is set."""
     agent: str = ""
-    """Command of an agent of your own, started once an episode, which asks the policy by an OpenAI-compatible address
+    """Command of an agent of your own, which plays episodes and asks the policy by an OpenAI-compatible address
     (docs/agents.md); empty: actors act themselves."""
     agent_folder: str = ""
     """Folder that the agent is started in; `hindcast start --agent` sets the one that it is called in. Empty: the home."""
+    agent_episodes: Count = 1
+    """Episodes that one process of the agent plays, one after the other. Above 1 the process reads each episode's variables as
+    a line of JSON from its standard input and ends it by `POST …/end` (docs/agents.md): an agent whose imports take seconds
+    pays for them once."""
     agent_wait_s: Seconds = 60.0
     """Longest time between an agent's calls, and before its first."""
     browser_episodes: Count = 1000

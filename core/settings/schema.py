@@ -4,6 +4,7 @@
 source of each value. The resolved settings are part of the run's first event.
 """
 
+from math import ceil
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -16,7 +17,7 @@ from hindcast.core.settings.endpoint import EndpointSettings as EndpointSettings
 from hindcast.core.settings.operation import LogSettings as LogSettings
 from hindcast.core.settings.operation import StorageSettings as StorageSettings
 from hindcast.core.settings.operation import TelemetrySettings as TelemetrySettings
-from hindcast.core.settings.section import Count, Seconds, Section, Threads, Tokens
+from hindcast.core.settings.section import TEN_YEARS_S, Count, Formerly, Seconds, Section, Threads, Tokens
 from hindcast.core.settings.vllm import VllmSettings as VllmSettings
 from hindcast.core.settings.webarena import WebArenaSettings
 from hindcast.core.settings.webshop import WebshopSettings
@@ -70,8 +71,10 @@ class CurriculumSettings(Section):
     """Episodes of one task that are compared with each other."""
     max_running: Annotated[int, Field(ge=1, le=1_000_000)] = 32
     """Maximum episodes requested and not yet ended."""
-    lease_s: Seconds = 180.0
-    """Time after which a started episode that has not ended, or a requested one that has not started, is abandoned."""
+    lease_s: Annotated[float, Field(ge=0, le=TEN_YEARS_S), Formerly(value=180.0)] = 0.0
+    """Time after which a started episode that has not ended, or a requested one that has not started, is abandoned. 0: it
+    follows from `actors.episode_timeout_s`: a started episode has 30 s more, and a request has as long as one actor may take
+    for all that wait with it."""
     max_attempts: Annotated[int, Field(ge=1, le=1_000_000)] = 3
     """Attempts at one group member before it is given up."""
     demonstrations: Annotated[int, Field(ge=0, le=100_000_000)] = 0
@@ -332,6 +335,10 @@ class LearnerSettings(ComputingSettings):
     """Interval, in versions, at which weights are kept for evaluation."""
 
 
+LEASE_MARGIN_S = 30.0
+"""How much longer than its time limit a started episode keeps its lease."""
+
+
 class Settings(Section):
     """All settings of a run."""
 
@@ -352,3 +359,18 @@ class Settings(Section):
     learner: LearnerSettings = LearnerSettings()
     storage: StorageSettings = StorageSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+
+    @property
+    def episode_lease_s(self) -> float:
+        """Lease of a started episode, in seconds: its actor, if alive, ends it within this time."""
+        return self.curriculum.lease_s or self.actors.episode_timeout_s + LEASE_MARGIN_S
+
+    @property
+    def request_lease_s(self) -> float:
+        """Lease of a request that no actor has started, in seconds: one actor begins it within this time.
+
+        Online requests and those of evaluations wait in one queue; an actor plays `actors.contexts` of them at a time.
+        """
+        requests = self.curriculum.max_running + self.evaluation.max_running
+        rounds = 1 if self.curriculum.lease_s else ceil(requests / self.actors.contexts)
+        return rounds * self.episode_lease_s

@@ -109,7 +109,7 @@ class BranchPoint(msgspec.Struct, frozen=True, kw_only=True):
     "episode.requested",
     subject=REQUEST,
     roles="curriculum",
-    version=4,
+    version=5,
     refs={"min_version": "policy", "branch.episode": "episode"},
 )
 class EpisodeRequested(Fact, frozen=True, kw_only=True):
@@ -137,4 +137,6 @@ class EpisodeRequested(Fact, frozen=True, kw_only=True):
     min_version: int
     """Least policy version that may play it."""
     lease_s: float
-    """Time after start, or request, after which an episode that has not ended is abandoned."""
+    """Time after its start after which an episode that has not ended is abandoned, in seconds."""
+    request_lease_s: float = 0.0
+    """Time after its request after which an episode that has not started is abandoned, in seconds; 0: `lease_s`."""

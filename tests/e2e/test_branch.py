@@ -57,7 +57,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
             episodes=1,
             families=["buy"],
             temperature=1.0,
-            lease_s=settings.curriculum.lease_s,
+            lease_s=settings.episode_lease_s,
             first_seed=7,
         )
         request = msgspec.structs.replace(request, episode=EPISODE, group="g", origin="online")

@@ -37,7 +37,7 @@ async def test_a_model_behind_an_endpoint_is_evaluated_and_what_it_took_is_told(
                 episodes=1,
                 families=["find_price"],
                 temperature=0.0,
-                lease_s=settings.curriculum.lease_s,
+                lease_s=settings.episode_lease_s,
             )
             tally = await play(requests, folder=None, weights=None, settings=settings)
     report = tally.report(suite="store", policy="endpoint:base")

@@ -26,7 +26,7 @@ async def played(folder: Path, weights: Path | None) -> list[str]:
         episodes=4,
         families=["find_price", "add_to_cart"],
         temperature=0.0,
-        lease_s=SETTINGS.curriculum.lease_s,
+        lease_s=SETTINGS.episode_lease_s,
     )
     tally = await play(requests, folder=folder, weights=weights, settings=SETTINGS)
     assert tally.lost == 0, tally.lost_because

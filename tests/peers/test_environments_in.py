@@ -2,8 +2,9 @@
 
 import json
 import shlex
+import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ for package in ("verifiers", "openenv", "mcp"):
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore")]
 
 AGENTS = ROOT / "docs" / "examples" / "agents"
+ENVIRONMENTS = ROOT / "docs" / "examples" / "environments"
 EPISODES = 2
 VERIFIERS = """
 import verifiers as vf
@@ -115,6 +117,63 @@ def openenv_server(tmp_path: Path) -> Iterator[str]:
     (tmp_path / "server.py").write_text(OPENENV)
     with http_process([sys.executable, str(tmp_path / "server.py"), "PORT"], health="/health") as url:
         yield url
+
+
+SMALL = {
+    "actors.agent_episodes": "1000",
+    "actors.agent_wait_s": "120",
+    "actors.contexts": "2",
+    "actors.browser_path": "/no/such/chromium",
+    "curriculum.group_size": "4",
+    "curriculum.max_running": "8",
+    "evaluation.every": "0",
+    "learner.options.group_batch": "1",
+}
+
+
+def trained(tmp_path: Path, *command: str, options: Sequence[str] = ()) -> Home:
+    """The home of a run `theirs` of two updates of the shipped policy, checked to the bit. `options`: more of `start`."""
+    home = Home(tmp_path / "home", cwd=tmp_path)
+    agent = shlex.join([sys.executable, *command])
+    chosen = (*options, *settings(SMALL, base={}))
+    done = home.json("start", "theirs", "--agent", agent, *chosen, "--until", "updates=2", timeout_s=600)
+    assert done["updates"] >= 2
+    report = home.json("verify", "theirs", timeout_s=300)
+    assert report["identical"], report["first_divergence"]
+    assert not home.json("audit", "theirs")["defects"]
+    return home
+
+
+def test_the_example_of_a_verifiers_environment_is_trained_on_and_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(ENVIRONMENTS / "pick_item.py", tmp_path)
+    home = trained(tmp_path, str(AGENTS / "verifiers_environment.py"), "pick-item")
+    asked = ("eval", "theirs", "--policy", "latest", "--suite", "agent", "--episodes", "8")
+    monkeypatch.chdir(tmp_path)
+    found = home.json(*asked, "--set", "actors.contexts=1", timeout_s=300)
+    assert (found["episodes"], found["lost"]) == (8, 0), "the run's agent, in one process"
+
+
+def test_the_example_of_an_openenv_server_is_trained_on_and_verified(tmp_path: Path) -> None:
+    server = [sys.executable, str(ENVIRONMENTS / "colors_server.py"), "PORT"]
+    with http_process(server, health="/health") as url:
+        command = [
+            str(AGENTS / "openenv_environment.py"),
+            url,
+            "--action",
+            "message",
+            "--observation",
+            "page",
+        ]
+        trained(tmp_path, *command)
+
+
+def test_the_example_of_tools_as_buttons_is_trained_on_and_verified(tmp_path: Path) -> None:
+    shutil.copy(ENVIRONMENTS.parent / "python" / "prices.py", tmp_path)
+    command = (str(AGENTS / "mcp_pages.py"), sys.executable, str(ENVIRONMENTS / "prices_server.py"))
+    options = ("--environment", "prices:Prices", "--reward", "prices:right")
+    trained(tmp_path, *command, options=options)
 
 
 @pytest.mark.parametrize("rounds", [1, 2])

@@ -1,7 +1,9 @@
 """Agents of the user's own: real processes that ask over HTTP, answered by a script in the policy's place."""
 
 import asyncio
+import os
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -50,7 +52,11 @@ def settings(tmp_path: Path, script: str, **values: object) -> ActorSettings:
 
 
 def opened(chosen: ActorSettings) -> AgentWorld:
-    world = AgentVenue(OwnTasks("agent"), AgentProxy(), chosen).open_world()
+    return opened_at(AgentVenue(OwnTasks("agent"), AgentProxy(), chosen))
+
+
+def opened_at(venue: AgentVenue) -> AgentWorld:
+    world = venue.open_world()
     assert isinstance(world, AgentWorld)
     world.read_with(lambda messages, tools: [len(str(one)) for one in messages] + [len(tools)])
     return world
@@ -69,6 +75,20 @@ async def played(world: AgentWorld, answer: Callable[[str], str], *, most: int =
         if outcome.done:
             break
     return asked
+
+
+def started(tmp_path: Path) -> list[str]:
+    """Ids of the processes that the agent `SEVERAL` has had."""
+    return (tmp_path / "started").read_text().split()
+
+
+async def until_gone(process: str) -> None:
+    """Wait until a process has ended."""
+    place = Path("/proc", process)
+    deadline = time.monotonic() + 10
+    while place.exists() and "Z" not in (place / "stat").read_text().split()[2]:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
 
 
 async def test_each_call_is_a_step_and_the_reward_is_the_evidence(tmp_path: Path) -> None:
@@ -120,6 +140,63 @@ except BadRequestError as error:
     )
     asked = await played(world, lambda text: text if "tool_call" in text else text.upper())
     assert len(asked) == 3
+    assert (await world.finish(None)).probes == {"reward": None}
+    await world.close()
+
+
+async def test_the_openai_client_streams_responses_and_sends_back_what_tools_returned(tmp_path: Path) -> None:
+    world = opened(
+        settings(
+            tmp_path,
+            """
+from openai import BadRequestError, OpenAI
+
+client = OpenAI(max_retries=0)
+with client.responses.stream(model="policy", input="stream") as stream:
+    assert "".join(one.delta for one in stream if one.type == "response.output_text.delta") == "STREAM"
+    final = stream.get_final_response()
+assert (final.output_text, final.status, final.usage.output_tokens) == ("STREAM", "completed", 1)
+tool = {"type": "function", "name": "stock", "parameters": {"type": "object", "properties": {}}, "strict": False}
+asked = [{"role": "user", "content": 'Now: <tool_call>{"name": "stock", "arguments": {"item": "lamp"}}</tool_call>'}]
+events = list(client.responses.create(model="policy", input=asked, tools=[tool], stream=True))
+assert [one.sequence_number for one in events] == list(range(len(events)))
+assert [one.item.type for one in events if one.type == "response.output_item.done"] == ["message", "function_call"]
+(spelled,) = [one for one in events if one.type == "response.function_call_arguments.done"]
+assert (spelled.name, json.loads(spelled.arguments)) == ("stock", {"item": "lamp"})
+said, call = events[-1].response.output
+assert (said.content[0].text, call.name) == ("Now:", "stock")
+returned = {"type": "function_call_output", "call_id": call.call_id, "output": "7 lamps"}
+assert client.responses.create(model="policy", input=[*asked, said, call, returned], tools=[tool]).output_text == "7 LAMPS"
+for why, more in {
+    "an item of type 'item_reference'": {"input": [{"type": "item_reference", "id": "x"}]},
+    "expected the type function": {"tools": [{"type": "web_search"}]},
+}.items():
+    try:
+        client.responses.create(**{"model": "policy", "input": "x", "stream": True, **more})
+        raise SystemExit(f"not refused: {more}")
+    except BadRequestError as error:
+        assert why in str(error), error
+""",
+        )
+    )
+    read: list[list[dict[str, object]]] = []
+
+    def encode(messages: list[dict[str, object]], tools: list[dict[str, object]]) -> list[int]:
+        read.append(messages)
+        return [1]
+
+    world.read_with(encode)
+    asked = await played(world, lambda text: text if "tool_call" in text else text.upper())
+    assert asked[2] == "7 lamps"
+    _, answer, output = read[-1]
+    assert answer["tool_calls"] == [
+        {
+            "id": "call_0",
+            "type": "function",
+            "function": {"name": "stock", "arguments": '{"item":"lamp"}'},
+        }
+    ]
+    assert (output["role"], output["tool_call_id"]) == ("tool", "call_0")
     assert (await world.finish(None)).probes == {"reward": None}
     await world.close()
 
@@ -176,11 +253,7 @@ time.sleep(600)
     with pytest.raises(EnvironmentFailed, match=r"neither asked anything nor ended within 3 s"):
         await played(world, str.upper)
     await world.close()
-    child = Path("/proc", (tmp_path / "child").read_text())
-    deadline = time.monotonic() + 10
-    while child.exists() and "Z" not in (child / "stat").read_text().split()[2]:
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.05)
+    await until_gone((tmp_path / "child").read_text())
 
 
 async def test_an_episode_that_ends_first_ends_the_agent(tmp_path: Path) -> None:
@@ -188,6 +261,51 @@ async def test_an_episode_that_ends_first_ends_the_agent(tmp_path: Path) -> None
     assert await played(world, str.upper, most=3) == ["again"] * 3
     assert isinstance(await world.finish(None), Evidence)
     await world.close()
+
+
+SEVERAL = """
+open("started", "a").write(f"{os.getpid()}\\n")
+assert "HINDCAST_SEED" not in os.environ
+for line in sys.stdin:
+    os.environ.update(json.loads(line))
+    post("/end", reward=0.5, answer=ask("seed " + os.environ["HINDCAST_SEED"])["choices"][0]["message"]["content"])
+"""
+
+
+async def test_one_process_plays_as_many_episodes_as_it_may(tmp_path: Path) -> None:
+    venue = AgentVenue(OwnTasks("agent"), AgentProxy(), settings(tmp_path, SEVERAL, agent_episodes=2))
+    for _ in range(3):
+        world = opened_at(venue)
+        assert await played(world, str.upper) == ["seed 3"]
+        evidence = await world.finish(None)
+        assert (evidence.answer, evidence.probes) == ("SEED 3", {"reward": 0.5})
+        await world.close()
+    first, second = started(tmp_path)
+    await until_gone(first)  # it played the two that it may
+    assert Path("/proc", second).exists()
+
+
+async def test_a_process_that_did_not_end_its_episode_plays_no_other(tmp_path: Path) -> None:
+    venue = AgentVenue(OwnTasks("agent"), AgentProxy(), settings(tmp_path, SEVERAL, agent_episodes=9))
+    world = opened_at(venue)
+    await world.reset(TASK)
+    await world.finish(None)  # as at max_steps: the agent still waits for an answer
+    await world.close()
+    assert await played(opened_at(venue), str.upper) == ["seed 3"]
+    first, _ = started(tmp_path)
+    await until_gone(first)
+
+
+async def test_a_process_that_dies_while_it_waits_is_replaced(tmp_path: Path) -> None:
+    venue = AgentVenue(OwnTasks("agent"), AgentProxy(), settings(tmp_path, SEVERAL, agent_episodes=9))
+    for _ in range(2):
+        world = opened_at(venue)
+        assert await played(world, str.upper) == ["seed 3"]
+        await world.finish(None)
+        await world.close()
+        os.kill(int(started(tmp_path)[-1]), signal.SIGKILL)
+        await until_gone(started(tmp_path)[-1])
+    assert len(started(tmp_path)) == 2
 
 
 async def test_a_python_class_gives_instruction_and_text(tmp_path: Path) -> None:

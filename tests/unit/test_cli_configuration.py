@@ -146,7 +146,7 @@ def test_an_unknown_setting_names_its_source_and_the_nearest_one(
             r"--set: learner\.algorithm: no installed package has a plugin 'ppo' of algorithms; the nearest is grpo; there are: awr, ",
         ),
         ("log.replicas=2", "must be 1, 3 or 5"),
-        ("curriculum.lease_s=0", "must be greater than 0"),
+        ("curriculum.lease_s=-1", "must be greater than or equal to 0"),
         (
             "curriculum.lease_s=10",
             r"actors\.episode_timeout_s = 150 must be shorter than curriculum\.lease_s = 10",

@@ -302,6 +302,26 @@ def test_a_wall_clock_that_jumps_a_day_ends_no_lease(jump_s: int) -> None:
     assert first in expired(timer, story, now_s=15)
 
 
+def test_leases_follow_from_the_limit_of_an_episode_and_from_the_queue() -> None:
+    """17 requests and an evaluation's 4, of which an actor plays 5 at a time: 5 rounds."""
+    story = Story(
+        settings_of(
+            curriculum={"lease_s": 0, "max_running": 17},
+            evaluation={"max_running": 4},
+            actors={"contexts": 5, "episode_timeout_s": 100},
+        )
+    )
+    first, second = group(story)[:2]
+    timer = LeaseTimer()
+    story.start(first)
+    assert expired(timer, story, now_s=0) == {}
+    assert expired(timer, story, now_s=129.9) == {}
+    assert set(expired(timer, story, now_s=130)) == {first}, "its actor, if alive, has ended it after 100 s"
+    assert second not in expired(timer, story, now_s=5 * 130 - 0.1)
+    late = expired(timer, story, now_s=5 * 130)
+    assert late[second].describe_expiry() == "no actor started it within 650 s"
+
+
 def test_a_restarted_reader_grants_a_full_lease() -> None:
     story = Story(settings_of(curriculum={"lease_s": 10}))
     first = group(story)[0]

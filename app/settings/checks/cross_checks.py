@@ -39,10 +39,10 @@ def _acting_conflicts(settings: Settings) -> list[str]:
     """Contradictions between the actors' settings, the curriculum and the prompt."""
     curriculum, actors = settings.curriculum, settings.actors
     found = []
-    if actors.episode_timeout_s >= curriculum.lease_s:
+    if actors.episode_timeout_s >= settings.episode_lease_s:
         found.append(
             f"actors.episode_timeout_s = {actors.episode_timeout_s:g} must be shorter than curriculum.lease_s = "
-            f"{curriculum.lease_s:g}, otherwise running episodes are given up"
+            f"{curriculum.lease_s:g}, otherwise running episodes are given up; leave out curriculum.lease_s"
         )
     if actors.demonstration_reasoning and actors.answer_format != "thinking":
         found.append(

@@ -1,6 +1,7 @@
 """An agent whose tools are those of an MCP server; it ends when the policy answers without calling one.
 
-    hindcast start --agent "PYTHON mcp_tools.py --question-file FILE COMMAND…" --reward my_module:reward --until updates=40
+    hindcast start --agent "PYTHON mcp_tools.py --question-file FILE COMMAND…" --reward my_module:reward \\
+        --set actors.agent_episodes=1000 --until updates=40
 
 PYTHON is the interpreter in which `mcp` is installed. COMMAND starts the server, which speaks MCP on standard input and
 output; each episode starts one of its own. FILE has a question per line, of which the seed chooses one; the instruction
@@ -11,12 +12,24 @@ import argparse
 import asyncio
 import json
 import os
+import sys
+from collections.abc import Iterator
 from typing import Any
 from urllib.request import Request, urlopen
 
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from openai import AsyncOpenAI
+
+
+def episodes() -> Iterator[None]:
+    """Put each episode's variables into the environment: those of this process, or a line of standard input for each."""
+    if "HINDCAST_EPISODES" not in os.environ:
+        yield
+        return
+    for line in sys.stdin:
+        os.environ.update(json.loads(line))
+        yield
 
 
 def question_of(file: str | None) -> str:
@@ -75,15 +88,17 @@ async def answer_of(given: argparse.Namespace) -> str:
 
 
 def main() -> None:
-    """Play, and send the answer."""
+    """Play each episode, and end it with the answer."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--question-file", help="a question per line; default: the environment's instruction")
     parser.add_argument(
         "--calls", type=int, default=10, help="calls of the policy after which the episode ends"
     )
     parser.add_argument("command", nargs=argparse.REMAINDER, help="command that starts the server")
-    data = json.dumps({"answer": asyncio.run(answer_of(parser.parse_args()))}).encode()
-    urlopen(Request(f"{os.environ['HINDCAST_EPISODE_URL']}/reward", data=data, method="POST")).close()
+    given = parser.parse_args()
+    for _ in episodes():
+        data = json.dumps({"answer": asyncio.run(answer_of(given))}).encode()
+        urlopen(Request(f"{os.environ['HINDCAST_EPISODE_URL']}/end", data=data, method="POST")).close()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """An agent that plays an OpenEnv server: each observation is a user's turn, each answer an action.
 
-    hindcast start --agent "PYTHON openenv_environment.py URL [--action FIELD] [--observation FIELD]" --until updates=40
+    hindcast start --agent "PYTHON openenv_environment.py URL [--action FIELD] [--observation FIELD]" \\
+        --set actors.agent_episodes=1000 --until updates=40
 
 PYTHON is the interpreter in which `openenv` is installed. The answer becomes the action {FIELD: answer}. The turn is one
 field of the observation, or without `--observation` all of it as JSON. The reward is the sum of the steps' rewards.
@@ -9,6 +10,8 @@ field of the observation, or without `--observation` all of it as JSON. The rewa
 import argparse
 import json
 import os
+import sys
+from collections.abc import Iterator
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -24,6 +27,16 @@ def text_of(observation: dict[str, Any], field: str | None) -> str:
     if field is not None:
         return str(observation[field])
     return json.dumps({name: value for name, value in observation.items() if name not in HIDDEN})
+
+
+def episodes() -> Iterator[None]:
+    """Put each episode's variables into the environment: those of this process, or a line of standard input for each."""
+    if "HINDCAST_EPISODES" not in os.environ:
+        yield
+        return
+    for line in sys.stdin:
+        os.environ.update(json.loads(line))
+        yield
 
 
 def play(given: argparse.Namespace) -> dict[str, Any]:
@@ -44,14 +57,16 @@ def play(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Play, and send the reward."""
+    """Play each episode, and end it with its reward."""
     parser = argparse.ArgumentParser()
     parser.add_argument("url", help="address of the server, such as http://localhost:8000")
     parser.add_argument("--action", default="message", help="field of the action that takes the answer")
     parser.add_argument("--observation", help="field of the observation that is shown; default: all as JSON")
     parser.add_argument("--steps", type=int, default=20, help="steps after which the episode ends")
-    data = json.dumps(play(parser.parse_args())).encode()
-    urlopen(Request(f"{os.environ['HINDCAST_EPISODE_URL']}/reward", data=data, method="POST")).close()
+    given = parser.parse_args()
+    for _ in episodes():
+        data = json.dumps(play(given)).encode()
+        urlopen(Request(f"{os.environ['HINDCAST_EPISODE_URL']}/end", data=data, method="POST")).close()
 
 
 if __name__ == "__main__":

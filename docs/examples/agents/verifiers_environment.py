@@ -1,6 +1,7 @@
-"""An agent that plays an environment of the `verifiers` package: one rollout, scored by the environment's rubric.
+"""An agent that plays an environment of the `verifiers` package: a rollout an episode, scored by the environment's rubric.
 
-    hindcast start --agent "PYTHON verifiers_environment.py ENVIRONMENT" --until updates=40
+    hindcast start --agent "PYTHON verifiers_environment.py ENVIRONMENT" \\
+        --set actors.agent_episodes=1000 --until updates=40
 
 PYTHON is the interpreter in which `verifiers` is installed. ENVIRONMENT is the name that `verifiers.load_environment`
 takes: of an installed package, or of a module in the folder where you call `hindcast`. Arguments for it follow as
@@ -11,6 +12,7 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -27,17 +29,25 @@ def row_of(environment: vf.Environment, seed: int) -> dict[str, Any]:
     return dict(rows[seed % len(rows)])
 
 
-async def play(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+def episodes() -> Iterator[None]:
+    """Put each episode's variables into the environment: those of this process, or a line of standard input for each."""
+    if "HINDCAST_EPISODES" not in os.environ:
+        yield
+        return
+    for line in sys.stdin:
+        os.environ.update(json.loads(line))
+        yield
+
+
+async def play(environment: vf.Environment) -> dict[str, Any]:
     """Play the episode's task against the policy; returns the reward and the last answer."""
-    sys.path.append(os.getcwd())
-    environment = vf.load_environment(name, **arguments)
     policy = ClientConfig(
         api_base_url=os.environ["OPENAI_BASE_URL"], api_key_var="OPENAI_API_KEY", max_retries=0
     )
     task = row_of(environment, int(os.environ["HINDCAST_SEED"]))
     rollout = await environment.run_rollout(task, policy, "policy", {})
     if rollout.get("error"):
-        sys.exit(f"the rollout of {name} failed: {rollout['error']}")  # abandoned: nothing is trained on it
+        sys.exit(f"the rollout failed: {rollout['error']}")  # abandoned: nothing is trained on it
     answers = [one for one in rollout["completion"] if one["role"] == "assistant"]
     return {"reward": rollout["reward"], "answer": answers[-1]["content"] if answers else None}
 
@@ -51,11 +61,15 @@ def value_of(text: str) -> Any:
 
 
 def main() -> None:
-    """Play, and send the reward."""
+    """Play each episode, and end it with its reward."""
     name, *given = sys.argv[1:]
+    sys.path.append(os.getcwd())
     arguments = {key: value_of(value) for key, _, value in (one.partition("=") for one in given)}
-    data = json.dumps(asyncio.run(play(name, arguments))).encode()
-    urlopen(Request(f"{os.environ['HINDCAST_EPISODE_URL']}/reward", data=data, method="POST")).close()
+    environment = vf.load_environment(name, **arguments)
+    with asyncio.Runner() as runner:
+        for _ in episodes():
+            data = json.dumps(runner.run(play(environment))).encode()
+            urlopen(Request(f"{os.environ['HINDCAST_EPISODE_URL']}/end", data=data, method="POST")).close()
 
 
 if __name__ == "__main__":

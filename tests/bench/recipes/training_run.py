@@ -79,7 +79,7 @@ def requests_for(
             episodes=each * len(names),
             families=names,
             temperature=temperature,
-            lease_s=settings.curriculum.lease_s,
+            lease_s=settings.episode_lease_s,
             first_seed=FIRST_EVALUATION_SEED + seed * SEEDS_APART,
         )
     ]
