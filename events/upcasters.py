@@ -85,7 +85,7 @@ added("state.valued", since=1, model="critic")
 added("episode.requested", since=1, revisits=False)  # there was only one phase
 added("episode.requested", since=2, hasty=False)
 added("episode.requested", since=3, branch=None)
-added("episode.requested", since=4, request_lease_s=0.0)  # both leases were the same
+added("episode.requested", since=4, request_lease_s=0.0)  # both leases were the same, and a branch named no position
 
 added("step.taken", since=1, answer_from=0)  # no answer had a thought
 added("step.taken", since=2, allowed=b"", scaffold=None)  # every token was allowed
@@ -115,6 +115,16 @@ added("batch.planned", since=3, model="policy")  # only the policy was trained
 added_to_each("batch.planned", "episodes", since=4, kept=None)  # all steps were trained on
 added_to_each("batch.planned", "episodes", since=5, relabel=None, step_weights=None)
 added_to_each("batch.planned", "episodes", since=6, length_term=0.0)
+added_to_each("batch.planned", "episodes", since=7, step_advantages=None)
+
+
+@step("decision.kept", since=1)
+def _kept_without_step_advantages(raw: Raw) -> Raw:
+    """Version 2 may keep a plan with advantages of steps."""
+    plan = raw["plan"]
+    return raw if plan is None else raw | {"plan": STEPS["batch.planned", 7](plan)}
+
+
 added("samples.swept", since=1, as_of=None)  # up to the event before this one
 added("checkpoint.saved", since=1, shards=[])  # one process wrote all
 added("blob.released", since=1, page=False)  # only weights, checkpoints and state snapshots were released

@@ -50,7 +50,7 @@ def sample_terms(
     """Terms of one mini-batch's samples, in order. `proximal` and `reference` belong to `compared_of` it, in order.
 
     Without proximal log-probabilities (cloning, rehearsal) there is no off-policy correction. `advantages`: of each step of the
-    mini-batch's episodes, from a critic; None: each step has its episode's planned advantage.
+    mini-batch's episodes, from a critic; None: those that are planned, for each step or for its episode.
     """
     samples = iter(samples_of(batch, part))
     episodes: list[EpisodePart] = []
@@ -69,9 +69,9 @@ def sample_terms(
                 batch.truncated[index],
             )
         )
-        given = (
-            [planned.advantage] * len(own) if advantages is None else advantages[index - part.first_episode]
-        )
+        given: Sequence[float] = planned.step_advantages or [planned.advantage] * len(own)
+        if advantages is not None:
+            given = advantages[index - part.first_episode]
         placed += [(sample, planned, advantage) for sample, advantage in zip(own, given, strict=True)]
     shares, cloning_shares = loss.shares(episodes)
     options = options_as(settings, GroupOptions)

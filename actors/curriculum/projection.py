@@ -114,7 +114,7 @@ class CurriculumProjection:
             case RunResumed():
                 state.draining = state.drained = state.ending = False
             case EpisodeRequested() as fact:
-                self._requested(state, fact)
+                self._requested(state, fact, recorded.position)
             case EpisodeStarted(episode=episode):
                 if place := self._running(state, episode):
                     place[1].started += 1
@@ -142,7 +142,7 @@ class CurriculumProjection:
             state.last_request = recorded.position
         return state
 
-    def _requested(self, state: CurriculumState, fact: EpisodeRequested) -> None:
+    def _requested(self, state: CurriculumState, fact: EpisodeRequested, position: int) -> None:
         if fact.origin not in (ONLINE, DEMONSTRATION):
             return
         group = state.groups.get(fact.group)
@@ -163,6 +163,7 @@ class CurriculumProjection:
                 state.families.setdefault(group.family, FamilyTally()).groups += 1
         member = group.members[fact.member]
         member.standing, member.attempt, member.episode = "running", fact.attempt, fact.episode
+        member.requested = position
         state.places[fact.episode] = (fact.group, fact.member)
 
     def _ended(self, state: CurriculumState, fact: EpisodeEnded) -> None:
@@ -172,6 +173,7 @@ class CurriculumProjection:
         group, member = place
         state.ended[group.origin] += 1
         member.standing, member.oldest_version = "ended", fact.policy_versions[0]
+        member.steps = fact.steps
         if group.origin != ONLINE:
             member.standing = "lost"
         elif group.batch is not None or self._too_old(state, member):

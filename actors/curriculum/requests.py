@@ -6,6 +6,9 @@
 3. Nothing else as long as the run begins with cloning (`learner.cloning_updates`), or where it does nothing else.
 4. A new group, when admission has room for all of its members.
 
+Continuations (`curriculum.branches`) are the last members of a group. They are owed from its opening on, and are due as soon
+as its first episode has ended, or is lost for good.
+
 Why this cannot stall, whatever is lost: a member that is lost for good gives its room back, and so does a group that
 nobody will train on. Then what takes up room is running, owed (served first), waiting for a judge, or stands in fewer
 than a batch of groups worth training on, which leave room for another group: `eta >= 0`.
@@ -18,9 +21,9 @@ from hindcast.actors.curriculum.projection import DEMONSTRATION, ONLINE
 from hindcast.actors.curriculum.state import CurriculumState, Group, Member
 from hindcast.core.rl.algorithm import find_algorithm, traits_of
 from hindcast.core.rl.staleness import capacity, room
-from hindcast.core.seeds import derive_id
+from hindcast.core.seeds import derive_id, derive_seed
 from hindcast.core.settings.schema import Settings
-from hindcast.events.catalogue import EpisodeRequested
+from hindcast.events.catalogue import BranchPoint, EpisodeRequested
 
 
 def next_requests(
@@ -54,9 +57,9 @@ def next_requests(
     drawn, revisits = drawn_from(state, pool=pool, revisit_share=share, run_seed=seed)
     task = choose_task(state, pool=drawn, sampling=settings.curriculum.sampling, run_seed=seed)
     group = derive_id("group", seed, ONLINE, state.opened[ONLINE])
-    members = [Member() for _ in range(settings.curriculum.group_size)]
+    members = [Member() for _ in range(settings.curriculum.members)]
     opened = Group(id=group, task=task, origin=ONLINE, members=members, revisits=revisits)
-    return [_request(state, settings, opened, member) for member in range(min(len(members), free))]
+    return list(_owed_to(state, settings, opened))[:free]
 
 
 def reached(state: CurriculumState, until_episodes: int | None) -> bool:
@@ -86,15 +89,48 @@ def _group_admitted(state: CurriculumState, settings: Settings) -> bool:
         "discarded": state.discarded,
         "running": state.running + state.owed,
     }
-    fits = room(**admission) >= settings.curriculum.group_size
+    fits = room(**admission) >= settings.curriculum.members
     return fits and capacity(max_running=settings.curriculum.max_running, **admission) > 0
 
 
 def _owed(state: CurriculumState, settings: Settings) -> Iterator[EpisodeRequested]:
     for group in state.groups.values():
-        for index, member in enumerate(group.members):
-            if member.standing == "owed":
-                yield _request(state, settings, group, index)
+        yield from _owed_to(state, settings, group)
+
+
+def _owed_to(state: CurriculumState, settings: Settings, group: Group) -> Iterator[EpisodeRequested]:
+    """What may be requested for a group now: continuations wait for the end of its first episode."""
+    continued = group.members[0].standing not in ("owed", "running")
+    for index, member in enumerate(group.members):
+        if member.standing == "owed" and (continued or not _continues(index, group, settings)):
+            yield _request(state, settings, group, index)
+
+
+def _continues(member: int, group: Group, settings: Settings) -> bool:
+    """Whether a member continues its group's first episode."""
+    return (
+        group.origin == ONLINE
+        and member >= settings.curriculum.group_size
+        and settings.curriculum.branches > 0
+    )
+
+
+def _branch_point(group: Group, member: int, settings: Settings) -> BranchPoint | None:
+    """Where a member leaves its group's first episode; None: it begins with the task, as it also does for want of a step.
+
+    The steps are drawn from the run's seed among all but the first, whatever the outcome.
+    """
+    source, seed = group.members[0], settings.run.seed
+    episode = source.episode
+    if not _continues(member, group, settings) or episode is None:
+        return None
+    steps = sorted(range(1, source.steps), key=lambda step: derive_seed(seed, "branch", episode, step))
+    place = (member - settings.curriculum.group_size) // settings.curriculum.branches
+    return (
+        BranchPoint(episode=episode, step=steps[place], after=source.requested)
+        if place < len(steps)
+        else None
+    )
 
 
 def _demonstration(state: CurriculumState, settings: Settings, pool: Pool, offset: int) -> EpisodeRequested:
@@ -121,6 +157,7 @@ def _request(state: CurriculumState, settings: Settings, group: Group, member: i
         phase=state.phase or 0,
         revisits=group.revisits,
         hasty=group.hasty,
+        branch=_branch_point(group, member, settings),
         min_version=max(0, state.version - settings.learner.max_staleness),
         lease_s=settings.episode_lease_s,
         request_lease_s=settings.request_lease_s,

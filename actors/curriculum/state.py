@@ -45,6 +45,10 @@ class Member(msgspec.Struct):
     reward: float = 0.0
     oldest_version: int = 0
     """Lowest policy version that sampled a token of the episode."""
+    requested: int = 0
+    """Position of the latest request for this place."""
+    steps: int = 0
+    """Steps of the episode, once it has ended."""
 
 
 class Group(msgspec.Struct):

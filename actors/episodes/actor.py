@@ -20,9 +20,8 @@ queue.
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import aclosing
-from types import MappingProxyType
 
 import structlog
 from structlog.contextvars import bound_contextvars
@@ -45,7 +44,6 @@ from hindcast.events.catalogue import (
     EpisodeEnded,
     EpisodeRequested,
     EpisodeStarted,
-    StepTaken,
 )
 from hindcast.events.codec import EventTooLarge, decode
 from hindcast.events.envelope import Recorded
@@ -84,11 +82,8 @@ async def run_actor(
     settings: Settings,
     stop: asyncio.Event,
     demonstrators: Mapping[tuple[str, str], Demonstrate] = DEMONSTRATORS,
-    recordings: Mapping[str, Sequence[StepTaken]] = MappingProxyType({}),
 ) -> None:
     """Play requested episodes until `stop` is set. `name` identifies this actor, such as `actor.1`, also after a restart.
-
-    `recordings`: steps of episodes that requests may continue.
 
     `queue` delivers episode.requested. `engine` holds a version that the run knows. `sites` maps environment to site.
 
@@ -106,7 +101,7 @@ async def run_actor(
         adoption=adoption,
         demonstrators=demonstrators,
         settings=settings,
-        recordings=recordings,
+        log=log,
     )
     actor = _Actor(
         name, log=log, publisher=publisher, queue=queue, blobs=blobs, stage=stage, pauses=pauses, stop=stop

@@ -6,8 +6,8 @@ becomes `episode.abandoned` with a reason. Errors of the log do pass it: an acto
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing, asynccontextmanager
 from typing import Protocol
 
 import structlog
@@ -29,6 +29,7 @@ from hindcast.actors.episodes.prompt_reader import vision_engine
 from hindcast.actors.episodes.recorder import Abandoned, Ended, EpisodeRecord
 from hindcast.actors.episodes.screenshots import EpisodeScreenshots, ScreenshotBudget
 from hindcast.actors.episodes.weight_adoption import Adoption
+from hindcast.actors.log_follower import read_families
 from hindcast.actors.scaffold.scaffold import scaffold_of
 from hindcast.core.errors import (
     BlobsUnreachable,
@@ -43,7 +44,8 @@ from hindcast.core.errors import (
     LogFull,
 )
 from hindcast.core.settings.schema import Settings
-from hindcast.events.catalogue import EpisodeRequested, StepTaken
+from hindcast.events.catalogue import BranchPoint, EpisodeRequested, StepTaken
+from hindcast.events.log.port import EventLog
 
 CLOSE_S = 15.0
 """Time limit for closing a world; longer than the world's own limits, which apply first."""
@@ -61,6 +63,21 @@ REASONS: dict[type[Exception], str] = {
 """Reason of an abandoned episode by exception type; any other exception gives `error`."""
 
 logger = structlog.get_logger(__name__)
+
+
+async def steps_before(log: EventLog, branch: BranchPoint) -> list[StepTaken]:
+    """An episode's recorded steps up to the one at which another leaves it. Raises EnvironmentFailed if the log lacks one."""
+    found: list[StepTaken] = []
+    async with aclosing(read_families(log, after=branch.after, families={"step"})) as batches:
+        async for followed in batches:
+            facts = (one.fact for one in followed.recorded if isinstance(one.fact, StepTaken))
+            found += [fact for fact in facts if fact.episode == branch.episode]
+            if len(found) > branch.step:
+                return found[: branch.step + 1]
+    raise EnvironmentFailed(
+        f"the log of run {log.run} holds {len(found)} steps of {branch.episode} after position {branch.after}, so it cannot be "
+        f"continued from step {branch.step}. Run: hindcast episode show {branch.episode}"
+    )
 
 
 class AttemptTimeout(Exception):
@@ -87,10 +104,10 @@ class AttemptContext:
         adoption: Adoption,
         demonstrators: Mapping[tuple[str, str], Demonstrate],
         settings: Settings,
-        recordings: Mapping[str, Sequence[StepTaken]],
+        log: EventLog,
     ) -> None:
-        """`recordings`: steps of the episodes that requests may continue, by episode."""
-        self.recordings = recordings
+        """`log`: holds the episodes that requests continue."""
+        self.log = log
         self.host = host
         self.sites = sites
         self.engine = engine
@@ -235,12 +252,7 @@ class Attempt:
         )
         if request.branch is None:
             return policy
-        recorded = stage.recordings.get(request.branch.episode)
-        if recorded is None:
-            raise EnvironmentFailed(
-                f"{request.episode} continues {request.branch.episode}, whose steps this actor does not have: branches are played "
-                "by hindcast branch alone"
-            )
+        recorded = await steps_before(stage.log, request.branch)
         timed = find_environment(request.task.environment).depends_on_time(request.task)
         return BranchAnswerer(recorded, policy, at=request.branch.step, timed=timed)
 

@@ -18,7 +18,7 @@ from hindcast.actors.replay.recorded import EpisodeSelection, recorded_episodes
 from hindcast.app.evaluation.evaluation import OutcomeTally, play
 from hindcast.app.runs.fork import fork_run
 from hindcast.app.runs.runs import RunHandle, open_run
-from hindcast.app.system.sites import task_sources
+from hindcast.app.settings.checks.sites import why_not_continued
 from hindcast.core.errors import NoSuchPlace, SettingsError
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.rl.combined_state import POLICY
@@ -122,7 +122,6 @@ async def branch(
         weights=None,
         settings=run.settings,
         run=run,
-        recordings={episode: [one.fact for one in recorded.steps]},
         said=lambda done, _: progress(done, len(requests)),
     )
     values = tuple(_value(recorded, step, requests, tally) for step in chosen)
@@ -152,15 +151,7 @@ async def _episode(parent: RunHandle, name: str) -> AssembledEpisode:
 
 def _require_resettable(recorded: AssembledEpisode, settings: Settings) -> None:
     environment = recorded.task.environment
-    source = task_sources(settings).get(environment)
-    resets = "none" if source is None else source.resets
-    if resets != "per_episode" or environment == "agent":
-        why = (
-            "its agent is a program of its own, whose memory is not recorded"
-            if environment == "agent"
-            else "playing its actions again would do again what they did, such as buying twice, since the site does not begin "
-            "anew for each episode"
-        )
+    if why := why_not_continued(environment, settings):
         raise SettingsError(f"episodes of {environment} cannot be continued: {why}")
 
 
@@ -215,7 +206,7 @@ def _request(
         origin=BRANCH,
         temperature=settings.actors.temperature,
         phase=recorded.request.phase,
-        branch=BranchPoint(episode=recorded.name, step=step),
+        branch=BranchPoint(episode=recorded.name, step=step, after=recorded.steps[0].position - 1),
         min_version=0,
         lease_s=settings.episode_lease_s,
     )

@@ -7,11 +7,10 @@ It uses the same actor and judge as training, on a log in memory, and records no
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -183,13 +182,11 @@ async def play(
     settings: Settings,
     said: Callable[[int, int], None] = lambda _done, _successes: None,
     run: RunHandle | None = None,
-    recordings: Mapping[str, Sequence[StepTaken]] = MappingProxyType({}),
 ) -> "OutcomeTally":
     """Play and judge every request. `weights` replaces those of the model folder; `said` is called with the progress.
 
     `folder` None: a model behind the settings' endpoint acts. `run`: records everything, and its newest policy acts, whatever
-    `weights` says; no role of it may be running. None: nothing is recorded. `recordings`: steps of the episodes that requests
-    continue.
+    `weights` says; no role of it may be running. None: nothing is recorded.
     """
     if folder is None:
         actors = settings.actors.model_copy(
@@ -223,7 +220,6 @@ async def play(
                 blobs=stage.blobs,
                 settings=settings,
                 stop=stop,
-                recordings=recordings,
             )
         )
         roles.create_task(

@@ -17,7 +17,11 @@ import msgspec
 
 from hindcast.app.revision import code_revision
 from hindcast.app.runs.archive_source import ArchiveSource
-from hindcast.app.settings.checks.sites import require_sound_shared_groups, require_webshop_data
+from hindcast.app.settings.checks.sites import (
+    require_continuable,
+    require_sound_shared_groups,
+    require_webshop_data,
+)
 from hindcast.app.settings.checks.storage_places import require_places
 from hindcast.app.settings.configuration import (
     Layer,
@@ -388,6 +392,7 @@ def plan_run(
     """
     require_sound_groups(resolved.settings)
     require_sound_shared_groups(resolved.settings)
+    require_continuable(resolved.settings)
     require_webshop_data(resolved.settings)
     home = home or home_folder()
     require_places(resolved.settings, home)

@@ -192,11 +192,17 @@ def _begin(parent: RunHandle, found: Survey, choice: Choice) -> int:
 
 
 def _require_keepable(found: Survey, *, at: int) -> None:
-    """Raises SettingsError if a batch to be kept is of pairs: less one episode it would compare with nothing."""
+    """Raises SettingsError if a batch to be kept is of pairs, or of episodes and their continuations: all members are needed."""
     for as_of, decision in found.decisions:
         if as_of < at or not isinstance(decision, BatchPlanned) or decision.model != POLICY:
             continue
-        if traits_of(decision.algorithm).compares == "pairs":
+        traits = traits_of(decision.algorithm)
+        if traits.learns_from_branches:
+            raise SettingsError(
+                f"batch {decision.batch} of {decision.algorithm} compares an episode with its continuations, and the advantages of "
+                "its steps do not hold without one of them. Run it with --plan again"
+            )
+        if traits.compares == "pairs":
             raise SettingsError(
                 f"batch {decision.batch} of {decision.algorithm} is made of pairs, which cannot be kept less one of a pair. "
                 "Run it with --plan again"

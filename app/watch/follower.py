@@ -38,7 +38,7 @@ async def look(
     on_catching_up: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> None:
     """Show a view at once and then every `interval_s` until `show` returns False. Without a running system, time stops."""
-    watch = WatchFold(judge=handle.settings.judge.judges[0], group_size=handle.settings.curriculum.group_size)
+    watch = WatchFold(judge=handle.settings.judge.judges[0], group_size=handle.settings.curriculum.members)
     async with handle.connect_log("reader") as log:
         last = (await log.identity()).last
         position = first = max(0, last - LOOK_BACK)

@@ -38,12 +38,19 @@ def group_advantages(
     """
     if not is_informative(rewards):
         return [0.0] * len(rewards)
-    mean, spread = _mean_and_deviation(rewards)
+    mean, _ = _mean_and_deviation(rewards)
+    divisor = group_divisor(rewards, deviation=deviation, epsilon=epsilon)
+    return [(reward - mean) / divisor for reward in rewards]
+
+
+def group_divisor(rewards: Sequence[float], *, deviation: Deviation, epsilon: float) -> float:
+    """Compute what the advantages of a group with unequal rewards are divided by: std + epsilon, or 1."""
     if deviation == "none":
-        return [reward - mean for reward in rewards]
+        return 1.0
+    _, spread = _mean_and_deviation(rewards)
     if deviation == "sample":
         spread *= sqrt(len(rewards) / (len(rewards) - 1))
-    return [(reward - mean) / (spread + epsilon) for reward in rewards]
+    return spread + epsilon
 
 
 def overlong_term(steps: int, limit: int, *, buffer: float, penalty: float) -> float:

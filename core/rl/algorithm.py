@@ -43,6 +43,8 @@ class AlgorithmTraits(msgspec.Struct, frozen=True, kw_only=True):
     """Whether episodes from more than `learner.max_staleness` versions ago are given up."""
     reuses_episodes: bool = False
     """Whether an episode of the policy may be trained on in several batches."""
+    learns_from_branches: bool = False
+    """Whether it values steps by continuations from them, which the curriculum requests (`curriculum.branches`)."""
     sets_reference: bool = False
     """Whether the policy that it leads to is the KL reference of what follows, as the cloning at a run's beginning is."""
 

@@ -69,6 +69,11 @@ class CurriculumSettings(Section):
     """Number of distinct tasks per family."""
     group_size: Annotated[int, Field(ge=1, le=65_536)] = 8
     """Episodes of one task that are compared with each other."""
+    branches: Annotated[int, Field(ge=0, le=1024)] = 0
+    """Continuations from each of `branch_steps` steps of a group's first episode, in addition to `group_size` episodes, for
+    `learner.algorithm = "branching"` (docs/planners/branching.md); 0: none."""
+    branch_steps: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Steps of a group's first episode from which it is continued, if `branches` is above 0."""
     max_running: Annotated[int, Field(ge=1, le=1_000_000)] = 32
     """Maximum episodes requested and not yet ended."""
     lease_s: Annotated[float, Field(ge=0, le=TEN_YEARS_S), Formerly(value=180.0)] = 0.0
@@ -88,6 +93,11 @@ class CurriculumSettings(Section):
     others came."""
     revisit_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Share of groups that use tasks of earlier phases, in a phase with tasks of its own."""
+
+    @property
+    def members(self) -> int:
+        """Episodes in a group, continuations included."""
+        return self.group_size + self.branches * self.branch_steps
 
 
 class EvaluationSettings(Section):

@@ -103,6 +103,8 @@ class BranchPoint(msgspec.Struct, frozen=True, kw_only=True):
     """The other episode, of the same task."""
     step: int
     """Index of the first step that the policy answers itself."""
+    after: int = 0
+    """Position in the log before the other episode's steps; 0: not recorded, so they are looked for from the beginning."""
 
 
 @fact(

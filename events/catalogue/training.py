@@ -34,13 +34,15 @@ class PlannedEpisode(msgspec.Struct, frozen=True, kw_only=True):
     """For a relabeled demonstration: weight of each step, its relevance to the goal; None: equal weights."""
     length_term: float = 0.0
     """Added to the reward when the group is compared: negative for an episode near its task's limit of steps (DAPO)."""
+    step_advantages: tuple[float, ...] | None = None
+    """Advantage of each of its samples (`branching`); None: each has `advantage`."""
 
 
 @fact(
     "batch.planned",
     subject=LEARNER,
     roles="learner",
-    version=7,
+    version=8,
     refs={"as_of": "position", "episodes.episode": "episode", "consumed": "episode"},
 )
 class BatchPlanned(Fact, frozen=True, kw_only=True):
@@ -157,7 +159,7 @@ class ReplayScored(Fact, frozen=True, kw_only=True):
     """float32: perplexities of the recorded actions."""
 
 
-@fact("decision.kept", subject=LEARNER, roles="learner")
+@fact("decision.kept", subject=LEARNER, roles="learner", version=2)
 class DecisionKept(Fact, frozen=True, kw_only=True):
     """A decision of the parent's learner, which a run that was derived with `keep` decides again, less what is left out.
 

@@ -7,7 +7,7 @@ import msgspec
 
 from hindcast.core.domain.evidence import Outcome
 from hindcast.core.settings.schema import LearnerSettings
-from hindcast.events.catalogue import EpisodeRequested, StepTaken
+from hindcast.events.catalogue import BranchPoint, EpisodeRequested, StepTaken
 from hindcast.events.catalogue.episode import ShownPicture
 from hindcast.events.envelope import BlobRef, Recorded
 
@@ -23,6 +23,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     digest: bytes
     """First 8 bytes of the sha256 of its stored bytes."""
     episode: str
+    index: int = 0
+    """Of the step in its episode."""
     prompt_ids: bytes
     """Prompt tokens, int32 little-endian."""
     action_ids: bytes
@@ -56,6 +58,7 @@ def sample_of(recorded: Recorded, fact: StepTaken) -> Sample:
         position=recorded.position,
         digest=recorded.digest[:8],
         episode=fact.episode,
+        index=fact.index,
         prompt_ids=fact.prompt_ids,
         action_ids=fact.action_ids,
         logprobs=fact.logprobs,
@@ -91,6 +94,9 @@ class Episode:
     requested: int
     """Position of its request."""
     samples: list[Sample] = field(default_factory=list)
+    """Its steps with an answer, without those that a continuation repeats."""
+    branch: BranchPoint | None = None
+    """Where it leaves the episode that it continues."""
     steps: int = 0
     oldest_version: int | None = None
     """Lowest policy version that sampled one of its tokens."""
@@ -141,6 +147,7 @@ def requested_episode(fact: EpisodeRequested, *, at: int) -> Episode:
         attempt=fact.attempt,
         requested=at,
         max_steps=fact.task.max_steps,
+        branch=fact.branch,
     )
 
 

@@ -249,7 +249,8 @@ def _step(state: BufferState, recorded: Recorded, fact: StepTaken) -> None:
         episode.oldest_version = (
             oldest if episode.oldest_version is None else min(oldest, episode.oldest_version)
         )
-    if fact.action_ids and not episode.swept and episode.group in state.groups:
+    repeated = episode.branch is not None and fact.index < episode.branch.step
+    if fact.action_ids and not repeated and not episode.swept and episode.group in state.groups:
         episode.samples.append(sample_of(recorded, fact))
 
 

@@ -85,6 +85,7 @@ class BatchEntry(NamedTuple):
     relabel: int | None = None
     step_weights: tuple[float, ...] | None = None
     length_term: float = 0.0
+    step_advantages: tuple[float, ...] | None = None
 
 
 def in_turn(state: BufferState, episodes: Sequence[Episode], *, count: int, model: str) -> list[Episode]:
@@ -170,6 +171,7 @@ def as_fact(
                 relabel=entry.relabel,
                 step_weights=entry.step_weights,
                 length_term=entry.length_term,
+                step_advantages=entry.step_advantages,
             )
             for entry in entries
         ),

@@ -42,6 +42,24 @@ class GroupPlanner(PolicyPlanner):
         """A group's members with what is added to their rewards; a stored success may replace one of them."""
         return compared_as(state, members, options_as(settings, GroupOptions))
 
+    def entries(self, compared: Sequence[GroupSlot], options: GroupOptions) -> list[BatchEntry]:
+        """Entries of a group with their advantages, without a member that a replay replaced."""
+        group = next(one.episode.group for one in compared if one.replaces is None)
+        advantages = group_advantages(
+            [one.reward for one in compared], deviation=options.group_deviation, epsilon=options.group_epsilon
+        )
+        return [
+            BatchEntry(
+                one.episode,
+                group,
+                advantage,
+                format_term=one.format_term,
+                length_term=one.length_term,
+                replaces=one.replaces,
+            )
+            for one, advantage in zip(compared, advantages, strict=True)
+        ]
+
     def groups_swept(
         self, state: BufferState, swept: set[str], settings: LearnerSettings
     ) -> dict[str, list[str]]:
@@ -77,7 +95,8 @@ class GroupPlanner(PolicyPlanner):
         else:
             return None
         parts = (
-            cut([_entries(compared, options) for compared in chosen], learner.minibatches) * learner.epochs
+            cut([self.entries(compared, options) for compared in chosen], learner.minibatches)
+            * learner.epochs
         )
         rehearsed = rehearsal(state, options.rehearsal_episodes * len(parts))
         return as_fact(
@@ -101,7 +120,7 @@ class GroupPlanner(PolicyPlanner):
 
 def episodes_per_batch(settings: Settings) -> int:
     """Those of the groups in one batch."""
-    return options_as(settings.learner, GroupOptions).group_batch * settings.curriculum.group_size
+    return options_as(settings.learner, GroupOptions).group_batch * settings.curriculum.members
 
 
 def _is_planned(compared: Sequence[GroupSlot], options: GroupOptions) -> bool:
@@ -109,25 +128,6 @@ def _is_planned(compared: Sequence[GroupSlot], options: GroupOptions) -> bool:
     if not options.group_filter:
         return len(compared) > 1
     return is_informative([one.result for one in compared])
-
-
-def _entries(compared: Sequence[GroupSlot], options: GroupOptions) -> list[BatchEntry]:
-    """Entries of a group with their advantages, without a member that a replay replaced."""
-    group = next(one.episode.group for one in compared if one.replaces is None)
-    advantages = group_advantages(
-        [one.reward for one in compared], deviation=options.group_deviation, epsilon=options.group_epsilon
-    )
-    return [
-        BatchEntry(
-            one.episode,
-            group,
-            advantage,
-            format_term=one.format_term,
-            length_term=one.length_term,
-            replaces=one.replaces,
-        )
-        for one, advantage in zip(compared, advantages, strict=True)
-    ]
 
 
 def _leaves_nothing(episode: Episode) -> bool:

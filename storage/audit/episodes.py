@@ -30,7 +30,7 @@ class Episode:
     """One attempt, as far as the log has it: about 400 bytes."""
 
     __slots__ = (
-        "end", "ended_at", "group", "high", "low", "number", "origin", "owner", "requested_at", "started_at",
+        "continues_at", "end", "ended_at", "group", "high", "low", "number", "origin", "owner", "requested_at", "started_at",
         "steps", "swept_at", "task", "trainable", "unparsable", "uses", "verdicts",
     )  # fmt: skip
 
@@ -44,8 +44,10 @@ class Episode:
         self.owner = ""
         """Incarnation of the actor that started it."""
         self.steps = 0
+        self.continues_at = 0
+        """Index of its first own step: those before repeat another episode."""
         self.trainable = 0
-        """Steps with at least one token."""
+        """Own steps with at least one token."""
         self.unparsable = False
         """Whether one of its answers was no action."""
         self.low: int | None = None
@@ -133,6 +135,7 @@ class Episodes(Check):
         episode = self._episodes[name] = Episode(len(self._episodes))
         episode.requested_at = event.position
         episode.task, episode.group, episode.origin = group.task, group.name, group.origin
+        episode.continues_at = (fact.get("branch") or {}).get("step", 0)
         self._about(event, name)
 
     def _about(self, event: Event, name: str) -> None:
@@ -224,7 +227,7 @@ class Episodes(Check):
         if not actions:
             low = high = NO_VERSION
         else:
-            episode.trainable += 1
+            episode.trainable += fact["index"] >= episode.continues_at
             low = high = int.from_bytes(versions[:INT32_BYTES], "little", signed=True)
             if versions != versions[:INT32_BYTES] * (len(versions) // INT32_BYTES):
                 numbers = unpack(f"<{len(versions) // INT32_BYTES}i", versions)

@@ -168,6 +168,11 @@ class Plans(Check):
                 due = self._relabels.steps_of(event, planned, otherwise=episode.trainable)
                 if len(own) != due:
                     self.defect(event, f"not all steps of {planned['episode']} are in it", due, len(own))
+            given = planned.get("step_advantages")
+            if given is not None and len(given) != planned["samples"]:
+                self.defect(
+                    event, f"advantages of the steps of {planned['episode']}", planned["samples"], len(given)
+                )
             at += planned["samples"]
 
     def _check_readings(self, event: Event, fact: dict[str, Any]) -> None:

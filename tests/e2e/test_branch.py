@@ -10,6 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from hindcast.actors.environments.store.tasks import StoreTasks
+from hindcast.actors.episodes import attempt
+from hindcast.actors.episodes.attempt import steps_before
 from hindcast.actors.replay.recorded import NoSuchEpisode
 from hindcast.app.cli import app
 from hindcast.app.evaluation.branches import Branches, branch
@@ -17,9 +19,10 @@ from hindcast.app.evaluation.evaluation import plan_requests, play
 from hindcast.app.runs.open_log import open_log
 from hindcast.app.runs.runs import RunHandle, create_run, open_run
 from hindcast.app.settings.configuration import resolve
-from hindcast.core.errors import NoSuchPlace, SettingsError
+from hindcast.core.errors import EnvironmentFailed, NoSuchPlace, SettingsError
 from hindcast.core.models.folders import base_policy_folder
-from hindcast.events.catalogue import BRANCH, EpisodeJudged, EpisodeRequested, StepTaken
+from hindcast.events.catalogue import BRANCH, BranchPoint, EpisodeJudged, EpisodeRequested, StepTaken
+from hindcast.events.log.port import EventLog
 from hindcast.learner.verify.verify import verify
 from hindcast.storage.audit.audit import audit
 from hindcast.storage.readmodel.episode_queries import branch_outcomes
@@ -110,24 +113,34 @@ async def test_continuations_repeat_the_steps_before_and_then_go_their_own_way(p
         assert (await verify(log, run.blobs, policy=base_policy_folder())).identical
 
 
-async def test_another_page_than_the_recorded_one_is_no_place_to_continue_from(parent: RunHandle) -> None:
+async def test_another_page_than_the_recorded_one_is_no_place_to_continue_from(
+    parent: RunHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def altered(log: EventLog, branch: BranchPoint) -> list[StepTaken]:
+        found = await steps_before(log, branch)
+        found[1] = msgspec.structs.replace(found[1], observation_digest="another")
+        return found
+
+    monkeypatch.setattr(attempt, "steps_before", altered)
+    (value,) = (await branched(parent, 2, each=1)).values
+    assert value.continuations == 0
+    (why,) = value.lost
+    assert f"step 1 of {EPISODE} shows another page now than was recorded" in why
+
+
+async def test_steps_that_the_log_does_not_hold_cannot_be_repeated(parent: RunHandle) -> None:
     events = await events_of(parent)
-    recorded = [one.fact for one in events if isinstance(one.fact, StepTaken)]
-    recorded[1] = msgspec.structs.replace(recorded[1], observation_digest="another")
-    request = next(one.fact for one in events if isinstance(one.fact, EpisodeRequested))
-    again = msgspec.structs.replace(request, episode="b", origin=BRANCH, branch=None)
-    (branching,) = msgspec.convert(
-        [msgspec.to_builtins(again) | {"branch": {"episode": EPISODE, "step": 2}}], list[EpisodeRequested]
-    )
-    tally = await play(
-        [branching],
-        folder=base_policy_folder(),
-        weights=None,
-        settings=parent.settings,
-        recordings={EPISODE: recorded},
-    )
-    assert tally.outcome_of("b") is None
-    assert f"step 1 of {EPISODE} shows another page now than was recorded" in tally.why_lost("b")
+    after = next(one.position for one in events if isinstance(one.fact, StepTaken))
+    async with parent.connect_log() as log:
+        assert [one.index for one in await steps_before(log, BranchPoint(episode=EPISODE, step=1))] == [0, 1]
+        for missing in (
+            BranchPoint(episode="ep_other", step=0),
+            BranchPoint(episode=EPISODE, step=0, after=events[-1].position),
+        ):
+            with pytest.raises(EnvironmentFailed, match=f"holds 0 steps of {missing.episode} after position"):
+                await steps_before(log, missing)
+        found = await steps_before(log, BranchPoint(episode=EPISODE, step=0, after=after - 1))
+        assert [one.index for one in found] == [0]
 
 
 async def test_what_cannot_be_continued_is_refused_in_words(parent: RunHandle) -> None:

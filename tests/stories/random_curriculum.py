@@ -14,9 +14,11 @@ SHAPES = st.fixed_dictionaries(
         "group_batch": st.integers(1, 3),
         "max_staleness": st.integers(0, 2),
         "max_attempts": st.integers(1, 3),
-        "algorithm": st.sampled_from(["grpo", "cloning", "webrl"]),
+        "algorithm": st.sampled_from(["grpo", "cloning", "webrl", "branching"]),
         "phase_episodes": st.integers(1, 9),
         "demonstrations": st.integers(0, 3),
+        "branches": st.integers(0, 2),
+        "branch_steps": st.integers(1, 2),
         "success_replay": st.sampled_from(["off", "random", "first"]),
         "format_penalty": st.sampled_from([0.0, 1.0]),
     }
@@ -48,7 +50,12 @@ class Chance:
                 curriculum={
                     name: shape[name]
                     for name in ("group_size", "max_running", "max_attempts", "demonstrations")
-                },
+                }
+                | (
+                    {name: shape[name] for name in ("branches", "branch_steps")}
+                    if shape["algorithm"] == "branching"
+                    else {}
+                ),
                 learner={
                     "cloning_batch": 6,
                     **{name: value for name, value in shape.items() if name in LEARNER},

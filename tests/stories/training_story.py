@@ -28,6 +28,7 @@ from hindcast.core.settings.schema import LogSettings, Settings
 from hindcast.events.catalogue import (
     BatchPlanned,
     BlobReleased,
+    BranchPoint,
     CheckpointSaved,
     EpisodeAbandoned,
     EpisodeEnded,
@@ -82,6 +83,8 @@ class Member(NamedTuple):
     origin: str = "online"
     unparsable: bool = False
     """Whether its first answer is no action."""
+    branch: BranchPoint | None = None
+    """Where it leaves the episode that it continues."""
 
 
 class Told(NamedTuple):
@@ -159,6 +162,7 @@ class Story:
             origin=member.origin,
             temperature=1.0,
             phase=0,
+            branch=member.branch,
             min_version=0,
             lease_s=60.0,
         )

@@ -160,3 +160,65 @@ def test_uniform_sampling_prefers_nothing() -> None:
     assert min(drawn["uniform"].values()) > 70, drawn["uniform"]
     assert max(drawn["uniform"].values()) < 130, drawn["uniform"]
     assert drawn["learnable"]["compare"] > 1.5 * drawn["learnable"]["buy"]
+
+
+BRANCHING = {"group_size": 2, "branches": 2, "branch_steps": 2, "max_running": 6}
+
+
+def branching(**curriculum: object) -> Story:
+    """A story with room for one tree: two episodes, and two continuations from each of two steps of the first."""
+    learner = {"algorithm": "branching", "group_batch": 1, "max_staleness": 0}
+    return Story(settings_of(curriculum={**BRANCHING, **curriculum}, learner=learner))
+
+
+def test_continuations_are_requested_once_the_first_episode_has_ended() -> None:
+    story = branching()
+    first, second = story.request()
+    assert [(one.group_size, one.branch) for one in (first, second)] == [(6, None)] * 2
+    story.end(second.episode, steps=3)
+    assert story.wanted() == []
+    story.end(first.episode, steps=5)
+    requested = story.request()
+    assert [one.member for one in requested] == [2, 3, 4, 5]
+    assert {one.origin for one in requested} == {"online"}
+    points = [one.branch for one in requested]
+    assert all(point is not None and point.episode == first.episode for point in points)
+    steps = [point.step for point in points if point is not None]
+    assert steps[0] == steps[1] != steps[2] == steps[3]
+    assert set(steps) < {1, 2, 3, 4}
+    before_its_steps = next(one.position for one in story.history if one.fact == first)
+    assert {point.after for point in points if point is not None} == {before_its_steps}
+    assert story.wanted() == [], "a second group has no room before this one is used up"
+
+
+def test_the_steps_to_branch_at_do_not_depend_on_the_outcome() -> None:
+    found = []
+    for outcome in ("success", "failure"):
+        story = branching()
+        first, _ = story.request()
+        story.end(first.episode, steps=6)
+        story.judge(first.episode, outcome)
+        found.append([one.branch for one in story.request()])
+    assert found[0] == found[1]
+
+
+def test_members_that_have_no_step_to_branch_at_begin_with_the_task() -> None:
+    story = branching()
+    first, _ = story.request()
+    story.end(first.episode, steps=2)
+    assert [one.branch and one.branch.step for one in story.request()] == [1, 1, None, None]
+    lost = branching(max_attempts=1)
+    first, _ = lost.request()
+    lost.start(first.episode)
+    lost.abandon(first.episode)
+    assert [one.branch for one in lost.request()] == [None] * 4
+
+
+def test_a_lost_continuation_is_repeated_from_the_same_step() -> None:
+    story = branching()
+    first, _ = story.request()
+    story.end(first.episode, steps=5)
+    lost = story.request()[0]
+    story.abandon(lost.episode)
+    (again,) = story.request()
+    assert (again.member, again.attempt, again.branch) == (lost.member, 1, lost.branch)

@@ -16,6 +16,7 @@ FOLDERS = ("core", "events", "storage", "actors", "learner", "app")
 NOUNS = frozenset(
     [
         "mapping",
+        "branching",
         "cloning",
         "filtered_cloning",
         "computing",

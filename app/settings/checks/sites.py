@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 
+from hindcast.actors.environments.plugin import environments_of
 from hindcast.actors.environments.webarena.tasks import ENVIRONMENT as WEBARENA
 from hindcast.actors.environments.webshop.shop import shop_of
 from hindcast.actors.environments.webshop.tasks import ENVIRONMENT as WEBSHOP
@@ -33,6 +34,43 @@ def require_sound_shared_groups(settings: Settings) -> None:
         "the sites. Ways out: sites.webarena_resets = 'per_episode'; an algorithm that does not compare episodes, with "
         "curriculum.group_size = 1; or sites.webarena_shared_groups = true, if you accept this"
     )
+
+
+def why_not_continued(environment: str, settings: Settings) -> str:
+    """Explain why episodes of an environment cannot be played again up to a step and continued; empty if they can."""
+    if environment == "agent" or settings.actors.agent:
+        return "its agent is a program of its own, whose memory is not recorded"
+    plugin = environments_of(settings).get(environment)
+    source = None if plugin is None else plugin.tasks(environment, settings)
+    if source is None or source.resets != "per_episode":
+        return (
+            "playing its actions again would do again what they did, such as buying twice, since the site does not begin anew for "
+            "each episode"
+        )
+    return ""
+
+
+def require_continuable(settings: Settings) -> None:
+    """Require that continuations (`curriculum.branches`) are learned from, and that every environment allows them.
+
+    Raises:
+        SettingsError: names the first setting in the way.
+
+    """
+    curriculum, algorithm = settings.curriculum, settings.learner.algorithm
+    if not curriculum.branches:
+        return
+    if not traits_of(algorithm).learns_from_branches:
+        raise SettingsError(
+            f"curriculum.branches = {curriculum.branches} requests continuations, which learner.algorithm = {algorithm!r} would "
+            "compare with whole episodes: set curriculum.branches = 0, or learner.algorithm = 'branching'"
+        )
+    for environment in curriculum.environments:
+        if why := why_not_continued(environment, settings):
+            raise SettingsError(
+                f"curriculum.branches = {curriculum.branches} continues episodes, and those of {environment} cannot be: {why}. Set "
+                f"curriculum.branches = 0 with another learner.algorithm, or take {environment} out of curriculum.environments"
+            )
 
 
 def require_one_resetter(settings: Settings, actors: int) -> None:

@@ -8,8 +8,10 @@ import typer
 from bench.cli import (
     actor,
     asynchrony,
+    branch,
     engine,
     learner,
+    leave_out,
     log,
     memory,
     page,
@@ -34,6 +36,8 @@ PARTS: tuple[typer.Typer, ...] = (
     replay.app,
     page.app,
     recipes.app,
+    branch.app,
+    leave_out.app,
 )
 """In the order of the help."""
 
