@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 
 from hindcast.core.grammar.allowed_tokens import Allowed, unpack_allowed
 from hindcast.core.models.arithmetic import APART, arithmetic, device_of
-from hindcast.core.models.token_trees import TokenTree, answer_places, tree_inputs
+from hindcast.core.models.token_trees import TokenTree, answer_places, hidden_states, tree_inputs
 from hindcast.core.models.vision import ProcessedImage, picture_inputs
 from hindcast.core.settings.computing import Precision
 
@@ -230,9 +230,9 @@ def keeps_apart(model: Any, precision: Precision = "float32") -> bool:
     device = device_of(model)
     first, second = torch.arange(2, 9, device=device)[None], torch.arange(9, 20, device=device)[None]
     places = torch.cat([torch.arange(one.shape[1], device=device) for one in (first, second)])[None]
-    read = model.base_model
+    read = getattr(model, "hidden_states", None) or partial(hidden_states, model)
     with arithmetic(precision, model):
-        together = read(torch.cat([first, second], 1), position_ids=places, use_cache=False).last_hidden_state
-        alone = read(second, use_cache=False).last_hidden_state
+        together = read(input_ids=torch.cat([first, second], 1), position_ids=places)
+        alone = read(input_ids=second)
     apart = (together[:, first.shape[1] :] - alone).abs().max()
     return bool(apart <= APART[precision] * alone.abs().max())

@@ -11,15 +11,17 @@ from hindcast.core.settings.section import Count, Formerly, Section
 
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["float32", "bf16"]
+WantedPrecision = Literal["auto", "float32", "bf16"]
 
 
 class ComputingSettings(Section):
     """The learner's device, precision and memory."""
 
-    device: Device = "cpu"
+    device: Annotated[Device, Formerly(value="cpu")] = "auto"
     """Device of the learner: `cpu`, `cuda`, or `auto`: a GPU if there is one. The log says which it was."""
-    precision: Precision = "float32"
-    """Precision of matrix products. With `bf16`, weights, gradients, optimizer and log-probabilities stay float32."""
+    precision: Annotated[WantedPrecision, Formerly(value="float32")] = "auto"
+    """Precision of matrix products: `float32`, `bf16`, or `auto`: `bf16` on a GPU that computes in it, else `float32`. With
+    `bf16`, trained weights, gradients, optimizer and log-probabilities stay float32."""
     gradient_checkpointing: bool = False
     """Whether activations inside a layer are recomputed for its gradient instead of kept."""
     offload_optimizer: bool = False
