@@ -57,6 +57,7 @@ class AuxiliaryTrainer(ABC, Generic[Example]):
             weight_decay=settings.weight_decay,
             offload=settings.offload_optimizer,
             head=self._head(model),
+            arithmetic=settings.arithmetic,
         )
         self._settings = settings
         self._check = check

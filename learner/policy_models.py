@@ -20,7 +20,8 @@ from hindcast.core.models.arithmetic import (
     recompute_activations,
     round_frozen_layers,
 )
-from hindcast.core.models.logprobs import keeps_apart
+from hindcast.core.models.attention import attention_for
+from hindcast.core.models.logprobs import FLOAT32_HEAD, keeps_apart
 from hindcast.core.models.policy import allocate_weights, load_weights, model_without_weights, weights_of
 from hindcast.core.models.sharded_tensors import is_split, whole
 from hindcast.core.models.token_trees import can_share, reach_back
@@ -71,7 +72,7 @@ class Policies:
             add_adapter(
                 model, rank=settings.lora_rank, alpha=settings.lora_alpha, targets=settings.lora_targets
             )
-            round_frozen_layers(model, self._precision)
+            round_frozen_layers(model, self._precision, head=not self._settings.float32_head)
         if settings.gradient_checkpointing:
             recompute_activations(model)
         model = self._loaded(self._ranks.spread(model, self._device), self._base)
@@ -107,7 +108,7 @@ class Policies:
     def _frozen(self, policy: Any, version: int, plan: BatchPlanned, batch: Batch) -> Any:
         """A separate model with the weights of a version."""
         model = self._made().requires_grad_(False)
-        round_frozen_layers(model, self._precision)
+        round_frozen_layers(model, self._precision, head=not self._settings.float32_head)
         model = self._ranks.spread(model, self._device)
         if version == plan.version and version != 0:
             allocate_weights(model, self._device)
@@ -116,9 +117,11 @@ class Policies:
 
     def _made(self) -> Any:
         """A model without weights."""
-        model = model_without_weights(self._folder)
-        if self._settings.attention != "sdpa":
-            model.set_attn_implementation(self._settings.attention)
+        model, settings = model_without_weights(self._folder), self._settings
+        chosen = attention_for(settings.attention, self._device, self._precision, version=settings.arithmetic)
+        if chosen != "sdpa":
+            model.set_attn_implementation(chosen)
+        setattr(model, FLOAT32_HEAD, settings.float32_head)
         return model
 
     def _loaded(self, model: Any, weights: BlobRef) -> Any:

@@ -141,6 +141,7 @@ class Training:
             weight_decay=settings.weight_decay,
             offload=settings.offload_optimizer,
             ranks=self._ranks,
+            arithmetic=settings.arithmetic,
         )
         self._beside: dict[str, AuxiliaryTrainer[Any]] = {}
         """Trainers of auxiliary models, each made at the first batch of its model."""

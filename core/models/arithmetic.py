@@ -83,18 +83,19 @@ def arithmetic(precision: WantedPrecision, model: Any) -> AbstractContextManager
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=rounds)
 
 
-def round_frozen_layers(model: Any, precision: Precision) -> None:
+def round_frozen_layers(model: Any, precision: Precision, *, head: bool = True) -> None:
     """Keep the weights of linear layers that are not trained in the format in which they are multiplied: half the memory.
 
     `arithmetic` would round them in each pass, so the model computes the same bits. Embeddings, norms and a head that is tied
-    to the embedding stay float32.
+    to the embedding stay float32. `head`: whether the head may be rounded, too.
     """
     if precision != "bf16":
         return
-    embeddings = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
+    kept = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
+    kept |= set() if head else {id(model.get_output_embeddings().weight)}
     for part in model.modules():
         own = list(part.parameters(recurse=False))
-        shared = any(one.requires_grad or id(one) in embeddings for one in own)
+        shared = any(one.requires_grad or id(one) in kept for one in own)
         if type(part) is nn.Linear and not shared:
             part.to(torch.bfloat16)
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from hindcast.core.grammar.allowed_tokens import Allowed, unpack_allowed
@@ -25,6 +26,10 @@ TOKENS_PER_CHUNK = 256
 Every step after the head works on each token alone, so the chunks give the bits of the whole, and of all tokens only the
 logits and their gradient are in memory at once.
 """
+
+
+FLOAT32_HEAD = "float32_head"
+"""Attribute of a model whose logits are computed in float32, whatever precision its layers have."""
 
 
 class SampleToScore(NamedTuple):
@@ -175,7 +180,12 @@ def read_out(
     """
     given = {"input_ids": ids, **extra_inputs()}
     hidden = model.base_model(use_cache=False, **given).last_hidden_state[rows, columns]
-    logits: torch.Tensor = model.get_output_embeddings()(hidden)
+    head = model.get_output_embeddings()
+    if getattr(model, FLOAT32_HEAD, False):
+        with torch.autocast(hidden.device.type, enabled=False):
+            bias = None if head.bias is None else head.bias.float()
+            return functional.linear(hidden.float(), head.weight.float(), bias)
+    logits: torch.Tensor = head(hidden)
     return logits
 
 

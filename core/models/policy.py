@@ -6,7 +6,9 @@ embedding.
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -14,7 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_file, save
+from safetensors.torch import save
 from torch.nn.modules.module import register_module_parameter_registration_hook
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers.utils import logging as transformers_logging
@@ -44,6 +46,8 @@ class LoadedPolicy(NamedTuple):
 
 
 CPU = torch.device("cpu")
+HASHERS = min(8, os.cpu_count() or 1)
+"""Threads that compute digests of tensors."""
 
 
 def load_policy(folder: Path, *, device: torch.device = CPU) -> LoadedPolicy:
@@ -110,13 +114,12 @@ def load_weights(model: Any, path: Path) -> None:
 
     Raises ModelFileError if they do not fit; then no weight has changed.
     """
-    if not path.is_file():
-        raise _missing(path)
+    stored = _StoredTensors([path])
     config = adapter_config(path)
     if config is not None:
-        load_adapter(model, _read_file(path), config, path)
+        load_adapter(model, {name: stored.read(name) for name in stored.shapes}, config, path)
         return
-    _fill(model, _StoredTensors([path]), where=path)
+    _fill(model, stored, where=path)
     model.unmerged = {}
 
 
@@ -198,25 +201,11 @@ def _opened(path: Path) -> Iterator[Any]:
         with safe_open(path, "pt") as file:
             yield file
     except FileNotFoundError:
-        raise _missing(path) from None
+        raise ModelFileError(f"there are no weights at {path}; only safetensors files are read") from None
     except (SafetensorError, OSError, ValueError) as error:
-        raise _damaged(path, error) from error
-
-
-def _read_file(path: Path) -> dict[str, torch.Tensor]:
-    try:
-        weights: dict[str, torch.Tensor] = load_file(path)
-    except (SafetensorError, OSError, ValueError) as error:
-        raise _damaged(path, error) from error
-    return weights
-
-
-def _missing(path: Path) -> ModelFileError:
-    return ModelFileError(f"there are no weights at {path}; only safetensors files are read")
-
-
-def _damaged(path: Path, error: Exception) -> ModelFileError:
-    return ModelFileError(f"{path} is damaged or no safetensors file: {error}. Fetch or write it again.")
+        raise ModelFileError(
+            f"{path} is damaged or no safetensors file: {error}. Fetch or write it again."
+        ) from error
 
 
 def _fill(model: Any, stored: _StoredTensors, *, where: Path) -> None:
@@ -229,18 +218,45 @@ def _fill(model: Any, stored: _StoredTensors, *, where: Path) -> None:
         fill(value, stored.read(name))
 
 
-def state_digest(model: Any, optimizer: torch.optim.Optimizer | None = None) -> str:
+def state_digest(model: Any, optimizer: torch.optim.Optimizer | None = None, *, arithmetic: int = 1) -> str:
     """Compute the sha256 over names and bytes of all weights and optimizer tensors, sorted; 64 hexadecimal characters.
 
-    Optimizer state is named by parameter, so that the order of parameter groups does not matter.
+    Optimizer state is named by parameter, so that the order of parameter groups does not matter. `arithmetic`: as
+    `learner.arithmetic`; from 2 on it is the sha256 over the digests of the tensors, which are computed in threads.
     """
-    state = sha256()
-    for name, value in weights_of(model).items():
-        _add_tensor(state, f"weights/{name}", value)
+    tensors = {f"weights/{name}": value for name, value in weights_of(model).items()}
     if optimizer is not None:
-        for name, value in optimizer_tensors(model, optimizer).items():
-            _add_tensor(state, f"optimizer/{name}", value)
+        own = optimizer_tensors(model, optimizer)
+        tensors |= {f"optimizer/{name}": value for name, value in own.items()}
+    state = sha256()
+    if arithmetic == 1:
+        for name, value in tensors.items():
+            _add_tensor(state, name, whole(value))
+    else:
+        for digest in _tensor_digests(tensors):
+            state.update(digest)
     return state.hexdigest()
+
+
+def _tensor_digests(tensors: Mapping[str, torch.Tensor]) -> Iterator[bytes]:
+    """Compute the sha256 of each tensor with its name, in their order. Gathers one while others are hashed.
+
+    At most `HASHERS` gathered tensors are in memory, and one more.
+    """
+
+    def digest(name: str, value: torch.Tensor) -> bytes:
+        state = sha256()
+        _add_tensor(state, name, value)
+        return state.digest()
+
+    with ThreadPoolExecutor(HASHERS) as pool:
+        pending: deque[Future[bytes]] = deque()
+        for name, value in tensors.items():
+            if len(pending) == HASHERS:
+                yield pending.popleft().result()
+            pending.append(pool.submit(digest, name, whole(value)))
+        while pending:
+            yield pending.popleft().result()
 
 
 def optimizer_tensors(model: Any, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
@@ -256,7 +272,8 @@ def optimizer_tensors(model: Any, optimizer: torch.optim.Optimizer) -> dict[str,
 
 
 def _add_tensor(state: Any, name: str, value: torch.Tensor) -> None:
+    """Add a tensor on the CPU to a sha256."""
     header = f"{name} {value.dtype} {list(value.shape)}\n".encode()
     state.update(len(header).to_bytes(4, "little"))
     state.update(header)
-    state.update(whole(value).contiguous().view(-1).view(torch.uint8).numpy())
+    state.update(value.contiguous().view(-1).view(torch.uint8).numpy())

@@ -13,6 +13,8 @@ Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["float32", "bf16"]
 WantedPrecision = Literal["auto", "float32", "bf16"]
 
+Attention = Literal["sdpa", "flash_attention_2"]
+
 
 class ComputingSettings(Section):
     """The learner's device, precision and memory."""
@@ -39,7 +41,13 @@ class ComputingSettings(Section):
     """Whether samples that begin alike, as those of a group do, compute their common tokens once; needs `attention = "sdpa"`.
     Models that it does not suit, such as ones with a sliding window, compute each sample alone; so do samples with pictures.
     Where samples share, `packed_sequences` has no effect."""
-    attention: Literal["sdpa", "flash_attention_2"] = "sdpa"
+    float32_head: bool = False
+    """Whether logits are computed in float32 from the hidden states of `bf16`: closer to a server that does the same. vLLM
+    servers that Hindcast starts then do, too; external ones need the argument in docs/vllm.md."""
+    arithmetic: Annotated[Literal[1, 2], Formerly(value=1)] = 2
+    """Version of how updates are computed and digested, for runs that were recorded with an earlier one. From 2 on: digests of
+    tensors are computed in threads; on a GPU one kernel takes AdamW's step, and attention in float32 repeats shared keys."""
+    attention: Attention = "sdpa"
     """Attention kernel: `sdpa`: torch's own; `flash_attention_2`: that of the package flash-attn, which reads packed
     sequences without a mask and needs a GPU and `bf16`."""
     mismatch_alarm: Annotated[float, Field(ge=0)] = 0.0
