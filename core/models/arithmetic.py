@@ -32,7 +32,7 @@ def precision_for(wanted: WantedPrecision, device: torch.device) -> Precision:
 
 
 def _computes_bf16() -> bool:
-    return torch.cuda.is_bf16_supported(including_emulation=False)
+    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
 def policy_device(wanted: Device) -> torch.device:

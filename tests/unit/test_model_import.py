@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 
 from fakes.tiny_policy import write_tiny_policy
 from hindcast.app.cli import app
+from hindcast.app.exports.output_folder import ExportRefused
 from hindcast.core.models.policy import load_policy, state_digest
 
 pytestmark = pytest.mark.torch
@@ -31,9 +32,9 @@ def test_a_folder_becomes_a_base_without_what_is_no_part_of_it(
     assert not (taken / "modeling_tiny.py").exists()
     write_tiny_policy(folder, seed=7)
     assert state_digest(load_policy(taken).model) == before != state_digest(load_policy(folder).model)
-    code, said = imported(folder)
-    assert code == 2
-    assert "is not empty" in said
+    again = CliRunner().invoke(app, ["policy", "import", str(folder)])
+    assert isinstance(again.exception, ExportRefused)
+    assert "is not empty" in str(again.exception)
 
 
 def test_a_folder_that_fails_a_check_is_not_copied(tmp_path: Path) -> None:
