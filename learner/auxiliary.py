@@ -23,7 +23,7 @@ from hindcast.core.domain.arrays import pack_floats, unpack_ids
 from hindcast.core.models.arithmetic import arithmetic
 from hindcast.core.models.auxiliary import Critic, log_odds, outcome_losses, value_packs, values_of
 from hindcast.core.models.logprobs import SampleToScore, packs, score_pack
-from hindcast.core.models.policy import load_policy
+from hindcast.core.models.tokenizer import load_tokenizer
 from hindcast.core.prompts.verdict_prompt import answer_ids
 from hindcast.core.rl.combined_state import CRITIC, ORM, RELABELER
 from hindcast.core.rl.statistics import calibration_error, rank_auc
@@ -57,6 +57,7 @@ class AuxiliaryTrainer(ABC, Generic[Example]):
             weight_decay=settings.weight_decay,
             offload=settings.offload_optimizer,
             head=self._head(model),
+            arithmetic=settings.arithmetic,
         )
         self._settings = settings
         self._check = check
@@ -254,7 +255,7 @@ class RewardModelTraining(AuxiliaryTrainer[LabelledEpisode]):
     name = ORM
 
     def _model(self, folder: Path, base: Any, settings: LearnerSettings, seed: int) -> Any:
-        self._answers = answer_ids(load_policy(folder).tokenizer)
+        self._answers = answer_ids(load_tokenizer(folder))
         return base.eval()
 
     def _examples(self, plan: BatchPlanned, batch: Batch, part: Minibatch) -> list[LabelledEpisode]:

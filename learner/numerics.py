@@ -17,14 +17,16 @@ from typing import Any
 import structlog
 import torch
 
-from hindcast.core.models.arithmetic import device_for
+from hindcast.core.models.arithmetic import device_for, precision_for
 from hindcast.core.models.gpu_probe import probe_gpus
-from hindcast.core.settings.computing import Device
+from hindcast.core.settings.computing import Device, WantedPrecision
 from hindcast.core.settings.schema import LearnerSettings
 from hindcast.events.catalogue.run import Fingerprint
 
 ACCELERATOR = " + "
 """Separates platform and GPU in a fingerprint."""
+PRECISION = "precision"
+"""Detail of a fingerprint: what `learner.precision = "auto"` chose on a GPU."""
 COLLECTIVES = {"NCCL_ALGO": "Ring", "NCCL_PROTO": "Simple", "NCCL_NVLS_ENABLE": "0"}
 """Environment of NCCL: one algorithm and protocol, whose order of additions does not depend on sizes."""
 KERNEL_VARIABLES = (
@@ -71,10 +73,12 @@ def configure_collectives() -> None:
         os.environ.setdefault(name, value)
 
 
-def fingerprint(threads: int, device: Device = "cpu", processes: int = 1) -> Fingerprint:
+def fingerprint(
+    threads: int, device: Device = "cpu", processes: int = 1, precision: WantedPrecision = "float32"
+) -> Fingerprint:
     """Machine and library versions, as far as they affect bits. Works without `configure`.
 
-    `device`, `processes`: as `learner.device` and `learner.processes` in the settings.
+    `device`, `processes`, `precision`: as `learner.device` and so on in the settings.
     """
     return Fingerprint(
         cpu_capability=torch.backends.cpu.get_cpu_capability(),
@@ -85,13 +89,13 @@ def fingerprint(threads: int, device: Device = "cpu", processes: int = 1) -> Fin
         python=platform.python_version(),
         platform=f"{platform.system()} {platform.machine()}{_accelerator(device)}{_together(processes)}",
         processor=processor(Path("/proc/cpuinfo")),
-        details=_details(device, processes),
+        details=_details(device, processes, precision),
     )
 
 
 def fingerprint_of(settings: LearnerSettings) -> Fingerprint:
     """Fingerprint of a learner with these settings on this machine."""
-    return fingerprint(settings.threads, settings.device, settings.processes)
+    return fingerprint(settings.threads, settings.device, settings.processes, settings.precision)
 
 
 def device_then(then: Fingerprint) -> Device:
@@ -99,7 +103,13 @@ def device_then(then: Fingerprint) -> Device:
     return "auto" if ACCELERATOR in then.platform else "cpu"
 
 
-def _details(device: Device, processes: int) -> dict[str, str]:
+def precision_then(then: Fingerprint, wanted: WantedPrecision) -> WantedPrecision:
+    """The precision that a run was recorded with: that of its settings, or what `auto` chose on a GPU."""
+    chosen = then.details.get(PRECISION)
+    return "bf16" if chosen == "bf16" else "float32" if chosen else wanted
+
+
+def _details(device: Device, processes: int, precision: WantedPrecision) -> dict[str, str]:
     """Facts beyond the fields of a fingerprint, by name; those without a value are left out."""
     found = {name: os.environ.get(name, "") for name in KERNEL_VARIABLES}
     gpu = device_for(device)
@@ -111,6 +121,7 @@ def _details(device: Device, processes: int) -> dict[str, str]:
             "multiprocessors": str(properties.multi_processor_count),
             "capability": f"{properties.major}.{properties.minor}",
             "flash-attn": _version("flash-attn"),
+            PRECISION: precision_for(precision, gpu) if precision == "auto" else "",
         }
         if processes > 1:
             found |= {"nccl": facts.nccl} | {name: os.environ.get(name, "") for name in COLLECTIVES}

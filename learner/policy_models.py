@@ -1,6 +1,8 @@
 """The policy's models of one run: the trained one, its reference, and plain copies of the base policy.
 
-All start from the base weights in the blob store, on the device and with the memory options of the settings.
+All start from the base weights in the blob store, on the device and with the memory options of the settings. A model is made
+without weights and sharded; then each process reads its shards of one tensor after the other. So no process holds more than
+its part and one whole tensor.
 """
 
 from collections.abc import Iterator
@@ -11,10 +13,16 @@ from typing import Any
 import torch
 
 from hindcast.core.errors import BlobMissing
-from hindcast.core.models.adapter import adapter_of, adapter_off, add_adapter
-from hindcast.core.models.arithmetic import device_for, recompute_activations
-from hindcast.core.models.logprobs import keeps_apart
-from hindcast.core.models.policy import load_policy, load_weights, weights_of
+from hindcast.core.models.adapter import adapter_of, adapter_off, add_adapter, initialize_adapter
+from hindcast.core.models.arithmetic import (
+    device_for,
+    precision_for,
+    recompute_activations,
+    round_frozen_layers,
+)
+from hindcast.core.models.attention import attention_for
+from hindcast.core.models.logprobs import FLOAT32_HEAD, keeps_apart
+from hindcast.core.models.policy import allocate_weights, load_weights, model_without_weights, weights_of
 from hindcast.core.models.sharded_tensors import is_split, whole
 from hindcast.core.models.token_trees import can_share, reach_back
 from hindcast.core.models.vision import freeze_tower
@@ -40,6 +48,7 @@ class Policies:
         self._settings = settings
         self._ranks = ranks
         self._device = device_for(settings.device)
+        self._precision = precision_for(settings.precision, self._device)
         self._reference: tuple[int, Any] | None = None
         """Version and model of the last reference policy."""
         self.joinable = False
@@ -49,7 +58,7 @@ class Policies:
 
     def plain(self) -> Any:
         """A model with the base weights. Raises ModelFileError, BlobMissing, BlobCorrupt."""
-        return self._placed(self._base)
+        return self._loaded(self._made(), self._base)
 
     def copy_of(self, policy: Any) -> Any:
         """A model with the weights that the trained one has now. Raises as `plain`."""
@@ -57,22 +66,22 @@ class Policies:
 
     def trained(self) -> Any:
         """The model to train, before its first update. Raises as `plain`."""
-        model, settings = self.plain(), self._settings
-        self.joinable = settings.packed_sequences and keeps_apart(model, settings.precision)
-        shares = settings.shared_prefixes and settings.attention == "sdpa"
-        self.reach = reach_back(model) if shares and can_share(model, settings.precision) else None
+        model, settings = self._made(), self._settings
         freeze_tower(model)
         if settings.lora_rank:
             add_adapter(
-                model,
-                rank=settings.lora_rank,
-                alpha=settings.lora_alpha,
-                targets=settings.lora_targets,
-                seed=derive_seed(0, "adapter", self._base.sha256),
+                model, rank=settings.lora_rank, alpha=settings.lora_alpha, targets=settings.lora_targets
             )
+            round_frozen_layers(model, self._precision, head=not self._settings.float32_head)
         if settings.gradient_checkpointing:
             recompute_activations(model)
-        return self._ranks.spread(model)
+        model = self._loaded(self._ranks.spread(model, self._device), self._base)
+        if settings.lora_rank:
+            initialize_adapter(model, seed=derive_seed(0, "adapter", self._base.sha256))
+        self.joinable = settings.packed_sequences and keeps_apart(model, self._precision)
+        shares = settings.shared_prefixes and settings.attention == "sdpa"
+        self.reach = reach_back(model) if shares and can_share(model, self._precision) else None
+        return model
 
     @contextmanager
     def reference(self, policy: Any, plan: BatchPlanned, batch: Batch) -> Iterator[Any]:
@@ -92,29 +101,34 @@ class Policies:
             if version == 0:
                 changed.enter_context(adapter_off(policy))
             elif version != plan.version:
-                kept = self._path(_kept(plan, batch))
+                kept = self._blobs.checked_path(_kept(plan, batch))
                 changed.enter_context(_adapter_swapped(policy, kept))
             yield policy
 
     def _frozen(self, policy: Any, version: int, plan: BatchPlanned, batch: Batch) -> Any:
         """A separate model with the weights of a version."""
-        now = version == plan.version and version != 0
-        model = self._placed(self._base if version == 0 or now else _kept(plan, batch))
-        model = self._ranks.spread(model.requires_grad_(False))
-        return _with_weights_of(policy, model) if now else model
+        model = self._made().requires_grad_(False)
+        round_frozen_layers(model, self._precision, head=not self._settings.float32_head)
+        model = self._ranks.spread(model, self._device)
+        if version == plan.version and version != 0:
+            allocate_weights(model, self._device)
+            return _with_weights_of(policy, model)
+        return self._loaded(model, self._base if version == 0 else _kept(plan, batch))
 
-    def _placed(self, weights: BlobRef) -> Any:
-        """A model with these weights, on its device."""
-        model = load_policy(self._folder).model
-        load_weights(model, self._path(weights))
-        if self._settings.attention != "sdpa":
-            model.set_attn_implementation(self._settings.attention)
-        return model.to(self._device)
+    def _made(self) -> Any:
+        """A model without weights."""
+        model, settings = model_without_weights(self._folder), self._settings
+        chosen = attention_for(settings.attention, self._device, self._precision, version=settings.arithmetic)
+        if chosen != "sdpa":
+            model.set_attn_implementation(chosen)
+        setattr(model, FLOAT32_HEAD, settings.float32_head)
+        return model
 
-    def _path(self, weights: BlobRef) -> Path:
-        """Path of a blob whose bits were checked."""
-        self._blobs.get(weights)
-        return self._blobs.path(weights)
+    def _loaded(self, model: Any, weights: BlobRef) -> Any:
+        """The model with these weights, on its device."""
+        allocate_weights(model, self._device)
+        load_weights(model, self._blobs.checked_path(weights))
+        return model
 
 
 def _with_weights_of(policy: Any, model: Any) -> Any:

@@ -6,6 +6,7 @@ worker thread. Packing into forward passes depends on the samples alone.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -17,13 +18,14 @@ import torch
 from numpy.typing import NDArray
 
 from hindcast.core.errors import CheckpointCorrupt
-from hindcast.core.models.arithmetic import arithmetic
+from hindcast.core.models.arithmetic import arithmetic, device_for, precision_for
 from hindcast.core.models.sharded_tensors import is_split, own_rows, whole
 from hindcast.core.rl.algorithm import options_as
 from hindcast.core.rl.algorithm_options import GroupOptions
 from hindcast.core.rl.combined_state import CRITIC, POLICY, combined
 from hindcast.core.rl.values import perplexity
 from hindcast.core.seeds import derive_seed
+from hindcast.core.settings.computing import Precision
 from hindcast.core.settings.schema import LearnerSettings
 from hindcast.events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
 from hindcast.events.envelope import BlobRef
@@ -125,6 +127,8 @@ class Training:
         """
         self._folder = folder
         self._base = base
+        self._device, self._precision = _arithmetic_of(settings)
+        settings = self._as_chosen(settings)
         self._settings = settings
         self._ranks = ranks or ranks_alone(settings)
         self._policies = Policies(folder, base, blobs=blobs, settings=settings, ranks=self._ranks)
@@ -137,6 +141,7 @@ class Training:
             weight_decay=settings.weight_decay,
             offload=settings.offload_optimizer,
             ranks=self._ranks,
+            arithmetic=settings.arithmetic,
         )
         self._beside: dict[str, AuxiliaryTrainer[Any]] = {}
         """Trainers of auxiliary models, each made at the first batch of its model."""
@@ -161,6 +166,10 @@ class Training:
         states = {name: beside.learned.digest for name, beside in self._beside.items()}
         return combined(states | {POLICY: self._policy.digest})
 
+    def _as_chosen(self, settings: LearnerSettings) -> LearnerSettings:
+        """These settings with device and precision of this trainer, which never change: those of a batch may say `auto`."""
+        return settings.model_copy(update={"device": self._device, "precision": self._precision})
+
     def _check(self) -> None:
         if self._stop.is_set():
             raise Interrupted
@@ -179,6 +188,7 @@ class Training:
     def begin(self, plan: BatchPlanned, batch: Batch) -> None:
         """Start a batch. Proximal and reference log-probabilities are computed now, for all of its mini-batches."""
         began = Clocks.now()
+        batch = replace(batch, settings=self._as_chosen(batch.settings))
         self._plan = plan
         self._settings = batch.settings
         if plan.model != POLICY:
@@ -438,6 +448,12 @@ class Training:
                 f"the checkpoint of update {counters.update} holds another state than it claims: sha256 {self.digest[:16]}…, "
                 f"recorded {counters.state[:16]}…"
             )
+
+
+def _arithmetic_of(settings: LearnerSettings) -> tuple[str, Precision]:
+    """The device and precision that the settings give on this machine."""
+    device = device_for(settings.device)
+    return device.type, precision_for(settings.precision, device)
 
 
 def learning_rate(settings: LearnerSettings, update: int, *, step: int) -> float:

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from hindcast.core.errors import CheckpointCorrupt
+from hindcast.core.models.arithmetic import device_of
 from hindcast.core.models.policy import encode_weights, optimizer_tensors, state_digest, weights_of
 from hindcast.core.models.sharded_tensors import fill, shared_like
 from hindcast.core.settings.schema import LearnerSettings
@@ -56,26 +57,36 @@ class TrainedModel:
         offload: bool = False,
         head: Iterable[torch.nn.Parameter] = (),
         ranks: Ranks | None = None,
+        arithmetic: int = 1,
     ) -> None:
         """Wrap a model before its first update.
 
         `model`: a module whose state dict defines it. `offload`: keep the optimizer state on the CPU between steps. `head`:
         parameters with a learning rate of their own. `ranks`: those that share the model; None: this process alone.
+        `arithmetic`: as `learner.arithmetic` in the settings.
         """
         self.name = name
         self.model = model
         self._offload = offload
         self._ranks = ranks or Ranks()
+        self._arithmetic = arithmetic
         apart = set(head)
         self.trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         groups = [{"params": [one for one in self.trained if one not in apart]}]
         groups += [{"params": [one for one in self.trained if one in apart]}] * bool(apart)
+        self._fused = is_fused(arithmetic, device_of(model))
         self.optimizer = torch.optim.AdamW(
-            groups, lr=0.0, betas=BETAS, eps=EPSILON, weight_decay=weight_decay, foreach=False
+            groups,
+            lr=0.0,
+            betas=BETAS,
+            eps=EPSILON,
+            weight_decay=weight_decay,
+            foreach=False,
+            fused=self._fused,
         )
         self.update = 0
         """Optimizer steps so far."""
-        self.digest = state_digest(model, self.optimizer)
+        self.digest = state_digest(model, self.optimizer, arithmetic=arithmetic)
         """Digest of weights and optimizer state."""
 
     def forget_gradient(self) -> None:
@@ -141,7 +152,7 @@ class TrainedModel:
             self.optimizer.step()
         self.forget_gradient()
         self.update += 1
-        self.digest = state_digest(self.model, self.optimizer)
+        self.digest = state_digest(self.model, self.optimizer, arithmetic=self._arithmetic)
 
     def _step_one_by_one(self) -> None:
         """Step parameter by parameter, so that only one parameter's optimizer state is on the model's device."""
@@ -187,18 +198,27 @@ class TrainedModel:
                     name, _, entry = rest.rpartition("/")
                     state = self.optimizer.state[named[name]]
                     content = torch.from_numpy(tensors[key].copy())
-                    state[entry] = content if entry == STEPS else shared_like(named[name], content)
+                    if entry == STEPS:
+                        state[entry] = content.to(named[name].device) if self._fused else content
+                    else:
+                        state[entry] = shared_like(named[name], content)
                     if not self._offload:
                         _move(state, named[name].device)
         except (KeyError, RuntimeError, TypeError) as error:
             raise CheckpointCorrupt(
                 f"the checkpoint of update {update} does not fit the {self.name}: {error}"
             ) from error
-        self.update, self.digest = update, state_digest(self.model, self.optimizer)
+        self.update = update
+        self.digest = state_digest(self.model, self.optimizer, arithmetic=self._arithmetic)
+
+
+def is_fused(arithmetic: int, device: torch.device) -> bool:
+    """Whether one kernel takes AdamW's step: on a GPU, where each element is computed alike wherever it lies in a tensor."""
+    return arithmetic > 1 and device.type == "cuda"
 
 
 def _move(state: dict[str, Any], device: torch.device) -> None:
-    """Move a parameter's optimizer state; AdamW requires its step count on the CPU."""
+    """Move a parameter's optimizer state, but not the step count, which AdamW wants on the CPU, or fused on the GPU."""
     for name, value in state.items():
         if name != STEPS:
             state[name] = value.to(device)

@@ -158,7 +158,7 @@ class DecodingBatch(Generic[Key]):
         """Draw a token for each row from its logits  # [rows, vocabulary]; returns the rows that ended."""
         allowed = [None if row.guide is None else row.guide.allowed() for row in rows]
         tokens, logprobs = draw(
-            restrict(logits, allowed),
+            restrict(logits.cpu(), allowed),  # a GPU has no cumulative sum in a fixed order
             temperatures=[row.sampling.temperature for row in rows],
             uniforms=[float(row.draws[len(row.tokens)]) for row in rows],
         )

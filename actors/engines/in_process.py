@@ -21,6 +21,7 @@ from hindcast.actors.engines.base import Constraint, Generation
 from hindcast.actors.engines.batch import DecodingBatch
 from hindcast.core.domain.sampling import Sampling
 from hindcast.core.errors import EngineFailed, HindcastError
+from hindcast.core.models.arithmetic import policy_device
 from hindcast.core.models.model_files import context_length
 from hindcast.core.models.policy import load_policy, load_weights
 from hindcast.core.models.vision import ImageProcessor, ProcessedImage
@@ -83,7 +84,7 @@ class InProcessEngine:
         self._folder = folder
         self._eyes: ImageProcessor | None = None
         """Image processor of a model that reads pictures; loaded with the first picture."""
-        policy = load_policy(folder)
+        policy = load_policy(folder, device=policy_device(settings.device))
         self.tokenizer: Any = policy.tokenizer
         self._model = policy.model
         self._threads = settings.threads

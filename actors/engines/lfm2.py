@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional
 
 from hindcast.actors.engines.slots import GROWTH, SlotCounter
+from hindcast.core.models.arithmetic import device_of
 from hindcast.core.models.vision import ProcessedImage
 
 
@@ -43,12 +44,15 @@ class Lfm2Slots:
     def __init__(self, model: Any, slots: int) -> None:
         config = model.config
         self._model = model
+        self._device = device_of(model)
         self._eps = float(config.norm_eps)
         self._heads, self._key_heads = config.num_attention_heads, config.num_key_value_heads
         self._head_width = config.hidden_size // config.num_attention_heads
         self._kernel = config.conv_L_cache
         frequencies = model.model.rotary_emb.inv_freq.float()
-        angles = torch.arange(config.max_position_embeddings).float()[:, None] * frequencies
+        angles = (
+            torch.arange(config.max_position_embeddings, device=self._device).float()[:, None] * frequencies
+        )
         angles = torch.cat((angles, angles), dim=-1)
         self._cosine, self._sine = angles.cos(), angles.sin()  # [positions, head width]
         self._counter = SlotCounter(slots)
@@ -57,10 +61,12 @@ class Lfm2Slots:
         self.refresh()
         for number, layer in enumerate(self._layers):
             if layer.taps is None:
-                empty = torch.zeros(slots, self._key_heads, 0, self._head_width)
+                empty = torch.zeros(slots, self._key_heads, 0, self._head_width, device=self._device)
                 self._states.attention[number] = empty, empty.clone()
             else:
-                self._states.windows[number] = torch.zeros(self._kernel, slots, config.hidden_size)
+                self._states.windows[number] = torch.zeros(
+                    self._kernel, slots, config.hidden_size, device=self._device
+                )
 
     @torch.inference_mode()
     def refresh(self) -> None:
@@ -76,7 +82,7 @@ class Lfm2Slots:
         """States after a prompt and the logits that follow  # [1, vocabulary]."""
         assert not pictures, "its tokenizer has none that stand for them"
         states = Lfm2States({}, {})
-        hidden = self._embedding[torch.tensor(prompt_ids)]  # [length, width]
+        hidden = self._embedding[torch.tensor(prompt_ids, device=self._device)]  # [length, width]
         for number, layer in enumerate(self._layers):
             inputs = self._norm(hidden, layer.first_norm)
             last = number == len(self._layers) - 1
@@ -114,11 +120,12 @@ class Lfm2Slots:
 
     def step(self, tokens: torch.Tensor) -> torch.Tensor:
         """Feed one token to every active slot; returns the next logits  # [active, vocabulary] float32."""
-        lengths = self._counter.lengths
-        longest = int(lengths.max()) + 1
+        longest = max(self._counter.lengths) + 1
         self._reserve(longest)
-        mask = (torch.arange(longest) <= lengths[:, None])[:, None, None]  # [active, 1, 1, longest]
-        hidden = self._embedding[tokens]  # [active, width]
+        lengths = torch.tensor(self._counter.lengths, device=self._device)
+        shown = torch.arange(longest, device=self._device) <= lengths[:, None]
+        mask = shown[:, None, None]  # [active, 1, 1, longest]
+        hidden = self._embedding[tokens.to(self._device)]  # [active, width]
         for number, layer in enumerate(self._layers):
             inputs = self._norm(hidden, layer.first_norm)
             if layer.taps is not None:
@@ -154,7 +161,7 @@ class Lfm2Slots:
     ) -> torch.Tensor:
         """Attention over a whole prompt  # [length, width]; of its last position alone  # [1, width] if `last`."""
         length = inputs.shape[0]
-        positions = torch.arange(length)
+        positions = torch.arange(length, device=self._device)
         queries, keys, values = self._heads_of(layer, inputs, positions)  # [length, heads, head width]
         keys, values = keys.transpose(0, 1).contiguous(), values.transpose(0, 1).contiguous()
         states.attention[number] = keys, values
@@ -169,7 +176,7 @@ class Lfm2Slots:
     ) -> torch.Tensor:
         queries, keys, values = self._heads_of(layer, inputs, lengths)
         own_keys, own_values = self._states.attention[number]
-        rows, longest = torch.arange(len(lengths)), mask.shape[-1]
+        rows, longest = torch.arange(len(lengths), device=self._device), mask.shape[-1]
         own_keys[rows, :, lengths] = keys
         own_values[rows, :, lengths] = values
         mixed = functional.scaled_dot_product_attention(

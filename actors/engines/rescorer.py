@@ -15,9 +15,11 @@ import numpy as np
 import torch
 
 from hindcast.core.domain.sampling import Sampling
+from hindcast.core.models.arithmetic import policy_device
 from hindcast.core.models.logprobs import SampleToScore, distributions, packs
 from hindcast.core.models.policy import load_policy, load_weights
 from hindcast.core.models.vision import ProcessedImage
+from hindcast.core.settings.computing import Device
 
 
 class GivenAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,9 +49,11 @@ class Rescored(msgspec.Struct, frozen=True, kw_only=True):
 class Rescorer:
     """A policy for rescoring answers. Raises ModelFileError when its folder cannot be loaded."""
 
-    def __init__(self, folder: Path, *, threads: int, tokens_per_forward: int) -> None:
+    def __init__(
+        self, folder: Path, *, threads: int, tokens_per_forward: int, device: Device = "cpu"
+    ) -> None:
         torch.set_num_threads(threads)
-        self._model: Any = load_policy(folder).model
+        self._model: Any = load_policy(folder, device=policy_device(device)).model
         self._tokens_per_forward = tokens_per_forward
 
     def load(self, weights: Path) -> None:

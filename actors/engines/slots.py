@@ -12,6 +12,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
 
 from hindcast.core.errors import ModelFileError
+from hindcast.core.models.arithmetic import device_of
 from hindcast.core.models.vision import ProcessedImage, picture_inputs
 
 GROWTH = 256
@@ -51,12 +52,12 @@ class SlotCounter:
     """Slots in use, and the lengths of their sequences."""
 
     def __init__(self, slots: int) -> None:
-        self._lengths = torch.zeros(slots, dtype=torch.long)
+        self._lengths = [0] * slots
         self._active = 0
 
     @property
-    def lengths(self) -> torch.Tensor:
-        """Lengths of the active slots  # [active]."""
+    def lengths(self) -> list[int]:
+        """Lengths of the active slots."""
         return self._lengths[: self._active]
 
     def admit(self, length: int) -> int:
@@ -73,7 +74,8 @@ class SlotCounter:
 
     def advance(self) -> None:
         """Add one to the length of every active sequence."""
-        self._lengths[: self._active] += 1
+        for slot in range(self._active):
+            self._lengths[slot] += 1
 
 
 class ReadPrompt(NamedTuple):
@@ -89,11 +91,12 @@ class CacheSlots:
 
     def __init__(self, model: Any, slots: int) -> None:
         self._model = model
+        self._device = device_of(model)
         self._slots = slots
         self._capacity = 0
         self._layers: list[_Attention | _Window] = []
         self._counter = SlotCounter(slots)
-        self._shifts = torch.zeros(slots, dtype=torch.long)
+        self._shifts = [0] * slots
 
     def refresh(self) -> None:
         """Do nothing: no state here derives from the weights."""
@@ -103,7 +106,7 @@ class CacheSlots:
     ) -> tuple[ReadPrompt, torch.Tensor]:
         """States after a prompt and the logits that follow  # [1, vocabulary]."""
         cache = DynamicCache(config=self._model.config)
-        ids = torch.tensor([prompt_ids])
+        ids = torch.tensor([prompt_ids], device=self._device)
         beside = picture_inputs(self._model, ids, pictures, [len(prompt_ids)]) if pictures else {}
         given = {"input_ids": ids, **beside}
         output = self._model(past_key_values=cache, use_cache=True, logits_to_keep=1, **given)
@@ -133,16 +136,18 @@ class CacheSlots:
 
     def step(self, tokens: torch.Tensor) -> torch.Tensor:
         """Feed one token to every active slot; returns the next logits  # [active, vocabulary] float32."""
-        lengths = self._counter.lengths
-        longest = int(lengths.max()) + 1
+        own = self._counter.lengths
+        longest = max(own) + 1
         self._reserve(longest)
+        lengths = torch.tensor(own, device=self._device)
+        places = [length + shift for length, shift in zip(own, self._shifts, strict=False)]
         cache = DynamicCache(config=self._model.config)
         cache.layers = [layer.view(lengths, longest) for layer in self._layers]
-        mask = torch.arange(longest) <= lengths[:, None]  # [active, longest]
+        mask = torch.arange(longest, device=self._device) <= lengths[:, None]  # [active, longest]
         output = self._model(
-            input_ids=tokens[:, None],
+            input_ids=tokens.to(self._device)[:, None],
             attention_mask=mask[:, None, None, :],
-            position_ids=(lengths + self._shifts[: len(lengths)])[:, None],
+            position_ids=torch.tensor(places, device=self._device)[:, None],
             past_key_values=cache,
             use_cache=True,
         )
@@ -188,7 +193,7 @@ class _AttentionView(DynamicLayer):  # type: ignore[misc]
     def __init__(self, keys: torch.Tensor, values: torch.Tensor, lengths: torch.Tensor, longest: int) -> None:
         super().__init__()
         self._buffers = (keys, values)
-        self._rows = torch.arange(len(lengths))
+        self._rows = torch.arange(len(lengths), device=lengths.device)
         self._lengths, self._longest = lengths, longest
 
     def update(

@@ -14,7 +14,7 @@ from hindcast.actors.curriculum.feasibility import FirstState
 from hindcast.actors.episodes.prompt_reader import prompt_of
 from hindcast.actors.scaffold.scaffold import scaffold_of
 from hindcast.core.models.auxiliary import Critic, CriticForm, OutcomeModel, load_critic, values_of
-from hindcast.core.models.policy import load_policy
+from hindcast.core.models.tokenizer import load_tokenizer
 from hindcast.core.prompts.verdict_prompt import build_verdict_prompt
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import WeightsPublished
@@ -38,7 +38,7 @@ class CriticValuer:
         """See `Valuer`. Raises BlobMissing when the weights were deleted."""
         torch.set_num_threads(self._settings.policy.threads)
         if self._tokenizer is None:
-            self._tokenizer = load_policy(self._folder).tokenizer
+            self._tokenizer = load_tokenizer(self._folder)
         model = self._critic(published)
         found = []
         for state in states:
@@ -62,9 +62,11 @@ class CriticValuer:
 
     def _critic(self, published: WeightsPublished) -> Critic:
         if self._loaded is None or self._loaded[0] != published.weights.sha256:
-            self._blobs.get(published.weights)  # raises where the file is gone or damaged
-            weights = self._blobs.path(published.weights)
-            self._loaded = published.weights.sha256, load_critic(self._folder, self._form, weights=weights)
+            weights = self._blobs.checked_path(published.weights)
+            self._loaded = (
+                published.weights.sha256,
+                load_critic(self._folder, self._form, weights=weights, device=self._settings.policy.device),
+            )
         return self._loaded[1]
 
 
@@ -82,9 +84,13 @@ class OutcomeValuer:
     def values(self, states: Sequence[FirstState], published: WeightsPublished) -> list[float]:
         """See `Valuer`. Raises BlobMissing when the weights were deleted."""
         if self._loaded is None or self._loaded[0] != published.weights.sha256:
-            self._blobs.get(published.weights)  # raises where the file is gone or damaged
-            weights = self._blobs.path(published.weights)
-            model = OutcomeModel(self._folder, weights, threads=self._settings.policy.threads)
+            weights = self._blobs.checked_path(published.weights)
+            model = OutcomeModel(
+                self._folder,
+                weights,
+                threads=self._settings.policy.threads,
+                device=self._settings.policy.device,
+            )
             self._loaded = published.weights.sha256, model
         _, model = self._loaded
         prompts = [

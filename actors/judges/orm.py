@@ -19,7 +19,7 @@ from hindcast.actors.published_versions import PublishedVersions
 from hindcast.core.domain.arrays import pack_ids
 from hindcast.core.domain.evidence import Judgment
 from hindcast.core.models.auxiliary import OutcomeModel
-from hindcast.core.models.policy import load_policy
+from hindcast.core.models.tokenizer import load_tokenizer
 from hindcast.core.prompts.verdict_prompt import PROMPT_DIGEST, build_verdict_prompt
 from hindcast.core.rl.combined_state import ORM
 from hindcast.core.settings.schema import Settings
@@ -110,7 +110,7 @@ class OrmVersions(PublishedVersions[OrmJudge]):
         """`folder`: of the policy; the model shares its tokenizer and architecture."""
         super().__init__(ORM, self._judge)
         self._folder = folder
-        self._tokenizer = load_policy(folder).tokenizer
+        self._tokenizer = load_tokenizer(folder)
         self._blobs = blobs
         self._settings = settings
         self._reading = Lock()
@@ -120,7 +120,12 @@ class OrmVersions(PublishedVersions[OrmJudge]):
         model = None
         if published is not None:
             weights = self._blobs.path(published.weights)
-            model = OutcomeModel(self._folder, weights, threads=self._settings.policy.threads)
+            model = OutcomeModel(
+                self._folder,
+                weights,
+                threads=self._settings.policy.threads,
+                device=self._settings.policy.device,
+            )
         return OrmJudge(
             self._tokenizer,
             model,

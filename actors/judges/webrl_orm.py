@@ -137,8 +137,10 @@ async def open_webrl_orm(settings: Settings) -> AsyncIterator[WebrlOrmJudge]:
             scorer = ServedScorer(choice, answer_ids(tokenizer))
             yield WebrlOrmJudge(tokenizer, scorer, version=version, settings=settings)
         return
-    threads = settings.policy.threads
-    model = await asyncio.to_thread(lambda: OutcomeModel(folder, None, threads=threads))
+    policy = settings.policy
+    model = await asyncio.to_thread(
+        lambda: OutcomeModel(folder, None, threads=policy.threads, device=policy.device)
+    )
     version = await asyncio.to_thread(model_version, folder, served=False)
     yield WebrlOrmJudge(model.tokenizer, LocalScorer(model), version=version, settings=settings)
 

@@ -28,6 +28,9 @@ OURS = (
     "--max-lora-rank",
 )
 """Arguments that `vllm.arguments` may not contain: other settings determine them, or recorded data depend on them."""
+OVERRIDES = "--hf-overrides"
+FLOAT32_HEAD = '{"head_dtype": "float32"}'
+"""Value of `--hf-overrides` with which a server computes logits in float32 (`learner.float32_head`)."""
 GPU_ARGUMENTS = ("--gpu-memory-utilization", "--tensor-parallel-size", "-tp")
 """Arguments that contradict `vllm.memory_share` and `vllm.gpus` where these are set."""
 SEQUENCES_ON_GPUS = 256
@@ -115,6 +118,7 @@ def server_command(
         *(() if vllm.python else FOR_CPUS),
         *for_adapters(settings.learner.lora_rank),
         *(("--gpu-memory-utilization", f"{vllm.memory_share:g}") if vllm.memory_share else ()),
+        *((OVERRIDES, FLOAT32_HEAD) if settings.learner.float32_head else ()),
         *(("--tensor-parallel-size", str(vllm.gpus_per_server)) if vllm.gpus_per_server > 1 else ()),
         *vllm.arguments,
     ]
@@ -170,6 +174,7 @@ def server_environment(
         "VLLM_CPU_OMP_THREADS_BIND": "nobind",
         "OMP_NUM_THREADS": str(settings.policy.threads),
         "VLLM_ALLOW_RUNTIME_LORA_UPDATING": str(bool(settings.learner.lora_rank)),
+        **({"VLLM_BATCH_INVARIANT": "1"} if settings.vllm.batch_invariant else {}),
         **({VISIBLE: visible_gpus(gpus, inherited)} if gpus else {}),
     }
 

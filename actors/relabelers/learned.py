@@ -219,7 +219,12 @@ class LearnedVersions(PublishedVersions[LearnedRelabeler]):
         model = None
         if published is not None:
             weights = self._blobs.path(published.weights)
-            model = TextGenerator(self._folder, weights, threads=self._settings.policy.threads)
+            model = TextGenerator(
+                self._folder,
+                weights,
+                threads=self._settings.policy.threads,
+                device=self._settings.policy.device,
+            )
         return LearnedRelabeler(
             self._tokenizer,
             model,

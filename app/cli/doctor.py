@@ -14,28 +14,37 @@ from hindcast.app.settings.configuration import resolve
 from hindcast.app.system.doctor import examine, examine_gpus, parts
 from hindcast.app.system.home import home_folder
 from hindcast.core.models.folder_check import CheckFinding
+from hindcast.core.settings.schema import Settings
 
 app = typer.Typer()
 
 MARKS = {"ok": "ok    ", "note": "NOTE  ", "failed": "FAILED"}
 
 
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting; repeatable.")
+]
+ConfigFile = Annotated[
+    Path | None, typer.Option("--config", help="Settings file; default: hindcast.toml if it exists.")
+]
+
+
 @app.command("doctor")
-def doctor(output: Output) -> Report:
+def doctor(output: Output, config: ConfigFile = None, overrides: Overrides = None) -> Report:
     """Use every part that a run needs, and report the result and the remedy for each.
 
     It checks packages, disk and its speed, broker, room in the log, browser, base policy, memory, ports, clock and GPUs. Exit
     code 1 if a part failed; a NOTE is no failure.
 
-    Example: hindcast doctor --json
+    Example: hindcast doctor --config settings.toml
     """
-    return _findings_report(asyncio.run(_examine(output)), [])
+    settings = resolve(file=config, overrides=overrides or []).settings
+    return findings_report(asyncio.run(_examine(output, settings)), [])
 
 
-async def _examine(output: Output) -> list[CheckFinding]:
+async def _examine(output: Output, settings: Settings) -> list[CheckFinding]:
     """Check every part and print each finding immediately; with `--json`, print all as one document at the end."""
     findings = []
-    settings = resolve().settings
     wanted = parts(home_folder(), settings)
     with progress_bar() as bar:
         looking = bar.add_task("", total=len(wanted) + 1)
@@ -43,7 +52,7 @@ async def _examine(output: Output) -> list[CheckFinding]:
         def show(finding: CheckFinding) -> None:
             findings.append(finding)
             if not output.as_json:
-                output.print(Report(finding, _finding_text(finding)))
+                output.print(Report(finding, finding_text(finding)))
 
         for part, look, fix in wanted:
             bar.update(looking, description=part)
@@ -56,13 +65,15 @@ async def _examine(output: Output) -> list[CheckFinding]:
     return findings
 
 
-def _finding_text(finding: CheckFinding) -> Iterator[Block]:
+def finding_text(finding: CheckFinding) -> Iterator[Block]:
+    """Lines of one finding."""
     yield f"{MARKS[finding.verdict]}  {finding.part:<9} {finding.result}"
     if finding.fix:
         yield f"        {'':<9} -> {finding.fix}"
 
 
-def _findings_report(findings: Sequence[CheckFinding], text: Iterable[Block]) -> Report:
+def findings_report(findings: Sequence[CheckFinding], text: Iterable[Block]) -> Report:
+    """Report findings; its exit code is 1 if one failed."""
     failed = any(finding.verdict == "failed" for finding in findings)
     return Report(findings, text, exit_code=1 if failed else 0)
 
@@ -76,12 +87,8 @@ model_app = typer.Typer(
 def check_model_folder(
     folder: Annotated[Path, typer.Argument(help="Folder of a Hugging Face causal model.")],
     recipe: Annotated[str | None, typer.Option(help="Recipe whose settings the model must support.")] = None,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting; repeatable.")
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option(help="Settings file; default: hindcast.toml if it exists.")
-    ] = None,
+    overrides: Overrides = None,
+    config: ConfigFile = None,
 ) -> Report:
     """Check whether a model can be a policy: files, architecture, tokenizer, chat template, stop tokens, context, memory, use.
 
@@ -93,8 +100,8 @@ def check_model_folder(
 
     settings = resolve(recipe=recipe, file=config, overrides=overrides or []).settings
     findings = check_model(folder, settings)
-    text = (line for finding in findings for line in _finding_text(finding))
-    return _findings_report(findings, text)
+    text = (line for finding in findings for line in finding_text(finding))
+    return findings_report(findings, text)
 
 
 plugin_app = typer.Typer(

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from hindcast.app.cli.bars import progress_bar
+from hindcast.app.cli.doctor import ConfigFile, Overrides, finding_text, findings_report
 from hindcast.app.cli.options import AsOf, SourceName
 from hindcast.app.cli.output import Block, Output, Report, Table, rate, shorten
 from hindcast.app.cli.read_model import connect_read_model, position_at
@@ -20,6 +21,7 @@ from hindcast.app.exports.policy_folder import (
     write_policy_folder,
 )
 from hindcast.app.runs.sources import open_source
+from hindcast.app.settings.configuration import resolve
 from hindcast.app.system.home import home_folder, users_umask
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.settings.computing import Precision
@@ -59,6 +61,39 @@ def list_versions(run: SourceName = None, as_of: AsOf = None) -> Report:
             )
         ],
     )
+
+
+@policy_app.command("import")
+def import_base(
+    folder: Annotated[Path, typer.Argument(help="Folder of a Hugging Face causal model.")],
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="FOLDER", help="New folder; default: models/NAME in the home."),
+    ] = None,
+    recipe: Annotated[str | None, typer.Option(help="Recipe whose settings the model must support.")] = None,
+    overrides: Overrides = None,
+    config: ConfigFile = None,
+) -> Report:
+    """Check a model folder as `hindcast model check` does, and copy it into the home as a base for new runs.
+
+    Only what a policy is read from is copied: configuration, tokenizer, chat template, safetensors. A run's base then stays as it
+    is, whatever happens to the folder. Exit code 1 if a check failed; then nothing is copied.
+
+    Example: hindcast policy import /models/Qwen2.5-0.5B-Instruct --recipe mgrpo
+    """
+    from hindcast.app.system.model_import import MODELS, import_model
+
+    home = home_folder()
+    target = (to or home / MODELS / folder.absolute().name).absolute()
+    settings = resolve(recipe=recipe, file=config, overrides=overrides or []).settings
+    with progress_bar() as bar, users_umask(target, home):
+        bar.add_task(f"checking and copying {folder}", total=None)
+        findings = import_model(folder, target, settings)
+    text: list[Block] = [line for finding in findings for line in finding_text(finding)]
+    if all(finding.verdict != "failed" for finding in findings):
+        chosen = f" --recipe {recipe}" if recipe else ""
+        text.append(f"Imported. Train it: hindcast start{chosen} --set policy.base={target}")
+    return findings_report(findings, text)
 
 
 @policy_app.command("export")

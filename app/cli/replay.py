@@ -149,6 +149,8 @@ def _sampling_text(report: "SamplingReport") -> Iterator[Block]:
         f"except for rounding, {report.not_drawn} are not; {report.seeds_derived} seeds follow from the run's seed"
     )
     yield f"generated again: {report.regenerated_alike} answers alike, {report.differing_tokens} tokens differ in the others"
+    if report.batch_invariant:
+        yield "sampled by servers that compute each answer alike whatever else they compute (vllm.batch_invariant)"
     for words, count in _left_out(report):
         yield f"left out: {count} steps {words}"
 

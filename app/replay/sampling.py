@@ -28,6 +28,7 @@ from hindcast.actors.replay.sampling import (
 from hindcast.app.replay.steps import NothingToReplay
 from hindcast.app.runs.sources import Source
 from hindcast.core.domain.arrays import unpack_ids
+from hindcast.core.models.engine import find_engine
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.seeds import derive_seed
 from hindcast.events.log.episode_assembler import AssembledStep
@@ -72,6 +73,8 @@ class SamplingReport(msgspec.Struct, frozen=True, kw_only=True):
     """Steps whose tokens name more than one version; they are not checked."""
     released: dict[int, int]
     """Version -> steps whose weights the retention rule deleted; `hindcast verify` recomputes those weights."""
+    batch_invariant: bool
+    """Whether vLLM servers computed each answer alike whatever else they computed (`vllm.batch_invariant`)."""
     missing: dict[int, int]
     """Version -> steps whose weights are missing although they should be there."""
 
@@ -107,7 +110,10 @@ async def replay_sampling(
                 for first in range(0, len(steps), CHUNK):
                     replays += await again.replay(version, steps[first : first + CHUNK])
                     said(len(replays))
-    return _report(source.name, len(episodes), lot, replays)
+    settings = source.settings
+    served = find_engine(settings.policy.engine).traits.uses_policy_servers
+    invariant = served and settings.vllm.batch_invariant
+    return _report(source.name, len(episodes), lot, replays, batch_invariant=invariant)
 
 
 class _Lot:
@@ -148,6 +154,7 @@ class _Again:
             folder,
             threads=settings.policy.threads,
             tokens_per_forward=settings.learner.tokens_per_forward,
+            device=settings.policy.device,
         )
         self._engine = InProcessEngine(folder, settings.policy)
 
@@ -208,7 +215,9 @@ def _given(step: AssembledStep, album: ScreenshotStore) -> GivenAnswer:
     )
 
 
-def _report(run: str, episodes: int, lot: _Lot, replays: Sequence[AnswerReplay]) -> SamplingReport:
+def _report(
+    run: str, episodes: int, lot: _Lot, replays: Sequence[AnswerReplay], *, batch_invariant: bool
+) -> SamplingReport:
     return SamplingReport(
         run=run,
         episodes=episodes,
@@ -227,6 +236,7 @@ def _report(run: str, episodes: int, lot: _Lot, replays: Sequence[AnswerReplay])
         otherwise=tuple(replay for replay in replays if replay.differing_tokens and not replay.differs),
         demonstrated=lot.demonstrated,
         mixed=lot.mixed,
+        batch_invariant=batch_invariant,
         released=dict(sorted(lot.released.items())),
         missing=dict(sorted(lot.missing.items())),
     )

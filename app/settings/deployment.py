@@ -23,8 +23,8 @@ from hindcast.app.settings.configuration import (
 from hindcast.app.settings.placement import MOST_SEQUENCES, SHARED_CONTEXTS, Placement, place
 from hindcast.app.settings.sizing import (
     CHECKPOINT_BYTES,
-    FROZEN_BYTES,
     GIB,
+    PUBLISHED_BYTES,
     Load,
     Shape,
     Size,
@@ -75,6 +75,8 @@ LARGE = 1_000_000_000
 LARGE_KEPT_EVERY = 100
 CONTEXTS_A_STEP = 3
 """Contexts for each step that the model could sample while a page loads."""
+ENCODING_COPIES = 2
+"""Copies of the tensors in main memory while a safetensors file of them is made: in addition to a model that is there."""
 LEARNER_PROCESS_GIB = 4.0
 """Main memory of a learner process without weights."""
 HOME_GIB = 32.0
@@ -321,15 +323,17 @@ def _checkpoint_every(load: Load, placement: Placement, values: Mapping[str, Any
 
 
 def main_memory_gib(deployment: Deployment) -> float:
-    """Main memory of the learner's processes: each loads float32 weights there before they go to its GPU."""
+    """Main memory of the learner's processes: a checkpoint is gathered and encoded there, as are the base weights of a new run."""
     processes = len(deployment.placement.learner_gpus)
-    return processes * (FROZEN_BYTES * deployment.size.parameters / GIB + LEARNER_PROCESS_GIB)
+    base_gib = PUBLISHED_BYTES * deployment.size.parameters / GIB
+    encoded_gib = max(ENCODING_COPIES * deployment.size.checkpoint_gib, (ENCODING_COPIES + 1) * base_gib)
+    return processes * LEARNER_PROCESS_GIB + encoded_gib
 
 
 def home_gib(deployment: Deployment) -> float:
     """Disk of a home whose blobs are elsewhere: cached weights and checkpoints, the log of a week, and room."""
     size = deployment.size
-    whole = FROZEN_BYTES * size.parameters / GIB
+    whole = PUBLISHED_BYTES * size.parameters / GIB
     return HOME_GIB + 3 * whole + 2 * size.checkpoint_gib
 
 

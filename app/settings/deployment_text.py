@@ -6,7 +6,14 @@ from collections.abc import Sequence
 from hindcast.app.settings.configuration import RECIPE_KEY
 from hindcast.app.settings.deployment import HUB_NAMES, LOG_DAYS, Deployment, base_folder, main_memory_gib
 from hindcast.app.settings.placement import OVERHEAD_GIB, Placement
-from hindcast.app.settings.sizing import COMPUTE_SHARE, FROZEN_BYTES, GIB, find_gpu, find_shape, learner_bytes
+from hindcast.app.settings.sizing import (
+    COMPUTE_SHARE,
+    GIB,
+    PUBLISHED_BYTES,
+    find_gpu,
+    find_shape,
+    learner_bytes,
+)
 from hindcast.core.text.toml import as_toml
 
 MEASURED_SHARE = 0.03
@@ -56,7 +63,7 @@ def head_lines(deployment: Deployment, emitted: str) -> list[str]:
         *placement_lines(placement, gpu.gib),
         f"Actors: {load.actors} with a browser and {load.contexts} contexts each play {size.steps_s:.1f} steps/s and take "
         f"{size.actors_gib:.0f} GiB of main memory{'' if placement.server_gpus else ', if the servers keep up'}",
-        f"Main memory: {main_memory_gib(deployment):.0f} GiB for the learner's processes, each of which loads the model",
+        f"Main memory: {main_memory_gib(deployment):.0f} GiB for the learner's processes, while they encode weights or a checkpoint",
         *disk_lines(deployment),
         "",
         "Assumed:",
@@ -108,7 +115,7 @@ def disk_lines(deployment: Deployment) -> list[str]:
     load, settings, size = deployment.load, deployment.settings, deployment.size
     trained, _ = learner_bytes(find_shape(load), load)
     learner = settings.learner
-    version = FROZEN_BYTES * trained / GIB
+    version = PUBLISHED_BYTES * trained / GIB
     checkpoints = (learner.keep_checkpoints + 1) * size.checkpoint_gib
     kept = learner.keep_weights * version
     served = 3 * version
@@ -116,7 +123,7 @@ def disk_lines(deployment: Deployment) -> list[str]:
         f"Disk: {checkpoints:.1f} GiB for {learner.keep_checkpoints} checkpoints and a new one, {kept:.1f} for "
         f"{learner.keep_weights} versions of the weights,",
         f"{version:.1f} for every {learner.keep_weights_every}th version for good, {served:.1f} for the servers' copies, "
-        f"{FROZEN_BYTES * size.parameters / GIB:.1f} for the base;",
+        f"{PUBLISHED_BYTES * size.parameters / GIB:.1f} for the base;",
         f"{size.log_gib_day:.1f} a day for the log, and at most {size.blobs_gib_day:.1f} for pages",
     ]
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from hindcast.app.settings.sizing import (
-    FROZEN_BYTES,
     GIB,
     GPUS,
     LEARNER_SHARE,
@@ -187,17 +186,14 @@ def _with_servers(
 def learner_gib(shape: Shape, load: Load, *, gpus: int, tokens: int) -> float:
     """Memory in GiB that one of a learner's GPUs needs for passes of `tokens` tokens, with gradient checkpointing."""
     _, held = learner_bytes(shape, load)
-    whole = FROZEN_BYTES * shape.parameters
     training = held / gpus + copy_bytes(shape, load) + activation_bytes(shape, load, tokens)
-    # every process loads the whole model before it keeps a part; the reference policy is loaded after the first model
-    loading = whole + (held - whole) / gpus if load.reference and not load.lora_rank else whole
-    return max(training, loading if gpus > 1 else 0) / GIB + OVERHEAD_GIB
+    return training / GIB + OVERHEAD_GIB
 
 
 def copy_bytes(shape: Shape, load: Load) -> float:
-    """Bytes of bf16 copies on each GPU: of all trained weights; of frozen ones only those of the layer and head in use."""
+    """Bytes of bf16 copies on each GPU: of all trained weights; of frozen ones only that of a head tied to the embedding."""
     if load.lora_rank:
-        return COPY_BYTES * (shape.parameters / shape.layers + shape.vocabulary * shape.hidden)
+        return COPY_BYTES * shape.vocabulary * shape.hidden * shape.tied
     return COPY_BYTES * shape.parameters
 
 
@@ -239,9 +235,6 @@ def _refusal(load: Load, gpus: int, sample: int, *, elsewhere: bool) -> str:
         f"gradient and optimizer, and on each GPU {copy_bytes(shape, load) / GIB:.1f} GiB for bf16 copies of weights, "
         f"{activation_bytes(shape, load, sample) / GIB:.1f} for a pass of {sample} tokens and {OVERHEAD_GIB:g} of overhead"
     ]
-    if gpus > 1:
-        loaded = FROZEN_BYTES * shape.parameters / GIB
-        lines[0] += f"; each process loads {loaded:.0f} GiB of float32 weights before it keeps its part"
     if not elsewhere:
         lines[0] += f"; a policy server needs {server_bytes(shape, load, 1) / GIB:.1f} GiB and its cache"
     lines[0] += f". A {load.gpu} has {gpu.gib:g} GiB. What fits:"

@@ -42,8 +42,8 @@ LEARNER_SHARE = 0.85
 """Share of a GPU's memory that weights, optimizer and activations may fill."""
 ADAM_BYTES = 16
 """Bytes of a trained parameter: float32 weight, gradient and AdamW's two moments."""
-FROZEN_BYTES = 4
-"""Bytes of a frozen parameter or one of the reference policy, in float32; also of a loaded or published one."""
+PUBLISHED_BYTES = 4
+"""Bytes of a published parameter, in float32."""
 CHECKPOINT_BYTES = 12
 """Bytes of a trained parameter in a checkpoint: weight and two moments."""
 
@@ -268,13 +268,18 @@ def adapter_parameters(shape: Shape, rank: int) -> int:
     return shape.layers * rank * (attention + 3 * (shape.hidden + shape.ffn))
 
 
+def frozen_bytes(shape: Shape) -> int:
+    """Bytes of weights that are not trained, in bf16, with the embedding in float32 (`core.models.arithmetic`)."""
+    return 2 * shape.parameters + 2 * shape.vocabulary * shape.hidden
+
+
 def learner_bytes(shape: Shape, load: Load) -> tuple[int, int]:
-    """Trained parameters, and bytes of weights, gradient, optimizer and reference policy over all GPUs."""
+    """Trained parameters, and bytes of weights, gradient, optimizer and reference policy over all GPUs, with bf16."""
     if load.lora_rank:
         trained = adapter_parameters(shape, load.lora_rank)
-        return trained, FROZEN_BYTES * shape.parameters + ADAM_BYTES * trained
+        return trained, frozen_bytes(shape) + ADAM_BYTES * trained
     trained = shape.parameters
-    return trained, (ADAM_BYTES + FROZEN_BYTES * load.reference) * trained
+    return trained, ADAM_BYTES * trained + frozen_bytes(shape) * load.reference
 
 
 def learner_tokens_s(shape: Shape, gpu: Gpu) -> float:

@@ -21,6 +21,7 @@ def gpu_findings(facts: "GpuFacts", settings: Settings) -> list[CheckFinding]:
         return [_without_gpu(facts, settings)]
     return [
         _gpus(facts, settings),
+        _chosen(facts, settings),
         _cuda(facts),
         _bf16(facts, settings),
         _nccl(facts, settings),
@@ -30,14 +31,18 @@ def gpu_findings(facts: "GpuFacts", settings: Settings) -> list[CheckFinding]:
 
 def _without_gpu(facts: "GpuFacts", settings: Settings) -> CheckFinding:
     means = "learner and in-process engine compute on the CPU, which is enough for models of some ten million parameters"
-    if settings.learner.device == "cuda":
-        return CheckFinding(
-            part="gpu",
-            verdict="failed",
-            result=f"none that torch {facts.torch} sees, and learner.device = 'cuda'",
-            fix=_remedy(facts)
-            or "Run the learner on a machine with a GPU (hindcast join --roles learner), or set learner.device to auto.",
-        )
+    for key, wanted in (
+        ("learner.device", settings.learner.device),
+        ("policy.device", settings.policy.device),
+    ):
+        if wanted == "cuda":
+            return CheckFinding(
+                part="gpu",
+                verdict="failed",
+                result=f"none that torch {facts.torch} sees, and {key} = 'cuda'",
+                fix=_remedy(facts)
+                or f"Run these processes on a machine with a GPU (hindcast join --roles), or set {key} to auto.",
+            )
     if remedy := _remedy(facts):
         return CheckFinding(
             part="gpu",
@@ -81,9 +86,30 @@ def _gpus(facts: "GpuFacts", settings: Settings) -> CheckFinding:
     return CheckFinding(part="gpu", verdict="ok", result=result)
 
 
+def _chosen(facts: "GpuFacts", settings: Settings) -> CheckFinding:
+    """What the settings of device and precision mean on this machine."""
+    learner, policy = settings.learner, settings.policy
+    precision = learner.precision
+    if precision == "auto":
+        bf16 = learner.device != "cpu" and all(one.bf16 for one in facts.devices)
+        precision = "bf16" if bf16 else "float32"
+    on_gpu = {
+        name: wanted != "cpu" for name, wanted in (("learner", learner.device), ("policy", policy.device))
+    }
+    places = {name: f"on {'a GPU' if uses else 'the CPU'}" for name, uses in on_gpu.items()}
+    result = f"the learner computes {places['learner']} in {precision}"
+    if find_engine(policy.engine).traits.computes_here:
+        result += f", the policy {places['policy']} (policy.device = {policy.device!r})"
+    if any(on_gpu.values()):
+        return CheckFinding(part="device", verdict="ok", result=result)
+    return CheckFinding(
+        part="device", verdict="note", result=result, fix="To use the GPU set learner.device to auto."
+    )
+
+
 def _needed(settings: Settings) -> Iterator[tuple[str, int]]:
     """Settings that need a number of GPUs of this machine."""
-    if settings.learner.device == "cuda":
+    if settings.learner.device != "cpu":
         yield "learner.processes", settings.learner.processes
     if find_engine(settings.policy.engine).traits.uses_policy_servers and settings.vllm.gpus:
         yield "vllm.gpus", max(settings.vllm.gpus) + 1

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.system.supervisor import die_with_parent
 from hindcast.core.errors import HindcastError, SettingsError
-from hindcast.core.models.arithmetic import require_device
+from hindcast.core.models.arithmetic import require_computing
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.settings.schema import LearnerSettings
 from hindcast.events.log.port import EventLog
@@ -113,7 +113,7 @@ def companions(
         UnlikeRanks: see `joined`.
 
     """
-    require_device(settings.device)
+    require_computing(settings, processes=settings.processes if place is None else 1)
     configure(settings.threads)  # before the process group is joined, as in every follower
     if place is None and settings.processes == 1:
         yield Training, RankProcesses([])

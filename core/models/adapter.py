@@ -29,10 +29,10 @@ ALL_LINEAR = "all-linear"
 """Target of every linear layer except the head."""
 
 
-def add_adapter(model: Any, *, rank: int, alpha: int, targets: Sequence[str], seed: int) -> None:
-    """Add an adapter to a model and freeze everything else.
+def add_adapter(model: Any, *, rank: int, alpha: int, targets: Sequence[str]) -> None:
+    """Add an adapter to a model and freeze everything else. `initialize_adapter` gives it its values.
 
-    `targets`: names of linear layers, such as `q_proj`, or `ALL_LINEAR`; `seed`: seed of A's initial values.
+    `targets`: names of linear layers, such as `q_proj`, or `ALL_LINEAR`.
 
     Raises:
         ModelFileError: the model has no layers with such names.
@@ -54,14 +54,8 @@ def add_adapter(model: Any, *, rank: int, alpha: int, targets: Sequence[str], se
             f"learner.lora_targets = {list(targets)} do not fit this model: {error}"
         ) from error
     model.eval()
-    random = np.random.default_rng(seed)
-    with torch.no_grad():
-        for name, value in sorted(model.named_parameters()):
-            value.requires_grad_(_is_adapter(name))
-            if ".lora_A." in name:  # as peft draws it, from a generator that is the same on every machine
-                bound = value.shape[1] ** -0.5
-                drawn = random.uniform(-bound, bound, size=tuple(value.shape))
-                value.copy_(torch.from_numpy(drawn.astype(np.float32)))
+    for name, value in model.named_parameters():
+        value.requires_grad_(is_adapter_name(name))
     model.adapter_config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -78,13 +72,33 @@ def add_adapter(model: Any, *, rank: int, alpha: int, targets: Sequence[str], se
     }
 
 
+def initialize_adapter(model: Any, *, seed: int) -> None:
+    """Set the values of an adapter before its first update: A as peft draws it, from a generator that is the same on every
+    machine, and B to zero.
+    """
+    random = np.random.default_rng(seed)
+    for name, value in adapter_of(model).items():
+        if ".lora_A." in name:
+            bound = value.shape[1] ** -0.5
+            drawn = random.uniform(-bound, bound, size=tuple(value.shape))
+            fill(value, torch.from_numpy(drawn.astype(np.float32)))
+        else:
+            fill(value, torch.zeros(tuple(value.shape)))
+
+
 def adapter_of(model: Any) -> dict[str, torch.Tensor]:
     """Return the adapter's tensors by name in the model, sorted; empty if it has none."""
-    return {name: value.detach() for name, value in sorted(model.named_parameters()) if _is_adapter(name)}
+    return {name: value.detach() for name, value in sorted(model.named_parameters()) if is_adapter_name(name)}
 
 
-def _is_adapter(name: str) -> bool:
+def is_adapter_name(name: str) -> bool:
+    """Whether a tensor of this name belongs to an adapter."""
     return ".lora_A." in name or ".lora_B." in name
+
+
+def base_name(name: str) -> str:
+    """Return the name that a tensor of the model has without an adapter: peft moves an adapted layer's own one level down."""
+    return name.replace(".base_layer.", ".")
 
 
 def encode_adapter(model: Any) -> bytes:

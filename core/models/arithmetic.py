@@ -9,9 +9,10 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+from torch import nn
 
 from hindcast.core.errors import SettingsError
-from hindcast.core.settings.computing import Device, Precision
+from hindcast.core.settings.computing import ComputingSettings, Device, Precision, WantedPrecision
 
 APART: dict[Precision, float] = {"float32": 1e-3, "bf16": 0.05}
 """Least difference by precision, as a share of the largest number, that rounding does not explain."""
@@ -23,12 +24,49 @@ def device_for(wanted: Device) -> torch.device:
     return torch.device("cuda", torch.cuda.current_device()) if found else torch.device("cpu")
 
 
-def require_device(wanted: Device) -> None:
+def precision_for(wanted: WantedPrecision, device: torch.device) -> Precision:
+    """Choose the precision. `auto` is `bf16` on a GPU that computes in it itself (compute capability 8.0 or newer)."""
+    if wanted != "auto":
+        return wanted
+    return "bf16" if device.type == "cuda" and _computes_bf16() else "float32"
+
+
+def _computes_bf16() -> bool:
+    return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+
+
+def policy_device(wanted: Device) -> torch.device:
+    """Choose the device of `policy.device`. Raises SettingsError if it demands a GPU and there is none."""
+    require_device(wanted, setting="policy.device")
+    return device_for(wanted)
+
+
+def require_device(wanted: Device, *, setting: str) -> None:
     """Raise SettingsError if the setting demands a GPU and there is none."""
     if wanted == "cuda" and not torch.cuda.is_available():
         raise SettingsError(
-            "learner.device = 'cuda', and torch finds no GPU here. Install a torch that was built for this machine's GPU, or "
-            "set learner.device to auto"
+            f"{setting} = 'cuda', and torch finds no GPU here. Install a torch that was built for this machine's GPU, or "
+            f"set {setting} to auto"
+        )
+
+
+def require_computing(learner: ComputingSettings, *, processes: int) -> None:
+    """Raise SettingsError if this machine cannot compute as the learner's settings demand.
+
+    `processes`: those of the learner that are started on this machine, which have a GPU each.
+    """
+    require_device(learner.device, setting="learner.device")
+    if device_for(learner.device).type == "cpu":
+        return
+    if processes > (count := torch.cuda.device_count()):
+        raise SettingsError(
+            f"learner.processes = {learner.processes} starts {processes} processes here with a GPU each, and torch sees {count}. Set "
+            f"it to {count}, or learner.device to cpu"
+        )
+    if learner.precision == "bf16" and not _computes_bf16():
+        raise SettingsError(
+            f"learner.precision = 'bf16', which {torch.cuda.get_device_name()} does not compute. Set learner.precision to float32 "
+            "or auto, or use a GPU of compute capability 8.0 or newer"
         )
 
 
@@ -38,9 +76,28 @@ def device_of(model: Any) -> torch.device:
     return found
 
 
-def arithmetic(precision: Precision, model: Any) -> AbstractContextManager[Any]:
+def arithmetic(precision: WantedPrecision, model: Any) -> AbstractContextManager[Any]:
     """Set the precision of the model's forward passes within the block; their gradients follow."""
-    return torch.autocast(device_of(model).type, dtype=torch.bfloat16, enabled=precision == "bf16")
+    device = device_of(model)
+    rounds = precision_for(precision, device) == "bf16"
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=rounds)
+
+
+def round_frozen_layers(model: Any, precision: Precision, *, head: bool = True) -> None:
+    """Keep the weights of linear layers that are not trained in the format in which they are multiplied: half the memory.
+
+    `arithmetic` would round them in each pass, so the model computes the same bits. Embeddings, norms and a head that is tied
+    to the embedding stay float32. `head`: whether the head may be rounded, too.
+    """
+    if precision != "bf16":
+        return
+    kept = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
+    kept |= set() if head else {id(model.get_output_embeddings().weight)}
+    for part in model.modules():
+        own = list(part.parameters(recurse=False))
+        shared = any(one.requires_grad or id(one) in kept for one in own)
+        if type(part) is nn.Linear and not shared:
+            part.to(torch.bfloat16)
 
 
 def recompute_activations(model: Any) -> None:

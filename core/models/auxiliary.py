@@ -21,10 +21,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from hindcast.core.models.arithmetic import device_of
+from hindcast.core.models.arithmetic import device_of, policy_device
 from hindcast.core.models.logprobs import SampleToScore, distributions, packs
 from hindcast.core.models.policy import load_policy, load_weights
 from hindcast.core.prompts.verdict_prompt import AnswerIds, answer_ids
+from hindcast.core.settings.computing import Device
 
 CriticForm = Literal["scalar", "double"]
 HEAD_DEVIATION = 0.02
@@ -65,9 +66,9 @@ class Critic(nn.Module):
         return torch.log_softmax(logits.view(-1, 2, 2), dim=-1)
 
 
-def load_critic(folder: Path, form: CriticForm, *, weights: Path) -> Critic:
+def load_critic(folder: Path, form: CriticForm, *, weights: Path, device: Device = "cpu") -> Critic:
     """Load a published critic. `folder` is that of the run's base policy. Raises ModelFileError."""
-    critic = Critic(load_policy(folder).model, form).eval()
+    critic = Critic(load_policy(folder, device=policy_device(device)).model, form).eval()
     load_weights(critic, weights)
     return critic
 
@@ -115,10 +116,10 @@ def log_odds(model: Any, prompts: Sequence[Sequence[int]], answers: AnswerIds) -
 class OutcomeModel:
     """A loaded outcome reward model. Raises ModelFileError if its folder or weights cannot be loaded."""
 
-    def __init__(self, folder: Path, weights: Path | None, *, threads: int) -> None:
+    def __init__(self, folder: Path, weights: Path | None, *, threads: int, device: Device = "cpu") -> None:
         """`folder`: folder of the policy with its architecture; `weights`: a published version, None: the folder's own."""
         torch.set_num_threads(threads)
-        policy = load_policy(folder)
+        policy = load_policy(folder, device=policy_device(device))
         if weights is not None:
             load_weights(policy.model, weights)
         self._model = policy.model
@@ -135,10 +136,10 @@ class OutcomeModel:
 class TextGenerator:
     """A loaded model that writes texts greedily, for the learned relabeler. Raises ModelFileError if its folder or weights cannot be loaded."""
 
-    def __init__(self, folder: Path, weights: Path, *, threads: int) -> None:
+    def __init__(self, folder: Path, weights: Path, *, threads: int, device: Device = "cpu") -> None:
         """`folder`: folder of the policy with its architecture; `weights`: a published version of the model."""
         torch.set_num_threads(threads)
-        policy = load_policy(folder)
+        policy = load_policy(folder, device=policy_device(device))
         load_weights(policy.model, weights)
         self._model = policy.model
         self._ends = policy.stops
@@ -164,7 +165,7 @@ def write_greedily(
 ) -> list[int]:
     """Write tokens greedily with a model: see `TextGenerator.write`."""
     written: list[int] = []
-    ids, cache = torch.tensor([list(prompt_ids)], dtype=torch.long), None
+    ids, cache = torch.tensor([list(prompt_ids)], dtype=torch.long, device=device_of(model)), None
     while len(written) < most and not given_up():
         found = model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
         cache = found.past_key_values
@@ -172,5 +173,5 @@ def write_greedily(
         written.append(token)
         if token in ends:
             break
-        ids = torch.tensor([[token]], dtype=torch.long)
+        ids = torch.tensor([[token]], dtype=torch.long, device=device_of(model))
     return written

@@ -11,11 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from hindcast.core.grammar.allowed_tokens import Allowed, unpack_allowed
 from hindcast.core.models.arithmetic import APART, arithmetic, device_of
-from hindcast.core.models.token_trees import TokenTree, answer_places, tree_inputs
+from hindcast.core.models.token_trees import TokenTree, answer_places, hidden_states, tree_inputs
 from hindcast.core.models.vision import ProcessedImage, picture_inputs
 from hindcast.core.settings.computing import Precision
 
@@ -25,6 +26,10 @@ TOKENS_PER_CHUNK = 256
 Every step after the head works on each token alone, so the chunks give the bits of the whole, and of all tokens only the
 logits and their gradient are in memory at once.
 """
+
+
+FLOAT32_HEAD = "float32_head"
+"""Attribute of a model whose logits are computed in float32, whatever precision its layers have."""
 
 
 class SampleToScore(NamedTuple):
@@ -175,7 +180,12 @@ def read_out(
     """
     given = {"input_ids": ids, **extra_inputs()}
     hidden = model.base_model(use_cache=False, **given).last_hidden_state[rows, columns]
-    logits: torch.Tensor = model.get_output_embeddings()(hidden)
+    head = model.get_output_embeddings()
+    if getattr(model, FLOAT32_HEAD, False):
+        with torch.autocast(hidden.device.type, enabled=False):
+            bias = None if head.bias is None else head.bias.float()
+            return functional.linear(hidden.float(), head.weight.float(), bias)
+    logits: torch.Tensor = head(hidden)
     return logits
 
 
@@ -230,9 +240,9 @@ def keeps_apart(model: Any, precision: Precision = "float32") -> bool:
     device = device_of(model)
     first, second = torch.arange(2, 9, device=device)[None], torch.arange(9, 20, device=device)[None]
     places = torch.cat([torch.arange(one.shape[1], device=device) for one in (first, second)])[None]
-    read = model.base_model
+    read = getattr(model, "hidden_states", None) or partial(hidden_states, model)
     with arithmetic(precision, model):
-        together = read(torch.cat([first, second], 1), position_ids=places, use_cache=False).last_hidden_state
-        alone = read(second, use_cache=False).last_hidden_state
+        together = read(input_ids=torch.cat([first, second], 1), position_ids=places)
+        alone = read(input_ids=second)
     apart = (together[:, first.shape[1] :] - alone).abs().max()
     return bool(apart <= APART[precision] * alone.abs().max())

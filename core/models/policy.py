@@ -4,23 +4,29 @@ A weights file, which the learner publishes and engines adopt, holds only tensor
 embedding.
 """
 
+import os
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
-from torch.overrides import TorchFunctionMode
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch.nn.modules.module import register_module_parameter_registration_hook
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers.utils import logging as transformers_logging
 
 from hindcast.core.errors import ModelFileError
-from hindcast.core.models.adapter import adapter_of, encode_adapter, load_adapter
+from hindcast.core.models.adapter import adapter_of, base_name, encode_adapter, is_adapter_name, load_adapter
 from hindcast.core.models.adapter_file import adapter_config
 from hindcast.core.models.model_files import WEIGHTS as WEIGHTS
 from hindcast.core.models.model_files import misfits, require_files, stop_tokens, weight_files
-from hindcast.core.models.sharded_tensors import whole
+from hindcast.core.models.sharded_tensors import fill, whole
 from hindcast.core.models.tokenizer import load_tokenizer
 from hindcast.core.models.vision import KINDS, name_in_model
 
@@ -31,7 +37,7 @@ class LoadedPolicy(NamedTuple):
     """A policy ready to act or to train."""
 
     model: Any
-    """A causal language model of transformers: float32, evaluation mode, on the CPU."""
+    """A causal language model of transformers: float32, evaluation mode."""
     tokenizer: Any
     """Its fast tokenizer, with a chat template and an end token."""
     folder: Path
@@ -39,43 +45,63 @@ class LoadedPolicy(NamedTuple):
     """Tokens that end an answer."""
 
 
-class _NothingDrawn(TorchFunctionMode):
-    """Skips random initialization of tensors within the block, in this thread only.
-
-    A model made from its configuration gets random weights that the stored ones replace at once; drawing them took longer
-    than reading. Computed buffers, such as position frequencies, are still computed.
-    """
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        given = kwargs or {}
-        if getattr(func, "__name__", "") in _DRAWING:
-            return args[0] if args else given["tensor"]
-        return func(*args, **given)
+CPU = torch.device("cpu")
+HASHERS = min(8, os.cpu_count() or 1)
+"""Threads that compute digests of tensors."""
 
 
-_DRAWING = {"normal_", "uniform_", "kaiming_uniform_"}
-"""Names of functions that fill at random: methods of tensors, and those of `torch.nn.init` that a function mode can override;
-its other functions call them."""
-
-
-def load_policy(folder: Path) -> LoadedPolicy:
+def load_policy(folder: Path, *, device: torch.device = CPU) -> LoadedPolicy:
     """Load model and tokenizer. Raises ModelFileError, which names the missing, damaged or unsupported file."""
     require_files(folder)
     make_deterministic()
     tokenizer = load_tokenizer(folder)
+    model = model_without_weights(folder)
+    allocate_weights(model, device)
+    _fill(model, _StoredTensors(weight_files(folder), model.config.model_type), where=folder)
+    return LoadedPolicy(model, tokenizer, folder, stop_tokens(folder, model.config, tokenizer))
+
+
+def model_without_weights(folder: Path) -> Any:
+    """Make the model of a folder in float32 and evaluation mode, with its weights on torch's meta device: they take no memory.
+
+    It can be given an adapter, another precision and shards before `allocate_weights`. Raises ModelFileError.
+    """
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         config.use_cache = True
-        with _NothingDrawn():
+        with _parameters_on_meta():
             model = model_class(config).from_config(config, dtype=torch.float32, attn_implementation="sdpa")
     except (ValueError, KeyError, OSError, TypeError, AttributeError) as error:
         raise ModelFileError(
             f"{folder / 'config.json'} describes no causal model known here: {error}"
         ) from error
-    _fill(model, _read_weights(folder, config.model_type), where=folder)
-    return LoadedPolicy(model.float().eval(), tokenizer, folder, stop_tokens(folder, config, tokenizer))
+    return model.float().eval()
+
+
+@contextmanager
+def _parameters_on_meta() -> Iterator[None]:
+    """Make every parameter that this thread creates within the block a meta tensor. Buffers, such as frequencies, are computed."""
+    own = threading.get_ident()
+
+    def on_meta(_module: Any, _name: str, value: torch.nn.Parameter | None) -> torch.nn.Parameter | None:
+        if value is None or value.is_meta or threading.get_ident() != own:
+            return None
+        return torch.nn.Parameter(value.to("meta"), requires_grad=value.requires_grad)
+
+    handle = register_module_parameter_registration_hook(on_meta)  # type: ignore[arg-type]
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def allocate_weights(model: Any, device: torch.device) -> None:
+    """Give the weights of `model_without_weights` memory on a device, uninitialized; of a sharded model only this rank's part."""
+    buffers = {name: value.clone() for name, value in model.named_buffers()}
+    model.to_empty(device=device)
+    for name, value in model.named_buffers():
+        value.copy_(buffers[name])
+    model.tie_weights(recompute_mapping=False)
 
 
 def model_class(config: Any) -> Any:
@@ -88,12 +114,12 @@ def load_weights(model: Any, path: Path) -> None:
 
     Raises ModelFileError if they do not fit; then no weight has changed.
     """
-    tensors = _read_file(path)
+    stored = _StoredTensors([path])
     config = adapter_config(path)
     if config is not None:
-        load_adapter(model, tensors, config, path)
+        load_adapter(model, {name: stored.read(name) for name in stored.shapes}, config, path)
         return
-    _fill(model, tensors, where=path)
+    _fill(model, stored, where=path)
     model.unmerged = {}
 
 
@@ -102,14 +128,20 @@ def weights_of(model: Any) -> dict[str, torch.Tensor]:
 
     For a model with an adapter, only the adapter: the rest is frozen.
     """
-    if adapter := adapter_of(model):
-        return adapter
+    return adapter_of(model) or _whole_weights_of(model)
+
+
+def _whole_weights_of(model: Any) -> dict[str, torch.Tensor]:
+    """Return every tensor of the model without its adapter, by its name in files, sorted, without a tied head."""
     tied = (
         set(getattr(model, "all_tied_weights_keys", None) or {})
         if model.config.tie_word_embeddings
         else set()
     )
-    return {name: value.detach() for name, value in sorted(model.state_dict().items()) if name not in tied}
+    state = {name: value.detach() for name, value in model.state_dict().items()}
+    if adapter_of(model):
+        state = {base_name(name): value for name, value in state.items() if not is_adapter_name(name)}
+    return {name: value for name, value in sorted(state.items()) if name not in tied}
 
 
 def encode_weights(model: Any) -> bytes:
@@ -132,57 +164,99 @@ def save_weights(model: Any, path: Path) -> None:
 def make_deterministic() -> None:
     """Make torch use deterministic algorithms: the same bits each time with the same number of threads.
 
-    Uninitialized memory is not filled: nothing reads it, and filling took a quarter of each decoding step.
+    On a GPU it then refuses cuBLAS unless that has a workspace of its own for each stream. Uninitialized memory is not filled: nothing reads it, and filling took a quarter of each decoding step.
     """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when a GPU is first computed on
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
-def _read_weights(folder: Path, kind: str) -> dict[str, torch.Tensor]:
-    weights: dict[str, torch.Tensor] = {}
-    for path in weight_files(folder):
-        weights |= {name_in_model(name, kind): value for name, value in _read_file(path).items()}
-    return weights
+class _StoredTensors:
+    """Tensors of safetensors files, read one at a time: a file is mapped only while one of its tensors is copied."""
+
+    def __init__(self, paths: Sequence[Path], kind: str = "") -> None:
+        """`kind`: `model_type` of the model whose folder they are in. Raises ModelFileError."""
+        self.shapes: dict[str, list[int]] = {}
+        """Shape by name in the model."""
+        self._places: dict[str, tuple[Path, str]] = {}
+        for path in paths:
+            with _opened(path) as file:
+                for stored in file.keys():  # noqa: SIM118 - not a mapping
+                    name = name_in_model(stored, kind)
+                    self._places[name] = path, stored
+                    self.shapes[name] = list(file.get_slice(stored).get_shape())
+
+    def read(self, name: str) -> torch.Tensor:
+        """Read a tensor. Raises ModelFileError."""
+        path, stored = self._places[name]
+        with _opened(path) as file:
+            tensor: torch.Tensor = file.get_tensor(stored)
+        return tensor
 
 
-def _read_file(path: Path) -> dict[str, torch.Tensor]:
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """Open a safetensors file. Raises ModelFileError."""
     try:
-        weights: dict[str, torch.Tensor] = load_file(path)
+        with safe_open(path, "pt") as file:
+            yield file
     except FileNotFoundError:
         raise ModelFileError(f"there are no weights at {path}; only safetensors files are read") from None
     except (SafetensorError, OSError, ValueError) as error:
         raise ModelFileError(
             f"{path} is damaged or no safetensors file: {error}. Fetch or write it again."
         ) from error
-    return weights
 
 
-def _fill(model: Any, weights: dict[str, torch.Tensor], *, where: Path) -> None:
+def _fill(model: Any, stored: _StoredTensors, *, where: Path) -> None:
     """Copy weights in place, so that optimizers and caches keep their tensors."""
-    own = weights_of(model)
-    problems = misfits(
-        {name: list(value.shape) for name, value in own.items()},
-        {name: list(value.shape) for name, value in weights.items()},
-    )
+    own = _whole_weights_of(model)
+    problems = misfits({name: list(value.shape) for name, value in own.items()}, stored.shapes)
     if problems:
         raise ModelFileError(f"the weights in {where} do not fit the model: {'; '.join(problems[:3])}")
-    with torch.no_grad():
-        for name, value in own.items():
-            value.copy_(weights[name])
+    for name, value in own.items():
+        fill(value, stored.read(name))
 
 
-def state_digest(model: Any, optimizer: torch.optim.Optimizer | None = None) -> str:
+def state_digest(model: Any, optimizer: torch.optim.Optimizer | None = None, *, arithmetic: int = 1) -> str:
     """Compute the sha256 over names and bytes of all weights and optimizer tensors, sorted; 64 hexadecimal characters.
 
-    Optimizer state is named by parameter, so that the order of parameter groups does not matter.
+    Optimizer state is named by parameter, so that the order of parameter groups does not matter. `arithmetic`: as
+    `learner.arithmetic`; from 2 on it is the sha256 over the digests of the tensors, which are computed in threads.
     """
-    state = sha256()
-    for name, value in weights_of(model).items():
-        _add_tensor(state, f"weights/{name}", value)
+    tensors = {f"weights/{name}": value for name, value in weights_of(model).items()}
     if optimizer is not None:
-        for name, value in optimizer_tensors(model, optimizer).items():
-            _add_tensor(state, f"optimizer/{name}", value)
+        own = optimizer_tensors(model, optimizer)
+        tensors |= {f"optimizer/{name}": value for name, value in own.items()}
+    state = sha256()
+    if arithmetic == 1:
+        for name, value in tensors.items():
+            _add_tensor(state, name, whole(value))
+    else:
+        for digest in _tensor_digests(tensors):
+            state.update(digest)
     return state.hexdigest()
+
+
+def _tensor_digests(tensors: Mapping[str, torch.Tensor]) -> Iterator[bytes]:
+    """Compute the sha256 of each tensor with its name, in their order. Gathers one while others are hashed.
+
+    At most `HASHERS` gathered tensors are in memory, and one more.
+    """
+
+    def digest(name: str, value: torch.Tensor) -> bytes:
+        state = sha256()
+        _add_tensor(state, name, value)
+        return state.digest()
+
+    with ThreadPoolExecutor(HASHERS) as pool:
+        pending: deque[Future[bytes]] = deque()
+        for name, value in tensors.items():
+            if len(pending) == HASHERS:
+                yield pending.popleft().result()
+            pending.append(pool.submit(digest, name, whole(value)))
+        while pending:
+            yield pending.popleft().result()
 
 
 def optimizer_tensors(model: Any, optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
@@ -198,7 +272,8 @@ def optimizer_tensors(model: Any, optimizer: torch.optim.Optimizer) -> dict[str,
 
 
 def _add_tensor(state: Any, name: str, value: torch.Tensor) -> None:
+    """Add a tensor on the CPU to a sha256."""
     header = f"{name} {value.dtype} {list(value.shape)}\n".encode()
     state.update(len(header).to_bytes(4, "little"))
     state.update(header)
-    state.update(whole(value).contiguous().view(-1).view(torch.uint8).numpy())
+    state.update(value.contiguous().view(-1).view(torch.uint8).numpy())

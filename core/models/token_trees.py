@@ -14,6 +14,7 @@ Nothing attends to these copies; they only carry the path into the convolutions.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -183,6 +184,15 @@ def reach_back(model: Any) -> int:
     return sum(part.kernel_size[0] - 1 for part in model.modules() if isinstance(part, nn.Conv1d))
 
 
+def hidden_states(model: Any, **inputs: torch.Tensor) -> torch.Tensor:
+    """Compute the hidden states after the last layer  # [rows, length, width].
+
+    A model sharded over processes has its own `hidden_states`, which gathers the parameters that it needs.
+    """
+    found: torch.Tensor = model.base_model(use_cache=False, **inputs).last_hidden_state
+    return found
+
+
 @torch.no_grad()
 def can_share(model: Any, precision: Precision = "float32") -> bool:
     """Whether the model computes the same for samples in a tree as for each alone; tried with three short ones.
@@ -198,16 +208,13 @@ def can_share(model: Any, precision: Precision = "float32") -> bool:
     samples = [[*start, 3, 5, 7], [*start, 4, 6], [*start, 4, 9, 8, 2]]
     (tree,) = token_trees([start] * 3, [one[len(start) :] for one in samples], most=10**6, reach=reach)
     ids, positions, mask = (part.to(device) for part in tree_inputs([tree]))
+    read = getattr(model, "hidden_states", None) or partial(hidden_states, model)
     with arithmetic(precision, model):
-        together = model.base_model(
-            input_ids=ids, position_ids=positions, attention_mask=mask, use_cache=False
-        )
+        together = read(input_ids=ids, position_ids=positions, attention_mask=mask)
         for index, places in zip(tree.members, tree.answers, strict=True):
             tokens = torch.tensor([samples[index]], device=device)
-            alone = model.base_model(input_ids=tokens, use_cache=False).last_hidden_state[
-                0, len(start) - 1 : -1
-            ]
-            apart = (together.last_hidden_state[0, places] - alone).abs().max()
+            alone = read(input_ids=tokens)[0, len(start) - 1 : -1]
+            apart = (together[0, places] - alone).abs().max()
             if not bool(apart <= APART[precision] * alone.abs().max()):
                 return False
     return True

@@ -11,15 +11,19 @@ from hindcast.core.settings.section import Count, Formerly, Section
 
 Device = Literal["auto", "cpu", "cuda"]
 Precision = Literal["float32", "bf16"]
+WantedPrecision = Literal["auto", "float32", "bf16"]
+
+Attention = Literal["sdpa", "flash_attention_2"]
 
 
 class ComputingSettings(Section):
     """The learner's device, precision and memory."""
 
-    device: Device = "cpu"
+    device: Annotated[Device, Formerly(value="cpu")] = "auto"
     """Device of the learner: `cpu`, `cuda`, or `auto`: a GPU if there is one. The log says which it was."""
-    precision: Precision = "float32"
-    """Precision of matrix products. With `bf16`, weights, gradients, optimizer and log-probabilities stay float32."""
+    precision: Annotated[WantedPrecision, Formerly(value="float32")] = "auto"
+    """Precision of matrix products: `float32`, `bf16`, or `auto`: `bf16` on a GPU that computes in it, else `float32`. With
+    `bf16`, trained weights, gradients, optimizer and log-probabilities stay float32."""
     gradient_checkpointing: bool = False
     """Whether activations inside a layer are recomputed for its gradient instead of kept."""
     offload_optimizer: bool = False
@@ -37,7 +41,13 @@ class ComputingSettings(Section):
     """Whether samples that begin alike, as those of a group do, compute their common tokens once; needs `attention = "sdpa"`.
     Models that it does not suit, such as ones with a sliding window, compute each sample alone; so do samples with pictures.
     Where samples share, `packed_sequences` has no effect."""
-    attention: Literal["sdpa", "flash_attention_2"] = "sdpa"
+    float32_head: bool = False
+    """Whether logits are computed in float32 from the hidden states of `bf16`: closer to a server that does the same. vLLM
+    servers that Hindcast starts then do, too; external ones need the argument in docs/vllm.md."""
+    arithmetic: Annotated[Literal[1, 2], Formerly(value=1)] = 2
+    """Version of how updates are computed and digested, for runs that were recorded with an earlier one. From 2 on: digests of
+    tensors are computed in threads; on a GPU one kernel takes AdamW's step, and attention in float32 repeats shared keys."""
+    attention: Attention = "sdpa"
     """Attention kernel: `sdpa`: torch's own; `flash_attention_2`: that of the package flash-attn, which reads packed
     sequences without a mask and needs a GPU and `bf16`."""
     mismatch_alarm: Annotated[float, Field(ge=0)] = 0.0

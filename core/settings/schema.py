@@ -12,7 +12,7 @@ from pydantic import Field
 from hindcast.core.rl.loss_normalization import LossMean
 from hindcast.core.settings.actors import ActorSettings as ActorSettings
 from hindcast.core.settings.browsergym import BrowsergymSettings
-from hindcast.core.settings.computing import ComputingSettings
+from hindcast.core.settings.computing import ComputingSettings, Device
 from hindcast.core.settings.endpoint import EndpointSettings as EndpointSettings
 from hindcast.core.settings.operation import LogSettings as LogSettings
 from hindcast.core.settings.operation import StorageSettings as StorageSettings
@@ -174,6 +174,9 @@ class PolicySettings(Section):
     """Options of an engine plugin, by name; the plugin declares them."""
     threads: Threads = 1
     """Threads of an actor's engine."""
+    device: Device = "cpu"
+    """Device of models that are computed in process, `cpu`, `cuda` or `auto`: the policy of an actor or an evaluation, the
+    models of judges and relabelers, and `hindcast replay sampling`. Each process has a float32 copy of its model."""
     max_batch: Annotated[int, Field(ge=1, le=65_536)] = 32
     """Maximum requests in one forward pass."""
 

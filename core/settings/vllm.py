@@ -27,6 +27,9 @@ class VllmSettings(Section):
     """Share of each GPU's memory that a server takes (`--gpu-memory-utilization`); 0: vLLM's own default, about 0.9."""
     max_num_seqs: Annotated[int, Field(ge=0, le=65_536)] = 0
     """Maximum answers that a server computes at once (`--max-num-seqs`); 0: 256 on GPUs, `policy.max_batch` without."""
+    batch_invariant: bool = False
+    """Whether an answer is computed alike whatever else a server computes at the time (`VLLM_BATCH_INVARIANT`); slower, and needs
+    GPUs of compute capability 9.0 or newer."""
     arguments: tuple[str, ...] = ()
     """Further arguments of the servers that Hindcast starts, as `--max-model-len=8192`."""
     dtype: Literal["", "float32", "bfloat16", "float16"] = ""

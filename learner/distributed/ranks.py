@@ -20,9 +20,9 @@ from torch.distributed.fsdp import FSDPModule, fully_shard, register_fsdp_forwar
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from hindcast.core.errors import DiskFull
-from hindcast.core.models.arithmetic import device_of
 from hindcast.core.models.logprobs import read_out
 from hindcast.core.models.sharded_tensors import whole
+from hindcast.core.models.token_trees import hidden_states
 from hindcast.core.settings.schema import LearnerSettings
 from hindcast.events.envelope import BlobRef
 from hindcast.learner.distributed.exact_sums import OrderedReduceScatter, scale_down, square_sums
@@ -53,8 +53,8 @@ class Ranks:
         """Sum the values over all processes."""
         return values
 
-    def spread(self, model: Any) -> Any:
-        """Shard a model over the processes; before, all hold the same whole one."""
+    def spread(self, model: Any, _device: torch.device) -> Any:
+        """Shard a model over the processes, before its weights get memory on the device."""
         return model
 
     def stored(self, put: Callable[[], BlobRef]) -> tuple[BlobRef, ...]:
@@ -92,9 +92,9 @@ class DistributedRank(Ranks):
         found: NDArray[np.float64] = total.numpy()
         return found
 
-    def spread(self, model: Any) -> Any:
+    def spread(self, model: Any, device: torch.device) -> Any:
         """See `Ranks.spread`: layer by layer, so that at most one whole layer is in memory."""
-        mesh = init_device_mesh(device_of(model).type, (self.size,))
+        mesh = init_device_mesh(device.type, (self.size,))
         for layer in [one for one in model.modules() if isinstance(one, GradientCheckpointingLayer)]:
             fully_shard(layer, mesh=mesh)
         fully_shard(model, mesh=mesh, reshard_after_forward=True)
@@ -104,8 +104,9 @@ class DistributedRank(Ranks):
                 part.set_gradient_divide_factor(1.0)
                 if self._exact:
                     part.set_custom_reduce_scatter(OrderedReduceScatter())  # type: ignore[arg-type]
-        model.read_out = MethodType(read_out, model)
-        register_fsdp_forward_method(model, "read_out")
+        for method in (read_out, hidden_states):
+            setattr(model, method.__name__, MethodType(method, model))
+            register_fsdp_forward_method(model, method.__name__)
         return model
 
     def stored(self, put: Callable[[], BlobRef]) -> tuple[BlobRef, ...]:

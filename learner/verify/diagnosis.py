@@ -7,7 +7,7 @@ import msgspec
 
 from hindcast.core.plugins import PluginIdentity, changed_plugins
 from hindcast.core.rl.algorithm import ALGORITHMS
-from hindcast.core.settings.computing import Device
+from hindcast.core.settings.computing import Device, WantedPrecision
 from hindcast.core.settings.schema import LearnerSettings
 from hindcast.events.catalogue.run import Fingerprint
 from hindcast.events.envelope import Recorded
@@ -72,7 +72,9 @@ def witness_of(
     `settings`: the run's; emulated ranks count as processes.
     """
     ranks = settings.processes if is_emulated(settings) else 1
-    now = None if machine_then is None else _machine(machine_then.threads, device_then(machine_then), ranks)
+    now = None
+    if machine_then is not None:
+        now = _machine(machine_then.threads, device_then(machine_then), ranks, settings.precision)
     return ComparedEnvironments(
         code_now=code_rev,
         machine_then=machine_then,
@@ -82,8 +84,8 @@ def witness_of(
 
 
 @cache
-def _machine(threads: int, device: Device, processes: int) -> Fingerprint:
-    return fingerprint(threads, device, processes)
+def _machine(threads: int, device: Device, processes: int, precision: WantedPrecision) -> Fingerprint:
+    return fingerprint(threads, device, processes, precision)
 
 
 def diagnose(

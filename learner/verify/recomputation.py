@@ -23,7 +23,7 @@ from hindcast.events.catalogue import (
 )
 from hindcast.events.envelope import BlobRef, Recorded
 from hindcast.learner.buffer.state import BufferState
-from hindcast.learner.numerics import device_then
+from hindcast.learner.numerics import device_then, precision_then
 from hindcast.learner.planners.phases import earlier_samples
 from hindcast.learner.training import MakeTrainer, Trainer, Training
 from hindcast.learner.verify.comparison import (
@@ -150,12 +150,14 @@ class Recomputation:
     def _made(self, state: BufferState) -> Trainer:
         """A trainer with the base weights, on the kind of device that the run's learner recorded last."""
         assert state.started is not None
-        self._device = device_then(state.fingerprint or state.started.fingerprint)
+        then, learner = state.fingerprint or state.started.fingerprint, state.settings.learner
+        self._device = device_then(then)
+        computing = {"device": self._device, "precision": precision_then(then, learner.precision)}
         return self._make_trainer(
             self._policy,
             state.started.base_policy,
             blobs=self._blobs,
-            settings=state.settings.learner.model_copy(update={"device": self._device}),
+            settings=learner.model_copy(update=computing),
             stop=self._stop,
         )
 

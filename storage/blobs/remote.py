@@ -83,6 +83,13 @@ class RemoteBlobStore(BlobStore):
         self._fetch(ref, for_path=True)
         return super().path(ref)
 
+    def checked_path(self, ref: BlobRef) -> Path:
+        """See `BlobStore.checked_path`; a damaged cached copy is fetched again."""
+        with suppress(BlobMissing, BlobCorrupt, FileNotFoundError):
+            return super().checked_path(ref)
+        self._fetch(ref, for_path=True)
+        return super().checked_path(ref)
+
     def has(self, ref: BlobRef) -> bool:
         """Whether a bucket, or an ancestor's folder, has a blob of this name and size."""
         self._check_name(ref)

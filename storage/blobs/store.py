@@ -11,6 +11,7 @@ All calls are synchronous; async code uses `asyncio.to_thread`.
 
 import errno
 import fcntl
+import hashlib
 import os
 import re
 import secrets
@@ -158,10 +159,7 @@ class BlobStore:
         except FileNotFoundError as error:
             raise self._missing(ref) from error
         if len(content) != ref.size or digest_hex(content) != ref.sha256:
-            raise BlobCorrupt(
-                f"blob {ref.sha256[:16]}… at {place} is damaged: it holds {size} bytes"
-                f"{f' with sha256 {digest_hex(content)[:16]}…' if content else ''}, its name promises {ref.size}. Restore it from a backup."
-            )
+            raise _damaged(ref, place, size, digest_hex(content) if content else "")
         return content
 
     def path(self, ref: BlobRef) -> Path:
@@ -179,6 +177,19 @@ class BlobStore:
                 f"blob {ref.sha256[:16]}… at {place} is damaged: it has {size} bytes, its event says {ref.size}. "
                 "Restore it from a backup."
             )
+        return place
+
+    def checked_path(self, ref: BlobRef) -> Path:
+        """Path of a blob whose digest was checked, without holding its content in memory.
+
+        Raises:
+            BlobMissing, BlobCorrupt.
+        """
+        place = self.path(ref)
+        with place.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != ref.sha256:
+            raise _damaged(ref, place, ref.size, found)
         return place
 
     def has(self, ref: BlobRef) -> bool:
@@ -241,6 +252,14 @@ class BlobStore:
             f"blob {ref.sha256[:16]}… ({ref.size} bytes) is not in {self._folder}, though an event names it. Unless it was released "
             "(hindcast audit shows that), the folder was moved or cleaned: restore it from a backup."
         )
+
+
+def _damaged(ref: BlobRef, place: Path, size: int, digest: str) -> BlobCorrupt:
+    """`size`, `digest`: of the file; empty: its digest was not computed."""
+    return BlobCorrupt(
+        f"blob {ref.sha256[:16]}… at {place} is damaged: it holds {size} bytes"
+        f"{f' with sha256 {digest[:16]}…' if digest else ''}, its name promises {ref.size}. Restore it from a backup."
+    )
 
 
 def _renew(place: Path, ref: BlobRef) -> bool:

@@ -34,7 +34,7 @@ def test_a_gpu_that_is_not_there_is_asked_for_in_vain(monkeypatch: pytest.Monkey
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert device_for("auto").type == device_for("cuda").type == "cpu"
     with pytest.raises(SettingsError, match="no GPU here"):
-        require_device("cuda")
+        require_device("cuda", setting="learner.device")
 
 
 def test_a_process_reads_its_place_from_where_its_leader_wrote_it() -> None:

@@ -50,6 +50,29 @@ def test_a_learner_that_needs_a_gpu_fails_without_one() -> None:
 
 
 @pytest.mark.parametrize(
+    ("facts", "wanted", "said"),
+    [
+        (EIGHT, {}, "the learner computes on a GPU in bf16, the policy on the CPU (policy.device = 'cpu')"),
+        (EIGHT, {"policy": {"device": "auto"}}, "the policy on a GPU (policy.device = 'auto')"),
+        (msgspec.structs.replace(EIGHT, devices=(T4,)), {}, "the learner computes on a GPU in float32"),
+        (EIGHT, {"learner": {"device": "cpu"}}, "the learner computes on the CPU in float32"),
+    ],
+)
+def test_what_auto_means_on_this_machine_is_a_row(
+    facts: GpuFacts, wanted: dict[str, dict[str, object]], said: str
+) -> None:
+    row = found(facts, settings(**wanted))["device"]
+    assert said in row.result
+    assert bool(row.fix) == (wanted == {"learner": {"device": "cpu"}})
+
+
+def test_a_policy_that_needs_a_gpu_fails_without_one() -> None:
+    (row,) = gpu_findings(NONE, settings(policy={"device": "cuda"}))
+    assert row.verdict == "failed"
+    assert "policy.device" in row.fix
+
+
+@pytest.mark.parametrize(
     ("change", "remedy"),
     [
         ({}, "built for CUDA"),

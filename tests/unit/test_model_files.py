@@ -1,4 +1,6 @@
 import json
+from functools import partial
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ from fakes.tiny_policy import tiny_model, write_tiny_policy
 from hindcast.core.errors import ModelFileError
 from hindcast.core.models.folders import base_policy_folder
 from hindcast.core.models.policy import (
+    HASHERS,
     WEIGHTS,
     encode_weights,
     load_policy,
@@ -81,20 +84,36 @@ def test_loading_rounded_weights_twice_gives_the_same_bits() -> None:
     assert all(torch.equal(value, value.bfloat16().float()) for value in weights_of(first).values())
 
 
-def test_the_state_digest_sees_one_bit_of_weights_and_of_optimiser_state(folder: Path) -> None:
+@pytest.mark.parametrize("arithmetic", [1, 2])
+def test_the_state_digest_sees_one_bit_of_weights_and_of_optimiser_state(
+    folder: Path, arithmetic: int
+) -> None:
+    digest = partial(state_digest, arithmetic=arithmetic)
     model = tiny_model(folder, seed=5)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    digests = {state_digest(model, optimizer)}
+    digests = {digest(model, optimizer)}
     sum(value.sum() for value in model.parameters()).backward()
     with torch.no_grad():
         first = next(model.parameters())
         first.view(-1)[0] = torch.nextafter(first.view(-1)[0], torch.tensor(10.0))
-    digests.add(state_digest(model, optimizer))
+    digests.add(digest(model, optimizer))
     optimizer.step()
-    digests.add(state_digest(model, optimizer))
+    digests.add(digest(model, optimizer))
     state = optimizer.state[first]
     state["exp_avg"].view(-1)[3] += 1.0
-    digests.add(state_digest(model, optimizer))
+    digests.add(digest(model, optimizer))
     state["step"] += 1
-    digests.add(state_digest(model, optimizer))
+    digests.add(digest(model, optimizer))
     assert len(digests) == 5
+
+
+def test_a_digest_of_version_two_is_that_of_the_tensors_digests_in_order(folder: Path) -> None:
+    """Whatever thread is done first: there are more tensors than threads."""
+    model = tiny_model(folder, seed=5)
+    expected = sha256()
+    for name, value in weights_of(model).items():
+        header = f"weights/{name} {value.dtype} {list(value.shape)}\n".encode()
+        content = len(header).to_bytes(4, "little") + header + value.contiguous().numpy().tobytes()
+        expected.update(sha256(content).digest())
+    assert len(weights_of(model)) > HASHERS
+    assert state_digest(model, arithmetic=2) == expected.hexdigest() != state_digest(model)

@@ -27,7 +27,7 @@ from hindcast.app.runs.archive_source import ArchiveSource
 from hindcast.app.settings.configuration import resolve
 from hindcast.core.domain.sampling import Sampling
 from hindcast.core.errors import ModelFileError
-from hindcast.core.models.adapter import add_adapter, encode_adapter
+from hindcast.core.models.adapter import add_adapter, encode_adapter, initialize_adapter
 from hindcast.core.models.folders import base_policy_folder
 from hindcast.core.models.policy import load_policy, save_weights
 from hindcast.core.settings.schema import PolicySettings
@@ -107,7 +107,8 @@ def adapted(tmp_path: Path) -> PolicyVersion:
     """A version of an untied policy that was trained as an adapter."""
     base = write_untied(tmp_path / "untied", seed=1, width=48, inner=64, layers=2, heads=2)
     model = load_policy(base).model
-    add_adapter(model, rank=4, alpha=8, targets=["q_proj", "down_proj"], seed=1)
+    add_adapter(model, rank=4, alpha=8, targets=["q_proj", "down_proj"])
+    initialize_adapter(model, seed=1)
     with torch.no_grad():
         for name, value in model.named_parameters():
             if ".lora_B." in name:

@@ -151,6 +151,17 @@ async def test_every_token_is_what_weights_prompt_and_seed_give(run: Recorded) -
     assert not report.otherwise or report.rounded
 
 
+async def test_servers_that_computed_each_answer_alike_are_reported(
+    run: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, served = await run.log(), {"policy": {"engine": "vllm"}, "vllm": {"batch_invariant": True}}
+    assert not (await run.replay(log)).batch_invariant
+    recorded = run.settings.model_dump()
+    changed = {name: recorded[name] | values for name, values in served.items()}
+    monkeypatch.setattr(run, "settings", decode_settings(recorded | changed))
+    assert (await run.replay(log)).batch_invariant
+
+
 async def test_greedy_answers_take_the_likeliest_token(run: Recorded) -> None:
     report = await run.replay(await run.log(greedy=True))
     assert (report.beyond, report.not_drawn) == (0, 0)

@@ -24,7 +24,7 @@ from hindcast.core.domain.observation import Observation, Page
 from hindcast.core.domain.sampling import Sampling
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import BlobCorrupt, BlobMissing, ModelFileError, PictureUnreadable, SettingsError
-from hindcast.core.models.adapter import ALL_LINEAR, add_adapter
+from hindcast.core.models.adapter import ALL_LINEAR, add_adapter, initialize_adapter
 from hindcast.core.models.logprobs import SampleToScore, score
 from hindcast.core.models.policy import LoadedPolicy, encode_weights, load_policy, load_weights
 from hindcast.core.models.vision import (
@@ -197,7 +197,8 @@ def test_the_language_part_learns_from_pictures_and_the_tower_stays(
     values.sum().backward()
     learned = {name for name, value in model.named_parameters() if value.grad is not None}
     assert learned == {name for name, _ in model.named_parameters() if not is_of_tower(name)}
-    add_adapter(model, rank=2, alpha=2, targets=[ALL_LINEAR], seed=1)
+    add_adapter(model, rank=2, alpha=2, targets=[ALL_LINEAR])
+    initialize_adapter(model, seed=1)
     adapted = {name for name, value in model.named_parameters() if value.requires_grad}
     assert adapted
     assert not any(is_of_tower(name) for name in adapted)

@@ -11,6 +11,7 @@ from hindcast.actors.policy_servers.command import (
     GPU_ARGUMENTS,
     LORA_RANKS,
     OURS,
+    OVERRIDES,
     require_policy_servers,
 )
 from hindcast.core.fast_import import loading
@@ -58,6 +59,12 @@ def _conflicts(settings: Settings) -> list[str]:
         if argument.partition("=")[0].replace("_", "-") in OURS
     ]
     found += _gpu_conflicts(vllm)
+    found += _head_conflicts(settings)
+    if vllm.batch_invariant and not (vllm.servers or vllm.python):
+        found.append(
+            "vllm.batch_invariant = true needs GPUs, and vLLM's build for CPUs would be started: set vllm.python to an environment "
+            "with vLLM for GPUs, or leave it off"
+        )
     if settings.learner.lora_rank:
         found += _adapter_conflicts(settings.learner.lora_rank, vllm)
     for address in vllm.servers:
@@ -89,6 +96,22 @@ def _gpu_conflicts(vllm: VllmSettings) -> list[str]:
             "vllm.servers names servers that run already, and vllm.gpus places servers that Hindcast starts: leave one out"
         )
     return found
+
+
+def _head_conflicts(settings: Settings) -> list[str]:
+    """Learner and servers compute the head in float32 both, or neither."""
+    own = [one for one in settings.vllm.arguments if one.partition("=")[0].replace("_", "-") == OVERRIDES]
+    if own and settings.learner.float32_head:
+        return [
+            f"vllm.arguments gives {own[0]!r}, and learner.float32_head = true gives this argument, too, of which vLLM takes the last: "
+            "leave one out"
+        ]
+    if any("head_dtype" in one for one in settings.vllm.arguments):
+        return [
+            "vllm.arguments sets head_dtype, by which the servers and not the learner would compute logits in another format: set "
+            "learner.float32_head instead, which does it in both"
+        ]
+    return []
 
 
 def _adapter_conflicts(rank: int, vllm: VllmSettings) -> list[str]:

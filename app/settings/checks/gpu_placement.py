@@ -1,9 +1,13 @@
 """Checks that policy servers and learner do not want the same memory of a GPU."""
 
+from pathlib import Path
+
 from hindcast.core.errors import PluginError
 from hindcast.core.models.engine import find_engine
 from hindcast.core.settings.schema import Settings
 
+GPU_DRIVER = Path("/proc/driver/nvidia/version")
+"""There where the system has NVIDIA's driver, so that a learner with `auto` would use a GPU."""
 SHARE_ARGUMENT = "--gpu-memory-utilization"
 
 
@@ -13,7 +17,8 @@ def gpu_conflicts(settings: Settings) -> list[str]:
     For new runs only: older ones were started before servers could be placed.
     """
     vllm, learner = settings.vllm, settings.learner
-    if learner.device != "cuda" or vllm.servers:
+    uses_gpus = learner.device == "cuda" or (learner.device == "auto" and GPU_DRIVER.exists())
+    if not uses_gpus or vllm.servers:
         return []
     try:
         engine = find_engine(settings.policy.engine)

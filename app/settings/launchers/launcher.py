@@ -17,7 +17,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from hindcast.actors.policy_servers.command import HOST, server_command, server_environment
 from hindcast.app.settings.deployment import HUB_NAMES, VLLM_PYTHON, Deployment, home_gib, main_memory_gib
 from hindcast.app.settings.deployment_text import head_lines, settings_tables
-from hindcast.app.settings.sizing import FROZEN_BYTES, GIB
+from hindcast.app.settings.sizing import GIB, PUBLISHED_BYTES
 
 RUN = "main"
 """Name of the run that a launcher starts, so that the same file resumes it."""
@@ -88,7 +88,7 @@ def launcher_text(name: str, deployment: Deployment) -> str:
     actors_gib = math.ceil(size.actors_gib)
     learner_gib = math.ceil(main_memory_gib(deployment))
     checkpoints = (settings.learner.keep_checkpoints + 1) * size.checkpoint_gib
-    version_gib = FROZEN_BYTES * size.parameters / GIB
+    version_gib = PUBLISHED_BYTES * size.parameters / GIB
     return environment.get_template(LAUNCHERS[name].template).render(
         head=head_lines(deployment, name),
         settings=settings_tables(deployment),
