@@ -85,7 +85,9 @@ added("state.valued", since=1, model="critic")
 added("episode.requested", since=1, revisits=False)  # there was only one phase
 added("episode.requested", since=2, hasty=False)
 added("episode.requested", since=3, branch=None)
-added("episode.requested", since=4, request_lease_s=0.0)  # both leases were the same, and a branch named no position
+added(
+    "episode.requested", since=4, request_lease_s=0.0
+)  # both leases were the same, and a branch named no position
 
 added("step.taken", since=1, answer_from=0)  # no answer had a thought
 added("step.taken", since=2, allowed=b"", scaffold=None)  # every token was allowed

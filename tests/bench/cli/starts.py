@@ -45,7 +45,7 @@ def _rows(found: list[Start]) -> list[tuple[str, ...]]:
         "memory then, MiB (PSS)": [one.memory_mib for one in found],
         **{f"{name} ready after kill -9, s": [one.again_s[name] for one in found] for name in KILLED},
     }
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for name, values in figures.items():
         low, high = interval_of_mean(values)
         rows.append((name, f"{fmean(values):.1f}", f"[{low:.1f}, {high:.1f}]", str(len(values))))
