@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from hindcast.app.system.fork_server import ForkServers
+from hindcast.app.system.forked_workers import ForkServerClient
 from hindcast.app.system.home import home_folder, restrict_new_files
 from hindcast.app.system.processes import READY, pid_alive, read_json
 from hindcast.app.system.supervisor import MACHINE, POLL_S, Supervisor, instance_name
@@ -28,7 +28,7 @@ def main() -> int:
         )
 
         return run_bus(name, folder)
-    servers = ForkServers(folder, role, name, is_stopping=lambda: supervisor.is_stopping())
+    servers = ForkServerClient(folder, role, name, is_stopping=lambda: supervisor.is_stopping())
     supervisor = Supervisor(
         name,
         lambda: (sys.executable, "-P", "-m", "hindcast.app.system.worker", role, name),

@@ -30,7 +30,7 @@ import structlog
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.runs.selection import choose_run
 from hindcast.app.system.broker import plan_broker
-from hindcast.app.system.fork_server import ForkServers
+from hindcast.app.system.forked_workers import ForkServerClient
 from hindcast.app.system.home import home_folder
 from hindcast.app.system.processes import READY, others_working, report, report_failure, write_json
 from hindcast.app.system.supervisor import Supervisor
@@ -134,7 +134,7 @@ def _use_foreign(name: str, folder: Path, home: Path, *, run: RunHandle) -> int:
 
 def prepare(name: str, folder: Path, supervisor: Supervisor) -> int:
     """Open the run in a child process, which a stop ends; returns its exit status."""
-    servers = ForkServers(folder, "prepare", name, is_stopping=supervisor.is_stopping)
+    servers = ForkServerClient(folder, "prepare", name, is_stopping=supervisor.is_stopping)
     child = servers.start(os.environ) or subprocess.Popen(
         [sys.executable, "-P", "-m", "hindcast.app.system.worker", "prepare", name]
     )

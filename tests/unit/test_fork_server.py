@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from hindcast.app.system import fork_server
-from hindcast.app.system.fork_server import GROUPS, ForkedWorker, ForkServers
+from hindcast.app.system import forked_workers
+from hindcast.app.system.fork_server import GROUPS
+from hindcast.app.system.forked_workers import ForkedWorker, ForkServerClient
 from hindcast.app.system.processes import pid_alive
 from processes.system import ROOT
 
@@ -35,15 +36,15 @@ pytestmark = [
 ]
 
 
-def servers_in(folder: Path, role: str = "judge") -> ForkServers:
-    return ForkServers(folder, role, f"{role}.1", is_stopping=lambda: False)
+def servers_in(folder: Path, role: str = "judge") -> ForkServerClient:
+    return ForkServerClient(folder, role, f"{role}.1", is_stopping=lambda: False)
 
 
 @pytest.fixture
-def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkServers]:
+def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkServerClient]:
     script = tmp_path / "server.py"
     script.write_text(SERVER)
-    monkeypatch.setattr(fork_server, "SERVER", (sys.executable, str(script)))
+    monkeypatch.setattr(forked_workers, "SERVER", (sys.executable, str(script)))
     # pytest's own replacements have no file
     monkeypatch.setattr(sys, "stdout", sys.__stdout__)
     monkeypatch.setattr(sys, "stderr", sys.__stderr__)
@@ -52,7 +53,7 @@ def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ForkSer
     servers.close()
 
 
-def started(servers: ForkServers, code: str) -> ForkedWorker:
+def started(servers: ForkServerClient, code: str) -> ForkedWorker:
     worker = servers.start({**os.environ, "CODE": code})
     assert worker is not None
     return worker
@@ -70,7 +71,7 @@ def wait_until_ended(*pids: int) -> None:
 
 
 def test_a_worker_writes_to_its_supervisors_output_and_reports_its_exit_status(
-    servers: ForkServers, capfd: pytest.CaptureFixture[str]
+    servers: ForkServerClient, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert started(servers, "print('at work', flush=True); os._exit(7)").wait(WAIT_S) == 7
     second = started(servers, "import time; time.sleep(60)")
@@ -105,7 +106,7 @@ def test_a_worker_gets_its_own_environment_session_and_no_files_of_the_server(tm
 
 
 def test_the_end_of_a_supervisor_kills_its_worker_and_what_this_has_started(
-    servers: ForkServers, tmp_path: Path
+    servers: ForkServerClient, tmp_path: Path
 ) -> None:
     noted = tmp_path / "child"
     code = (
@@ -124,7 +125,7 @@ def test_the_end_of_a_supervisor_kills_its_worker_and_what_this_has_started(
 
 
 def test_a_killed_server_takes_its_workers_along_and_the_next_worker_has_a_new_server(
-    servers: ForkServers,
+    servers: ForkServerClient,
 ) -> None:
     worker = started(servers, "import time; time.sleep(60)")
     server = parent_of(worker.pid)
@@ -135,7 +136,7 @@ def test_a_killed_server_takes_its_workers_along_and_the_next_worker_has_a_new_s
     assert parent_of(again.pid) != server
 
 
-def test_supervisors_of_one_environment_share_a_server(servers: ForkServers, tmp_path: Path) -> None:
+def test_supervisors_of_one_environment_share_a_server(servers: ForkServerClient, tmp_path: Path) -> None:
     folder = tmp_path / "processes"
     names = {"HONCHO_PROCESS_NAME": "site.1", "PORT": "5100"}
     both = [servers_in(folder), servers_in(folder, "site")]
@@ -152,15 +153,17 @@ def test_supervisors_of_one_environment_share_a_server(servers: ForkServers, tmp
     wait_until_ended(first.pid, second.pid)
 
 
-def test_a_server_with_older_code_refuses(servers: ForkServers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_with_older_code_refuses(servers: ForkServerClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BEGAN", "0")
     assert servers.start({**os.environ, "CODE": ""}) is None
 
 
 def test_a_server_that_cannot_load_its_modules_is_done_without(
-    servers: ForkServers, monkeypatch: pytest.MonkeyPatch
+    servers: ForkServerClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fork_server, "SERVER", (sys.executable, "-c", "raise ImportError('no such module')"))
+    monkeypatch.setattr(
+        forked_workers, "SERVER", (sys.executable, "-c", "raise ImportError('no such module')")
+    )
     assert servers.start(os.environ) is None
 
 
@@ -168,14 +171,14 @@ def test_a_server_that_cannot_load_its_modules_is_done_without(
 def test_a_stop_does_not_wait_for_a_server_that_is_still_loading(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fork_server, "SERVER", (sys.executable, "-c", "import time; time.sleep(60)"))
+    monkeypatch.setattr(forked_workers, "SERVER", (sys.executable, "-c", "import time; time.sleep(60)"))
     asked: list[float] = []
 
     def is_stopping() -> bool:
         asked.append(time.monotonic())
         return len(asked) > 3
 
-    servers = ForkServers(tmp_path / "processes", "judge", "judge.1", is_stopping=is_stopping)
+    servers = ForkServerClient(tmp_path / "processes", "judge", "judge.1", is_stopping=is_stopping)
     assert servers.start(os.environ) is None
     servers.close()
 
