@@ -98,12 +98,15 @@ def forward_passes(
     tokens_per_forward: int,
     joined: bool = False,
     reach: int | None = None,
+    masks_all: bool = False,
     album: ScreenshotStore | None = None,
 ) -> list[ForwardPass]:
     """Split samples into passes of at most `tokens_per_forward` tokens, grouped by temperature, shortest first.
 
     Padding counts unless samples are `joined` in one row. `reach`: those that begin alike share rows, unless some read pictures
-    (`token_trees`); None: they do not. `album`: holds the pictures in their prompts.
+    (`token_trees`); None: they do not. `masks_all`: also a sample that is longer than a pass, and so alone, is computed with
+    the mask of a tree, as by `learner.arithmetic` 1; the mask takes the square of its length. `album`: holds the pictures in
+    their prompts.
     """
     seeing = any(sample.pictures for sample in samples)
     found: list[ForwardPass] = []
@@ -117,15 +120,19 @@ def forward_passes(
             )
             for index in indices
         ]
+        alone: Sequence[int] = range(len(scored))
         if reach is not None and not seeing:
-            for trees in _passes_of_trees(scored, tokens_per_forward, reach):
-                members = [member for tree in trees for member in tree.members]
+            trees = _trees(scored, tokens_per_forward, reach)
+            shared = [tree for tree in trees if masks_all or len(tree.ids) <= tokens_per_forward]
+            alone = [] if masks_all else [t.members[0] for t in trees if len(t.ids) > tokens_per_forward]
+            for rows in tree_passes(shared, tokens_per_forward=tokens_per_forward):
+                members = [member for tree in rows for member in tree.members]
                 found.append(
                     ForwardPass(
-                        [indices[m] for m in members], [scored[m] for m in members], temperature, trees=trees
+                        [indices[m] for m in members], [scored[m] for m in members], temperature, trees=rows
                     )
                 )
-            continue
+        packed = packs([scored[m] for m in alone], tokens_per_forward=tokens_per_forward, joined=joined)
         found += [
             ForwardPass(
                 [indices[m] for m in members],
@@ -135,14 +142,11 @@ def forward_passes(
                 shown=[samples[indices[m]].pictures for m in members] if seeing else (),
                 album=album,
             )
-            for members in packs(scored, tokens_per_forward=tokens_per_forward, joined=joined)
+            for members in [[alone[place] for place in places] for places in packed]
         ]
     return found
 
 
-def _passes_of_trees(
-    scored: Sequence[SampleToScore], tokens_per_forward: int, reach: int
-) -> list[list[TokenTree]]:
+def _trees(scored: Sequence[SampleToScore], tokens_per_forward: int, reach: int) -> list[TokenTree]:
     prompts, answers = [one.prompt_ids for one in scored], [one.action_ids for one in scored]
-    trees = token_trees(prompts, answers, most=tokens_per_forward, reach=reach)
-    return tree_passes(trees, tokens_per_forward=tokens_per_forward)
+    return token_trees(prompts, answers, most=tokens_per_forward, reach=reach)

@@ -278,6 +278,7 @@ class Training:
             tokens_per_forward=tokens_per_forward,
             joined=joined,
             reach=self._policies.reach,
+            masks_all=self._settings.arithmetic == 1,
             album=self._album,
         )
 

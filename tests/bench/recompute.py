@@ -14,6 +14,7 @@ from typing import Any
 
 from bench.comparison import Comparison, summarise
 from hindcast.app.runs.sources import open_source
+from hindcast.core.errors import SettingsError
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.settings.schema import LearnerSettings
 from hindcast.events.catalogue import BatchPlanned
@@ -50,7 +51,12 @@ class Timed(Training):
 
 
 def recompute(run: str, changes: Mapping[str, Any]) -> float:
-    """Updates per second of processor time of a whole run. For a process of its own."""
+    """Updates per second of processor time of a whole run. For a process of its own.
+
+    Raises:
+        SettingsError: the changes end the recomputation early, as another version of digests does.
+
+    """
 
     Timed.changes = changes
 
@@ -61,7 +67,9 @@ def recompute(run: str, changes: Mapping[str, Any]) -> float:
         source = open_source(run)
         async with source.connect_log() as log:
             policy = policy_folder(source.settings.policy.base)
-            await verify(log, source.blobs, policy=policy, tolerance=FAR, make_trainer=make_trainer)
+            report = await verify(log, source.blobs, policy=policy, tolerance=FAR, make_trainer=make_trainer)
+        if report.first_divergence is not None:
+            raise SettingsError(f"{changes} cannot be measured on {run}: {report.first_divergence}")
 
     asyncio.run(all_of_it())
     return Timed.updates / Timed.seconds

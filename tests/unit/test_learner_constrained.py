@@ -92,3 +92,24 @@ def test_the_digest_of_an_updates_inputs_covers_the_sets_where_there_are_any() -
     found = {digest(one) for one in (a_sample(), constrained, a_sample(pack_allowed(other)))}
     assert len(found) == 3
     assert digest(msgspec.structs.replace(constrained, allowed=b"")) == digest(a_sample())
+
+
+def test_a_sample_longer_than_a_pass_is_computed_without_a_mask(tmp_path: Path) -> None:
+    model = load_policy(write_tiny_policy(tmp_path / "policy")).model
+    other = msgspec.structs.replace(a_sample(), action_ids=pack_ids([*ANSWER[:-1], 9]))
+    longer = msgspec.structs.replace(a_sample(), prompt_ids=pack_ids(PROMPT[::-1] * 2))
+    samples = [a_sample(), longer, other]
+    passes = forward_passes(samples, tokens_per_forward=30, reach=0)
+    assert [(one.indices, len(one.trees)) for one in passes] == [([0, 2], 1), ([1], 0)]
+    masked = forward_passes(samples, tokens_per_forward=30, reach=0, masks_all=True)
+    assert [len(one.trees) for one in masked] == [1, 1]
+    ours, theirs = (
+        {
+            index: values
+            for one in way
+            for index, values in zip(one.indices, one.log_probs(model), strict=True)
+        }
+        for way in (passes, masked)
+    )
+    for index in range(len(samples)):
+        assert ours[index].tolist() == pytest.approx(theirs[index].tolist(), abs=1e-5)
