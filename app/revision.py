@@ -13,7 +13,16 @@ REVISION_S = 5.0
 
 def is_code_newer_than(began: float, root: Path = ROOT) -> bool:
     """Whether a source file is newer than `began` (unix seconds), so that a process that loaded its code then runs older code."""
-    return any(path.stat().st_ctime > began for folder in PACKAGES for path in (root / folder).rglob("*.py"))
+    files = (path for folder in PACKAGES for path in (root / folder).rglob("*.py"))
+    return any(_changed(path) > began for path in files)
+
+
+def _changed(path: Path) -> float:
+    """When a file was changed last, in unix seconds; 0 if it is gone, as during an upgrade."""
+    try:
+        return path.stat().st_ctime
+    except OSError:
+        return 0.0
 
 
 @cache

@@ -28,11 +28,11 @@ def main() -> int:
         )
 
         return run_bus(name, folder)
-    servers = ForkServerClient(folder, role, name, is_stopping=lambda: supervisor.is_stopping())
+    client = ForkServerClient(folder, role, name, is_stopping=lambda: supervisor.is_stopping())
     supervisor = Supervisor(
         name,
         lambda: (sys.executable, "-P", "-m", "hindcast.app.system.worker", role, name),
-        fork=servers.start,
+        fork=client.start,
         folder=folder,
     )
     supervisor.catch_signals()

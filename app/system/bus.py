@@ -134,8 +134,11 @@ def _use_foreign(name: str, folder: Path, home: Path, *, run: RunHandle) -> int:
 
 def prepare(name: str, folder: Path, supervisor: Supervisor) -> int:
     """Open the run in a child process, which a stop ends; returns its exit status."""
-    servers = ForkServerClient(folder, "prepare", name, is_stopping=supervisor.is_stopping)
-    child = servers.start(os.environ) or subprocess.Popen(
+    client = ForkServerClient(folder, "prepare", name, is_stopping=supervisor.is_stopping)
+    forked = client.start(os.environ)
+    if forked is None and supervisor.is_stopping():
+        return 0
+    child = forked or subprocess.Popen(
         [sys.executable, "-P", "-m", "hindcast.app.system.worker", "prepare", name]
     )
     until = time.monotonic() + PREPARE_S
@@ -148,9 +151,9 @@ def prepare(name: str, folder: Path, supervisor: Supervisor) -> int:
             if supervisor.is_stopping():
                 child.terminate()
             time.sleep(POLL_S)
-        return status
+        return 0 if supervisor.is_stopping() else status
     finally:
-        servers.close()
+        client.close()
 
 
 def free_bytes(folder: Path) -> int:

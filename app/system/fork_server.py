@@ -19,7 +19,6 @@ import selectors
 import signal
 import socket
 import sys
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import NoReturn
@@ -29,10 +28,10 @@ from setproctitle import setproctitle
 
 from hindcast.app.revision import is_code_newer_than
 from hindcast.app.system import worker
-from hindcast.app.system.forked_workers import MESSAGE_BYTES, NO_CUDA_CONTEXT, ForkAnswer, ForkRequest
+from hindcast.app.system.forked_workers import MESSAGE_BYTES, NVML_CHECK, ForkAnswer, ForkRequest
 from hindcast.app.system.supervisor import die_with_parent
 from hindcast.core.fast_import import loading
-from hindcast.core.structs import decode_json
+from hindcast.core.structs import decode_msgpack
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "plain": (
@@ -58,11 +57,17 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         "hindcast.learner.loop",
     ),
 }
-"""Group -> modules that its fork server loads: together what its roles load whatever their settings."""
+"""Group -> modules that its fork server loads: those that its roles load under any settings."""
+
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""Sent to every process at a machine's shutdown. The server ends after its workers, when their supervisors have ended."""
 
 
 def _run_worker(request: ForkRequest) -> NoReturn:
     setproctitle(f"hindcast {request.name}")
+    if numpy_random := sys.modules.get("numpy.random"):
+        numpy_random.seed()  # workers would draw the same numbers; Python's own generator does this at a fork
     sys.argv = ["worker", request.role, request.name]
     worker.leave(worker.main())
 
@@ -81,6 +86,9 @@ class ForkServer:
         self._selector.register(listener, selectors.EVENT_READ, self._accept)
         self._workers: dict[socket.socket, int | None] = {}
         """Connection -> its running worker."""
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        for number in STOP_SIGNALS:
+            signal.signal(number, lambda _number, _frame: None)
 
     def serve(self) -> None:
         """Fork workers until the last connection has ended."""
@@ -93,18 +101,24 @@ class ForkServer:
     def _accept(self) -> None:
         connection, _ = self._listener.accept()
         self._workers[connection] = None
-        self._selector.register(connection, selectors.EVENT_READ, lambda: self._hear(connection))
+        self._selector.register(connection, selectors.EVENT_READ, lambda: self._read_request(connection))
 
-    def _hear(self, connection: socket.socket) -> None:
+    def _read_request(self, connection: socket.socket) -> None:
         try:
             message, files, _, _ = socket.recv_fds(connection, MESSAGE_BYTES, 2)
         except ConnectionError:
             message, files = b"", []
         try:
             if message:
-                self._fork(connection, decode_json(message, ForkRequest), files)
+                self._fork(connection, decode_msgpack(message, ForkRequest), files)
             else:
-                self._drop(connection)
+                self._disconnect(connection)
+        except (
+            OSError,
+            ValueError,
+            msgspec.MsgspecError,
+        ) as error:  # running workers must not end with one request
+            _send(connection, ForkAnswer(refused=f"{type(error).__name__}: {error}"))
         finally:
             for file in files:
                 os.close(file)
@@ -114,15 +128,26 @@ class ForkServer:
             _send(connection, ForkAnswer(refused="the fork server has loaded older code"))
             return
         server = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            self._become(request, files, server)
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)  # a stop in these moments is for the worker
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._run_as_worker(request, files, server)
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+        try:
+            ended = os.pidfd_open(pid)
+        except OSError:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise
         self._workers[connection] = pid
-        ended = os.pidfd_open(pid)
-        self._selector.register(ended, selectors.EVENT_READ, lambda: self._bury(connection, pid, ended))
+        self._selector.register(
+            ended, selectors.EVENT_READ, lambda: self._reap_worker(connection, pid, ended)
+        )
         _send(connection, ForkAnswer(pid=pid))
 
-    def _bury(self, connection: socket.socket, pid: int, ended: int) -> None:
+    def _reap_worker(self, connection: socket.socket, pid: int, ended: int) -> None:
         self._selector.unregister(ended)
         os.close(ended)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -130,16 +155,16 @@ class ForkServer:
             self._workers[connection] = None
             _send(connection, ForkAnswer(status=status))
 
-    def _drop(self, connection: socket.socket) -> None:
+    def _disconnect(self, connection: socket.socket) -> None:
         """Forget a supervisor that has ended, and kill its worker with all that this has started."""
         self._selector.unregister(connection)
         connection.close()
         pid = self._workers.pop(connection)
         if pid is not None:
-            with suppress(ProcessLookupError):
+            with suppress(OSError):
                 os.killpg(pid, signal.SIGKILL)
 
-    def _become(self, request: ForkRequest, files: list[int], server: int) -> NoReturn:
+    def _run_as_worker(self, request: ForkRequest, files: list[int], server: int) -> NoReturn:
         """Turn this forked process into the worker."""
         status = 1
         try:
@@ -147,14 +172,17 @@ class ForkServer:
             die_with_parent()
             if os.getppid() != server:
                 os._exit(status)
+            for number in STOP_SIGNALS:
+                signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
             for number, file in enumerate(files, start=1):
                 os.dup2(file, number)
                 os.close(file)
             for key in list(self._selector.get_map().values()):  # sockets, and files of processes
                 os.close(key.fd)
             self._selector.close()
-            os.environ.clear()
-            os.environ.update(request.environment)
+            os.environb.clear()
+            os.environb.update(request.environment)
             self._run(request)
         except BaseException:
             sys.excepthook(*sys.exc_info())
@@ -164,12 +192,12 @@ class ForkServer:
 
 def _send(connection: socket.socket, answer: ForkAnswer) -> None:
     with suppress(OSError):  # a supervisor that has ended is noticed by its connection
-        connection.send(msgspec.json.encode(answer))
+        connection.send(msgspec.msgpack.encode(answer))
 
 
 def main() -> None:
     """Serve the group and the listening socket on the command line."""
-    began = time.time()
+    os.close(os.pidfd_open(os.getpid()))  # fails before the modules are loaded where the system has none
     group, number = sys.argv[1:3]
     listener = socket.socket(fileno=int(number))
     # now, because it finds its room behind the first environment; workers would be shown with the server's command
@@ -177,9 +205,9 @@ def main() -> None:
     with loading():
         for module in GROUPS[group]:
             importlib.import_module(module)
-    for name in NO_CUDA_CONTEXT:
+    for name in NVML_CHECK:
         os.environ.pop(name, None)
-    ForkServer(listener, began=began).serve()
+    ForkServer(listener, began=worker.BEGAN).serve()
 
 
 if __name__ == "__main__":

@@ -18,20 +18,21 @@ from pathlib import Path
 
 import msgspec
 
+from hindcast.app.system.logs import style_of, tell
 from hindcast.app.system.supervisor import POLL_S, RESTARTS
-from hindcast.core.structs import decode_json
+from hindcast.core.structs import decode_msgpack
 from hindcast.events.disk import PRIVATE_FILE
 
 TORCH_ROLES = ("prepare", "actor", "learner")
 SERVER = (sys.executable, "-P", "-m", "hindcast.app.system.fork_server")
 """Command of a fork server, before its group and its listening socket."""
-OF_ONE_WORKER = ("HONCHO_PROCESS_NAME", "PORT", RESTARTS)
+PER_WORKER_VARIABLES = ("HONCHO_PROCESS_NAME", "PORT", RESTARTS)
 """Environment variables in which the workers of a system differ."""
 MESSAGE_BYTES = 128 * 1024
 """Longest message. The longest contains a whole environment."""
 TRIES = 3
 """How often a supervisor looks for a server or starts one: a server without connections ends, also while one is being made."""
-NO_CUDA_CONTEXT = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
+NVML_CHECK = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 """Makes torch look for GPUs without opening one, after which a forked process could not use it."""
 
 
@@ -40,7 +41,8 @@ class ForkRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     role: str
     name: str
-    environment: dict[str, str]
+    environment: dict[bytes, bytes]
+    """Bytes, because a variable need not be text."""
 
 
 class ForkAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -66,7 +68,7 @@ class ForkedWorker:
         self._status: int | None = None
 
     def poll(self) -> int | None:
-        """The exit status; None while the worker runs. Of a worker that died with its server: that of a killed one."""
+        """The exit status; None while the worker runs. `-SIGKILL` if the connection to the server was lost, since the worker ends with it."""
         if self._status is None and _is_readable(self._connection, 0):
             self._read()
         return self._status
@@ -106,18 +108,21 @@ class ForkServerClient:
     def __init__(self, folder: Path, role: str, name: str, *, is_stopping: Callable[[], bool]) -> None:
         """`folder`: of the home's process states; the sockets are there, too. `is_stopping`: no worker is wanted any more."""
         self._folder = folder
+        self._group = group_of(role)
         self._role = role
         self._name = name
         self._is_stopping = is_stopping
         self._connection: socket.socket | None = None
+        self._servers: list[int] = []
+        """Process ids of the servers that this client has started."""
+        self._given_up = sys.platform != "linux"
 
     def start(self, environment: Mapping[str, str]) -> ForkedWorker | None:
-        """Have a worker forked; None if the caller must start a new Python instead."""
-        if sys.platform != "linux":
+        """Have a worker forked; None if it cannot be, or a stop was asked for meanwhile."""
+        variables = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
+        request = msgspec.msgpack.encode(ForkRequest(role=self._role, name=self._name, environment=variables))
+        if self._given_up or len(request) > MESSAGE_BYTES:
             return None
-        request = msgspec.json.encode(
-            ForkRequest(role=self._role, name=self._name, environment=dict(environment))
-        )
         for _ in range(TRIES):
             if self._is_stopping():
                 return None
@@ -125,13 +130,20 @@ class ForkServerClient:
                 answer = self._ask(request)
             except OSError:
                 answer = None
-            if answer is None:
-                self.close()
-            elif answer.refused:
-                return None
-            else:
+            if answer is not None and answer.pid:
                 assert self._connection is not None
                 return ForkedWorker(answer.pid, self._connection, on_lost=self.close)
+            self.close()
+            if answer is not None and answer.refused:
+                return None
+        if not self._is_stopping():
+            self._given_up = True
+            tell(
+                style_of(self._folder.parent),
+                self._name,
+                f"no fork server works here, so each worker loads its modules itself; see {self._log}",
+                level="warning",
+            )
         return None
 
     def close(self) -> None:
@@ -140,69 +152,88 @@ class ForkServerClient:
             self._connection.close()
             self._connection = None
 
+    @property
+    def _log(self) -> Path:
+        return self._folder / f"fork_server-{self._group}.log"
+
     def _ask(self, request: bytes) -> ForkAnswer | None:
         if self._connection is None:
-            self._connection = connect_or_start(self._folder, group_of(self._role))
+            self._connection = self._connect_or_start()
         socket.send_fds(self._connection, [request], [sys.stdout.fileno(), sys.stderr.fileno()])
         while not _is_readable(self._connection, POLL_S):  # the server may be loading its modules
             if self._is_stopping():
                 return None
         return _receive(self._connection)
 
+    def _connect_or_start(self) -> socket.socket:
+        """A connection to this system's fork server, which is started if there is none.
 
-def connect_or_start(folder: Path, group: str) -> socket.socket:
-    """A connection to this system's fork server, which is started if there is none.
+        A server is for one environment (`_key`), because modules read it while they are loaded.
+        """
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        name = f"fork_server-{self._group}-{_key(os.environ)}.sock"
+        with ExitStack() as stack:
+            lock = stack.enter_context((self._folder / "fork_servers.lock").open("w"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            # a path through the open folder, because the address of a socket has at most 107 bytes
+            folder_fd = os.open(self._folder, os.O_RDONLY)
+            stack.callback(os.close, folder_fd)
+            below = f"/proc/self/fd/{folder_fd}"
+            if (connection := _connected(f"{below}/{name}")) is not None:
+                return connection
+            for stale in self._folder.glob(f"fork_server-{self._group}-*.sock"):
+                if (answering := _connected(f"{below}/{stale.name}")) is None:
+                    stale.unlink()
+                else:
+                    answering.close()
+            listener = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET))
+            listener.bind(f"{below}/{name}")
+            (self._folder / name).chmod(PRIVATE_FILE)
+            listener.listen(socket.SOMAXCONN)
+            connection = _connected(f"{below}/{name}")
+            self._start_server(listener)
+            if connection is None:
+                raise ConnectionRefusedError(name)
+            return connection
 
-    A server is for one environment (`_key`), because modules read it while they are loaded.
-    """
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        lock = stack.enter_context((folder / "fork_servers.lock").open("w"))
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        name = f"fork_server-{group}-{_key(os.environ)}.sock"
-        # a path through the open folder, because the address of a socket has at most 107 bytes
-        handle = os.open(folder, os.O_RDONLY)
-        stack.callback(os.close, handle)
-        address = f"/proc/self/fd/{handle}/{name}"
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            connection.connect(address)
-        except (FileNotFoundError, ConnectionRefusedError):
-            for left in folder.glob(f"fork_server-{group}-*.sock"):  # a server that runs keeps its clients
-                left.unlink()
-            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-                listener.bind(address)
-                (folder / name).chmod(PRIVATE_FILE)
-                listener.listen(64)
-                _start_server(listener, group, log=folder / f"fork_server-{group}.log")
-            connection.connect(address)
-        except OSError:
-            connection.close()
-            raise
-        return connection
+    def _start_server(self, listener: socket.socket) -> None:
+        """Start a server that outlives this process, in a session of its own: honcho signals whole groups, and waits for its pipes."""
+        for server in self._servers:
+            with suppress(ChildProcessError):  # it was waited for before
+                os.waitpid(server, os.WNOHANG)
+        listener.set_inheritable(True)
+        write = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        server = os.posix_spawn(
+            sys.executable,
+            [*SERVER, self._group, str(listener.fileno())],
+            {**os.environ, **NVML_CHECK},
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, str(self._log), write, 0o666),  # the umask restricts it
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+            ],
+            setsid=True,
+        )
+        self._servers.append(server)
 
 
-def _start_server(listener: socket.socket, group: str, *, log: Path) -> None:
-    """Start a server that outlives this process, in a session of its own: honcho signals whole groups, and waits for its pipes."""
-    listener.set_inheritable(True)
-    write = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    os.posix_spawn(
-        sys.executable,
-        [*SERVER, group, str(listener.fileno())],
-        {**os.environ, **NO_CUDA_CONTEXT},
-        file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, str(log), write, 0o600),
-            (os.POSIX_SPAWN_DUP2, 1, 2),
-        ],
-        setsid=True,
-    )
+def _connected(address: str) -> socket.socket | None:
+    """A connection to a server; None if none listens there."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    try:
+        connection.connect(address)
+    except OSError as error:
+        connection.close()
+        if isinstance(error, FileNotFoundError | ConnectionRefusedError):
+            return None
+        raise
+    return connection
 
 
 def _key(environment: Mapping[str, str]) -> str:
     """The same for all workers of a system."""
-    shared = {name: value for name, value in environment.items() if name not in OF_ONE_WORKER}
-    return hashlib.sha256(msgspec.json.encode(shared, order="sorted")).hexdigest()[:16]
+    shared = {name: value for name, value in environment.items() if name not in PER_WORKER_VARIABLES}
+    return hashlib.sha256(repr(sorted(shared.items())).encode()).hexdigest()[:16]
 
 
 def _is_readable(connection: socket.socket, timeout: float | None) -> bool:
@@ -218,4 +249,4 @@ def _receive(connection: socket.socket) -> ForkAnswer | None:
         message = connection.recv(MESSAGE_BYTES)
     except ConnectionError:
         return None
-    return decode_json(message, ForkAnswer) if message else None
+    return decode_msgpack(message, ForkAnswer) if message else None

@@ -24,6 +24,8 @@ from hindcast.app.system.processes import crash_reason, pid_alive, report
 
 STOP_AFTER_S = 4.0
 """honcho kills its children 5 s after the first of them has ended."""
+KILLED_S = 1.0
+"""How long a killed worker is waited for."""
 HEALTHY_S = 30.0
 """A worker that lived this long resets the back-off."""
 BACKOFF_S = (0.3, 1.0, 2.0, 5.0, 10.0)
@@ -150,7 +152,10 @@ class Supervisor:
         attempt = 0
         while not self.is_stopping():
             began = time.monotonic()
-            status = on_started(self._start())
+            pid = self._start()
+            if pid is None:
+                break
+            status = on_started(pid)
             if status != 0:
                 self._terminate()
                 return status
@@ -181,9 +186,13 @@ class Supervisor:
         self.say("stopped", "")
         return 0
 
-    def _start(self) -> int:
+    def _start(self) -> int | None:
+        """Start a worker; returns its number, or None if a stop was asked for meanwhile."""
         environment = {**os.environ, RESTARTS: str(self.restarts)}
-        self._worker = self._fork(environment) or self._execute(environment)
+        worker = self._fork(environment)
+        if worker is None and self.is_stopping():
+            return None
+        self._worker = worker or self._execute(environment)
         self.say("starting", self._ended_by)
         return self._worker.pid
 
@@ -247,7 +256,8 @@ class Supervisor:
                 os.killpg(self._worker.pid, signal.SIGKILL)
             except (ProcessLookupError, PermissionError):
                 return
-            self._worker.wait()
+            with suppress(subprocess.TimeoutExpired):  # a fork server that stands still reports no end
+                self._worker.wait(KILLED_S)
 
     def say(self, state: str, detail: str) -> None:
         """Record the worker's state for people."""

@@ -23,7 +23,7 @@ import os, socket, sys
 from hindcast.app.system.fork_server import ForkServer
 
 def run(request):
-    exec(request.environment["CODE"])
+    exec(os.environ["CODE"])
     os._exit(0)
 
 ForkServer(socket.socket(fileno=int(sys.argv[2])), began=float(os.environ.get("BEGAN", "inf")), run=run).serve()
@@ -159,12 +159,67 @@ def test_a_server_with_older_code_refuses(servers: ForkServerClient, monkeypatch
 
 
 def test_a_server_that_cannot_load_its_modules_is_done_without(
-    servers: ForkServerClient, monkeypatch: pytest.MonkeyPatch
+    servers: ForkServerClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         forked_workers, "SERVER", (sys.executable, "-c", "raise ImportError('no such module')")
     )
     assert servers.start(os.environ) is None
+
+
+def test_what_one_request_breaks_ends_no_other_worker(servers: ForkServerClient, tmp_path: Path) -> None:
+    folder = tmp_path / "processes"
+    first, second = servers_in(folder), servers_in(folder, "site")
+    worker = started(first, "import time; time.sleep(60)")
+    assert started(second, "os._exit(0)").wait(WAIT_S) == 0
+    assert second._connection is not None
+    second._connection.send(b"no request")
+    until = time.monotonic() + WAIT_S
+    while not second._connection.recv(100):
+        assert time.monotonic() < until
+    assert started(second, "os._exit(5)").wait(WAIT_S) == 5
+    assert second.start({**os.environ, "LONG": "x" * 200_000}) is None
+    assert worker.poll() is None
+    first.close()
+    second.close()
+
+
+def test_a_variable_need_not_be_text(servers: ForkServerClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(os.environb, b"ODD", b"caf\xe9")
+    assert started(servers, "os._exit(7 if os.environb[b'ODD'] == b'caf\\xe9' else 1)").wait(WAIT_S) == 7
+
+
+def test_a_stop_sent_to_every_process_reaches_the_workers_and_not_the_server(
+    servers: ForkServerClient, tmp_path: Path
+) -> None:
+    waiting = tmp_path / "waiting"
+    code = (
+        "import pathlib, signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: os._exit(9)); "
+        f"pathlib.Path({str(waiting)!r}).touch(); time.sleep(60)"
+    )
+    worker = started(servers, code)
+    until = time.monotonic() + WAIT_S
+    while not waiting.exists():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    os.kill(parent_of(worker.pid), signal.SIGTERM)
+    worker.terminate()
+    assert worker.wait(WAIT_S) == 9
+    assert started(servers, "os._exit(0)").wait(WAIT_S) == 0
+
+
+def test_workers_draw_different_random_numbers() -> None:
+    code = (
+        "import os, numpy.random; from hindcast.app.system import fork_server, worker; "
+        "from hindcast.app.system.forked_workers import ForkRequest\n"
+        "worker.main = lambda: print(numpy.random.random(), flush=True)\n"
+        "for _ in range(2):\n"
+        "    if (pid := os.fork()) == 0:\n"
+        "        fork_server._run_worker(ForkRequest(role='judge', name='judge.1', environment={}))\n"
+        "    os.waitpid(pid, 0)"
+    )
+    drawn = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert len(set(drawn.stdout.split())) == 2
 
 
 @pytest.mark.usefixtures("servers")
