@@ -175,8 +175,8 @@ class ForkServer:
             for number in STOP_SIGNALS:
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
-            for number, file in enumerate(files, start=1):
-                os.dup2(file, number)
+            for output, file in enumerate(files, start=1):
+                os.dup2(file, output)
                 os.close(file)
             for key in list(self._selector.get_map().values()):  # sockets, and files of processes
                 os.close(key.fd)
