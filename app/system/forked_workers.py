@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -32,6 +33,8 @@ MESSAGE_BYTES = 128 * 1024
 """Longest message. The longest contains a whole environment."""
 TRIES = 3
 """How often a supervisor looks for a server or starts one: a server without connections ends, also while one is being made."""
+LONGEST_LOAD_S = 150.0
+"""How long a supervisor waits for an answer. A server that loads its modules on a busy machine takes a minute."""
 NVML_CHECK = {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 """Makes torch look for GPUs without opening one, after which a forked process could not use it."""
 
@@ -68,7 +71,10 @@ class ForkedWorker:
         self._status: int | None = None
 
     def poll(self) -> int | None:
-        """The exit status; None while the worker runs. `-SIGKILL` if the connection to the server was lost, since the worker ends with it."""
+        """The exit status; None while the worker runs.
+
+        `-SIGKILL` if the connection to the server was lost, since the worker ends with it.
+        """
         if self._status is None and _is_readable(self._connection, 0):
             self._read()
         return self._status
@@ -128,6 +134,8 @@ class ForkServerClient:
                 return None
             try:
                 answer = self._ask(request)
+            except TimeoutError:
+                break
             except OSError:
                 answer = None
             if answer is not None and answer.pid:
@@ -136,6 +144,7 @@ class ForkServerClient:
             self.close()
             if answer is not None and answer.refused:
                 return None
+        self.close()
         if not self._is_stopping():
             self._given_up = True
             tell(
@@ -157,12 +166,16 @@ class ForkServerClient:
         return self._folder / f"fork_server-{self._group}.log"
 
     def _ask(self, request: bytes) -> ForkAnswer | None:
+        """The server's answer; None if it has ended, or a stop was asked for. Raises TimeoutError after `LONGEST_LOAD_S`."""
         if self._connection is None:
             self._connection = self._connect_or_start()
         socket.send_fds(self._connection, [request], [sys.stdout.fileno(), sys.stderr.fileno()])
-        while not _is_readable(self._connection, POLL_S):  # the server may be loading its modules
+        until = time.monotonic() + LONGEST_LOAD_S
+        while not _is_readable(self._connection, POLL_S):
             if self._is_stopping():
                 return None
+            if time.monotonic() > until:
+                raise TimeoutError
         return _receive(self._connection)
 
     def _connect_or_start(self) -> socket.socket:

@@ -26,11 +26,11 @@ def import_model(folder: Path, to: Path, settings: Settings) -> list[CheckFindin
     findings = check_model(folder, settings)
     if any(finding.verdict == "failed" for finding in findings):
         return findings
-    beside = [
+    companions = [
         path for pattern in (CONFIG, GENERATION, INDEX, *BESIDE_WEIGHTS) for path in folder.glob(pattern)
     ]
     with whole_folder(to) as unfinished:
-        for path in sorted({*beside, *weight_files(folder)}):
+        for path in sorted({*companions, *weight_files(folder)}):
             if path.is_file():
                 shutil.copyfile(path, unfinished / path.name)
     return findings

@@ -164,7 +164,8 @@ def save_weights(model: Any, path: Path) -> None:
 def make_deterministic() -> None:
     """Make torch use deterministic algorithms: the same bits each time with the same number of threads.
 
-    On a GPU it then refuses cuBLAS unless that has a workspace of its own for each stream. Uninitialized memory is not filled: nothing reads it, and filling took a quarter of each decoding step.
+    On a GPU torch then refuses cuBLAS without a workspace of its own for each stream. Uninitialized memory is not filled:
+    nothing reads it, and filling took a quarter of each decoding step.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when a GPU is first computed on
     torch.use_deterministic_algorithms(True)

@@ -46,7 +46,8 @@ class ComputingSettings(Section):
     servers that Hindcast starts then do, too; external ones need the argument in docs/vllm.md."""
     arithmetic: Annotated[Literal[1, 2], Formerly(value=1)] = 2
     """Version of how updates are computed and digested, for runs that were recorded with an earlier one. From 2 on: digests of
-    tensors are computed in threads; a sample longer than a pass needs no mask of trees; on a GPU one kernel takes AdamW's step, and attention in float32 repeats shared keys."""
+    tensors are computed in threads; a sample longer than a pass needs no mask of trees; on a GPU one kernel takes AdamW's step,
+    and attention in float32 repeats shared keys."""
     attention: Attention = "sdpa"
     """Attention kernel: `sdpa`: torch's own; `flash_attention_2`: that of the package flash-attn, which reads packed
     sequences without a mask and needs a GPU and `bf16`."""

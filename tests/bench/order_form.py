@@ -1,6 +1,6 @@
 """An order form whose wrong answer is known and cannot be mended: an environment in Python with a demonstrator who errs once.
 
-Each of five pages names one of three buttons. A click on another one sends a wrong order, and the form goes on to the next page.
+Each of five pages names one of three buttons. A click on another one sends a wrong order, and the next page follows.
 The demonstrator clicks as asked but at one step, which the task's seed says.
 """
 

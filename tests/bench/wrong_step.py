@@ -1,6 +1,6 @@
 """Does `hindcast branch` name the step that lost an episode? Measured on episodes whose wrong step is known by construction.
 
-A scripted demonstrator fills in `bench.order_form`, errs once, and goes on sensibly. The shipped policy, which never saw the form,
+A scripted demonstrator fills in `bench.order_form`, errs once, and continues sensibly. The shipped policy, which never saw the form,
 continues each episode from each of its steps; `branch` says where its success falls most.
 """
 

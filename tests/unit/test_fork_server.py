@@ -93,12 +93,12 @@ def test_a_worker_gets_its_own_environment_session_and_no_files_of_the_server(tm
         "files = [link for link in links if link.startswith(('socket', 'anon_inode'))]; "
         f"open({str(seen)!r}, 'w').write(json.dumps([os.getsid(0) == os.getpid(), dict(os.environ), files]))"
     )
-    beside = servers_in(tmp_path / "processes", "site")
-    started(beside, "import time; time.sleep(60)")
+    other = servers_in(tmp_path / "processes", "site")
+    started(other, "import time; time.sleep(60)")
     mine = servers_in(tmp_path / "processes")
     assert started(mine, code).wait(WAIT_S) == 0
     mine.close()
-    beside.close()
+    other.close()
     is_leader, environment, files = json.loads(seen.read_text())
     assert is_leader
     assert environment == {**os.environ, "CODE": code}
@@ -236,6 +236,19 @@ def test_a_stop_does_not_wait_for_a_server_that_is_still_loading(
     servers = ForkServerClient(tmp_path / "processes", "judge", "judge.1", is_stopping=is_stopping)
     assert servers.start(os.environ) is None
     servers.close()
+
+
+@pytest.mark.usefixtures("servers")
+def test_a_server_that_does_not_answer_is_done_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forked_workers, "SERVER", (sys.executable, "-c", "import time; time.sleep(60)"))
+    monkeypatch.setattr(forked_workers, "LONGEST_LOAD_S", 0.2)
+    client = servers_in(tmp_path / "processes")
+    assert client.start(os.environ) is None
+    assert client._given_up
+    for server in client._servers:
+        os.kill(server, signal.SIGKILL)
 
 
 @pytest.mark.torch
