@@ -108,12 +108,16 @@ def test_evaluations_are_no_part_of_training(run: Evaluated) -> None:
 
 def test_the_run_ends_when_its_last_version_is_evaluated(run: Evaluated) -> None:
     kinds = (EvaluationStarted, EvaluationFinished, ControlApplied, RunFinished)
+    last = [one for one in run.history if isinstance(one.fact, kinds)][-4:]
+    # the drain may find any evaluation open: that of an earlier version ends first, that of the last one is played to its end
+    assert [type(one.fact) for one in last] == list(kinds)
     asked = next(one.position for one in run.history if isinstance(one.fact, ControlRequested))
-    last = [one.fact for one in run.history if one.position > asked and isinstance(one.fact, kinds)]
-    # the drain may find an evaluation of an earlier version open, which then ends first
-    assert [type(fact) for fact in last[-4:]] == list(kinds)
-    assert isinstance(last[-1], RunFinished)
-    assert last[-1].reason == "updates=6"
+    begun, over, _, finished = last
+    assert isinstance(begun.fact, EvaluationStarted)
+    assert begun.fact.version == 3
+    assert over.position > asked
+    assert isinstance(finished.fact, RunFinished)
+    assert finished.fact.reason == "updates=6"
 
 
 def test_the_curve_is_shown(run: Evaluated) -> None:

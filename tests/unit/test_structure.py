@@ -5,6 +5,7 @@ import gc
 import re
 import subprocess
 import sys
+from collections import Counter
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -95,6 +96,12 @@ def test_no_file_of_the_product_is_longer_than_600_lines() -> None:
         if (lines := len(path.read_text().splitlines())) > 600
     }
     assert not long
+
+
+def test_no_two_test_files_have_one_name() -> None:
+    """Test folders are no packages, so one run cannot import two modules of one name."""
+    names = Counter(path.name for path in sources("tests") if path.name.startswith("test_"))
+    assert not {name: count for name, count in names.items() if count > 1}
 
 
 def test_types_are_read_by_the_functions_that_are_safe_in_threads() -> None:
