@@ -1,10 +1,9 @@
 """The synchronous core of the in-process engine: admits prompts, draws tokens and releases finished answers.
 
-Each prompt is prefilled alone, without padding; decoding is one forward pass for all. Each request has its own random
+Each prompt is prefilled alone, without padding and without what another one before began with; decoding is one forward pass for all. Each request has its own random
 generator, so an answer does not depend on the rest of the batch, except for floating-point rounding.
 """
 
-from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -13,15 +12,13 @@ import torch
 
 from hindcast.actors.engines.base import Constraint, Generation
 from hindcast.actors.engines.guide import FormGuide, Guide, RecordedGuide, Vocabulary
+from hindcast.actors.engines.kept_prompts import KeptPrompts
 from hindcast.actors.engines.lfm2 import Lfm2Slots, is_plain_lfm2
 from hindcast.actors.engines.slots import CacheSlots, Slots
 from hindcast.core.domain.sampling import Sampling
 from hindcast.core.grammar.allowed_tokens import Allowed, pack_allowed
 from hindcast.core.models.logprobs import restrict
 from hindcast.core.models.vision import ProcessedImage
-
-KEPT_PROMPTS = 16
-"""Prefilled prompts to keep: the episodes of a group begin with the same page, mostly at about the same time."""
 
 Key = TypeVar("Key")
 """The caller's key of a request."""
@@ -63,8 +60,7 @@ class DecodingBatch(Generic[Key]):
         self._room = slots
         self._slots: Slots = Lfm2Slots(model, slots) if is_plain_lfm2(model) else CacheSlots(model, slots)
         self._rows: list[DecodingRow[Key]] = []
-        self._read: OrderedDict[tuple[Any, ...], tuple[Any, torch.Tensor]] = OrderedDict()
-        """Prefilled states and logits, by the prompt's tokens and the digests of its pictures."""
+        self._prompts = KeptPrompts(self._slots)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -93,7 +89,7 @@ class DecodingBatch(Generic[Key]):
 
         Raises EngineFailed or ModelFileError when the constraint cannot be applied; nothing is admitted then.
         """
-        states, logits = self._read_prompt(tuple(prompt_ids), pictures)
+        states, logits = self._prompts.read(prompt_ids, pictures)
         row = DecodingRow(key, sampling, self._guide(constraint, logits.shape[-1], sampling.max_tokens))
         if self._extend([row], logits, version):
             return row
@@ -121,21 +117,8 @@ class DecodingBatch(Generic[Key]):
     @torch.inference_mode()
     def refresh(self) -> None:
         """Note that the model's weights have changed. Call it only while the batch is empty."""
-        self._read.clear()
+        self._prompts.clear()
         self._slots.refresh()
-
-    def _read_prompt(
-        self, prompt_ids: tuple[int, ...], pictures: Sequence[ProcessedImage]
-    ) -> tuple[Any, torch.Tensor]:
-        """States after a prompt and the logits that follow. Recently read prompts are cached."""
-        key = (prompt_ids, *(picture.digest for picture in pictures))
-        known = self._read.get(key)
-        if known is None:
-            known = self._read[key] = self._slots.read(prompt_ids, pictures)
-            if len(self._read) > KEPT_PROMPTS:
-                self._read.popitem(last=False)
-        self._read.move_to_end(key)
-        return known
 
     def _guide(self, constraint: Constraint | None, size: int, max_tokens: int) -> Guide | None:
         if constraint is None:

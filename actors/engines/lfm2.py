@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
-from hindcast.actors.engines.slots import GROWTH, SlotCounter
+from hindcast.actors.engines.slots import GROWTH, Prefix, SlotCounter
 from hindcast.core.models.arithmetic import device_of
 from hindcast.core.models.vision import ProcessedImage
 
@@ -20,8 +20,8 @@ class Lfm2States(NamedTuple):
 
     attention: dict[int, tuple[torch.Tensor, torch.Tensor]]
     """Layer -> keys and values  # [key heads, length, head width]."""
-    windows: dict[int, torch.Tensor]
-    """Layer -> the last inputs of the convolution  # [kernel, width]."""
+    series: dict[int, torch.Tensor]
+    """Layer -> the inputs of the convolution, after as many rows of zeros as it reads  # [kernel + length, width]."""
 
 
 class _Layer(NamedTuple):
@@ -57,14 +57,17 @@ class Lfm2Slots:
         self._cosine, self._sine = angles.cos(), angles.sin()  # [positions, head width]
         self._counter = SlotCounter(slots)
         self._capacity = 0
-        self._states = Lfm2States({}, {})
+        self._attention: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        """Layer -> keys and values of all slots  # [slots, key heads, capacity, head width]."""
+        self._windows: dict[int, torch.Tensor] = {}
+        """Layer -> the last inputs of the convolution  # [kernel, slots, width]."""
         self.refresh()
         for number, layer in enumerate(self._layers):
             if layer.taps is None:
                 empty = torch.zeros(slots, self._key_heads, 0, self._head_width, device=self._device)
-                self._states.attention[number] = empty, empty.clone()
+                self._attention[number] = empty, empty.clone()
             else:
-                self._states.windows[number] = torch.zeros(
+                self._windows[number] = torch.zeros(
                     self._kernel, slots, config.hidden_size, device=self._device
                 )
 
@@ -77,20 +80,26 @@ class Lfm2Slots:
         self._layers = [_layer_of(layer) for layer in self._model.model.layers]
 
     def read(
-        self, prompt_ids: tuple[int, ...], pictures: Sequence[ProcessedImage] = ()
+        self,
+        prompt_ids: Sequence[int],
+        pictures: Sequence[ProcessedImage] = (),
+        begin: Prefix[Lfm2States] | None = None,
     ) -> tuple[Lfm2States, torch.Tensor]:
         """States after a prompt and the logits that follow  # [1, vocabulary]."""
         assert not pictures, "its tokenizer has none that stand for them"
         states = Lfm2States({}, {})
-        hidden = self._embedding[torch.tensor(prompt_ids, device=self._device)]  # [length, width]
+        known = begin.length if begin else 0
+        hidden = self._embedding[
+            torch.tensor(prompt_ids[known:], device=self._device)
+        ]  # [length - known, width]
         for number, layer in enumerate(self._layers):
             inputs = self._norm(hidden, layer.first_norm)
             last = number == len(self._layers) - 1
             if layer.taps is not None:
-                mixed = self._convolve(states, number, layer, inputs)
+                mixed = self._convolve(states, number, layer, inputs, begin)
                 hidden, mixed = (hidden[-1:], mixed[-1:]) if last else (hidden, mixed)
             else:
-                mixed = self._attend(states, number, layer, inputs, last=last)
+                mixed = self._attend(states, number, layer, inputs, begin, last=last)
                 hidden = hidden[-1:] if last else hidden
             hidden = self._feed_forward(hidden + functional.linear(mixed, layer.out), layer)
         return states, self._logits(hidden[-1:])
@@ -100,21 +109,26 @@ class Lfm2Slots:
         self._reserve(length + 1)
         slot = self._counter.admit(length)
         for number, (keys, values) in states.attention.items():
-            own_keys, own_values = self._states.attention[number]
+            own_keys, own_values = self._attention[number]
             own_keys[slot, :, :length] = keys
             own_values[slot, :, :length] = values
-        for number, window in states.windows.items():
-            self._states.windows[number][:, slot] = window
+        for number, series in states.series.items():
+            self._windows[number][:, slot] = series[-self._kernel :]
         return slot
+
+    def size(self, states: Lfm2States) -> int:
+        """Bytes that a prompt's states take."""
+        pairs = (tensor for pair in states.attention.values() for tensor in pair)
+        return sum(tensor.nbytes for tensor in (*pairs, *states.series.values()))
 
     def release(self, slot: int) -> int:
         """Free a slot; the last active one moves into it. Returns the slot that moved, which may be the same."""
         last = self._counter.release(slot)
         if slot != last:
-            for keys, values in self._states.attention.values():
+            for keys, values in self._attention.values():
                 keys[slot] = keys[last]
                 values[slot] = values[last]
-            for window in self._states.windows.values():
+            for window in self._windows.values():
                 window[:, slot] = window[:, last]
         return last
 
@@ -136,38 +150,67 @@ class Lfm2Slots:
         self._counter.advance()
         return self._logits(hidden)
 
-    def _convolve(self, states: Lfm2States, number: int, layer: _Layer, inputs: torch.Tensor) -> torch.Tensor:
+    def _convolve(
+        self,
+        states: Lfm2States,
+        number: int,
+        layer: _Layer,
+        inputs: torch.Tensor,
+        begin: Prefix[Lfm2States] | None,
+    ) -> torch.Tensor:
         assert layer.taps is not None
         before, after, values = functional.linear(inputs, layer.project).chunk(3, dim=-1)
-        padded = functional.pad(before * values, (0, 0, self._kernel - 1, 0))  # [kernel - 1 + length, width]
-        length = inputs.shape[0]
-        total = padded[:length] * layer.taps[0]
-        for tap in range(1, self._kernel):
-            total.addcmul_(padded[tap : tap + length], layer.taps[tap])
-        window = functional.pad(padded, (0, 0, 1, 0))[-self._kernel :]
-        states.windows[number] = window.clone()
+        length, kernel = inputs.shape[0], self._kernel
+        earlier = (
+            begin.states.series[number][: kernel + begin.length]
+            if begin
+            else inputs.new_zeros(kernel, inputs.shape[1])
+        )
+        series = states.series[number] = torch.cat((earlier, before * values))
+        taken = series[series.shape[0] - length - kernel + 1 :]  # [kernel - 1 + length, width]
+        total = taken[:length] * layer.taps[0]
+        for tap in range(1, kernel):
+            total.addcmul_(taken[tap : tap + length], layer.taps[tap])
         return total.mul_(after)
 
     def _convolve_step(self, number: int, layer: _Layer, inputs: torch.Tensor) -> torch.Tensor:
         assert layer.taps is not None
         before, after, values = functional.linear(inputs, layer.project).chunk(3, dim=-1)
-        window = self._states.windows[number][:, : inputs.shape[0]]  # [kernel, active, width]
+        window = self._windows[number][:, : inputs.shape[0]]  # [kernel, active, width]
         window[:-1] = window[1:].clone()
         window[-1] = before * values
         return (window * layer.taps[:, None]).sum(0).mul_(after)
 
     def _attend(
-        self, states: Lfm2States, number: int, layer: _Layer, inputs: torch.Tensor, *, last: bool
+        self,
+        states: Lfm2States,
+        number: int,
+        layer: _Layer,
+        inputs: torch.Tensor,
+        begin: Prefix[Lfm2States] | None,
+        *,
+        last: bool,
     ) -> torch.Tensor:
-        """Attention over a whole prompt  # [length, width]; of its last position alone  # [1, width] if `last`."""
-        length = inputs.shape[0]
-        positions = torch.arange(length, device=self._device)
-        queries, keys, values = self._heads_of(layer, inputs, positions)  # [length, heads, head width]
-        keys, values = keys.transpose(0, 1).contiguous(), values.transpose(0, 1).contiguous()
-        states.attention[number] = keys, values
+        """Attention of `inputs` to a whole prompt  # [inputs, width]; of its last position alone  # [1, width] if `last`."""
+        known = begin.length if begin else 0
+        positions = torch.arange(known, known + inputs.shape[0], device=self._device)
+        queries, keys, values = self._heads_of(layer, inputs, positions)  # [inputs, heads, head width]
+        keys, values = keys.transpose(0, 1), values.transpose(0, 1)
+        mask = None
+        if begin:
+            before = [one[:, :known] for one in begin.states.attention[number]]
+            keys, values = torch.cat((before[0], keys), dim=1), torch.cat((before[1], values), dim=1)
+            if not last:
+                mask = positions[:, None] >= torch.arange(keys.shape[1], device=self._device)
+        keys, values = states.attention[number] = keys.contiguous(), values.contiguous()
         asked = (queries[-1:] if last else queries).transpose(0, 1)
         mixed = functional.scaled_dot_product_attention(
-            asked[None], keys[None], values[None], is_causal=not last, enable_gqa=self._grouped
+            asked[None],
+            keys[None],
+            values[None],
+            attn_mask=mask,
+            is_causal=not last and mask is None,
+            enable_gqa=self._grouped,
         )
         return mixed[0].transpose(0, 1).reshape(asked.shape[1], -1)
 
@@ -175,7 +218,7 @@ class Lfm2Slots:
         self, number: int, layer: _Layer, inputs: torch.Tensor, lengths: torch.Tensor, mask: torch.Tensor
     ) -> torch.Tensor:
         queries, keys, values = self._heads_of(layer, inputs, lengths)
-        own_keys, own_values = self._states.attention[number]
+        own_keys, own_values = self._attention[number]
         rows, longest = torch.arange(len(lengths), device=self._device), mask.shape[-1]
         own_keys[rows, :, lengths] = keys
         own_values[rows, :, lengths] = values
@@ -219,9 +262,11 @@ class Lfm2Slots:
             return
         more = -(-length // GROWTH) * GROWTH - self._capacity
         self._capacity += more
-        for number, (keys, values) in self._states.attention.items():
-            grown = functional.pad(keys, (0, 0, 0, more)), functional.pad(values, (0, 0, 0, more))
-            self._states.attention[number] = grown
+        for number, (keys, values) in self._attention.items():
+            self._attention[number] = (
+                functional.pad(keys, (0, 0, 0, more)),
+                functional.pad(values, (0, 0, 0, more)),
+            )
 
 
 def is_plain_lfm2(model: Any) -> bool:

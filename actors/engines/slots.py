@@ -5,7 +5,7 @@ Supported layers have a state of one row per position (full attention), or of a 
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import torch
 from transformers import DynamicCache
@@ -19,16 +19,35 @@ GROWTH = 256
 """Positions by which buffers grow."""
 
 
+States = TypeVar("States")
+
+
+class Prefix(NamedTuple, Generic[States]):
+    """The first tokens of a prompt, which were read with another one."""
+
+    states: States
+    """States after that other prompt; they may reach beyond the prefix."""
+    length: int
+    """Tokens that both begin with: fewer than the prompt has."""
+
+
 class Slots(Protocol):
     """A model with the states of several sequences. Use it in inference mode."""
 
     def read(
-        self, prompt_ids: tuple[int, ...], pictures: Sequence[ProcessedImage] = ()
+        self,
+        prompt_ids: Sequence[int],
+        pictures: Sequence[ProcessedImage] = (),
+        begin: Prefix[Any] | None = None,
     ) -> tuple[Any, torch.Tensor]:
         """States after a prompt and the logits that follow  # [1, vocabulary]. Changes nothing; states may be admitted twice.
 
-        `pictures`: the prompt's pictures, in order.
+        `pictures`: the prompt's pictures, in order. `begin`: what need not be computed again, of a prompt without pictures.
         """
+        ...
+
+    def size(self, states: Any) -> int:
+        """Bytes that a prompt's states take."""
         ...
 
     def admit(self, states: Any, length: int) -> int:
@@ -102,17 +121,25 @@ class CacheSlots:
         """Do nothing: no state here derives from the weights."""
 
     def read(
-        self, prompt_ids: tuple[int, ...], pictures: Sequence[ProcessedImage] = ()
+        self,
+        prompt_ids: Sequence[int],
+        pictures: Sequence[ProcessedImage] = (),
+        begin: Prefix[ReadPrompt] | None = None,
     ) -> tuple[ReadPrompt, torch.Tensor]:
-        """States after a prompt and the logits that follow  # [1, vocabulary]."""
+        """States after a prompt and the logits that follow  # [1, vocabulary]. With windows, all of it is computed."""
         cache = DynamicCache(config=self._model.config)
-        ids = torch.tensor([prompt_ids], device=self._device)
+        known = 0 if begin is None else _continue(cache, begin)
+        ids = torch.tensor([prompt_ids[known:]], device=self._device)
         beside = picture_inputs(self._model, ids, pictures, [len(prompt_ids)]) if pictures else {}
         given = {"input_ids": ids, **beside}
         output = self._model(past_key_values=cache, use_cache=True, logits_to_keep=1, **given)
         places = beside.get("position_ids")
         shift = 0 if places is None else int(places.max()) + 1 - len(prompt_ids)
         return ReadPrompt(cache, shift), output.logits[:, -1].float()
+
+    def size(self, states: ReadPrompt) -> int:
+        """Bytes that a prompt's states take."""
+        return sum(tensor.nbytes for layer in states.cache.layers for tensor in _tensors(layer))
 
     def admit(self, states: ReadPrompt, length: int) -> int:
         """Copy one sequence into a slot; returns the slot. Raises ModelFileError for a model that cannot be served."""
@@ -236,6 +263,22 @@ class _Window:
         layer.has_previous_state[0] = True
         layer.dtype, layer.device = self._states.dtype, self._states.device
         return layer
+
+
+def _continue(cache: DynamicCache, begin: Prefix[ReadPrompt]) -> int:
+    """Copy a prefix into an empty cache; returns its length, or 0 if a layer's state cannot be cut back to it."""
+    earlier = begin.states.cache.layers
+    if any(type(layer) is not DynamicLayer for layer in earlier):
+        return 0
+    for number, layer in enumerate(earlier):
+        cache.update(layer.keys[:, :, : begin.length], layer.values[:, :, : begin.length], number)
+    return begin.length
+
+
+def _tensors(layer: Any) -> tuple[torch.Tensor, ...]:
+    if type(layer) is DynamicLayer:
+        return layer.keys, layer.values
+    return tuple(layer.conv_states.values()) if type(layer) is LinearAttentionLayer else ()
 
 
 def _new_layer(layer: Any, slots: int) -> _Attention | _Window:

@@ -11,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralFo
 
 from fakes.tiny_policy import tiny_model, write_tiny_policy
 from hindcast.actors.engines.lfm2 import Lfm2Slots, is_plain_lfm2
-from hindcast.actors.engines.slots import CacheSlots, Slots
+from hindcast.actors.engines.slots import CacheSlots, Prefix, Slots
 from hindcast.core.errors import ModelFileError
 
 pytestmark = pytest.mark.torch
@@ -57,6 +57,7 @@ def test_logits_equal_those_of_a_forward_pass_while_sequences_come_and_go(
     with torch.inference_mode():
         slots = kind(model, 4)
         sequences: list[list[int]] = []
+        earlier: list[tuple[list[int], Any]] = []
 
         def check(logits: torch.Tensor, sequence: list[int]) -> None:
             expected = model(input_ids=torch.tensor([sequence])).logits[0, -1]
@@ -65,8 +66,14 @@ def test_logits_equal_those_of_a_forward_pass_while_sequences_come_and_go(
         for turn in range(60):
             if len(sequences) < 4 and (not sequences or random.random() < 0.5):
                 prompt = [random.randrange(4, 300) for _ in range(random.choice((1, 2, 3, 5, 30, 250)))]
-                states, logits = slots.read(tuple(prompt))
+                begin = None
+                if earlier and random.random() < 0.6:
+                    like, states = random.choice(earlier)
+                    begin = Prefix(states, random.randint(1, len(like)))
+                    prompt = like[: begin.length] + prompt
+                states, logits = slots.read(prompt, begin=begin)
                 check(logits[0], prompt)
+                earlier.append((list(prompt), states))
                 assert slots.admit(states, len(prompt)) == len(sequences)
                 sequences.append(prompt)
             tokens = [random.randrange(4, 300) for _ in sequences]
