@@ -18,11 +18,11 @@ from hindcast.core.rl.statistics import Interval, gap, standardized
 from hindcast.core.settings.changes import decode_settings, flatten_settings
 from hindcast.storage.readmodel.outcome_counts import (
     Families,
+    Tally,
     added,
-    curve,
     families_by_version,
-    tallies,
     training_origin,
+    training_tallies,
 )
 from hindcast.storage.readmodel.query_parts import (
     OUTCOMES,
@@ -33,7 +33,6 @@ from hindcast.storage.readmodel.query_parts import (
     of_this_run,
     position_of,
     success_of,
-    training_judge,
 )
 from hindcast.storage.readmodel.tables import episodes, runs, updates, weights
 
@@ -96,9 +95,16 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare_runs(
-    left: Connection, right: Connection, *, most_points: int | None = None, most_updates: int | None = None
+    left: Connection,
+    right: Connection,
+    *,
+    tallied: tuple[Sequence[Tally], Sequence[Tally]] | None = None,
+    most_points: int | None = None,
+    most_updates: int | None = None,
 ) -> Comparison:
     """Compare both read models as they are now. Beyond `most_points` versions, neighbors are counted together; None: no limit.
+
+    `tallied`: the `training_tallies` of both, if they are known.
 
     Raises:
         NotInReadModel: one of them is still empty.
@@ -106,7 +112,7 @@ def compare_runs(
     here, there = _descent(left), _descent(right)
     parted_at = _parted_at(here, there)
     shared = -1 if parted_at is None else _newest_played(left, parted_at)
-    ours, theirs = _played(left), _played(right)
+    ours, theirs = map(_played, tallied or (training_tallies(left), training_tallies(right)))
     steps, apart, alike = _steps(left, right, parted_at, most_updates)
     return Comparison(
         left=here[-1].run,
@@ -216,21 +222,18 @@ class _Played(NamedTuple):
     families: Families
 
 
-def _played(connection: Connection) -> dict[int, _Played]:
+def _played(known: Sequence[Tally]) -> dict[int, _Played]:
     """Outcomes of online episodes, or imported ones, by the version that began them."""
-    position = position_of(connection, None)
-    known = tallies(connection, position, training_judge(connection, as_of=position))
     origin = training_origin(known)
     families = families_by_version(known, origin=origin)
-    return {
-        point.version: _Played(
-            point.success.successes,
-            point.success.judged - point.success.successes,
-            point.success.undecided,
-            families[point.version],
-        )
-        for point in curve(one for one in known if one.origin == origin)
-    }
+    found = {version: _Played(0, 0, 0, played) for version, played in families.items()}
+    for one in known:
+        if one.origin == origin and one.version in found:
+            success, failure, undecided, played = found[one.version]
+            found[one.version] = _Played(
+                success + one.success, failure + one.failure, undecided + one.undecided, played
+            )
+    return found
 
 
 def _points(

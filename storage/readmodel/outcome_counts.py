@@ -113,6 +113,12 @@ def tallies(connection: Connection, position: int, judge: str) -> Sequence[Tally
     return _with(told, (row for row in since if row.judge == judge))
 
 
+def training_tallies(connection: Connection, *, as_of: int | None = None) -> Sequence[Tally]:
+    """The same of the judge that training uses; `as_of` None: as of now."""
+    position = position_of(connection, as_of)
+    return tallies(connection, position, training_judge(connection, as_of=position))
+
+
 def tallies_of(
     connection: Connection, position: int, judge: str, *, origin: str, first: int, last: int
 ) -> Sequence[Tally]:
@@ -174,9 +180,15 @@ def families_of(rows: Iterable[Tally]) -> Families:
     found: Families = {}
     for one in rows:
         if one.version is not None and one.version >= 0:
-            judged_episodes = int(one.success + one.failure)
-            _add(found, f"{one.environment}/{one.family}", (int(one.success), judged_episodes))
+            _add_family(
+                found, f"{one.environment}/{one.family}", int(one.success), int(one.success + one.failure)
+            )
     return found
+
+
+def _add_family(found: Families, name: str, successes: int, judged_episodes: int) -> None:
+    known = found.get(name, (0, 0))
+    found[name] = known[0] + successes, known[1] + judged_episodes
 
 
 def training_origin(rows: Iterable[Tally]) -> str:
@@ -198,8 +210,8 @@ def added(several: Iterable[Families]) -> Families:
     """The families of several versions or runs together."""
     found: Families = {}
     for one in several:
-        for name, counts in one.items():
-            _add(found, name, counts)
+        for name, (successes, judged_episodes) in one.items():
+            _add_family(found, name, successes, judged_episodes)
     return found
 
 
@@ -248,8 +260,11 @@ def success_by_version(
 
     In a run of another system, `online` means its imported episodes.
     """
-    position = position_of(connection, as_of)
-    rows = tallies(connection, position, judge or training_judge(connection, as_of=position))
+    rows = (
+        tallies(connection, position_of(connection, as_of), judge)
+        if judge
+        else training_tallies(connection, as_of=as_of)
+    )
     wanted = training_origin(rows) if origin == ONLINE else origin
     return curve(one for one in rows if wanted in (None, one.origin))
 

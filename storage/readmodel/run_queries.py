@@ -6,6 +6,7 @@ episode, the first counts, since training used it.
 """
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -16,12 +17,13 @@ from hindcast.storage.readmodel.evaluation_queries import EvaluationRow, list_ev
 from hindcast.storage.readmodel.metrics import Throughput, throughput
 from hindcast.storage.readmodel.outcome_counts import (
     FamilyRetention,
+    Tally,
     VersionSuccess,
     curve,
     outcomes_of,
     retention,
-    tallies,
     tallies_of,
+    training_tallies,
 )
 from hindcast.storage.readmodel.query_parts import (
     NotInReadModel,
@@ -156,8 +158,10 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     throughput: Throughput
 
 
-def run_summary(connection: Connection, *, as_of: int | None = None) -> RunSummary:
-    """Summary of the whole run.
+def run_summary(
+    connection: Connection, *, as_of: int | None = None, tallied: Sequence[Tally] | None = None
+) -> RunSummary:
+    """Summary of the whole run. `tallied`: its `training_tallies`, if they are known.
 
     Raises:
         NotInReadModel: nothing is recorded at that position.
@@ -166,8 +170,8 @@ def run_summary(connection: Connection, *, as_of: int | None = None) -> RunSumma
     row = connection.execute(of_this_run(select(runs), position)).mappings().one_or_none()
     if row is None:
         raise NotInReadModel(f"the read model knows nothing of the run as of position {position} yet")
-    judge = training_judge(connection, as_of=position)
-    told = tallies(connection, position, judge)
+    if tallied is None:
+        tallied = training_tallies(connection, as_of=position)
     counts = totals(connection, position)
     applied = count_by(connection, updates.c.outcome, updates, position, updates.c.model == "policy")
     published = select(func.max(weights.c.version)).where(
@@ -182,7 +186,7 @@ def run_summary(connection: Connection, *, as_of: int | None = None) -> RunSumma
         goal=json.loads(row["goal"]) if row["goal"] else {},
         tasks=count_rows(connection, tasks, position),
         episodes=count_by(connection, episodes.c.state, episodes, position),
-        verdicts=outcomes_of(told),
+        verdicts=outcomes_of(tallied),
         disputed=count_disputed(connection, position),
         trained_episodes=count_trained(connection, position),
         steps=counts.get(("steps", ""), 0),
@@ -195,9 +199,9 @@ def run_summary(connection: Connection, *, as_of: int | None = None) -> RunSumma
         sampling_from=sampling_from(connection, position),
         checkpoint_update=connection.scalar(saved),
         notices={kind: number for (table, kind), number in counts.items() if table == "notices"},
-        success=tuple(curve(told)),
+        success=tuple(curve(tallied)),
         evaluations=tuple(list_evaluations(connection, as_of=position)),
-        retention=retention(told),
+        retention=retention(tallied),
         changes=recipe_changes(connection, as_of=position),
         throughput=throughput(connection, as_of=position),
     )

@@ -3,7 +3,7 @@
     LongRun ──fold──> SQLite ──views──> seconds of processor and wall time, now and as of the middle of the log
                          └──server──> Chromium ──> first contentful paint, each time in a fresh profile
 
-The log itself is never made: no page but an opened step reads it. `consumers` and `log` ask a broker and are left out.
+The log itself is never made: no page but an opened step reads it. `consumers`, `log` and `pair` ask a broker and are left out.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from hindcast.storage.readmodel.query_parts import position_of
 
 QUERY_GOAL_S = 0.2
 PAINT_GOAL_S = 0.3
-LEFT_OUT = ("consumers", "log")
+LEFT_OUT = ("consumers", "log", "pair")
 WARM_UP = 1
 """Times that are not counted: the first look reads the file from the disk."""
 PAINT = """() => new Promise((done) => {

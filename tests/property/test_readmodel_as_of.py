@@ -38,7 +38,7 @@ from hindcast.storage.readmodel.fold import apply, read_cursor
 from hindcast.storage.readmodel.lineage.lineage import lineage
 from hindcast.storage.readmodel.lineage.nodes import FINDERS
 from hindcast.storage.readmodel.metrics import throughput, update_metrics
-from hindcast.storage.readmodel.outcome_counts import success_by_version
+from hindcast.storage.readmodel.outcome_counts import success_by_version, training_tallies
 from hindcast.storage.readmodel.query_parts import holding, position_of, training_judge
 from hindcast.storage.readmodel.rebuild import digests, dump
 from hindcast.storage.readmodel.run_queries import list_policies, recipe_changes, run_summary
@@ -159,6 +159,7 @@ QUESTIONS: dict[str, Callable[[Connection, int | None], Any]] = {
     "training_judge": lambda connection, as_of: training_judge(connection, as_of=as_of),
     "screenshots_of": ask_screenshots,
     "success_by_version": ask_curves,
+    "training_tallies": lambda connection, as_of: training_tallies(connection, as_of=as_of),
     "list_episodes": ask_episodes,
     "count_requested": lambda connection, as_of: count_requested(connection, as_of=as_of),
     "count_episodes": lambda connection, as_of: [

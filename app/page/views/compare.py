@@ -21,6 +21,7 @@ from hindcast.storage.readmodel.comparison import (
     newest_version_and_update,
     settings_apart,
 )
+from hindcast.storage.readmodel.outcome_counts import Tally, training_tallies
 
 METRICS = ("loss", "kl", "entropy_estimate", "gradient_norm", "reward_mean")
 """Metrics of updates that are compared if a run has them."""
@@ -102,12 +103,17 @@ def compare(ask: PageQuery) -> ComparePage:
         connections = [stack.enter_context(ask.home_runs.asking(name, None))[1] for name in chosen]
         connections.append(ask.connection)
         parted_at = common_position(connections)
-        charts = _charts(ask, together, connections, parted_at, over, colors)
+        tallied = [training_tallies(connection) for connection in connections]
+        charts = _charts(ask, together, connections, tallied, parted_at, over, colors)
         apart = settings_apart(connections)
         found = None
         if len(chosen) == 1:
             found = compare_runs(
-                connections[0], ask.connection, most_points=MOST_POINTS, most_updates=MOST_UPDATES
+                connections[0],
+                ask.connection,
+                tallied=(tallied[0], tallied[1]),
+                most_points=MOST_POINTS,
+                most_updates=MOST_UPDATES,
             )
     return ComparePage(
         others=others,
@@ -131,6 +137,7 @@ def _charts(
     ask: PageQuery,
     names: Sequence[str],
     connections: Sequence[Connection],
+    tallied: Sequence[Sequence[Tally]],
     parted_at: int | None,
     over: str,
     colors: dict[str, int],
@@ -139,7 +146,7 @@ def _charts(
     spans = [ask.span(name) or (0, LAST) for name in ("versions", "updates")]
     measures = (HELD_OUT, ONLINE, *(one for one in MEASURES if one in METRICS))
     drawn = []
-    for name, connection in zip(names, connections, strict=True):
+    for name, connection, known in zip(names, connections, tallied, strict=True):
         version, update = (
             (0, 0) if parted_at is None else newest_version_and_update(connection, as_of=parted_at)
         )
@@ -153,6 +160,7 @@ def _charts(
                 gaps=True,
                 versions=(max(version, spans[0][0]), spans[0][1]),
                 updates=(max(update, spans[1][0]), spans[1][1]),
+                tallied=known,
             )
         )
     charts = (

@@ -19,6 +19,7 @@ from hindcast.app.page.views.axes import AXES
 from hindcast.app.page.views.overlay import HELD_OUT, MEASURES, ONLINE, online_points, overlay, run_curves
 from hindcast.core.errors import HindcastError
 from hindcast.storage.readmodel.evaluation_queries import list_evaluations
+from hindcast.storage.readmodel.outcome_counts import training_tallies
 from hindcast.storage.readmodel.run_queries import run_summary
 
 DRAWN_FIRST = 3
@@ -93,9 +94,10 @@ class RunRows:
 
 
 def _row(name: str, connection: Connection, *, running: bool) -> RunRow:
-    summary = run_summary(connection)
+    tallied = training_tallies(connection)
+    summary = run_summary(connection, tallied=tallied)
     held_out = evaluation_curves(list_evaluations(connection))
-    online = [] if held_out else online_points(connection)
+    online = [] if held_out else online_points(tallied)
     curve = held_out[0].points if held_out else online
     if running:
         state = "paused" if summary.pauses else "running"

@@ -1,6 +1,6 @@
 """Curves of one run, to be drawn over those of other runs."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from urllib.parse import quote
 
 from sqlalchemy import Connection
@@ -20,8 +20,13 @@ from hindcast.app.page.views.axes import AXES, find_axis
 from hindcast.app.page.views.overview import METRICS
 from hindcast.storage.readmodel.evaluation_queries import list_evaluations
 from hindcast.storage.readmodel.metrics import update_metrics
-from hindcast.storage.readmodel.outcome_counts import families_by_version, tallies, training_origin
-from hindcast.storage.readmodel.query_parts import position_of, training_judge
+from hindcast.storage.readmodel.outcome_counts import (
+    Tally,
+    families_by_version,
+    training_origin,
+    training_tallies,
+)
+from hindcast.storage.readmodel.query_parts import position_of
 
 HELD_OUT, ONLINE = "held-out", "online"
 MEASURES = {
@@ -32,10 +37,9 @@ MEASURES = {
 """What can be drawn, and what it is called."""
 
 
-def online_points(connection: Connection, span: Span = None) -> list[CurvePoint]:
+def online_points(tallied: Sequence[Tally], span: Span = None) -> list[CurvePoint]:
     """Success of online episodes by policy version."""
-    known = tallies(connection, position_of(connection, None), training_judge(connection))
-    return pool_versions(families_by_version(known, origin=training_origin(known)), span=span)
+    return pool_versions(families_by_version(tallied, origin=training_origin(tallied)), span=span)
 
 
 def run_curves(
@@ -48,15 +52,20 @@ def run_curves(
     gaps: bool = False,
     versions: Span = None,
     updates: Span = None,
+    tallied: Sequence[Tally] | None = None,
 ) -> dict[str, Curve]:
-    """The run's curve of each measure that it has a value of. `versions`, `updates`: the part to draw.
+    """The run's curve of each measure that it has a value of. `versions`, `updates`: the part to draw. `tallied`: the run's
+    `training_tallies`, if they are known.
 
     `gaps`: a version without a verdict interrupts the line of online success.
     """
     position = position_of(connection, None)
     success: dict[str, tuple[str, list[CurvePoint]]] = {}
     if ONLINE in measures:
-        success[ONLINE] = name, online_points(connection, versions)
+        success[ONLINE] = (
+            name,
+            online_points(training_tallies(connection) if tallied is None else tallied, versions),
+        )
     if HELD_OUT in measures:
         for evaluated in evaluation_curves(list_evaluations(connection), span=versions)[:1]:
             success[HELD_OUT] = f"{name}, {evaluated.name}", evaluated.points

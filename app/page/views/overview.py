@@ -21,8 +21,7 @@ from hindcast.storage.readmodel.evaluation_queries import (
     list_evaluations,
 )
 from hindcast.storage.readmodel.metrics import MetricColumn, Throughput, update_metrics
-from hindcast.storage.readmodel.outcome_counts import families_by_version, tallies, training_origin
-from hindcast.storage.readmodel.query_parts import position_of, training_judge
+from hindcast.storage.readmodel.outcome_counts import families_by_version, training_origin, training_tallies
 from hindcast.storage.readmodel.run_queries import RunSummary, run_summary
 
 METRICS = {
@@ -80,12 +79,11 @@ class OverviewPage(msgspec.Struct, frozen=True, kw_only=True):
 
 def overview(ask: PageQuery) -> OverviewPage:
     """The whole run at a glance; `versions` and `updates` (`3-7`) limit the charts to a part, which is pooled less."""
-    summary = run_summary(ask.connection, as_of=ask.position)
+    known = training_tallies(ask.connection, as_of=ask.position)
+    summary = run_summary(ask.connection, as_of=ask.position, tallied=known)
     going_on = isinstance(ask.run, RunHandle) and ask.run.is_running()
-    judge = training_judge(ask.connection, as_of=ask.position)
     family = ask.word("family")
     evaluations = list_evaluations(ask.connection, as_of=ask.position, family=family)
-    known = tallies(ask.connection, position_of(ask.connection, ask.position), judge)
     versions, numbers = ask.span("versions"), ask.span("updates")
     curves = evaluation_curves(evaluations, span=versions)
     curve = pool_versions(families_by_version(known, origin=training_origin(known)), span=versions)
