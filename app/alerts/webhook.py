@@ -9,6 +9,7 @@ import msgspec
 
 from hindcast.app.alerts.incidents import AlertMessage
 from hindcast.core.errors import HindcastError, SettingsError
+from hindcast.core.text.addresses import split_address
 
 TIMEOUT_S = 10.0
 
@@ -29,12 +30,8 @@ _opener = urllib.request.build_opener(_NoRedirects)
 
 def require_webhook(url: str) -> None:
     """Raise SettingsError for an address that cannot receive alerts."""
-    try:
-        address = urlsplit(url)
-        fits = address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
-    except ValueError:  # an unclosed bracket, a port that is no number
-        fits = False
-    if not fits:
+    address = split_address(url)
+    if address.scheme not in ("http", "https") or not address.hostname or address.port == 0:
         raise SettingsError(f"--webhook {url!r} is no address: give http://… or https://…")
     if "@" in address.netloc:  # urllib would resolve all of it as a host
         raise SettingsError(

@@ -159,21 +159,6 @@ def _request(episode: str, task: Task, *, temperature: float, lease_s: float) ->
     )
 
 
-async def evaluate(
-    requests: Sequence[EpisodeRequested],
-    *,
-    suite: str,
-    policy: str,
-    folder: Path,
-    weights: Path | None,
-    settings: Settings,
-    said: Callable[[int, int], None] = lambda _done, _successes: None,
-) -> EvaluationReport:
-    """Play and judge every request: see `play`."""
-    tally = await play(requests, folder=folder, weights=weights, settings=settings, said=said)
-    return tally.report(suite=suite, policy=policy)
-
-
 async def play(
     requests: Sequence[EpisodeRequested],
     *,

@@ -7,7 +7,7 @@ must contain the CSRF token of this server, and the guard must have admitted the
 import asyncio
 import secrets
 from collections.abc import Mapping
-from urllib.parse import parse_qsl, quote, urlsplit
+from urllib.parse import parse_qsl, quote
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -17,6 +17,7 @@ from starlette.routing import Route
 from hindcast.app.page.runs import OpenRuns
 from hindcast.app.runs.controls import Command, ask_run, dispute, this_user
 from hindcast.core.errors import SettingsError
+from hindcast.core.text.addresses import split_address
 
 FIELD = "form"
 """Name of the form field with the CSRF token."""
@@ -89,7 +90,7 @@ class FormHandler:
 
     async def _form(self, request: Request) -> Mapping[str, str]:
         """The fields of a valid form. Raises HTTPException."""
-        origin = urlsplit(request.headers.get("origin", "")).netloc
+        origin = split_address(request.headers.get("origin", "")).netloc
         if not origin or origin != request.headers.get("host"):
             raise HTTPException(403, "This form was not sent from this page; nothing was recorded.")
         if request.headers.get("content-type", "").partition(";")[0] != FORM:

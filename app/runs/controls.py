@@ -44,7 +44,6 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]+")
 """Characters that a subject may contain unescaped."""
 
 Command = Literal["pause", "resume", "drain", "cancel"]
-DisputedOutcome = Literal["success", "failure"]
 
 
 async def append_fact(run: RunHandle, fact: Fact, *, entity: str) -> int:

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn
 
@@ -40,7 +40,6 @@ BEGAN = time.time()
 """When this process read its code, in unix seconds."""
 STOP_S = 3.5
 """From SIGTERM to the moment the role is cancelled; its supervisor kills after 4 s."""
-POLL_S = 0.1
 BEYOND_RESTART = (
     BrokerDenied,
     CorruptEvent,
@@ -56,7 +55,6 @@ FINITE = ("prepare", "learner", "curriculum")
 """Roles whose work can be complete; the others work until they are stopped."""
 
 Ready = Callable[[str], None]
-Role = Callable[[str, asyncio.Event, Ready], Awaitable[None]]
 
 logger = structlog.get_logger(__name__)
 

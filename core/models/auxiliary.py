@@ -84,16 +84,6 @@ def value_packs(prompts: Sequence[Sequence[int]], *, tokens_per_forward: int) ->
     return packs([SampleToScore(prompt, ()) for prompt in prompts], tokens_per_forward=tokens_per_forward)
 
 
-def value_states(critic: Critic, prompts: Sequence[Sequence[int]], *, tokens_per_forward: int) -> list[float]:
-    """Compute V of each state, in the given order, without gradient."""
-    found = [0.0] * len(prompts)
-    with torch.no_grad():
-        for pack in value_packs(prompts, tokens_per_forward=tokens_per_forward):
-            for index, value in zip(pack, values_of(critic([prompts[i] for i in pack])), strict=True):
-                found[index] = value
-    return found
-
-
 def outcome_losses(log_probs: torch.Tensor, outcomes: torch.Tensor) -> torch.Tensor:
     """Compute the critic's loss: cross-entropy of each state against R in [0, 1]  # [states, heads, 2], [states] -> [states].
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 from hindcast.core.errors import BlobsUnreachable, SettingsError
+from hindcast.core.text.addresses import split_address
 from hindcast.events.jetstream.addresses import LOOPBACK
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def check_address(address: str) -> tuple[str, str]:
     Raises:
         SettingsError: it is no bucket address, or holds a key.
     """
-    parts = urlsplit(address)
+    parts = split_address(address)
     if parts.username is not None or parts.password is not None or parts.query:
         raise SettingsError(
             "storage.blobs holds a key or an option. Settings are recorded, so keys must not be in them. Set keys in the "

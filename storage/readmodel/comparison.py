@@ -36,8 +36,6 @@ from hindcast.storage.readmodel.query_parts import (
 )
 from hindcast.storage.readmodel.tables import episodes, runs, updates, weights
 
-ONLINE = "online"
-
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
     """A setting that differs between the runs."""

@@ -48,13 +48,6 @@ class Witness:
         self._over.set()
         self._thread.join(30)
 
-    def first_of(self, producer: str, *, after_s: float, until_s: float | None = None) -> Sight | None:
-        """The first event of a producer seen after a moment; an empty name: of anybody."""
-        for sight in self.sights:
-            if sight.at_s > after_s and (not producer or sight.producer == producer):
-                return sight if until_s is None or sight.at_s <= until_s else None
-        return None
-
     def count(self, kind: str) -> int:
         """How many events of a type were seen."""
         return sum(sight.type == kind for sight in self.sights)

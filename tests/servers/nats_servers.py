@@ -23,7 +23,6 @@ from hindcast.events.jetstream.broker import (
     users,
 )
 
-GREETS_S = 60.0
 STOP_S = 30.0
 TRIES = 5
 SYSTEM_PASSWORD = "of-the-system-account"

@@ -130,6 +130,10 @@ def test_goals_that_a_run_reaches_are_taken() -> None:
         ("storage.archive=/proc/x", "nothing can be written in /proc"),
         ("storage.archive=~nobody_of_this_name/x", "cannot be a folder"),
         ("storage.blobs=/dev/null/x", "storage.blobs"),
+        ("storage.blobs=s3://[x", "is no bucket: write s3://bucket/prefix"),
+        ("storage.archive=s3://bucket/x", "is an address, and an archive is a folder"),
+        ("telemetry.otlp_endpoint=http://[::1", "must be the address of a collector"),
+        ("telemetry.otlp_endpoint=http://host:99999", "must be the address of a collector"),
     ],
 )
 def test_a_value_that_nothing_has_is_refused_with_what_there_is(

@@ -11,7 +11,6 @@ from hindcast.core.models.auxiliary import (
     CriticForm,
     load_critic,
     outcome_losses,
-    value_states,
     values_of,
 )
 from hindcast.core.models.policy import load_policy, save_weights
@@ -30,9 +29,13 @@ def critic_of(policy: Path, form: CriticForm) -> Critic:
     return Critic(load_policy(policy).model, form, seed=3).eval()
 
 
+def values(critic: Critic, prompts: list[list[int]]) -> list[float]:
+    with torch.no_grad():
+        return values_of(critic(prompts))
+
+
 def test_before_its_first_update_every_state_is_worth_one_half(policy: Path) -> None:
-    values = value_states(critic_of(policy, "scalar"), PROMPTS, tokens_per_forward=64)
-    assert values == pytest.approx([0.5] * 3, abs=1e-6)
+    assert values(critic_of(policy, "scalar"), PROMPTS) == pytest.approx([0.5] * 3, abs=1e-6)
 
 
 def test_two_heads_begin_apart_and_the_lower_one_counts(policy: Path) -> None:
@@ -51,12 +54,12 @@ def test_a_value_depends_on_its_own_prompt_alone(policy: Path, form: CriticForm)
     critic = critic_of(policy, form)
     with torch.no_grad():
         critic.head.weight.normal_(generator=torch.Generator().manual_seed(1))
-    together = value_states(critic, PROMPTS, tokens_per_forward=1024)
-    alone = [value_states(critic, [prompt], tokens_per_forward=1024)[0] for prompt in PROMPTS]
+    together = values(critic, PROMPTS)
+    alone = [values(critic, [prompt])[0] for prompt in PROMPTS]
     assert together == pytest.approx(alone, abs=1e-5)
     assert len({round(value, 4) for value in together}) == 3
     changed = [*PROMPTS[0][:-1], 40]
-    assert value_states(critic, [changed], tokens_per_forward=64) != pytest.approx(alone[:1], abs=1e-6)
+    assert values(critic, [changed]) != pytest.approx(alone[:1], abs=1e-6)
 
 
 def test_the_loss_is_cross_entropy_summed_over_the_heads() -> None:
@@ -78,7 +81,7 @@ def test_it_learns_which_states_end_well(policy: Path) -> None:
         optimizer.zero_grad()
         outcome_losses(critic(PROMPTS), outcomes).mean().backward()  # type: ignore[no-untyped-call]
         optimizer.step()
-    good, bad, other = value_states(critic, PROMPTS, tokens_per_forward=64)
+    good, bad, other = values(critic, PROMPTS)
     assert min(good, other) > 0.7
     assert bad < 0.3
 
@@ -87,6 +90,4 @@ def test_published_weights_make_the_same_critic_again(policy: Path, tmp_path: Pa
     critic = critic_of(policy, "double")
     save_weights(critic, tmp_path / "critic.safetensors")
     again = load_critic(policy, "double", weights=tmp_path / "critic.safetensors")
-    assert value_states(again, PROMPTS, tokens_per_forward=64) == value_states(
-        critic, PROMPTS, tokens_per_forward=64
-    )
+    assert values(again, PROMPTS) == values(critic, PROMPTS)

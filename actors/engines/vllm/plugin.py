@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import SplitResult
 
 from hindcast.actors.policy_servers.command import (
     GPU_ARGUMENTS,
@@ -18,6 +18,7 @@ from hindcast.core.fast_import import loading
 from hindcast.core.models.engine import Engine, EngineContext, EngineTraits
 from hindcast.core.settings.schema import Settings
 from hindcast.core.settings.vllm import LOWEST_TEMPERATURE, VllmSettings
+from hindcast.core.text.addresses import split_address
 
 if TYPE_CHECKING:
     from hindcast.actors.engines.vllm.engine import VllmEngine
@@ -130,10 +131,7 @@ def _adapter_conflicts(rank: int, vllm: VllmSettings) -> list[str]:
 
 
 def _address_conflicts(address: str, *, shared: bool) -> list[str]:
-    try:
-        parts = urlsplit(address)
-    except ValueError:  # an unclosed bracket
-        parts = urlsplit("")
+    parts = split_address(address)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         return [f"vllm.servers names {address!r}: write an address as http://10.0.0.5:8000"]
     if parts.username is not None or parts.password is not None or parts.query or parts.path.strip("/"):

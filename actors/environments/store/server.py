@@ -110,9 +110,6 @@ class Control:
         return _answer({"closed": self._sessions.close(request.path_params["token"])})
 
 
-METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH"]
-
-
 def create_app(settings: SiteSettings, *, control_token: str) -> Starlette:
     """The whole store as an ASGI application. `control_token` must not be empty."""
     if not control_token:

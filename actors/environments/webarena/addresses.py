@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -16,6 +15,7 @@ from hindcast.actors.environments.web.definition import origin_of
 from hindcast.actors.environments.webarena.schema import SITES, Malformed, WebArenaTask
 from hindcast.core.errors import EnvironmentFailed, SettingsError
 from hindcast.core.structs import convert
+from hindcast.core.text.addresses import split_address
 from hindcast.core.text.nearest import advice
 
 HOMEPAGE = "homepage"
@@ -36,7 +36,7 @@ def checked_addresses(addresses: Mapping[str, str]) -> dict[str, str]:
     for name, address in addresses.items():
         if name not in NAMES:
             raise SettingsError(f"sites.webarena_sites names {name!r}; {advice(name, NAMES)}")
-        parts = urlsplit(address)
+        parts = split_address(address)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
             raise SettingsError(
                 f"sites.webarena_sites: {name} must be an address without a password, such as http://localhost:7770; log-ins "
@@ -49,7 +49,7 @@ def checked_addresses(addresses: Mapping[str, str]) -> dict[str, str]:
 def checked_origins(origins: Iterable[str]) -> tuple[str, ...]:
     """The setting `sites.webarena_origins`. Raises SettingsError if one is no origin."""
     for origin in origins:
-        parts = urlsplit(origin)
+        parts = split_address(origin)
         if (
             parts.scheme not in ("http", "https")
             or not parts.hostname

@@ -1,7 +1,5 @@
 """Finds settings that are each allowed but contradict each other."""
 
-from urllib.parse import urlsplit
-
 from hindcast.actors.environments.plugin import find_environment
 from hindcast.actors.scaffold.files import check_states
 from hindcast.app.alerts.alert import alert_conflicts
@@ -14,6 +12,7 @@ from hindcast.core.models.engine import engine_conflicts
 from hindcast.core.rl.algorithm import find_algorithm
 from hindcast.core.settings.computing import ComputingSettings
 from hindcast.core.settings.schema import Settings
+from hindcast.core.text.addresses import split_address
 
 
 def find_conflicts(settings: Settings) -> list[str]:
@@ -161,7 +160,7 @@ def _database_conflicts(address: str) -> list[str]:
 def _collector_conflicts(endpoint: str) -> list[str]:
     if not endpoint:
         return []
-    parts = urlsplit(endpoint)
+    parts = split_address(endpoint)
     if parts.password is not None or parts.username is not None:
         return [
             "telemetry.otlp_endpoint contains a password or a token, and settings are recorded in the log. Set it in the "

@@ -1,7 +1,6 @@
 """Checks the endpoint's settings against each other and against the roles that send it requests."""
 
 from contextlib import suppress
-from urllib.parse import urlsplit
 
 from hindcast.actors.judges.plugin import JUDGES, installed_judges
 from hindcast.actors.relabelers.plugin import find_relabeler
@@ -9,6 +8,7 @@ from hindcast.core.errors import PluginError
 from hindcast.core.plugins import plugin_names
 from hindcast.core.settings.endpoint import ENDPOINT, EndpointSettings
 from hindcast.core.settings.schema import Settings
+from hindcast.core.text.addresses import split_address
 
 
 def endpoint_conflicts(settings: Settings) -> list[str]:
@@ -81,10 +81,7 @@ def _text_goal_conflicts(settings: Settings) -> list[str]:
 
 
 def _address_conflicts(endpoint: EndpointSettings) -> list[str]:
-    try:
-        parts = urlsplit(endpoint.base_url)
-    except ValueError:  # an unclosed bracket
-        parts = urlsplit("")
+    parts = split_address(endpoint.base_url)
     if parts.password is not None or parts.username is not None or parts.query:
         return [
             "endpoint.base_url contains a password, a token or a query, and settings are recorded in the log. Put the key into "

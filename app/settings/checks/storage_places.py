@@ -31,6 +31,11 @@ def place_conflicts(settings: Settings) -> list[str]:
             f"log.replicas = {log.replicas} needs a cluster of at least as many servers, and with an empty log.url the run starts a "
             "single server: set log.url, or leave log.replicas at 1"
         )
+    if "://" in storage.archive:
+        found.append(
+            f"storage.archive = {storage.archive!r} is an address, and an archive is a folder. Name a folder that is mounted here, "
+            "and copy it with a tool of the address's own (archives only grow)"
+        )
     if is_bucket(storage.blobs) and storage.keep_page_episodes:
         found.append(KEEPS_PAGES)
     return found

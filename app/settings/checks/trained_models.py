@@ -1,13 +1,12 @@
 """Checks the settings of judges, relabelers and the models that a run trains for them."""
 
-from urllib.parse import urlsplit
-
 from hindcast.actors.judges.plugin import installed_judges, options_of
 from hindcast.actors.relabelers.plugin import find_relabeler
 from hindcast.actors.relabelers.plugin import options_of as relabeler_options
 from hindcast.core.errors import PluginError, SettingsError
 from hindcast.core.rl.combined_state import ORM
 from hindcast.core.settings.schema import Settings
+from hindcast.core.text.addresses import split_address
 
 
 def learned_conflicts(settings: Settings) -> list[str]:
@@ -25,7 +24,8 @@ def learned_conflicts(settings: Settings) -> list[str]:
         found.append(
             f"learner.orm_truth = {ORM!r} would train the model on its own verdicts: name another judge"
         )
-    if settings.judge.webrl_orm_server and not _is_address(settings.judge.webrl_orm_server):
+    server = split_address(settings.judge.webrl_orm_server)
+    if settings.judge.webrl_orm_server and not (server.scheme in ("http", "https") and server.hostname):
         found.append(
             f"judge.webrl_orm_server = {settings.judge.webrl_orm_server!r} must be the address of a vLLM server, such as "
             "http://127.0.0.1:8000"
@@ -87,11 +87,3 @@ def _relabeler_conflicts(settings: Settings) -> list[str]:
         return []
     except SettingsError as error:
         return [str(error)]
-
-
-def _is_address(text: str) -> bool:
-    try:
-        parts = urlsplit(text)
-        return parts.scheme in ("http", "https") and bool(parts.hostname)
-    except ValueError:
-        return False

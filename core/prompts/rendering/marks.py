@@ -12,7 +12,6 @@ from PIL import Image, ImageDraw
 
 from hindcast.core.domain.observation import Box, Mark
 
-NAME = "screenshot/marks/1"
 MAX_PIXELS = 1920 * 8192
 """Most pixels of a picture that is decoded."""
 
