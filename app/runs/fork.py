@@ -46,7 +46,7 @@ from hindcast.core.errors import (
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.models.vision import ImageProcessor
 from hindcast.core.rl.combined_state import CRITIC
-from hindcast.core.settings.changes import flatten_settings
+from hindcast.core.settings.changes import TABLE, decode_settings, flatten_settings
 from hindcast.events.catalogue import (
     BatchPlanned,
     BlobReleased,
@@ -79,9 +79,10 @@ FIXED = (
     "learner.lora_rank",
     "learner.lora_alpha",
     "learner.lora_targets",
+    "learner.arithmetic",
 )
 """Settings that a fork cannot change. The prefix's weights belong to the first group; the fork's stream and blobs must be
-where the parent's are; and its checkpoints hold adapters of this form or none."""
+where the parent's are; its checkpoints hold adapters of this form or none, and digests of this arithmetic."""
 PRODUCER = "fork.1"
 FORKED = "forked"
 """Reason of abandoned open episodes."""
@@ -238,7 +239,10 @@ def settings_of_fork(
         ModelFileError: the settings show screenshots to a policy that cannot read them.
 
     """
-    parents = Layer(source="the parent", values=flatten_recorded(state.resolved, "the parent"))
+    # also what the parent did before there was a setting: today's default would compute its last updates otherwise
+    decoded = flatten_settings(decode_settings(state.resolved))
+    known = {key: value for key, value in decoded.items() if not key.startswith(f"{TABLE}.")}
+    parents = Layer(source="the parent", values=known | flatten_recorded(state.resolved, "the parent"))
     chosen = [from_override(text) for text in overrides]
     for layer in chosen:
         for key in layer.values:

@@ -204,6 +204,23 @@ def test_the_heads_of_a_critic_that_was_trained_stay_as_they_are(parent: RunHand
         settings_of_fork(state, chosen, recipe="mgrpo", here={})
 
 
+def test_a_fork_of_an_old_run_computes_as_that_run_did(parent: RunHandle) -> None:
+    """Else its learner could not read the parent's checkpoints, nor repeat the parent's last updates."""
+    state = BufferState()
+    state.resolved = parent.settings.model_dump(mode="json")
+    for name in ("arithmetic", "shared_prefixes", "precision", "device"):
+        del state.resolved["learner"][name]
+    found = settings_of_fork(state, ["learner.learning_rate=1e-5"], recipe="mgrpo", here={}).settings.learner
+    assert (found.arithmetic, found.shared_prefixes, found.precision, found.device) == (
+        1,
+        False,
+        "float32",
+        "cpu",
+    )
+    with pytest.raises(SettingsError, match=r"learner\.arithmetic: a fork has its parent's"):
+        settings_of_fork(state, ["learner.arithmetic=2"], recipe="mgrpo", here={})
+
+
 async def test_models_beside_the_policy_are_kept_too_or_said_to_be_gone(parent: RunHandle) -> None:
     held = WeightsPublished(version=2, model=CRITIC, weights=parent.blobs.put(b"held"), update=4)
     gone = WeightsPublished(version=1, model=CRITIC, weights=BlobRef("0" * 64, 4), update=2)
