@@ -16,6 +16,7 @@ from hindcast.core.errors import SettingsError
 from hindcast.core.seeds import derive_seed
 from hindcast.core.settings.schema import CurriculumSettings, EvaluationSettings
 from hindcast.core.text.nearest import advice
+from hindcast.events.catalogue.curriculum import ONLINE
 
 Pool = dict[str, dict[str, Task]]
 """Family (`store/find_price`) -> task id -> task, both in a fixed order."""
@@ -215,7 +216,7 @@ def choose_task(
         return drawn[least[_draw([1.0] * len(least), run_seed, "curriculum", number, "task")]]
     family = _choose_family(state, [name for name, tasks in pool.items() if tasks], number, run_seed)
     rate = _family_rate(state, family)
-    attempted = {group.task.id for group in state.groups.values() if group.origin == "online"}
+    attempted = {group.task.id for group in state.groups.values() if group.origin == ONLINE}
     tasks = pool[family]
     free = [key for key in tasks if key not in attempted] or list(tasks)
     chosen = _draw(

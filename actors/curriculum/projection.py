@@ -33,15 +33,13 @@ from hindcast.events.catalogue import (
     UpdateSkipped,
     WeightsPublished,
 )
+from hindcast.events.catalogue.curriculum import DEMONSTRATION, ONLINE
 from hindcast.events.catalogue.operation import DRAIN, EVALUATE
 from hindcast.events.envelope import Recorded
 from hindcast.events.registry import BY_CLASS
 
 FAMILIES = LEASE_FAMILIES | {"curriculum", "evaluation", "verdict", "learner", "control"}
 """Families of events that the state follows from."""
-
-ONLINE = "online"
-DEMONSTRATION = "demonstration"
 
 
 class CurriculumProjection:

@@ -17,13 +17,13 @@ than a batch of groups worth training on, which leave room for another group: `e
 from collections.abc import Iterator
 
 from hindcast.actors.curriculum.pool import Pool, choose_demonstration, choose_task, drawn_from, is_hasty
-from hindcast.actors.curriculum.projection import DEMONSTRATION, ONLINE
 from hindcast.actors.curriculum.state import CurriculumState, Group, Member
 from hindcast.core.rl.algorithm import find_algorithm, traits_of
 from hindcast.core.rl.staleness import capacity, room
 from hindcast.core.seeds import derive_id, derive_seed
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import BranchPoint, EpisodeRequested
+from hindcast.events.catalogue.curriculum import DEMONSTRATION, ONLINE
 
 
 def next_requests(

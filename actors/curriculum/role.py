@@ -33,7 +33,7 @@ from hindcast.actors.curriculum.evolution import PendingDecision
 from hindcast.actors.curriculum.feasibility import FeasibilityChecker, Valuer
 from hindcast.actors.curriculum.leases import Lease, LeaseTimer
 from hindcast.actors.curriculum.pool import admitted_pool
-from hindcast.actors.curriculum.projection import DEMONSTRATION, FAMILIES, CurriculumProjection
+from hindcast.actors.curriculum.projection import FAMILIES, CurriculumProjection
 from hindcast.actors.curriculum.requests import finished, next_requests
 from hindcast.actors.curriculum.snapshots import SnapshotKeeper
 from hindcast.actors.curriculum.state import CurriculumState
@@ -59,6 +59,7 @@ from hindcast.events.catalogue import (
     TaskProposed,
     WaitExceeded,
 )
+from hindcast.events.catalogue.curriculum import DEMONSTRATION
 from hindcast.events.catalogue.operation import DRAIN, PAUSE, RESUME
 from hindcast.events.envelope import Fact
 from hindcast.events.log.port import EventLog, Expectation

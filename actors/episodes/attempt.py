@@ -24,7 +24,7 @@ from hindcast.actors.episodes.answerers import (
     DemonstratorAnswerer,
     PolicyAnswerer,
 )
-from hindcast.actors.episodes.episode import DEMONSTRATION, Episode
+from hindcast.actors.episodes.episode import Episode
 from hindcast.actors.episodes.prompt_reader import vision_engine
 from hindcast.actors.episodes.recorder import Abandoned, Ended, EpisodeRecord
 from hindcast.actors.episodes.screenshots import EpisodeScreenshots, ScreenshotBudget
@@ -45,6 +45,7 @@ from hindcast.core.errors import (
 )
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import BranchPoint, EpisodeRequested, StepTaken
+from hindcast.events.catalogue.curriculum import DEMONSTRATION
 from hindcast.events.log.port import EventLog
 
 CLOSE_S = 15.0

@@ -22,10 +22,10 @@ from hindcast.core.grammar.answer_parser import parse_form
 from hindcast.core.prompts.prompt_injection import suspicions
 from hindcast.core.settings.schema import ActorSettings
 from hindcast.events.catalogue import EpisodeRequested, StepTaken
+from hindcast.events.catalogue.curriculum import DEMONSTRATION
 from hindcast.events.catalogue.episode import EndReason, Screenshot
 from hindcast.events.envelope import BlobRef
 
-DEMONSTRATION = "demonstration"
 MAX_SUSPECTED = 8
 """Injection attempts recorded per episode; the bound keeps a page full of them from filling the log."""
 

@@ -39,13 +39,13 @@ from hindcast.core.prompts.prompt import Prompt, encode_answer
 from hindcast.core.rl.combined_state import RELABELER
 from hindcast.core.settings.schema import RelabelerSettings, Settings
 from hindcast.events.catalogue import WeightsPublished
+from hindcast.events.catalogue.curriculum import DEMONSTRATION
 from hindcast.events.catalogue.verdict import BackwardReading, JudgeIdentity
 from hindcast.events.log.episode_assembler import AssembledEpisode
 from hindcast.storage.blobs.store import BlobStore
 
 LEARNED = "learned"
 FORMAT_VERSION = "2"
-DEMONSTRATION = "demonstration"
 ONLY_LEARNED_FROM = "a demonstration is learned from, and not relabelled"
 NO_VERSION = "no version of the model is published yet, or none is kept"
 NO_PAGE = "the page that the episode ended on is not kept"

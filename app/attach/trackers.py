@@ -37,6 +37,7 @@ from hindcast.app.attach.store import first_digest_of
 from hindcast.core.settings.changes import decode_settings
 from hindcast.core.structs import decode_msgpack
 from hindcast.events import catalogue as ev
+from hindcast.events.catalogue.curriculum import ONLINE
 from hindcast.events.envelope import Recorded
 
 ROWS_AT_ONCE = 100
@@ -206,7 +207,7 @@ class TrackerBridge:
     def _success(self, event: Recorded, episode: str, db: Connection) -> Points | None:
         """Success over the last training episodes, if this is one."""
         table = self._episodes
-        training = (table.c.run == event.envelope.run, table.c.origin == "online")
+        training = (table.c.run == event.envelope.run, table.c.origin == ONLINE)
         if db.scalar(select(table.c.episode).where(*training, table.c.episode == episode)) is None:
             return None
         outcomes = db.scalars(

@@ -8,6 +8,7 @@ import typer
 from hindcast.app.cli.options import AsOf, SourceName
 from hindcast.app.cli.output import Report, shorten, show
 from hindcast.app.cli.read_model import connect_read_model, position_at
+from hindcast.events.catalogue.curriculum import ONLINE
 from hindcast.storage.readmodel.lineage.graph import Branch, Lineage, Node, Origins, Reach
 from hindcast.storage.readmodel.lineage.lineage import DEPTH, LIMIT, lineage
 
@@ -224,7 +225,7 @@ def _episode(facts: Mapping[str, Any]) -> list[str]:
         f"{facts.get('environment')}/{facts.get('family')}",
         outcome,
         f"{facts['steps']} steps" if "steps" in facts else "",
-        origin if origin != "online" else "",
+        origin if origin != ONLINE else "",
         f"swept: {swept}" if swept else "",
     ]
 

@@ -14,7 +14,6 @@ from typer.models import OptionInfo
 
 from hindcast.app.cli.output import Output, Report
 from hindcast.core.errors import SettingsError
-from hindcast.core.text.nearest import advice
 from hindcast.core.text.plain_values import find_unkeepable
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ OfOutcome = Annotated[
     Literal["success", "failure", "undecided"] | None,
     typer.Option("--outcome", help="Only episodes with this outcome by the training judge."),
 ]
-OfOrigin = Annotated[
+Origin = Annotated[
     Literal["online", "demonstration", "evaluation", "branch", "imported"] | None,
     typer.Option("--origin", help="Only episodes of this origin."),
 ]
@@ -73,15 +72,7 @@ Families = Annotated[
     list[str] | None,
     typer.Option("--family", help="Only this family, as find_price or store/find_price; repeatable."),
 ]
-Origin = Annotated[
-    str | None,
-    typer.Option(
-        "--origin", help="Only episodes of this origin: online, demonstration, evaluation or imported."
-    ),
-]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of the sample.")]
-
-ORIGINS = ("online", "demonstration", "evaluation", "branch", "imported")
 
 
 def with_common_options(command: Callable[..., Report | None]) -> Callable[..., None]:
@@ -200,8 +191,6 @@ def select_episodes(
 
     if sum(map(bool, (episode, episodes, every))) > 1:
         raise SettingsError("--episode, --episodes and --all contradict each other: give one")
-    if origin is not None and origin not in ORIGINS:
-        raise SettingsError(f"--origin {origin!r} is unknown; {advice(origin, ORIGINS)}")
     named = frozenset(episode or ())
     return EpisodeSelection(
         episodes=named,

@@ -15,6 +15,7 @@ from hindcast.core.rl.combined_state import POLICY
 from hindcast.core.rl.statistics import paired_difference
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import EpisodeRequested, WeightsPublished
+from hindcast.events.catalogue.curriculum import ONLINE
 from hindcast.events.log.reader import read
 
 
@@ -45,7 +46,7 @@ async def families_played(run: RunHandle) -> list[str]:
     async with run.connect_log() as log, aclosing(read(log, after=0, strict=False)) as recordeds:
         async for recorded in recordeds:
             fact = recorded.fact
-            if isinstance(fact, EpisodeRequested) and fact.origin == "online":
+            if isinstance(fact, EpisodeRequested) and fact.origin == ONLINE:
                 found.add(f"{fact.task.environment}/{fact.task.family}")
     return sorted(found)
 

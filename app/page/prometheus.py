@@ -21,6 +21,7 @@ from hindcast.core.errors import HindcastError
 from hindcast.core.rl.combined_state import POLICY
 from hindcast.core.settings.schema import TelemetrySettings
 from hindcast.core.structs import decode_json
+from hindcast.events.catalogue.curriculum import ONLINE
 from hindcast.storage.readmodel.evaluation_queries import EvaluationRow
 from hindcast.storage.readmodel.outcome_counts import VersionSuccess
 from hindcast.storage.readmodel.query_parts import position_of
@@ -139,7 +140,7 @@ def run_metrics(summary: RunSummary, values: Mapping[str, float]) -> Iterator[Me
 
 def _success(run: str, curve: Iterable[VersionSuccess]) -> Iterator[Metric]:
     """Success of the newest version with verdicts on online episodes, with its interval and n."""
-    judged = [point for point in curve if point.origin == "online" and point.success.judged]
+    judged = [point for point in curve if point.origin == ONLINE and point.success.judged]
     if not judged:
         return
     newest = max(judged, key=lambda point: point.version)

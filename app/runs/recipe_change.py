@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from hindcast.actors.curriculum.projection import DEMONSTRATION, ONLINE
 from hindcast.actors.curriculum.task_pools import held_out, pools, require_demonstrations
 from hindcast.actors.environments.plugin import DEMONSTRATORS
 from hindcast.app.runs.runs import RunHandle
@@ -25,6 +24,7 @@ from hindcast.core.settings.changes import TABLE, decode_settings, flatten_setti
 from hindcast.core.settings.old_names import translate
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import EpisodeRequested, RecipeChanged, RunForked, RunStarted
+from hindcast.events.catalogue.curriculum import DEMONSTRATION, ONLINE
 from hindcast.events.codec import decode
 from hindcast.events.log.port import EventLog, Expectation
 from hindcast.events.log.publisher import Publisher

@@ -36,6 +36,7 @@ from hindcast.events.catalogue import (
     WaitExceeded,
     WeightsPublished,
 )
+from hindcast.events.catalogue.curriculum import ONLINE
 from hindcast.events.envelope import Recorded
 from hindcast.events.log.port import EventLog
 from hindcast.events.log.reader import Bookmark, check_log
@@ -97,7 +98,7 @@ class Progress(msgspec.Struct):
                 self.families[fact.episode] = fact.task.full_family
             case EpisodeEnded() as fact:
                 origin = self.running.pop(fact.episode, "")
-                self.episodes += origin == "online"
+                self.episodes += origin == ONLINE
                 self.demonstrations += origin == "demonstration"
                 family = self.families.pop(fact.episode, "?")
                 if origin not in NEVER_TRAINED:

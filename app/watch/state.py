@@ -33,6 +33,7 @@ from hindcast.events.catalogue import (
     WeightsAdopted,
     WeightsPublished,
 )
+from hindcast.events.catalogue.curriculum import ONLINE
 from hindcast.events.envelope import Recorded
 
 Span = tuple[int, int]
@@ -174,7 +175,7 @@ class WatchFold:
         match recorded.fact:
             case EpisodeRequested() as fact:
                 self._requested[fact.episode] = (fact.task.full_family, fact.origin)
-                if fact.origin == "online":
+                if fact.origin == ONLINE:
                     self._online.add(fact.episode)
             case EpisodeStarted() as fact:
                 family, _ = self._requested.pop(fact.episode, ("?", ""))

@@ -88,6 +88,10 @@ class StateValued(Fact, frozen=True, kw_only=True):
     """`critic`, or `orm`: then the value is P(YES) for an episode at its start."""
 
 
+ONLINE = "online"
+"""Origin of an episode that the run's own policy plays to be trained on."""
+DEMONSTRATION = "demonstration"
+"""Origin of an episode that a person or a scripted demonstrator plays."""
 BRANCH = "branch"
 """Origin of an episode that continues another one from one of its steps."""
 IMPORTED = "imported"

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits
 from hindcast.core.rl.loss_normalization import EpisodeTokens, loss_shares
 from hindcast.core.settings.schema import LearnerSettings
+from hindcast.events.catalogue.curriculum import DEMONSTRATION, ONLINE
 from hindcast.learner.algorithms.base import (
     EpisodePart,
     SampleLoss,
     SampleTerms,
     cloning_episodes_per_batch,
 )
-from hindcast.learner.buffer.records import DEMONSTRATION
 from hindcast.learner.planners.cloning import CloningPlanner
 
 if TYPE_CHECKING:
@@ -59,6 +59,6 @@ class Cloning:
 ALGORITHM = Algorithm(
     traits=AlgorithmTraits(useless_outcome="failure", reuses_episodes=True, sets_reference=True),
     episodes_per_batch=cloning_episodes_per_batch,
-    planner=partial(CloningPlanner, origins=frozenset({DEMONSTRATION, "online"})),
+    planner=partial(CloningPlanner, origins=frozenset({DEMONSTRATION, ONLINE})),
     loss=Cloning,
 )

@@ -25,6 +25,7 @@ from hindcast.core.rl.algorithm_options import Number, Positive
 from hindcast.core.seeds import derive_seed
 from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.events.catalogue import BatchPlanned
+from hindcast.events.catalogue.curriculum import DEMONSTRATION, ONLINE
 from hindcast.learner.algorithms.base import (
     CurrentLogProbs,
     EpisodePart,
@@ -33,7 +34,7 @@ from hindcast.learner.algorithms.base import (
     check_demonstrations,
 )
 from hindcast.learner.buffer.groups import drop
-from hindcast.learner.buffer.records import DEMONSTRATION, Episode
+from hindcast.learner.buffer.records import Episode
 from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.planners.base import BatchEntry, PolicyPlanner, as_fact, cut, too_old, why_unusable
 
@@ -138,7 +139,7 @@ class PairPlanner(PolicyPlanner):
 
     def wants(self, origin: str, settings: LearnerSettings) -> bool:
         """Demonstrations to prefer, and the policy's own episodes to prefer them to."""
-        return origin in ("online", DEMONSTRATION)
+        return origin in (ONLINE, DEMONSTRATION)
 
     def why_swept(self, state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
         """`unsuccessful`: a demonstration that failed; `successful`: an episode that did not; `stale`: a failure of too old
@@ -161,7 +162,7 @@ class PairPlanner(PolicyPlanner):
         failures = [
             episode
             for episode in state.episodes.values()
-            if episode.origin == "online" and episode.decided and not episode.succeeded and episode.samples
+            if episode.origin == ONLINE and episode.decided and not episode.succeeded and episode.samples
         ]
         failures.sort(key=lambda episode: episode.judged)
         pairs: list[list[BatchEntry]] = []

@@ -13,6 +13,7 @@ from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits, options_as
 from hindcast.core.rl.algorithm_options import Number, Share
 from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.events.catalogue import BatchPlanned
+from hindcast.events.catalogue.curriculum import ONLINE
 from hindcast.learner.algorithms.cloning import Cloning
 from hindcast.learner.buffer.groups import drop
 from hindcast.learner.buffer.records import Episode
@@ -36,7 +37,7 @@ class FilteredCloningPlanner(PolicyPlanner):
 
     def wants(self, origin: str, settings: LearnerSettings) -> bool:
         """The run's own episodes; demonstrations are for the cloning before."""
-        return origin == "online"
+        return origin == ONLINE
 
     def groups_swept(
         self, state: BufferState, swept: set[str], settings: LearnerSettings
@@ -93,9 +94,7 @@ def _discounted(episode: Episode, settings: LearnerSettings) -> float:
 
 def _window(state: BufferState, settings: LearnerSettings) -> list[Episode]:
     """The decided online episodes that were not used yet, the first `filter_episodes` by the time of their verdict."""
-    decided = [
-        one for one in state.episodes.values() if one.origin == "online" and one.decided and one.samples
-    ]
+    decided = [one for one in state.episodes.values() if one.origin == ONLINE and one.decided and one.samples]
     return sorted(decided, key=lambda one: one.judged)[: _options(settings).filter_episodes]
 
 

@@ -24,10 +24,11 @@ from hindcast.core.rl.algorithm_options import NotNegative, Number, Share
 from hindcast.core.seeds import derive_seed
 from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.events.catalogue import BatchPlanned
+from hindcast.events.catalogue.curriculum import DEMONSTRATION, ONLINE
 from hindcast.learner.algorithms.base import EpisodePart
 from hindcast.learner.algorithms.cloning import Cloning
 from hindcast.learner.buffer.groups import drop
-from hindcast.learner.buffer.records import DEMONSTRATION, Episode, RelabelledDemonstration
+from hindcast.learner.buffer.records import Episode, RelabelledDemonstration
 from hindcast.learner.buffer.relabels import collected
 from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.planners.base import BatchEntry, PolicyPlanner, as_fact, why_unusable
@@ -85,13 +86,13 @@ class HindsightPlanner(PolicyPlanner):
 
     def wants(self, origin: str, settings: LearnerSettings) -> bool:
         """What is relabelled, and what is demonstrated."""
-        return origin in ("online", DEMONSTRATION)
+        return origin in (ONLINE, DEMONSTRATION)
 
     def why_swept(self, state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
         """`unsuccessful`: a demonstration of nothing. An episode of the run's own may fail: it waits for its relabels, unless
         none can come (`unrelabelled`).
         """
-        if episode.origin == "online":
+        if episode.origin == ONLINE:
             if episode.unrelabelled:
                 return "unrelabelled"
             return "undecided" if episode.outcome == "undecided" else None

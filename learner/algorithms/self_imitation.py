@@ -15,6 +15,7 @@ from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits
 from hindcast.core.seeds import derive_seed
 from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.events.catalogue import BatchPlanned
+from hindcast.events.catalogue.curriculum import ONLINE
 from hindcast.learner.algorithms.base import SampleLoss, SampleTerms, cloning_episodes_per_batch
 from hindcast.learner.algorithms.cloning import Cloning
 from hindcast.learner.buffer.groups import drop
@@ -40,7 +41,7 @@ class SuccessPlanner(PolicyPlanner):
 
     def wants(self, origin: str, settings: LearnerSettings) -> bool:
         """The run's own episodes; demonstrations are for the cloning before."""
-        return origin == "online"
+        return origin == ONLINE
 
     def why_swept(self, state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
         """`unsuccessful`: (R - V)_+ is 0. Nothing is too old to be imitated."""

@@ -3,9 +3,9 @@
 from functools import partial
 
 from hindcast.core.rl.algorithm import Algorithm, AlgorithmTraits
+from hindcast.events.catalogue.curriculum import DEMONSTRATION
 from hindcast.learner.algorithms.base import check_demonstrations, cloning_episodes_per_batch
 from hindcast.learner.algorithms.cloning import Cloning
-from hindcast.learner.buffer.records import DEMONSTRATION
 from hindcast.learner.planners.cloning import CloningPlanner
 
 ALGORITHM = Algorithm(

@@ -13,6 +13,7 @@ from hindcast.core.rl.advantages import SUCCESS_RESULT, failed_altogether
 from hindcast.core.rl.algorithm import options_as
 from hindcast.core.rl.algorithm_options import GroupOptions
 from hindcast.core.seeds import derive_seed
+from hindcast.events.catalogue.curriculum import ONLINE
 from hindcast.events.catalogue.training import PlannedEpisode
 from hindcast.learner.buffer.records import Episode, ReplayUse
 from hindcast.learner.buffer.state import BufferState
@@ -89,7 +90,7 @@ def remember(state: BufferState, episode: Episode) -> None:
         return
     store_success(state, episode)
     options = options_as(state.settings.learner, GroupOptions)
-    if options.rehearsal_episodes == 0 or episode.origin != "online":
+    if options.rehearsal_episodes == 0 or episode.origin != ONLINE:
         return
     if not (episode.decided and episode.succeeded and episode.samples):
         return
@@ -121,7 +122,7 @@ class GroupSlot(NamedTuple):
 def store_success(state: BufferState, episode: Episode) -> None:
     """Store a success for its task: first in, first out."""
     options = options_as(state.settings.learner, GroupOptions)
-    if options.success_replay == "off" or episode.origin != "online":
+    if options.success_replay == "off" or episode.origin != ONLINE:
         return
     if not (episode.decided and episode.samples and episode.reward > SUCCESS_RESULT):
         return

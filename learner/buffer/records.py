@@ -11,9 +11,6 @@ from hindcast.events.catalogue import BranchPoint, EpisodeRequested, StepTaken
 from hindcast.events.catalogue.episode import ShownPicture
 from hindcast.events.envelope import BlobRef, Recorded
 
-DEMONSTRATION = "demonstration"
-"""Origin of a demonstrated episode."""
-
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """One step as it is trained on. Invariant 4: the arrays are the recorded ones, unchanged."""

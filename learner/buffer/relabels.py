@@ -17,6 +17,7 @@ from hindcast.core.domain.arrays import pack_floats, pack_ids
 from hindcast.core.errors import CorruptEvent
 from hindcast.core.rl.algorithm import traits_of
 from hindcast.events.catalogue import EpisodeRelabeled
+from hindcast.events.catalogue.curriculum import ONLINE
 from hindcast.events.catalogue.verdict import Relabel, RewrittenPrompt, StoppingStep
 from hindcast.learner.buffer.records import Episode, RelabelledDemonstration, Sample
 from hindcast.learner.buffer.state import BufferState
@@ -27,7 +28,7 @@ def take_relabels(state: BufferState, fact: EpisodeRelabeled) -> None:
     episode = state.episodes.get(fact.episode)
     if episode is None or not episode.ended or episode.id in state.withheld:
         return
-    if episode.origin != "online" or episode.swept or episode.collected or episode.id in state.pending:
+    if episode.origin != ONLINE or episode.swept or episode.collected or episode.id in state.pending:
         return
     state.pending[episode.id] = [
         _demonstration(episode, index, relabel)

@@ -46,6 +46,7 @@ from hindcast.events.catalogue import (
     UpdateSkipped,
     WeightsPublished,
 )
+from hindcast.events.catalogue.curriculum import DEMONSTRATION
 from hindcast.events.catalogue.operation import DRAIN, EVALUATE
 from hindcast.events.envelope import Recorded
 from hindcast.events.registry import BY_CLASS
@@ -53,7 +54,6 @@ from hindcast.learner.batch_plan import wanted
 from hindcast.learner.buffer.batches import take_plan, take_release, take_update, take_weights
 from hindcast.learner.buffer.groups import drop, forget_settled, remember, resolve
 from hindcast.learner.buffer.records import (
-    DEMONSTRATION,
     Episode,
     Group,
     Verdict,

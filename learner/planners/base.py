@@ -16,6 +16,7 @@ from hindcast.core.rl.staleness import is_stale
 from hindcast.core.seeds import derive_seed
 from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.events.catalogue import BatchPlanned
+from hindcast.events.catalogue.curriculum import ONLINE
 from hindcast.events.catalogue.training import PlannedEpisode
 from hindcast.learner.buffer.records import Episode, Group
 from hindcast.learner.buffer.state import BufferState
@@ -112,7 +113,7 @@ def why_unusable(state: BufferState, episode: Episode) -> str | None:
 
 def too_old(state: BufferState, episode: Episode, settings: LearnerSettings) -> bool:
     """Whether any token of a fresh online episode is too old; demonstrations are old by design."""
-    if episode.origin != "online" or episode.oldest_version is None:
+    if episode.origin != ONLINE or episode.oldest_version is None:
         return False
     return is_stale(version=state.version, sampled=episode.oldest_version, eta=settings.max_staleness)
 

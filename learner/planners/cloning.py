@@ -7,8 +7,9 @@ If only demonstrations are imitated and all of them have ended, a batch may be s
 from hindcast.core.seeds import derive_seed
 from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.events.catalogue import BatchPlanned
+from hindcast.events.catalogue.curriculum import DEMONSTRATION
 from hindcast.learner.buffer.groups import drop
-from hindcast.learner.buffer.records import DEMONSTRATION, Episode
+from hindcast.learner.buffer.records import Episode
 from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.planners.base import (
     BatchEntry,

@@ -8,6 +8,7 @@ from hindcast.core.rl.algorithm_options import GroupOptions
 from hindcast.core.seeds import derive_seed
 from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.events.catalogue import BatchPlanned
+from hindcast.events.catalogue.curriculum import ONLINE
 from hindcast.learner.buffer.groups import GroupSlot, compared_as, settle
 from hindcast.learner.buffer.records import Episode
 from hindcast.learner.buffer.state import BufferState
@@ -30,7 +31,7 @@ class GroupPlanner(PolicyPlanner):
 
     def wants(self, origin: str, settings: LearnerSettings) -> bool:
         """Only the policy's own episodes are compared."""
-        return origin == "online"
+        return origin == ONLINE
 
     def why_swept(self, state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
         """`stale`: a fresh episode with a token from more than `max_staleness` versions ago."""

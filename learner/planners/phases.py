@@ -19,8 +19,9 @@ from hindcast.core.rl.values import in_window
 from hindcast.core.seeds import derive_seed
 from hindcast.core.settings.schema import LearnerSettings, Settings
 from hindcast.events.catalogue import BatchPlanned
+from hindcast.events.catalogue.curriculum import DEMONSTRATION, ONLINE
 from hindcast.learner.buffer.groups import drop
-from hindcast.learner.buffer.records import DEMONSTRATION, Episode, Sample
+from hindcast.learner.buffer.records import Episode, Sample
 from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.planners.base import BatchEntry, PolicyPlanner, as_fact, cut, why_unusable
 
@@ -56,7 +57,7 @@ def valued(state: BufferState) -> list[Episode]:
 
 
 def _is_usable(episode: Episode) -> bool:
-    return episode.origin == "online" and episode.decided and bool(episode.samples)
+    return episode.origin == ONLINE and episode.decided and bool(episode.samples)
 
 
 def replays_demonstrations(learner: LearnerSettings) -> bool:
@@ -137,7 +138,7 @@ class PhasePlanner(PolicyPlanner):
 
     def wants(self, origin: str, settings: LearnerSettings) -> bool:
         """The policy's own episodes, and demonstrations if phases replay them."""
-        return origin == "online" or (origin == DEMONSTRATION and replays_demonstrations(settings))
+        return origin == ONLINE or (origin == DEMONSTRATION and replays_demonstrations(settings))
 
     def why_swept(self, state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
         """Failures are trained on, too, and no episode is too old. Demonstrations are stored separately at their verdict."""

@@ -13,7 +13,7 @@ import msgspec
 from sqlalchemy import Connection, select
 
 from hindcast.core.rl.statistics import Interval, difference, standardized, wilson
-from hindcast.events.catalogue.curriculum import IMPORTED
+from hindcast.events.catalogue.curriculum import IMPORTED, ONLINE
 from hindcast.storage.readmodel.block_sums import Kind, ended_by, first_said
 from hindcast.storage.readmodel.query_parts import (
     OUTCOMES,
@@ -78,7 +78,6 @@ Sums = tuple[Any, ...]
 
 DEMONSTRATOR = -1
 """Version of episodes that no weights sampled."""
-ONLINE = "online"
 
 
 class Tally(NamedTuple):

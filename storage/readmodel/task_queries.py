@@ -10,6 +10,7 @@ import msgspec
 from sqlalchemy import ColumnElement, Connection, RowMapping, case, func, select
 
 from hindcast.core.text.nearest import advice
+from hindcast.events.catalogue.curriculum import ONLINE
 from hindcast.storage.readmodel.episode_queries import (
     EpisodeFilter,
 )
@@ -137,9 +138,6 @@ def list_tasks(
         )
         for row in connection.execute(statement).mappings()
     ]
-
-
-ONLINE = "online"
 
 
 TOLD = ("task", "phase", "state", "reason", "value", "change")

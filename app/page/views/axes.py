@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import Connection, func, select
 
+from hindcast.events.catalogue.curriculum import ONLINE
 from hindcast.storage.readmodel.block_sums import POLICY
 from hindcast.storage.readmodel.query_parts import holding, training_judge
 from hindcast.storage.readmodel.tables import judged, runs, updates, weights
@@ -102,7 +103,7 @@ def _judged_online(connection: Connection, position: int) -> list[int]:
     """Position of the training judge's verdict on each online episode, in order."""
     said = select(judged.c.valid_from).where(
         judged.c.judge == training_judge(connection, as_of=position),
-        judged.c.origin == "online",
+        judged.c.origin == ONLINE,
         judged.c.valid_from <= position,
     )
     return sorted(connection.scalars(said))
