@@ -37,7 +37,7 @@ quick: setup
 
 docs: setup
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
-	.venv/bin/python -P -m hindcast.app.docs_site --to build/site
+	PYTHONPATH=tests .venv/bin/python -m tools.docs_site --to build/site
 
 # Speed, memory and equal bits of the learner on this machine's GPU; OUT is a folder for the records.
 OUT ?= build/gpu-parts

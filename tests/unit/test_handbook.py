@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from hindcast.app.docs_site.references import (
+from hindcast.app.settings.configuration import fields
+from hindcast.core.errors import HindcastError
+from hindcast.events.registry import BY_NAME
+from hindcast.storage.readmodel.database import VIEWS
+from hindcast.storage.readmodel.tables import metadata
+from tools.docs_site.references import (
     attributes_of,
     code,
     commands,
@@ -18,12 +23,7 @@ from hindcast.app.docs_site.references import (
     settings_page,
     table,
 )
-from hindcast.app.docs_site.site import ROOT, configuration, sources, write_pages
-from hindcast.app.settings.configuration import fields
-from hindcast.core.errors import HindcastError
-from hindcast.events.registry import BY_NAME
-from hindcast.storage.readmodel.database import VIEWS
-from hindcast.storage.readmodel.tables import metadata
+from tools.docs_site.site import ROOT, configuration, sources, write_pages
 
 LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)]*)?\)")
 

@@ -6,11 +6,11 @@ import miniwob
 import pytest
 
 from hindcast.actors.environments.miniwob.families import FAMILIES, UNPLAYABLE, USUAL
-from hindcast.actors.environments.miniwob.tables import with_tables
 from hindcast.actors.environments.miniwob.tasks import MiniwobTasks
 from hindcast.actors.environments.plugin import DEMONSTRATORS
 from hindcast.core.errors import SettingsError
 from tools.base_policy.mix import CLONED
+from tools.miniwob_tables import with_tables
 
 DOCS = Path(__file__).parents[2] / "docs" / "miniwob.md"
 
@@ -48,6 +48,4 @@ def test_a_family_that_is_not_there_says_why(family: str, words: str) -> None:
 
 def test_the_documentation_has_the_tables_of_the_code() -> None:
     page = DOCS.read_text(encoding="utf-8")
-    assert page == with_tables(page), (
-        "run: python -m hindcast.actors.environments.miniwob.tables docs/miniwob.md"
-    )
+    assert page == with_tables(page), "run: PYTHONPATH=tests python -m tools.miniwob_tables docs/miniwob.md"

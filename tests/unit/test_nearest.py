@@ -12,7 +12,6 @@ from hindcast.app.cli import COMMANDS, app
 from hindcast.app.cli.evaluate import suites
 from hindcast.app.cli.options import EpisodeState
 from hindcast.app.cli.suggestions import with_nearest
-from hindcast.app.docs_site.references import commands
 from hindcast.app.exports import EXPORTERS
 from hindcast.app.settings.configuration import resolve
 from hindcast.app.system.system import ROLES
@@ -24,6 +23,7 @@ from hindcast.core.plugins import plugin_names
 from hindcast.core.text.nearest import ALIASES, advice, nearest
 from hindcast.events.registry import BY_NAME
 from hindcast.learner.recipes import recipe_names
+from tools.docs_site.references import commands
 
 pytestmark = pytest.mark.torch
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import msgspec
 
-from hindcast.app.docs_site.references import (
+from hindcast.core.text.toml import as_toml
+from tools.docs_site.references import (
     commands_page,
     events_page,
     readmodel_page,
     relink,
     settings_page,
 )
-from hindcast.core.text.toml import as_toml
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 CARD = "core/models/base/MODEL_CARD.md"
 KEPT = "docs/pictures"
 """Pictures that are part of the repository, of runs that its words are about; they stand in the same place in the site."""

@@ -1,4 +1,4 @@
-"""Build the site: `python -m hindcast.app.docs_site [--to FOLDER] [--home HOME]`, as `make docs` does."""
+"""Build the site: `PYTHONPATH=tests python -m tools.docs_site [--to FOLDER] [--home HOME]`, as `make docs` does."""
 
 import asyncio
 import shutil
@@ -10,10 +10,10 @@ from typing import Annotated
 import typer
 
 from hindcast.app.cli import exit_with_error
-from hindcast.app.docs_site.pictures import make_run, take_pictures
-from hindcast.app.docs_site.site import configuration, write_pages
 from hindcast.core.errors import HindcastError
 from hindcast.core.scratch import scratch_folder
+from tools.docs_site.pictures import make_run, take_pictures
+from tools.docs_site.site import configuration, write_pages
 
 BUILT_S = 300.0
 """Building takes seconds."""

@@ -1,4 +1,4 @@
-"""The tables of docs/miniwob.md, made from the code: `python -m hindcast.actors.environments.miniwob.tables docs/miniwob.md`.
+"""The tables of docs/miniwob.md, made from the code: `PYTHONPATH=tests python -m tools.miniwob_tables docs/miniwob.md`.
 
 They are between two comments of the page; a test compares them with the code.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 from hindcast.actors.environments.miniwob.demonstrators import DEMONSTRATORS
 from hindcast.actors.environments.miniwob.families import FAMILIES, UNPLAYABLE, USUAL
 
-BEGIN = "<!-- tables: python -m hindcast.actors.environments.miniwob.tables docs/miniwob.md -->"
+BEGIN = "<!-- tables: PYTHONPATH=tests python -m tools.miniwob_tables docs/miniwob.md -->"
 END = "<!-- end of tables -->"
 
 
