@@ -11,16 +11,15 @@ from pydantic import Field
 
 from hindcast.core.rl.loss_normalization import LossMean
 from hindcast.core.settings.actors import ActorSettings as ActorSettings
-from hindcast.core.settings.browsergym import BrowsergymSettings
 from hindcast.core.settings.computing import ComputingSettings, Device
 from hindcast.core.settings.endpoint import EndpointSettings as EndpointSettings
 from hindcast.core.settings.operation import LogSettings as LogSettings
 from hindcast.core.settings.operation import StorageSettings as StorageSettings
 from hindcast.core.settings.operation import TelemetrySettings as TelemetrySettings
 from hindcast.core.settings.section import TEN_YEARS_S, Count, Formerly, Seconds, Section, Threads, Tokens
+from hindcast.core.settings.sites import SiteSettings as SiteSettings
+from hindcast.core.settings.sites import WebSettings as WebSettings
 from hindcast.core.settings.vllm import VllmSettings as VllmSettings
-from hindcast.core.settings.webarena import WebArenaSettings
-from hindcast.core.settings.webshop import WebshopSettings
 
 
 class RunSettings(Section):
@@ -28,30 +27,6 @@ class RunSettings(Section):
 
     seed: int = 1
     """Seed from which every other seed is derived."""
-
-
-class SiteSettings(WebArenaSettings, WebshopSettings, BrowsergymSettings):
-    """The embedded store, WebArena, WebShop and BrowserGym."""
-
-    products: Annotated[int, Field(ge=20, le=100_000)] = 400
-    """Number of products in the store's catalogue."""
-    catalogue_seed: int = 7
-    """Seed of the store's catalogue."""
-    port: Annotated[int, Field(ge=0, le=65535)] = 0
-    """Port of the store on loopback; 0: any free one, kept across restarts."""
-    options: dict[str, dict[str, Any]] = Field(default={})
-    """Options of environment plugins: a table for each plugin, under its name in `curriculum.environments`
-    (docs/plugins.md)."""
-
-
-class WebSettings(Section):
-    """The user's own sites (environment `web`, docs/your-site.md)."""
-
-    file: str = ""
-    """Task file, TOML or JSONL, that fills `tasks`. It is read once: the run keeps its content, and resumes and forks do not
-    read it again."""
-    tasks: tuple[dict[str, Any], ...] = ()
-    """Complete tasks, as in the task file."""
 
 
 class CurriculumSettings(Section):
