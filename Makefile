@@ -15,7 +15,7 @@ vllm: setup
 check: setup
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
-	@sh app/types_folder.sh build/types
+	@$(PY) tests/tools/package_folder.py build/package
 	.venv/bin/mypy
 	.venv/bin/mypy --explicit-package-bases tests/vllm
 
@@ -39,10 +39,13 @@ docs: setup
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
 	PYTHONPATH=tests .venv/bin/python -m tools.docs_site --to build/site
 
-# Speed, memory and equal bits of the learner on this machine's GPU; OUT is a folder for the records.
+# Speed, memory and equal bits of the learner on this machine's GPU. Installs nothing: GPU_PYTHON brings torch 2.11 or newer,
+# transformers and what else the learner imports. OUT is a folder for the records; what is there is not measured again.
 OUT ?= build/gpu-parts
-gpu-parts: setup
-	PYTHONPATH=tests $(PY) -m bench.gpu_parts $(OUT)
+GPU_PYTHON ?= python3
+gpu-parts:
+	@$(GPU_PYTHON) tests/tools/package_folder.py build/package
+	PYTHONPATH=build/package:tests $(GPU_PYTHON) -m bench.gpu_parts $(OUT)
 
 peers: setup
 	@sh app/setup_peers.sh

@@ -1,9 +1,11 @@
 """The learner's updates on a GPU: are they the same bits again, how fast are they, what memory do they take?
 
-    PYTHONPATH=tests python -m bench.gpu_parts OUT [--size half] [--device cuda]
+    make gpu-parts [OUT=FOLDER] [GPU_PYTHON=python3]
 
 Needs the packages that the learner imports, and no broker, browser or server. Every part is a process of its own and a JSON
-file in OUT; a part whose file is there is not run again. `OUT/report.md` has them all.
+file in OUT; a part whose file is there is not run again. `OUT/report.md` has them all, and those that failed.
+
+Samples are drawn once, from the first weights, so every later update is off-policy: staleness grows with the updates.
 """
 
 import argparse
@@ -11,8 +13,8 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,10 +26,12 @@ from bench.engine_calls import recorded_episodes
 from bench.learner import made_up_batch
 from bench.untied import write_untied
 from hindcast.app.settings.configuration import resolve
+from hindcast.core.domain.arrays import pack_floats, unpack_floats
 from hindcast.core.models.policy import WEIGHTS
 from hindcast.core.settings.computing import Device, Precision
 from hindcast.events.catalogue import UpdateApplied
 from hindcast.learner.batch_plan import minibatches_of
+from hindcast.learner.buffer.records import Batch
 from hindcast.learner.numerics import configure, fingerprint
 from hindcast.learner.training import Training
 from hindcast.storage.blobs.store import BlobStore
@@ -35,6 +39,9 @@ from hindcast.storage.blobs.store import BlobStore
 PART_S = 300.0
 """Time limit of one part."""
 BATCHES = 3
+LONG = 10
+"""Batches of the part with 20 updates."""
+RANK = 16
 
 
 @dataclass(frozen=True)
@@ -58,12 +65,17 @@ SIZES = {
 
 @dataclass(frozen=True)
 class Part:
-    """One measurement: `BATCHES` batches of two updates each."""
+    """One measurement: batches of two updates each."""
 
     precision: Precision = "float32"
     packed: bool = False
     checkpointing: bool = False
     deterministic: bool = True
+    adapters: bool = False
+    """Whether adapters of rank `RANK` are trained on frozen weights."""
+    batches: int = BATCHES
+    altered: bool = False
+    """Whether one recorded log-probability of the last batch is another one: its updates must show it."""
     attempt: int = 0
 
     @property
@@ -72,6 +84,9 @@ class Part:
         traits = [self.precision, *(["packed"] if self.packed else [])]
         traits += [*(["checkpointed"] if self.checkpointing else [])]
         traits += [*([] if self.deterministic else ["not-deterministic"])]
+        traits += [*(["adapters"] if self.adapters else [])]
+        traits += [*([] if self.batches == BATCHES else [f"{2 * self.batches}-updates"])]
+        traits += [*(["altered"] if self.altered else [])]
         return f"{'-'.join(traits)}-{self.attempt}"
 
 
@@ -83,9 +98,13 @@ PARTS = tuple(
         {"precision": "bf16", "packed": True},
         {"precision": "bf16", "checkpointing": True},
         {"precision": "bf16", "deterministic": False},
+        {"precision": "bf16", "adapters": True},
+        {"precision": "bf16", "batches": LONG},
     )
     for attempt in (0, 1)
 )
+CONTROL = Part(precision="bf16", altered=True)
+"""The negative control."""
 
 
 def measure(part: Part, size: Size, device: Device) -> dict[str, Any]:
@@ -101,6 +120,7 @@ def measure(part: Part, size: Size, device: Device) -> dict[str, Any]:
             "gradient_checkpointing": part.checkpointing,
             "tokens_per_forward": size.tokens_per_forward,
             "warmup_updates": 1,
+            "lora_rank": RANK if part.adapters else 0,
         }
     )
     with TemporaryDirectory() as scratch:
@@ -117,9 +137,11 @@ def measure(part: Part, size: Size, device: Device) -> dict[str, Any]:
         store = BlobStore(Path(scratch) / "blobs")
         training = Training(folder, store.put((folder / WEIGHTS).read_bytes()), blobs=store, settings=learner)
         digests, seconds = [], []
-        for number in range(BATCHES):
+        for number in range(part.batches):
+            last = number == part.batches - 1
+            batch = altered(work.batch) if part.altered and last else work.batch
             began = time.monotonic()
-            training.begin(msgspec.structs.replace(work.plan, batch=number), work.batch)
+            training.begin(msgspec.structs.replace(work.plan, batch=number), batch)
             for index in range(len(minibatches_of(work.plan))):
                 fact = training.step(index)
                 assert isinstance(fact, UpdateApplied), fact
@@ -139,10 +161,18 @@ def measure(part: Part, size: Size, device: Device) -> dict[str, Any]:
     }
 
 
+def altered(batch: Batch) -> Batch:
+    """The batch with the first token of its first answer recorded a hundredth of a nat less likely."""
+    first, *others = batch.samples
+    recorded = unpack_floats(first.logprobs).copy()
+    recorded[0] -= 0.01
+    return replace(batch, samples=[msgspec.structs.replace(first, logprobs=pack_floats(recorded)), *others])
+
+
 def run(out: Path, size: str, device: str) -> None:
     """Every part that has no file yet, each in a process of its own."""
     out.mkdir(parents=True, exist_ok=True)
-    for part in PARTS:
+    for part in (*PARTS, CONTROL):
         kept = out / f"{part.name}.json"
         if kept.exists():
             continue
@@ -154,8 +184,8 @@ def run(out: Path, size: str, device: str) -> None:
             error = done.stderr.strip()[-2000:] if done.returncode else ""
         except subprocess.TimeoutExpired:
             error = f"it took more than {PART_S:g} s"
-        if error:
-            (out / f"{part.name}.error.txt").write_text(error)
+        failed = out / f"{part.name}.error.txt"
+        failed.write_text(error) if error else failed.unlink(missing_ok=True)
         print(part.name, "failed: " + error[-300:] if error else kept.read_text()[:400], flush=True)
     (out / "report.md").write_text("".join(report(out, size)))
 
@@ -168,15 +198,32 @@ def report(out: Path, size: str) -> Iterator[str]:
         return
     machine = next(iter(known.values()))["fingerprint"]
     yield f"Size `{size}`; {machine['platform']}, torch {machine['torch']}, transformers {machine['transformers']}.\n\n"
-    yield "| learner | tokens/s | peak memory | same bits in two processes |\n|---|---|---|---|\n"
+    yield "| learner | tokens/s | peak memory | same bits in two processes | same bits as the plain learner |\n"
+    yield "|---|---|---|---|---|\n"
     for part in PARTS[::2]:
+        plain = known.get(f"{part.precision}-0")
         both = [known.get(f"{part.name[:-1]}{attempt}") for attempt in (0, 1)]
         ran = [one for one in both if one is not None]
         if ran:
             same = "-" if len(ran) < 2 else "yes" if ran[0]["digests"] == ran[1]["digests"] else "**no**"
             rate = max(one["tokens_per_s"] for one in ran)
             memory = f"{ran[0]['peak_gib']} GiB" if ran[0]["peak_gib"] is not None else "-"
-            yield f"| {part.name[:-2]} | {rate:,} | {memory} | {same} |\n"
+            alike = "-" if plain is None else _alike(plain["digests"], ran[0]["digests"])
+            yield f"| {part.name[:-2]} | {rate:,} | {memory} | {same} | {alike} |\n"
+    control, plain = known.get(CONTROL.name), known.get(f"{CONTROL.precision}-0")
+    if control and plain:
+        seen = _alike(plain["digests"], control["digests"])
+        yield f"\nOne log-probability of the last batch altered by .01: the same bits as the plain learner: {seen}.\n"
+    for path in sorted(out.glob("*.error.txt")):
+        yield f"\nFailed: {path.name.removesuffix('.error.txt')}: {path.read_text().splitlines()[-1]}\n"
+
+
+def _alike(expected: Sequence[str], found: Sequence[str]) -> str:
+    """Up to which update two sequences of digests are equal."""
+    for update, (one, other) in enumerate(zip(expected, found, strict=False), start=1):
+        if one != other:
+            return "no" if update == 1 else f"up to update {update - 1}"
+    return "yes"
 
 
 def main() -> None:
@@ -190,7 +237,7 @@ def main() -> None:
     if chosen.part is None:
         run(chosen.out, chosen.size, chosen.device)
         return
-    part = next(one for one in PARTS if one.name == chosen.part)
+    part = next(one for one in (*PARTS, CONTROL) if one.name == chosen.part)
     (chosen.out / f"{part.name}.json").write_text(
         json.dumps(measure(part, SIZES[chosen.size], chosen.device), indent=1)
     )

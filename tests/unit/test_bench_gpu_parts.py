@@ -1,15 +1,22 @@
 """The GPU's benchmark at a size for CPUs, and what it kept of the GPU that it was run on."""
 
+import json
+import os
 import subprocess
+import sys
 from pathlib import Path
+from shutil import copytree
 
 import pytest
+import torch
 
 from bench import gpu_parts
-from bench.gpu_parts import SIZES, Part, measure, report
+from bench.gpu_parts import PARTS, SIZES, Part, measure, report
+from tools.package_folder import lay_out
 
 pytestmark = pytest.mark.torch
 
+ROOT = Path(__file__).parents[2]
 KEPT = Path(gpu_parts.__file__).parent / "gpu_h200"
 
 
@@ -22,18 +29,83 @@ def test_two_measurements_of_a_part_come_to_the_same_bits_and_another_precision_
     assert first["peak_gib"] is None
 
 
+def test_an_altered_log_probability_shows_from_its_batch_on() -> None:
+    plain, control = (measure(part, SIZES["toy"], "cpu")["digests"] for part in (Part(), Part(altered=True)))
+    alike = [one == other for one, other in zip(plain, control, strict=True)]
+    assert alike == [True] * 4 + [False] * 2
+
+
+def test_adapters_are_trained_to_the_same_bits_twice() -> None:
+    first, again = (measure(Part(adapters=True, attempt=attempt), SIZES["toy"], "cpu") for attempt in (0, 1))
+    assert first["digests"] == again["digests"]
+    assert len(set(first["digests"])) == len(first["digests"])
+
+
 def test_the_report_says_whether_two_processes_agreed() -> None:
     lines = "".join(report(KEPT, "half")).splitlines()
-    assert "| bf16 | 2,840 | 20.84 GiB | yes |" in lines
-    assert "| float32 | 2,359 | 27.13 GiB | - |" in lines
+    assert "| bf16 | 2,840 | 20.84 GiB | yes | yes |" in lines
+    assert "| bf16-not-deterministic | 2,914 | 20.84 GiB | - | yes |" in lines
+    assert "| float32 | 2,359 | 27.13 GiB | - | yes |" in lines
+
+
+def test_the_report_names_what_failed_and_what_the_control_showed(tmp_path: Path) -> None:
+    copytree(KEPT, tmp_path, dirs_exist_ok=True)
+    kept = json.loads((KEPT / "bf16-0.json").read_text())
+    kept["digests"][-2:] = ["0" * 64] * 2
+    (tmp_path / "bf16-altered-0.json").write_text(json.dumps(kept))
+    (tmp_path / "bf16-packed-0.error.txt").write_text("Traceback\nOutOfMemoryError: 12 GiB")
+    found = "".join(report(tmp_path, "half"))
+    assert "altered by .01: the same bits as the plain learner: up to update 4." in found
+    assert "Failed: bf16-packed-0: OutOfMemoryError: 12 GiB" in found
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_every_part_runs_where_hindcast_is_not_installed(tmp_path: Path) -> None:
+    """As on a machine with a GPU: its Python has the packages that the learner imports, and no Hindcast."""
+    site = tmp_path / "site"
+    site.mkdir()
+    for path in Path(torch.__file__).parents[1].iterdir():
+        if "hindcast" not in path.name:
+            (site / path.name).symlink_to(path)
+    lay_out(tmp_path / "package")
+    places = (tmp_path / "package", ROOT / "tests", site)
+
+    def run_all() -> str:
+        return subprocess.run(
+            [
+                sys._base_executable,
+                "-m",
+                "bench.gpu_parts",
+                tmp_path / "out",
+                "--size",
+                "toy",
+                "--device",
+                "cpu",
+            ],
+            env={"PATH": os.environ["PATH"], "PYTHONPATH": ":".join(map(str, places))},
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    assert run_all().count('"digests"') == len(PARTS) + 1
+    found = (tmp_path / "out" / "report.md").read_text()
+    assert "Failed" not in found
+    assert found.count("| yes |") >= len(PARTS) // 2
+    assert "the same bits as the plain learner: up to update 4." in found
+    (tmp_path / "out" / "float32-1.json").unlink()
+    assert run_all().count('"digests"') == 1  # what is there is not measured again
 
 
 def test_make_runs_the_benchmark_with_the_folder_that_is_given() -> None:
     shown = subprocess.run(
         ["make", "--dry-run", "gpu-parts", "OUT=kept"],
-        cwd=Path(__file__).parents[2],
+        cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    assert "PYTHONPATH=tests .venv/bin/python -m bench.gpu_parts kept" in shown.splitlines()
+    assert "PYTHONPATH=build/package:tests python3 -m bench.gpu_parts kept" in shown.splitlines()
+    assert "setup" not in shown
