@@ -35,3 +35,6 @@ def test_a_class_and_a_function_of_the_working_folder_train_a_policy(tmp_path: P
     assert not home.json("audit", "colors")["defects"]
     judged = home.json("rejudge", "colors", "--judge", "rules")
     assert judged["agreement"]["decided"] > 0
+    replayed = home.json("replay", "steps", "colors", "--all")
+    assert (replayed["differs"], replayed["failed"]) == (0, 0), replayed["differing"]
+    assert replayed["same"] >= 16

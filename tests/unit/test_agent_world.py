@@ -19,11 +19,15 @@ from hindcast.actors.environments.agent.plugin import ENVIRONMENT
 from hindcast.actors.environments.agent.site import OwnTasks
 from hindcast.actors.environments.python.plugin import PythonTasks
 from hindcast.actors.environments.python.world import PythonVenue
+from hindcast.actors.replay.recorded import EpisodeSelection
+from hindcast.app.replay.steps import PlayedByAgent, replay_steps
 from hindcast.app.settings.configuration import resolve
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.evidence import Evidence
 from hindcast.core.errors import EnvironmentFailed, SettingsError
-from hindcast.core.settings.schema import ActorSettings
+from hindcast.core.settings.schema import ActorSettings, Settings
+from hindcast.events.log.memory import MemoryLog
+from stories.held_run import HeldRun
 
 TASK = PythonTasks("agent", ("own",), max_steps=5).task("own", 3)
 ASK = """
@@ -386,3 +390,10 @@ for why, more in {
         "Answer with a JSON object and nothing else.\nprice?",
     ]
     await world.close()
+
+
+async def test_steps_of_an_agent_are_not_replayed_and_nothing_is_started(tmp_path: Path) -> None:
+    chosen = Settings(actors=settings(tmp_path, "open('started', 'w')"))
+    with pytest.raises(PlayedByAgent, match=r"actors\.agent = .*agent\.py.*hindcast replay sampling r_mine"):
+        await replay_steps(HeldRun(MemoryLog("r_mine"), settings=chosen), EpisodeSelection())
+    assert not (tmp_path / "started").exists()
