@@ -49,6 +49,10 @@ class EpisodeOver(Exception):
     """The episode does not answer any more."""
 
 
+class RewardRefused(Exception):
+    """A reward outside the range of the run's settings; its text is for the agent."""
+
+
 class Asked(Protocol):
     """What answers the calls of an address."""
 
@@ -68,7 +72,7 @@ class Rewarded(Asked, Protocol):
     """An episode of an agent."""
 
     def reward(self, value: float | None, answer: str | None) -> None:
-        """Take in the agent's reward for the whole episode, and its answer."""
+        """Take in the agent's reward for the whole episode, and its answer. Raises RewardRefused."""
         ...
 
     def end(self) -> None:
@@ -141,7 +145,10 @@ class AgentProxy:
             )
         if answer is not None and not isinstance(answer, str):
             return _error(_Refused(400, f"the answer is {answer!r}: expected a text"))
-        episode.reward(None if value is None else float(value), answer)
+        try:
+            episode.reward(None if value is None else float(value), answer)
+        except RewardRefused as refused:
+            return _error(_Refused(422, str(refused)))
         return JSONResponse({"recorded": True})
 
 

@@ -24,6 +24,7 @@ from hindcast.app.replay.steps import PlayedByAgent, replay_steps
 from hindcast.app.settings.configuration import resolve
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.evidence import Evidence
+from hindcast.core.domain.task import Task
 from hindcast.core.errors import EnvironmentFailed, SettingsError
 from hindcast.core.settings.schema import ActorSettings, Settings
 from hindcast.events.log.memory import MemoryLog
@@ -66,9 +67,11 @@ def opened_at(venue: AgentVenue) -> AgentWorld:
     return world
 
 
-async def played(world: AgentWorld, answer: Callable[[str], str], *, most: int = 5) -> list[str]:
+async def played(
+    world: AgentWorld, answer: Callable[[str], str], *, most: int = 5, task: Task = TASK
+) -> list[str]:
     """Play an episode; returns what the agent asked."""
-    await world.reset(TASK)
+    await world.reset(task)
     asked: list[str] = []
     for _ in range(most):
         asked.append(world.call.text)
@@ -114,6 +117,54 @@ post("/reward", reward=0.75, answer="forty")
     assert (evidence.answer, evidence.probes) == ("forty", {"reward": 0.75})
     judgment = ENVIRONMENT.evaluate(TASK, evidence, {})
     assert (judgment.outcome, judgment.reward) == ("success", 0.75)
+    await world.close()
+
+
+async def test_a_reward_counts_by_its_place_in_the_declared_range_and_one_outside_is_refused(
+    tmp_path: Path,
+) -> None:
+    script = """
+ask("x")
+for reward in (2.5, -1.5):
+    status, why = post("/reward", reward=reward)
+    assert status == 422 and f"the reward is {reward:g}, outside" in why and "actors.agent_reward_range" in why, why
+post("/reward", reward=0.25)
+"""
+    for limits, outcome, share in (((0.0, 1.0), "failure", 0.25), ((-1.0, 1.5), "success", 0.5)):
+        world = opened(settings(tmp_path, script, agent_reward_range=limits))
+        await played(world, str.upper)
+        evidence = await world.finish(None)
+        assert evidence.probes["reward"] == 0.25, "the reward as it was sent"
+        judgment = ENVIRONMENT.evaluate(TASK, evidence, {})
+        assert (judgment.outcome, judgment.reward) == (outcome, share), judgment.reason
+        await world.close()
+    with pytest.raises(
+        SettingsError, match=r"actors\.agent_reward_range = \[1, 0\] must be two finite numbers"
+    ):
+        resolve(
+            environment={},
+            folder=tmp_path,
+            overrides=["actors.agent=python agent.py", "actors.agent_reward_range=[1,0]"],
+        )
+
+
+async def test_an_agent_that_asks_too_often_ends_with_a_reason(tmp_path: Path) -> None:
+    task = PythonTasks("agent", ("own",), max_steps=2).task("own", 3)
+    script = """
+while True:
+    ask("again")
+"""
+    chosen = Settings(actors=settings(tmp_path, script, agent_steps=2))
+    source = ENVIRONMENT.tasks("agent", chosen)
+    assert source is not None
+    assert source.task("own", 3).max_steps == 2
+    world = opened(chosen.actors)
+    await played(world, str.upper, task=task, most=2)
+    evidence = await world.finish(None)
+    assert evidence.probes == {"reward": None, "cut_after": 2}
+    judgment = ENVIRONMENT.evaluate(task, evidence, {})
+    assert judgment.outcome == "undecided"
+    assert "sent no reward before it was ended after 2 calls (actors.agent_steps)" in judgment.reason
     await world.close()
 
 
