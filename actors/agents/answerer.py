@@ -59,6 +59,7 @@ class AgentAnswerer:
                 prompt_tokens=len(call.prompt_ids),
                 answer_tokens=len(found.token_ids),
                 version=newest,
+                number=situation.index,
             )
         )
         return Answer(

@@ -3,7 +3,7 @@
     POST /episodes/KEY/v1/chat/completions     an answer of the policy; with `stream`, as events once it is complete
     POST /episodes/KEY/v1/responses            the same in the format of responses; with `stream`, as events
     POST /episodes/KEY/v1/messages             the same in Anthropic's format; with `stream`, as events
-    GET  /episodes/KEY/v1/models
+    GET  /episodes/KEY/v1/models               and /NAME
     POST /episodes/KEY/reward                  {"reward": 1.0, "answer": "…"}, both optional
     POST /episodes/KEY/end                     the same, and the episode is over
 
@@ -166,6 +166,7 @@ class ChatRoutes:
             Route(f"{path}/responses", self._responses, methods=["POST"]),
             Route(f"{path}/messages", self._messages, methods=["POST"]),
             Route(f"{path}/models", self._models),
+            Route(f"{path}/models/{{name:path}}", self._model),
         ]
 
     async def _chat(self, request: Request) -> Response:
@@ -206,7 +207,13 @@ class ChatRoutes:
     async def _models(self, request: Request) -> Response:
         if self._find(request) is None:
             return _error(_gone())
-        return JSONResponse({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
+        return JSONResponse({"object": "list", "data": [_model(MODEL)]})
+
+    async def _model(self, request: Request) -> Response:
+        """Describe the model of any name, because requests may name any."""
+        if self._find(request) is None:
+            return _error(_gone())
+        return JSONResponse(_model(request.path_params["name"]))
 
     async def _ask(
         self, request: Request, read: Read, *, limit: str
@@ -221,7 +228,7 @@ class ChatRoutes:
         heat = body.get("temperature")
         if heat is not None and (isinstance(heat, bool) or not isinstance(heat, int | float) or heat < 0):
             raise _Refused(400, f"temperature is {heat!r}: expected a number, 0 or above")
-        if body.get("n", 1) != 1:
+        if body.get("n") not in (None, 1):
             raise _Refused(400, "n must be 1: every answer is a step of the episode")
         try:
             messages, tools = read(body)
@@ -231,6 +238,10 @@ class ChatRoutes:
         except EpisodeOver as error:
             raise _Refused(410, str(error)) from error
         return body, call, reply
+
+
+def _model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "hindcast"}
 
 
 def _named_events(events: Sequence[Mapping[str, Any]]) -> Response:

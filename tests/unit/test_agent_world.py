@@ -77,7 +77,16 @@ async def played(
         asked.append(world.call.text)
         text = answer(world.call.text)
         count = len(world.call.prompt_ids)
-        world.answer(Reply(text=text, finish="stop", prompt_tokens=count, answer_tokens=1, version=4))
+        world.answer(
+            Reply(
+                text=text,
+                finish="stop",
+                prompt_tokens=count,
+                answer_tokens=1,
+                version=4,
+                number=len(asked) - 1,
+            )
+        )
         outcome = await world.step(Action(name="Type", element=1, argument=text))
         if outcome.done:
             break
@@ -177,6 +186,7 @@ from openai import BadRequestError, OpenAI
 
 client = OpenAI(max_retries=0)
 assert [one.id for one in client.models.list()] == ["policy"]
+assert client.models.retrieve("policy").id == "policy"
 messages = [{"role": "user", "content": "stream"}]
 chunks = list(client.chat.completions.create(model="policy", messages=messages, stream=True))
 assert "".join(one.choices[0].delta.content or "" for one in chunks if one.choices) == "STREAM"
@@ -185,6 +195,8 @@ tool = {"type": "function", "function": {"name": "click", "parameters": {"type":
 messages = [{"role": "user", "content": '<tool_call>{"name": "click", "arguments": {"id": 7}}</tool_call>'}]
 (call,) = client.chat.completions.create(model="policy", messages=messages, tools=[tool]).choices[0].message.tool_calls
 assert (call.function.name, json.loads(call.function.arguments)) == ("click", {"id": 7})
+(other,) = client.chat.completions.create(model="policy", messages=messages, tools=[tool], n=None).choices[0].message.tool_calls
+assert (call.id, other.id) == ("call00100", "call00200")
 assert client.responses.create(model="policy", instructions="be brief", input="respond").output_text == "BE BRIEF\\nRESPOND"
 try:
     client.chat.completions.create(model="policy", messages=[{"role": "user", "content": "x"}], n=2)
@@ -194,7 +206,7 @@ except BadRequestError as error:
         )
     )
     asked = await played(world, lambda text: text if "tool_call" in text else text.upper())
-    assert len(asked) == 3
+    assert len(asked) == 4
     assert (await world.finish(None)).probes == {"reward": None}
     await world.close()
 
@@ -220,8 +232,10 @@ assert [one.item.type for one in events if one.type == "response.output_item.don
 assert (spelled.name, json.loads(spelled.arguments)) == ("stock", {"item": "lamp"})
 said, call = events[-1].response.output
 assert (said.content[0].text, call.name) == ("Now:", "stock")
+assert said.id == "msg_1", said
+thought = {"type": "reasoning", "id": "rs_0", "summary": [{"type": "summary_text", "text": "count"}]}
 returned = {"type": "function_call_output", "call_id": call.call_id, "output": "7 lamps"}
-assert client.responses.create(model="policy", input=[*asked, said, call, returned], tools=[tool]).output_text == "7 LAMPS"
+assert client.responses.create(model="policy", input=[*asked, thought, said, call, returned], tools=[tool]).output_text == "7 LAMPS"
 for why, more in {
     "an item of type 'item_reference'": {"input": [{"type": "item_reference", "id": "x"}]},
     "expected the type function": {"tools": [{"type": "web_search"}]},
@@ -246,12 +260,12 @@ for why, more in {
     _, answer, output = read[-1]
     assert answer["tool_calls"] == [
         {
-            "id": "call_0",
+            "id": "call00100",
             "type": "function",
             "function": {"name": "stock", "arguments": '{"item":"lamp"}'},
         }
     ]
-    assert (output["role"], output["tool_call_id"]) == ("tool", "call_0")
+    assert (output["role"], output["tool_call_id"]) == ("tool", "call00100")
     assert (await world.finish(None)).probes == {"reward": None}
     await world.close()
 
@@ -263,6 +277,8 @@ async def test_bad_requests_get_a_reason_and_are_no_steps(tmp_path: Path) -> Non
             """
 assert ask(7)[0] == 400
 assert "is 0: expected a number above 0" in ask("x", max_tokens=0)[1]
+assert ask("x", stream=True, stream_options=True)[1].startswith("stream_options is True: expected an object")
+assert ask("x", n=0)[0] == 400
 assert "the reward is 'much'" in post("/reward", reward="much")[1]
 long = [{"role": "user", "content": "x"} for _ in range(12)]
 status, why = post("/v1/chat/completions", messages=long)
