@@ -48,6 +48,11 @@ class ModelCall:
         self.uses_tools = uses_tools
         self.reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
 
+    @property
+    def given_up(self) -> bool:
+        """Whether its client left before it was answered."""
+        return self.reply.cancelled()
+
 
 def _new_text(messages: Sequence[Mapping[str, Any]]) -> str:
     """The messages since the latest answer, as text. Raises ChatUnreadable."""

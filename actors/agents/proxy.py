@@ -12,9 +12,9 @@ The key cannot be guessed, so an agent reaches its own episode alone. It listens
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from starlette.applications import Starlette
@@ -45,6 +45,9 @@ START_S = 10.0
 Read = Callable[[Mapping[str, Any]], tuple[list[dict[str, Any]], list[dict[str, Any]]]]
 
 
+Answered = TypeVar("Answered")
+
+
 class EpisodeOver(Exception):
     """The episode does not answer any more."""
 
@@ -64,7 +67,7 @@ class Asked(Protocol):
         max_tokens: int | None,
         temperature: float | None,
     ) -> tuple[ModelCall, Reply]:
-        """Answer a call. Raises ChatUnreadable, or EpisodeOver."""
+        """Answer a call; cancelled if its client leaves. Raises ChatUnreadable, or EpisodeOver."""
         ...
 
 
@@ -232,12 +235,30 @@ class ChatRoutes:
             raise _Refused(400, "n must be 1: every answer is a step of the episode")
         try:
             messages, tools = read(body)
-            call, reply = await asked.ask(messages, tools=tools, max_tokens=most, temperature=heat)
+            asking = asked.ask(messages, tools=tools, max_tokens=most, temperature=heat)
+            call, reply = await _while_connected(request, asking)
         except ChatUnreadable as error:
             raise _Refused(400, str(error)) from error
         except EpisodeOver as error:
             raise _Refused(410, str(error)) from error
         return body, call, reply
+
+
+async def _while_connected(request: Request, work: Coroutine[Any, Any, Answered]) -> Answered:
+    """Wait for the work; cancel it if the client leaves first, and raise _Refused with the status that nginx has for this."""
+    working = asyncio.create_task(work, name="an agent's call")
+    leaving = asyncio.create_task(
+        request.receive(), name="an agent's connection"
+    )  # its next message is that it closed
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            return working.result()
+        raise _Refused(499, "the client left before it was answered")
+    finally:
+        leaving.cancel()
+        working.cancel()
+        await asyncio.gather(leaving, working, return_exceptions=True)
 
 
 def _model(name: str) -> dict[str, Any]:

@@ -99,6 +99,14 @@ class AgentWorld:
         """Give the answer to the call that waits; `step` sends it."""
         self._ready = reply
 
+    async def next_question(self) -> Observation | None:
+        """Turn to the next call, because nobody waits for the answer to this one any more; None: the agent has ended.
+
+        Raises EnvironmentFailed as `step`.
+        """
+        following = await self._next_call()
+        return None if following is None else self._shown(following)
+
     async def ask(
         self,
         messages: list[dict[str, Any]],
@@ -243,10 +251,10 @@ class AgentWorld:
         )
 
     async def _next_call(self) -> ModelCall | None:
-        """Wait for the next call; None: the agent has ended the episode, without an error. Raises EnvironmentFailed."""
+        """Wait for the next call whose client waits; None: the agent has ended the episode, without an error. Raises EnvironmentFailed."""
         process = self._process
         assert process is not None
-        waiting = asyncio.create_task(self._calls.get())
+        waiting = asyncio.create_task(self._wanted_call())
         ending = asyncio.create_task(process.wait())
         sent = asyncio.create_task(self._ended.wait())
         limit_s = self._settings.agent_wait_s
@@ -272,6 +280,11 @@ class AgentWorld:
         raise EnvironmentFailed(
             f"the agent neither asked anything nor ended within {limit_s:g} s (actors.agent_wait_s){process.last_lines()}"
         )
+
+    async def _wanted_call(self) -> ModelCall:
+        while (call := await self._calls.get()).given_up:
+            pass
+        return call
 
     def _shown(self, call: ModelCall) -> Observation:
         return observe(page_of(self._address, call.text, ()))

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,7 @@ from hindcast.actors.environments.agent.plugin import ENVIRONMENT
 from hindcast.actors.environments.agent.site import OwnTasks
 from hindcast.actors.environments.python.plugin import PythonTasks
 from hindcast.actors.environments.python.world import PythonVenue
+from hindcast.actors.episodes.prompt_reader import Situation
 from hindcast.actors.replay.recorded import EpisodeSelection
 from hindcast.app.replay.steps import PlayedByAgent, replay_steps
 from hindcast.app.settings.configuration import resolve
@@ -26,7 +28,8 @@ from hindcast.core.domain.action import Action
 from hindcast.core.domain.evidence import Evidence
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import EnvironmentFailed, SettingsError
-from hindcast.core.settings.schema import ActorSettings, Settings
+from hindcast.core.settings.schema import ActorSettings, PolicySettings, Settings
+from hindcast.events.catalogue import EpisodeRequested
 from hindcast.events.log.memory import MemoryLog
 from stories.held_run import HeldRun
 
@@ -46,6 +49,20 @@ def post(path, **body):
 def ask(text, **more):
     return post("/v1/chat/completions", messages=[{"role": "user", "content": text}], **more)
 """
+
+REQUEST = EpisodeRequested(
+    episode="ep_1",
+    task=TASK,
+    group="g_1",
+    member=0,
+    group_size=1,
+    attempt=0,
+    origin="online",
+    temperature=1.0,
+    phase=0,
+    min_version=0,
+    lease_s=900.0,
+)
 
 
 def settings(tmp_path: Path, script: str, **values: object) -> ActorSettings:
@@ -267,6 +284,104 @@ for why, more in {
     ]
     assert (output["role"], output["tool_call_id"]) == ("tool", "call00100")
     assert (await world.finish(None)).probes == {"reward": None}
+    await world.close()
+
+
+GIVES_UP = """
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
+
+def left(text):
+    # asks, and leaves before the answer once it is closed
+    base = urlsplit(os.environ["HINDCAST_EPISODE_URL"])
+    connection = HTTPConnection(base.netloc)
+    body = json.dumps({"messages": [{"role": "user", "content": text}]})
+    connection.request("POST", base.path + "/v1/chat/completions", body)
+    return connection
+"""
+
+
+async def test_a_call_in_the_queue_whose_client_leaves_is_no_step(tmp_path: Path) -> None:
+    script = """
+import threading, time
+first = threading.Thread(target=ask, args=["one"])
+first.start()
+time.sleep(0.5)
+gone = left("two")
+time.sleep(0.5)
+gone.close()
+time.sleep(0.5)
+open("left", "w").close()
+first.join()
+ask("three")
+"""
+
+    world = opened(settings(tmp_path, GIVES_UP + script))
+    await world.reset(TASK)
+    deadline = time.monotonic() + 10
+    while not (tmp_path / "left").exists():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
+    asked = []
+    for number in range(3):
+        asked.append(world.call.text)
+        world.answer(
+            Reply(text="x", finish="stop", prompt_tokens=1, answer_tokens=1, version=4, number=number)
+        )
+        if (await world.step(Action(name="Type", element=1, argument="x"))).done:
+            break
+    assert asked == ["one", "three"]
+    await world.close()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("again", ["one", "another"])
+async def test_a_call_given_up_while_it_is_sampled_and_the_next_one_are_one_step(
+    tmp_path: Path, again: str
+) -> None:
+    from fakes.tiny_policy import write_tiny_policy
+    from hindcast.actors.agents.answerer import AgentAnswerer
+    from hindcast.actors.engines.in_process import InProcessEngine
+
+    script = f"""
+gone = left("one")
+import time
+while not os.path.exists("sampling"):
+    time.sleep(0.02)
+gone.close()
+open("answer", "w").write(ask({again!r})["choices"][0]["message"]["content"])
+"""
+    prompts: list[list[int]] = []
+
+    class SlowEngine(InProcessEngine):
+        async def generate(self, prompt_ids: Any, sampling: Any, constraint: Any = None) -> Any:
+            prompts.append(list(prompt_ids))
+            found = await super().generate(prompt_ids, sampling, constraint)
+            (tmp_path / "sampling").touch()
+            if len(prompts) == 1:
+                await asyncio.wait([world.call.reply])
+            return found
+
+    world = opened(settings(tmp_path, GIVES_UP + script))
+    async with SlowEngine(write_tiny_policy(tmp_path / "policy"), PolicySettings()) as engine:
+        answerer = AgentAnswerer(REQUEST, world=world, engine=engine, run_seed=1, content=False)
+        start = await world.reset(TASK)
+        situation = Situation(
+            index=0,
+            instruction="",
+            observation=start.observation,
+            answers=[],
+            actions=[],
+        )
+        async with asyncio.timeout(20):
+            answer = await answerer.answer(situation)
+        assert len(prompts) == (1 if again == "one" else 2), "a question asked again gets the answer it has"
+        assert answer.prompt.ids == prompts[-1]
+        assert answer.observation is not None
+        assert again in str(answer.observation.page)
+        outcome = await world.step(Action(name="Type", element=1, argument=answer.text))
+    assert outcome.done
+    assert (tmp_path / "answer").read_text() == answer.text
     await world.close()
 
 
