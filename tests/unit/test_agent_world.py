@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import shlex
 import signal
 import sys
@@ -469,6 +470,29 @@ async def test_one_process_plays_as_many_episodes_as_it_may(tmp_path: Path) -> N
     first, second = started(tmp_path)
     await until_gone(first)  # it played the two that it may
     assert Path("/proc", second).exists()
+
+
+async def test_the_program_of_the_documentation_plays_one_episode_after_the_other(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "agents.md"
+    (loop,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    before = """
+open("started", "a").write(f"{os.getpid()}\\n")
+
+def play():
+    ask("seed " + os.environ["HINDCAST_SEED"])
+    return 0.5
+
+"""
+    for most in (1, 9):
+        venue = AgentVenue(
+            OwnTasks("agent"), AgentProxy(), settings(tmp_path, before + loop, agent_episodes=most)
+        )
+        for _ in range(2):
+            world = opened_at(venue)
+            assert await played(world, str.upper) == ["seed 3"]
+            assert (await world.finish(None)).probes == {"reward": 0.5}
+            await world.close()
+    assert len(started(tmp_path)) == 3, "two processes of an episode each, then one of two"
 
 
 async def test_a_process_that_did_not_end_its_episode_plays_no_other(tmp_path: Path) -> None:
