@@ -246,14 +246,14 @@ class ChatRoutes:
 
 async def _while_connected(request: Request, work: Coroutine[Any, Any, Answered]) -> Answered:
     """Wait for the work; cancel it if the client leaves first, and raise _Refused with the status that nginx has for this."""
-    working = asyncio.create_task(work, name="an agent's call")
-    leaving = asyncio.create_task(
-        request.receive(), name="an agent's connection"
-    )  # its next message is that it closed
+    working: asyncio.Future[Any] = asyncio.create_task(work, name="an agent's call")
+    # the next message of a request that was read is that its connection closed
+    leaving: asyncio.Future[Any] = asyncio.ensure_future(request.receive())
     try:
         await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
         if working.done():
-            return working.result()
+            answered: Answered = working.result()
+            return answered
         raise _Refused(499, "the client left before it was answered")
     finally:
         leaving.cancel()

@@ -33,8 +33,8 @@ def consumer(event: Recorded, db: Connection) -> None:
         case ev.EpisodeAbandoned(episode=of) | ev.EpisodeCancelled(episode=of):
             db.execute(text(FORGET), {"of": of})
         case ev.EpisodeJudged(episode=of, judgment=verdict) if verdict.outcome != "undecided":
-            task, *turns = [tuple(row) for row in db.execute(text(CHAT), {"of": of})] or [("", "")]
+            begun, *turns = [tuple(row) for row in db.execute(text(CHAT), {"of": of})] or [("", "")]
             if turns and verdict.outcome == "success":
-                chat = {"id": of, "messages": messages_of(task[0], turns)}
+                chat = {"id": of, "messages": messages_of(begun[0], turns)}
                 append_line(db, os.environ.get("DATASET_FILE", "dataset.jsonl"), json.dumps(chat))
             db.execute(text(FORGET), {"of": of})

@@ -27,7 +27,7 @@ SUCCESS = 0.5
 def reward_share(evidence: Evidence) -> float:
     """The recorded reward by its place in its range, 0 to 1 unless the evidence names another; outside it is cut."""
     low, high = evidence.probes.get("reward_range", (0.0, 1.0))
-    share = (float(evidence.probes["reward"]) - low) / (high - low)
+    share: float = (float(evidence.probes["reward"]) - low) / (high - low)
     return min(1.0, max(0.0, share))
 
 
