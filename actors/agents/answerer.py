@@ -3,9 +3,9 @@
 from functools import partial
 from typing import Any
 
-from hindcast.actors.agents.model_call import Reply
+from hindcast.actors.agents.model_call import ModelCall, Reply
 from hindcast.actors.agents.world import AgentWorld
-from hindcast.actors.engines.base import PolicyEngine, routed_by
+from hindcast.actors.engines.base import Generation, PolicyEngine, routed_by
 from hindcast.actors.episodes.answerers import NO_VERSION, Answer
 from hindcast.actors.episodes.prompt_reader import Situation
 from hindcast.actors.telemetry.spans import policy_call
@@ -36,22 +36,15 @@ class AgentAnswerer:
         world.read_with(partial(_encode, engine.tokenizer))
 
     async def answer(self, situation: Situation) -> Answer:
-        """See `Answerer`."""
-        call, episode = self._world.call, self._request.episode
-        sampling = Sampling(
-            temperature=self._request.temperature,
-            max_tokens=call.max_tokens,
-            seed=derive_seed(self._run_seed, "episode", episode, "step", situation.index),
-        )
-        with policy_call(situation.index, sampling, content=self._content) as span, routed_by(episode):
-            found = await self._engine.generate(call.prompt_ids, sampling)
-            newest = max(found.versions, default=NO_VERSION)
-            span.answered(
-                prompt_tokens=len(call.prompt_ids), answer_tokens=len(found.token_ids), version=newest
-            )
-            text = self._engine.tokenizer.decode(found.token_ids, skip_special_tokens=True)
-            if span.wants_content:
-                span.said(prompt=self._engine.tokenizer.decode(call.prompt_ids), answer=text)
+        """See `Answerer`. Where the agent gave a call up while it was sampled, its next call is answered in its place."""
+        call, observation = self._world.call, None
+        sampled = await self._sample(call, situation.index)
+        while call.given_up and (following := await self._world.next_question()) is not None:
+            observation, given_up, call = following, call, self._world.call
+            if (call.prompt_ids, call.max_tokens) != (given_up.prompt_ids, given_up.max_tokens):
+                sampled = await self._sample(call, situation.index)  # no retry, but another question
+        found, sampling, text = sampled
+        newest = max(found.versions, default=NO_VERSION)
         self._world.answer(
             Reply(
                 text=text,
@@ -59,6 +52,7 @@ class AgentAnswerer:
                 prompt_tokens=len(call.prompt_ids),
                 answer_tokens=len(found.token_ids),
                 version=newest,
+                number=situation.index,
             )
         )
         return Answer(
@@ -69,7 +63,26 @@ class AgentAnswerer:
             sampling=sampling,
             text=text,
             allowed=found.allowed,
+            observation=observation,
         )
+
+    async def _sample(self, call: ModelCall, index: int) -> tuple[Generation, Sampling, str]:
+        episode = self._request.episode
+        sampling = Sampling(
+            temperature=self._request.temperature,
+            max_tokens=call.max_tokens,
+            seed=derive_seed(self._run_seed, "episode", episode, "step", index),
+        )
+        with policy_call(index, sampling, content=self._content) as span, routed_by(episode):
+            found = await self._engine.generate(call.prompt_ids, sampling)
+            newest = max(found.versions, default=NO_VERSION)
+            span.answered(
+                prompt_tokens=len(call.prompt_ids), answer_tokens=len(found.token_ids), version=newest
+            )
+            text = self._engine.tokenizer.decode(found.token_ids, skip_special_tokens=True)
+            if span.wants_content:
+                span.said(prompt=self._engine.tokenizer.decode(call.prompt_ids), answer=text)
+        return found, sampling, text
 
 
 def _encode(tokenizer: Any, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> list[int]:

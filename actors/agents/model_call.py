@@ -25,6 +25,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     answer_tokens: int
     version: int
     """Newest policy version that sampled a token of it."""
+    number: int = 0
+    """Place among the answers of its episode, or of its server: ids in it contain the number."""
 
 
 class ModelCall:
@@ -45,6 +47,11 @@ class ModelCall:
         self.max_tokens = max_tokens
         self.uses_tools = uses_tools
         self.reply: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+
+    @property
+    def given_up(self) -> bool:
+        """Whether its client left before it was answered."""
+        return self.reply.cancelled()
 
 
 def _new_text(messages: Sequence[Mapping[str, Any]]) -> str:
@@ -75,6 +82,10 @@ def read_chat(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[dict[
     messages, tools = body.get("messages"), body.get("tools") or []
     if not isinstance(messages, list) or not isinstance(tools, list):
         raise ChatUnreadable("a request needs `messages`, a list; `tools` is a list, too")
+    if not isinstance(body.get("stream_options") or {}, dict):
+        raise ChatUnreadable(
+            f"stream_options is {body['stream_options']!r}: expected an object, such as {{'include_usage': true}}"
+        )
     form = body.get("response_format") or {"type": "text"}
     schema = form.get("json_schema") if isinstance(form, dict) else None
     return _with_form(messages, form, schema), _offered(body, tools)
@@ -102,7 +113,10 @@ def read_response(body: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[d
 
 
 def _turns(items: Sequence[Any]) -> list[dict[str, Any]]:
-    """The messages of a chat for the items of an `input`: messages, calls of tools and their outputs. Raises ChatUnreadable."""
+    """The messages of a chat for the items of an `input`: messages, calls of tools and their outputs; reasoning is left out.
+
+    Raises ChatUnreadable.
+    """
     turns: list[dict[str, Any]] = []
     for item in items:
         match item:
@@ -119,10 +133,12 @@ def _turns(items: Sequence[Any]) -> list[dict[str, Any]]:
                 turns[-1]["tool_calls"] = [*turns[-1].get("tool_calls", ()), call]
             case {"type": "function_call_output", "call_id": call_id, "output": output}:
                 turns.append({"role": "tool", "tool_call_id": call_id, "content": output})
+            case {"type": "reasoning"}:
+                continue  # another model's: no answer of the policy has one
             case _:
                 kind = item.get("type") if isinstance(item, dict) else item
                 raise ChatUnreadable(
-                    f"an input has an item of type {kind!r}: expected message, function_call or function_call_output"
+                    f"an input has an item of type {kind!r}: expected message, function_call, function_call_output or reasoning"
                 )
     return turns
 
@@ -168,7 +184,7 @@ def message_of(reply: Reply, *, uses_tools: bool) -> dict[str, Any]:
     """The assistant's message, with the calls of tools that the answer spells where tools were offered."""
     message: dict[str, Any] = {"role": "assistant", "content": reply.text}
     calls = []
-    for number, found in enumerate(_TOOL_CALL.findall(reply.text) if uses_tools else ()):
+    for place, found in enumerate(_TOOL_CALL.findall(reply.text) if uses_tools else ()):
         try:
             call = msgspec.json.decode(found)
             function = {
@@ -177,7 +193,9 @@ def message_of(reply: Reply, *, uses_tools: bool) -> dict[str, Any]:
             }
         except (msgspec.DecodeError, KeyError, TypeError):
             continue
-        calls.append({"id": f"call_{number}", "type": "function", "function": function})
+        # nine letters and digits up to a thousand answers, because templates of Mistral's models accept no other ids
+        call_id = f"call{reply.number:03}{place:02}"
+        calls.append({"id": call_id, "type": "function", "function": function})
     if calls:
         message |= {"content": _TOOL_CALL.sub("", reply.text).strip() or None, "tool_calls": calls}
     return message
@@ -220,7 +238,8 @@ def response(reply: Reply, *, uses_tools: bool) -> dict[str, Any]:
     if message["content"] is not None:
         part = {"type": "output_text", "text": message["content"], "annotations": []}
         output.append(
-            {"id": "msg_0", "type": "message", "role": "assistant", "status": "completed", "content": [part]}
+            {"id": f"msg_{reply.number}", "type": "message", "role": "assistant"}
+            | {"status": "completed", "content": [part]}
         )
     output += [
         {"id": call["id"], "type": "function_call", "call_id": call["id"], "status": "completed"}

@@ -3,7 +3,7 @@
     POST /episodes/KEY/v1/chat/completions     an answer of the policy; with `stream`, as events once it is complete
     POST /episodes/KEY/v1/responses            the same in the format of responses; with `stream`, as events
     POST /episodes/KEY/v1/messages             the same in Anthropic's format; with `stream`, as events
-    GET  /episodes/KEY/v1/models
+    GET  /episodes/KEY/v1/models               and /NAME
     POST /episodes/KEY/reward                  {"reward": 1.0, "answer": "…"}, both optional
     POST /episodes/KEY/end                     the same, and the episode is over
 
@@ -12,9 +12,9 @@ The key cannot be guessed, so an agent reaches its own episode alone. It listens
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 from starlette.applications import Starlette
@@ -45,8 +45,15 @@ START_S = 10.0
 Read = Callable[[Mapping[str, Any]], tuple[list[dict[str, Any]], list[dict[str, Any]]]]
 
 
+Answered = TypeVar("Answered")
+
+
 class EpisodeOver(Exception):
     """The episode does not answer any more."""
+
+
+class RewardRefused(Exception):
+    """A reward outside the range of the run's settings; its text is for the agent."""
 
 
 class Asked(Protocol):
@@ -60,7 +67,7 @@ class Asked(Protocol):
         max_tokens: int | None,
         temperature: float | None,
     ) -> tuple[ModelCall, Reply]:
-        """Answer a call. Raises ChatUnreadable, or EpisodeOver."""
+        """Answer a call; cancelled if its client leaves. Raises ChatUnreadable, or EpisodeOver."""
         ...
 
 
@@ -68,7 +75,7 @@ class Rewarded(Asked, Protocol):
     """An episode of an agent."""
 
     def reward(self, value: float | None, answer: str | None) -> None:
-        """Take in the agent's reward for the whole episode, and its answer."""
+        """Take in the agent's reward for the whole episode, and its answer. Raises RewardRefused."""
         ...
 
     def end(self) -> None:
@@ -141,7 +148,10 @@ class AgentProxy:
             )
         if answer is not None and not isinstance(answer, str):
             return _error(_Refused(400, f"the answer is {answer!r}: expected a text"))
-        episode.reward(None if value is None else float(value), answer)
+        try:
+            episode.reward(None if value is None else float(value), answer)
+        except RewardRefused as refused:
+            return _error(_Refused(422, str(refused)))
         return JSONResponse({"recorded": True})
 
 
@@ -159,6 +169,7 @@ class ChatRoutes:
             Route(f"{path}/responses", self._responses, methods=["POST"]),
             Route(f"{path}/messages", self._messages, methods=["POST"]),
             Route(f"{path}/models", self._models),
+            Route(f"{path}/models/{{name:path}}", self._model),
         ]
 
     async def _chat(self, request: Request) -> Response:
@@ -199,7 +210,13 @@ class ChatRoutes:
     async def _models(self, request: Request) -> Response:
         if self._find(request) is None:
             return _error(_gone())
-        return JSONResponse({"object": "list", "data": [{"id": MODEL, "object": "model"}]})
+        return JSONResponse({"object": "list", "data": [_model(MODEL)]})
+
+    async def _model(self, request: Request) -> Response:
+        """Describe the model of any name, because requests may name any."""
+        if self._find(request) is None:
+            return _error(_gone())
+        return JSONResponse(_model(request.path_params["name"]))
 
     async def _ask(
         self, request: Request, read: Read, *, limit: str
@@ -214,16 +231,38 @@ class ChatRoutes:
         heat = body.get("temperature")
         if heat is not None and (isinstance(heat, bool) or not isinstance(heat, int | float) or heat < 0):
             raise _Refused(400, f"temperature is {heat!r}: expected a number, 0 or above")
-        if body.get("n", 1) != 1:
+        if body.get("n") not in (None, 1):
             raise _Refused(400, "n must be 1: every answer is a step of the episode")
         try:
             messages, tools = read(body)
-            call, reply = await asked.ask(messages, tools=tools, max_tokens=most, temperature=heat)
+            asking = asked.ask(messages, tools=tools, max_tokens=most, temperature=heat)
+            call, reply = await _while_connected(request, asking)
         except ChatUnreadable as error:
             raise _Refused(400, str(error)) from error
         except EpisodeOver as error:
             raise _Refused(410, str(error)) from error
         return body, call, reply
+
+
+async def _while_connected(request: Request, work: Coroutine[Any, Any, Answered]) -> Answered:
+    """Wait for the work; cancel it if the client leaves first, and raise _Refused with the status that nginx has for this."""
+    working: asyncio.Future[Any] = asyncio.create_task(work, name="an agent's call")
+    # the next message of a request that was read is that its connection closed
+    leaving: asyncio.Future[Any] = asyncio.ensure_future(request.receive())
+    try:
+        await asyncio.wait({working, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if working.done():
+            answered: Answered = working.result()
+            return answered
+        raise _Refused(499, "the client left before it was answered")
+    finally:
+        leaving.cancel()
+        working.cancel()
+        await asyncio.gather(leaving, working, return_exceptions=True)
+
+
+def _model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": "hindcast"}
 
 
 def _named_events(events: Sequence[Mapping[str, Any]]) -> Response:

@@ -3,7 +3,7 @@
     POST /v1/chat/completions     with `stream`, as events once the answer is complete
     POST /v1/responses            with `stream`, as events once the answer is complete
     POST /v1/messages             in Anthropic's format; with `stream`, as events once the answer is complete
-    GET  /v1/models
+    GET  /v1/models, /v1/models/NAME
 
 The same formats as agents use while they are trained, so that an agent that was trained needs only another address.
 """
@@ -11,6 +11,7 @@ The same formats as agents use while they are trained, so that an agent that was
 import asyncio
 import secrets
 from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 from starlette.applications import Starlette
@@ -33,6 +34,7 @@ class ServedPolicy:
         """`settings`: limits of prompts and answers, and the temperature of calls that name none."""
         self._engine = engine
         self._settings = settings
+        self._numbers = count()
 
     async def ask(
         self,
@@ -65,6 +67,7 @@ class ServedPolicy:
             prompt_tokens=len(prompt_ids),
             answer_tokens=len(found.token_ids),
             version=max(found.versions, default=0),
+            number=next(self._numbers),
         )
         return call, reply
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from hindcast.actors.agents.model_call import ModelCall, Reply
 from hindcast.actors.agents.process import AgentProcess, AgentProcesses
-from hindcast.actors.agents.proxy import AgentProxy, EpisodeOver
+from hindcast.actors.agents.proxy import AgentProxy, EpisodeOver, RewardRefused
 from hindcast.actors.environments.base import (
     Browserless,
     EpisodeWorld,
@@ -80,6 +80,10 @@ class AgentWorld:
         self._ended = asyncio.Event()
         """Set once the agent has ended the episode by itself."""
         self._over = False
+        self._steps = 0
+        """Answers that the agent got."""
+        self._cut = False
+        """Whether the agent asks on although its task allows no further call."""
 
     def read_with(self, encode: Encode) -> None:
         """Give the policy's encoding of messages and tools; needed before `reset`."""
@@ -94,6 +98,14 @@ class AgentWorld:
     def answer(self, reply: Reply) -> None:
         """Give the answer to the call that waits; `step` sends it."""
         self._ready = reply
+
+    async def next_question(self) -> Observation | None:
+        """Turn to the next call, because nobody waits for the answer to this one any more; None: the agent has ended.
+
+        Raises EnvironmentFailed as `step`.
+        """
+        following = await self._next_call()
+        return None if following is None else self._shown(following)
 
     async def ask(
         self,
@@ -129,7 +141,13 @@ class AgentWorld:
             raise
 
     def reward(self, value: float | None, answer: str | None) -> None:
-        """See `Asked`; the last one counts."""
+        """See `Rewarded`; the last one counts."""
+        low, high = self._settings.agent_reward_range
+        if value is not None and not low <= value <= high:
+            raise RewardRefused(
+                f"the reward is {value:g}, outside {low:g} to {high:g}: send one within, or set the range of your rewards, "
+                "such as actors.agent_reward_range=[-1,2]"
+            )
         self._reward = self._reward if value is None else value
         self._said = self._said if answer is None else answer
 
@@ -159,6 +177,9 @@ class AgentWorld:
         if not call.reply.done():
             call.reply.set_result(reply)
         following = await self._next_call()
+        self._steps += 1
+        assert self._task is not None
+        self._cut = following is not None and self._steps >= self._task.max_steps
         return StepOutcome(
             result="ok",
             detail="",
@@ -182,7 +203,12 @@ class AgentWorld:
             probes = await self._place.read_visit(self._visit, self._task)
             if probes:
                 return Evidence(answer=said, final_url=self._visit.url, probes=probes)
-        return Evidence(answer=said, final_url=self._address, probes={"reward": self._reward})
+        found: dict[str, Any] = {"reward": self._reward}
+        if self._settings.agent_reward_range != (0.0, 1.0):
+            found["reward_range"] = list(self._settings.agent_reward_range)
+        if self._cut:
+            found["cut_after"] = self._steps
+        return Evidence(answer=said, final_url=self._address, probes=found)
 
     async def close(self) -> None:
         """End the agent and release the place. Never raises, bounded in time."""
@@ -225,10 +251,10 @@ class AgentWorld:
         )
 
     async def _next_call(self) -> ModelCall | None:
-        """Wait for the next call; None: the agent has ended the episode, without an error. Raises EnvironmentFailed."""
+        """Wait for the next call whose client waits; None: the agent has ended the episode, without an error. Raises EnvironmentFailed."""
         process = self._process
         assert process is not None
-        waiting = asyncio.create_task(self._calls.get())
+        waiting = asyncio.create_task(self._wanted_call())
         ending = asyncio.create_task(process.wait())
         sent = asyncio.create_task(self._ended.wait())
         limit_s = self._settings.agent_wait_s
@@ -254,6 +280,11 @@ class AgentWorld:
         raise EnvironmentFailed(
             f"the agent neither asked anything nor ended within {limit_s:g} s (actors.agent_wait_s){process.last_lines()}"
         )
+
+    async def _wanted_call(self) -> ModelCall:
+        while (call := await self._calls.get()).given_up:
+            pass
+        return call
 
     def _shown(self, call: ModelCall) -> Observation:
         return observe(page_of(self._address, call.text, ()))

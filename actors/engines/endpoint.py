@@ -2,7 +2,7 @@
 
 The actor builds its prompt as for any policy (`core.prompts.prompt`, WebRL's turns). This engine's tokenizer has one
 token per character, so that the turns can be decoded without loss and sent as chat messages, after a versioned system
-prompt that describes the answer format. So lengths are counted in characters.
+prompt that describes the answer format (`endpoint.system_prompt`). So lengths are counted in characters.
 
 Invariant "What was sampled is what is trained" holds by refusal: a chat completion lacks the token ids and log-
 probabilities of its sampling. Its tokens have version -1, as a demonstrator's have, and `policy.base` cannot name it. It
@@ -80,14 +80,17 @@ class EndpointEngine:
 
     version = 0
 
-    def __init__(self, endpoint: Endpoint, *, keep_thoughts: bool) -> None:
-        """`endpoint`: open. `keep_thoughts`: a model's visible thinking is part of its answer (`thinking`)."""
+    def __init__(self, endpoint: Endpoint, *, keep_thoughts: bool, system_prompt: bool = True) -> None:
+        """`endpoint`: open. `keep_thoughts`: a model's visible thinking is part of its answer (`thinking`). `system_prompt`: it
+        gets one that describes the answer format; see `EndpointSettings`.
+        """
         self.tokenizer: Any = TextTokenizer()
         self.prompt_tokens = self.answer_tokens = 0
         """Tokens counted by the server so far."""
         self.cost_usd = 0.0
         self._endpoint = endpoint
         self._keep_thoughts = keep_thoughts
+        self._opening = PROMPT.filled({}) if system_prompt else ()
 
     async def generate(
         self, prompt_ids: Sequence[int], sampling: Sampling, constraint: Constraint | None = None
@@ -98,7 +101,7 @@ class EndpointEngine:
                 "a model behind an endpoint cannot be constrained: set scaffold.constrained to false"
             )
         said = await self._endpoint.ask(
-            [*PROMPT.filled({}), *self.tokenizer.messages(prompt_ids)],
+            [*self._opening, *self.tokenizer.messages(prompt_ids)],
             self._read,
             temperature=sampling.temperature,
             seed=sampling.seed % SEEDS,

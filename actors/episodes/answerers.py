@@ -60,6 +60,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     scaffold: Scaffolded | None = None
     pictures: tuple[ShownPicture, ...] = ()
     """Pictures in the prompt."""
+    observation: Observation | None = None
+    """What was answered instead of the situation's observation, because an agent gave that one up; None: that one."""
 
 
 class Answerer(Protocol):

@@ -98,6 +98,9 @@ class Episode:
             began = time.monotonic()
             answer = await self._answer(index, observation, before, picture)
             generate_ms = (time.monotonic() - began) * 1000
+            if answer.observation is not None:
+                observation = answer.observation
+                page = await self._record.keep(observation.page)
             action = parse_form(answer.text, self._settings.answer_format, observation.page)
             outcome: StepOutcome | None = None
             screenshot = before

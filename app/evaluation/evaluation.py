@@ -290,7 +290,11 @@ async def _engine(folder: Path | None, settings: Settings) -> AsyncIterator[InPr
             yield engine
     else:
         async with Endpoint(settings.endpoint) as endpoint:
-            yield EndpointEngine(endpoint, keep_thoughts=settings.actors.answer_format == "thinking")
+            yield EndpointEngine(
+                endpoint,
+                keep_thoughts=settings.actors.answer_format == "thinking",
+                system_prompt=settings.endpoint.system_prompt,
+            )
 
 
 class EvaluatedStep(NamedTuple):

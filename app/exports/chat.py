@@ -1,12 +1,15 @@
 """An episode as a chat, as most trainers and viewers read it: the page is the user's turn, the answer the assistant's."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
-from hindcast.app.exports.exporter import ExportSources
+from hindcast.app.exports.exporter import ExportSources, RecordedPages
+from hindcast.app.runs.sources import open_source
 from hindcast.core.domain.arrays import unpack_ids
-from hindcast.core.domain.observation import Page
 from hindcast.events.catalogue import StepTaken
+from hindcast.events.envelope import BlobRef
 from hindcast.events.log.episode_assembler import AssembledEpisode
 
 DECIDED = ("success", "failure")
@@ -15,18 +18,35 @@ DELETED = "(the page was deleted)"
 
 def chat_of(played: AssembledEpisode, sources: ExportSources) -> list[dict[str, str]]:
     """Messages with `role` and `content`. The first one starts with the instruction; each page is as the policy reads pages."""
+    turns = ((shown_page(step.fact.observation, sources), step.fact.answer) for step in played.steps)
+    return messages_of(played.started.instruction, turns)
+
+
+def messages_of(instruction: str, turns: Iterable[tuple[str, str]]) -> list[dict[str, str]]:
+    """The chat of an episode from its steps: the text of each page, and the answer to it."""
     messages: list[dict[str, str]] = []
-    for step in played.steps:
-        opening = "" if messages else f"{played.started.instruction}\n\n"
-        shown = shown_page(sources.page(step.fact.observation), sources)
-        messages.append({"role": "user", "content": opening + shown})
-        messages.append({"role": "assistant", "content": step.fact.answer})
+    for page, answer in turns:
+        opening = "" if messages else f"{instruction}\n\n"
+        messages.append({"role": "user", "content": opening + page})
+        messages.append({"role": "assistant", "content": answer})
     return messages
 
 
-def shown_page(page: Page | None, sources: ExportSources) -> str:
-    """A page as the policy reads pages, or a note that it was deleted."""
-    return DELETED if page is None else sources.text(page)
+def shown_page(ref: BlobRef | None, pages: RecordedPages) -> str:
+    """A recorded page as the policy reads pages, or a note that it was deleted."""
+    page = pages.page(ref)
+    return DELETED if page is None else pages.text(page)
+
+
+def page_text(run: str, ref: BlobRef | None) -> str:
+    """The same for a page of a run of this home. Raises NoSuchRun."""
+    return shown_page(ref, _pages_of(run))
+
+
+@cache
+def _pages_of(run: str) -> RecordedPages:
+    source = open_source(run)
+    return RecordedPages(source.blobs, source.settings)
 
 
 def reward_of(outcome: str | None, reward: float | None) -> float | None:

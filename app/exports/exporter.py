@@ -25,6 +25,7 @@ from hindcast.core.structs import convert, decode_msgpack
 from hindcast.events.catalogue.curriculum import IMPORTED, NEVER_TRAINED
 from hindcast.events.envelope import BlobRef, Recorded
 from hindcast.events.log.episode_assembler import AssembledEpisode
+from hindcast.storage.blobs.store import BlobStore
 from hindcast.storage.readmodel.episode_queries import EpisodeFilter, VerdictRow, verdicts_of
 
 
@@ -52,21 +53,13 @@ class Origin(msgspec.Struct, frozen=True, kw_only=True):
     """Code revision of the Hindcast that writes the export."""
 
 
-class ExportSources:
-    """Data that an exporter may read in addition to the events."""
+class RecordedPages:
+    """The pages of a run, and its other blobs."""
 
-    def __init__(
-        self, source: Source, origin: Origin, *, connection: Connection, chosen: Mapping[str, Verdict]
-    ) -> None:
-        """`chosen`: the selected episodes with their verdicts."""
-        self.source = source
-        self.origin = origin
-        self.connection = connection
-        self.chosen = chosen
-
-    def verdicts(self, episode: str) -> list[VerdictRow]:
-        """Verdicts of every judge on an episode."""
-        return verdicts_of(self.connection, episode, as_of=self.origin.position)
+    def __init__(self, blobs: BlobStore, settings: Settings) -> None:
+        """`settings`: of the run; they name the form in which its policy reads pages."""
+        self._blobs = blobs
+        self._renderer = settings.actors.renderer
 
     def page(self, ref: BlobRef | None) -> Page | None:
         """A recorded page; None: it was not recorded, or was deleted."""
@@ -75,12 +68,30 @@ class ExportSources:
 
     def text(self, page: Page) -> str:
         """A page as the run's policy reads it."""
-        return RENDERERS[self.origin.settings.actors.renderer](page)
+        return RENDERERS[self._renderer](page)
 
     def content(self, ref: BlobRef | None) -> bytes | None:
         """A blob's content; None: it was not recorded, or was deleted. Raises BlobCorrupt."""
-        blobs = self.source.blobs
+        blobs = self._blobs
         return None if ref is None or not blobs.has(ref) else blobs.get(ref)
+
+
+class ExportSources(RecordedPages):
+    """Data that an exporter may read in addition to the events."""
+
+    def __init__(
+        self, source: Source, origin: Origin, *, connection: Connection, chosen: Mapping[str, Verdict]
+    ) -> None:
+        """`chosen`: the selected episodes with their verdicts."""
+        super().__init__(source.blobs, origin.settings)
+        self.source = source
+        self.origin = origin
+        self.connection = connection
+        self.chosen = chosen
+
+    def verdicts(self, episode: str) -> list[VerdictRow]:
+        """Verdicts of every judge on an episode."""
+        return verdicts_of(self.connection, episode, as_of=self.origin.position)
 
 
 class Writer:

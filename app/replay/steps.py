@@ -31,6 +31,10 @@ class NothingToReplay(HindcastError):
     """No episode of the run meets the conditions."""
 
 
+class PlayedByAgent(HindcastError):
+    """A program of the user's own played the run's episodes, and a replay would start it again."""
+
+
 class EpisodeReplay(msgspec.Struct, frozen=True, kw_only=True):
     """Result of replaying one episode."""
 
@@ -89,11 +93,18 @@ async def replay_steps(
     `trusted`: whether secrets and resets named by the log's tasks may be used; a log may come from anyone.
 
     Raises:
+        PlayedByAgent: the run has `actors.agent`; nothing was started.
         NothingToReplay: there is none.
         NoSuchEpisode, BrowserUnavailable, CorruptEvent: see `recorded_episodes` and `BrowserHost`.
 
     """
     settings = source.settings
+    if settings.actors.agent:
+        raise PlayedByAgent(
+            f"the episodes of run {source.name} were played by a program, actors.agent = {settings.actors.agent!r}. The log has "
+            "its calls and the answers, not what it did between them, so its steps cannot be replayed without starting it, "
+            f"which may have effects of its own. To check the answers, run: hindcast replay sampling {source.name}"
+        )
     async with (
         source.connect_log() as log,
         sites_running(settings, trusted=trusted) as sites,

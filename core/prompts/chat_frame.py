@@ -185,7 +185,7 @@ def turns_of(tokenizer: Any, framing: FramingName = "chat/1", *, thinking: bool 
 def encode_text(tokenizer: Any, text: str) -> list[int]:
     """Encode plain text: nothing in it becomes a special token or a token that frames a turn."""
     ids: list[int] = tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
-    kept_out = _kept_out(tokenizer)
+    kept_out = framing_tokens(tokenizer)
     if kept_out.keys().isdisjoint(ids):
         return ids
     # tokenizers do not split added tokens that are not declared special: cut the text within each, after its first letter
@@ -253,7 +253,7 @@ def end_of_answer(tokenizer: Any) -> int:
 
 
 @lru_cache(maxsize=16)
-def _kept_out(tokenizer: Any) -> dict[int, str]:
+def framing_tokens(tokenizer: Any) -> dict[int, str]:
     """Find the tokens that text never produces, with their texts.
 
     They are the special tokens, and the added tokens that frame turns by the tokenizer's own template or by `webrl/1`, whose

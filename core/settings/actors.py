@@ -91,6 +91,11 @@ class ActorSettings(ScreenshotSettings):
     """Episodes that one process of the agent plays, one after the other. Above 1 the process reads each episode's variables as
     a line of JSON from its standard input and ends it by `POST …/end` (docs/agents.md): an agent whose imports take seconds
     pays for them once."""
+    agent_reward_range: tuple[float, float] = (0.0, 1.0)
+    """Lowest and highest reward that the agent may send. The verdict's reward is the place between the two, from 0 to 1; a
+    reward outside is refused."""
+    agent_steps: Count = 30
+    """Calls of the policy after which an episode of an agent's own task is ended. In a Python class `max_steps` holds instead."""
     agent_wait_s: Seconds = 60.0
     """Longest time between an agent's calls, and before its first."""
     browser_episodes: Count = 1000

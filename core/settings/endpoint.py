@@ -31,6 +31,9 @@ class EndpointSettings(Section):
     """Maximum characters of one page in a prompt; the rest is cut off."""
     structured: Literal["json_schema", "json_object", "none"] = "json_schema"
     """How a request asks for a structured answer, if it needs one; the answer is validated in any case."""
+    system_prompt: bool = True
+    """Whether a policy gets a system prompt that names the actions. `false` for one that was trained by a run, such as
+    `hindcast policy serve` serves: it then reads the prompts of its training."""
     timeout_s: Seconds = 20.0
     """Time limit of one request."""
     retries: Annotated[int, Field(ge=0, le=100)] = 4

@@ -41,6 +41,11 @@ def test_an_agent_with_openai_s_client_is_trained_and_verified(tmp_path: Path) -
     episodes = home.json("episode", "list", "colors", "--state", "ended")
     listed = episodes["episodes"] if isinstance(episodes, dict) else episodes
     assert {one["outcome"] for one in listed if one["outcome"]} <= {"success", "failure"}
+    origins = str(home.json("lineage", "update", "1", "--run", "colors"))
+    assert any(one["episode"] in origins for one in listed)
+    agreement = home.json("rejudge", "colors", "--judge", "rules")["agreement"]
+    assert agreement["decided"] >= 8
+    assert agreement["agreed"] == agreement["decided"], "the evidence holds the reward that the agent sent"
 
 
 def test_an_agent_with_a_browser_of_its_own_answers_questions_about_the_store(tmp_path: Path) -> None:

@@ -1,16 +1,20 @@
 """A policy version and its exported folder play alike: the same actions on the same pages, in a real browser."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 import torch
 
+from hindcast.actors.agents.served_policy import serve_policy
+from hindcast.actors.engines.in_process import InProcessEngine
 from hindcast.actors.environments.store.tasks import StoreTasks
 from hindcast.app.evaluation.evaluation import plan_requests, play
 from hindcast.app.exports.policy_folder import PolicyVersion, write_policy_folder
 from hindcast.app.settings.configuration import resolve
 from hindcast.core.models.folders import base_policy_folder
 from hindcast.core.models.policy import load_policy, save_weights
+from hindcast.core.settings.schema import Settings
 
 pytestmark = [pytest.mark.torch, pytest.mark.browser, pytest.mark.timeout(600)]
 
@@ -19,8 +23,8 @@ SETTINGS = resolve(
 ).settings
 
 
-async def played(folder: Path, weights: Path | None) -> list[str]:
-    """A few greedy episodes: their pages, actions and outcomes."""
+async def played(folder: Path | None, weights: Path | None, settings: Settings = SETTINGS) -> list[str]:
+    """A few greedy episodes: their pages, actions and outcomes. `folder` None: the policy behind the settings' endpoint."""
     requests = plan_requests(
         StoreTasks(SETTINGS.sites),
         episodes=4,
@@ -28,7 +32,7 @@ async def played(folder: Path, weights: Path | None) -> list[str]:
         temperature=0.0,
         lease_s=SETTINGS.episode_lease_s,
     )
-    tally = await play(requests, folder=folder, weights=weights, settings=SETTINGS)
+    tally = await play(requests, folder=folder, weights=weights, settings=settings)
     assert tally.lost == 0, tally.lost_because
     return sorted(str(one) for one in tally.decided)
 
@@ -58,3 +62,18 @@ async def test_an_exported_version_plays_as_the_version(tmp_path: Path) -> None:
     exported = await played(tmp_path / "out", None)
     assert exported == await played(base_policy_folder(), tmp_path / "weights")
     assert exported != await played(base_policy_folder(), None)
+    assert exported == await played_as_served(tmp_path / "out"), "eval --policy endpoint:… of `policy serve`"
+
+
+async def played_as_served(folder: Path) -> list[str]:
+    """The same episodes by the policy's server, as a model behind an endpoint."""
+    address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    async with InProcessEngine(folder, SETTINGS.policy) as engine, asyncio.TaskGroup() as tasks:
+        serving = tasks.create_task(
+            serve_policy(engine, SETTINGS.actors, host="127.0.0.1", port=0, ready=address.set_result)
+        )
+        endpoint = {"base_url": await address, "model": "policy", "system_prompt": False}
+        asked = Settings.model_validate(SETTINGS.model_dump() | {"endpoint": endpoint})
+        found = await played(None, None, asked)
+        serving.cancel()
+    return found

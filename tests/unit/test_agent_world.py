@@ -2,12 +2,14 @@
 
 import asyncio
 import os
+import re
 import shlex
 import signal
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,11 +21,18 @@ from hindcast.actors.environments.agent.plugin import ENVIRONMENT
 from hindcast.actors.environments.agent.site import OwnTasks
 from hindcast.actors.environments.python.plugin import PythonTasks
 from hindcast.actors.environments.python.world import PythonVenue
+from hindcast.actors.episodes.prompt_reader import Situation
+from hindcast.actors.replay.recorded import EpisodeSelection
+from hindcast.app.replay.steps import PlayedByAgent, replay_steps
 from hindcast.app.settings.configuration import resolve
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.evidence import Evidence
+from hindcast.core.domain.task import Task
 from hindcast.core.errors import EnvironmentFailed, SettingsError
-from hindcast.core.settings.schema import ActorSettings
+from hindcast.core.settings.schema import ActorSettings, PolicySettings, Settings
+from hindcast.events.catalogue import EpisodeRequested
+from hindcast.events.log.memory import MemoryLog
+from stories.held_run import HeldRun
 
 TASK = PythonTasks("agent", ("own",), max_steps=5).task("own", 3)
 ASK = """
@@ -41,6 +50,20 @@ def post(path, **body):
 def ask(text, **more):
     return post("/v1/chat/completions", messages=[{"role": "user", "content": text}], **more)
 """
+
+REQUEST = EpisodeRequested(
+    episode="ep_1",
+    task=TASK,
+    group="g_1",
+    member=0,
+    group_size=1,
+    attempt=0,
+    origin="online",
+    temperature=1.0,
+    phase=0,
+    min_version=0,
+    lease_s=900.0,
+)
 
 
 def settings(tmp_path: Path, script: str, **values: object) -> ActorSettings:
@@ -62,15 +85,26 @@ def opened_at(venue: AgentVenue) -> AgentWorld:
     return world
 
 
-async def played(world: AgentWorld, answer: Callable[[str], str], *, most: int = 5) -> list[str]:
+async def played(
+    world: AgentWorld, answer: Callable[[str], str], *, most: int = 5, task: Task = TASK
+) -> list[str]:
     """Play an episode; returns what the agent asked."""
-    await world.reset(TASK)
+    await world.reset(task)
     asked: list[str] = []
     for _ in range(most):
         asked.append(world.call.text)
         text = answer(world.call.text)
         count = len(world.call.prompt_ids)
-        world.answer(Reply(text=text, finish="stop", prompt_tokens=count, answer_tokens=1, version=4))
+        world.answer(
+            Reply(
+                text=text,
+                finish="stop",
+                prompt_tokens=count,
+                answer_tokens=1,
+                version=4,
+                number=len(asked) - 1,
+            )
+        )
         outcome = await world.step(Action(name="Type", element=1, argument=text))
         if outcome.done:
             break
@@ -113,6 +147,54 @@ post("/reward", reward=0.75, answer="forty")
     await world.close()
 
 
+async def test_a_reward_counts_by_its_place_in_the_declared_range_and_one_outside_is_refused(
+    tmp_path: Path,
+) -> None:
+    script = """
+ask("x")
+for reward in (2.5, -1.5):
+    status, why = post("/reward", reward=reward)
+    assert status == 422 and f"the reward is {reward:g}, outside" in why and "actors.agent_reward_range" in why, why
+post("/reward", reward=0.25)
+"""
+    for limits, outcome, share in (((0.0, 1.0), "failure", 0.25), ((-1.0, 1.5), "success", 0.5)):
+        world = opened(settings(tmp_path, script, agent_reward_range=limits))
+        await played(world, str.upper)
+        evidence = await world.finish(None)
+        assert evidence.probes["reward"] == 0.25, "the reward as it was sent"
+        judgment = ENVIRONMENT.evaluate(TASK, evidence, {})
+        assert (judgment.outcome, judgment.reward) == (outcome, share), judgment.reason
+        await world.close()
+    with pytest.raises(
+        SettingsError, match=r"actors\.agent_reward_range = \[1, 0\] must be two finite numbers"
+    ):
+        resolve(
+            environment={},
+            folder=tmp_path,
+            overrides=["actors.agent=python agent.py", "actors.agent_reward_range=[1,0]"],
+        )
+
+
+async def test_an_agent_that_asks_too_often_ends_with_a_reason(tmp_path: Path) -> None:
+    task = PythonTasks("agent", ("own",), max_steps=2).task("own", 3)
+    script = """
+while True:
+    ask("again")
+"""
+    chosen = Settings(actors=settings(tmp_path, script, agent_steps=2))
+    source = ENVIRONMENT.tasks("agent", chosen)
+    assert source is not None
+    assert source.task("own", 3).max_steps == 2
+    world = opened(chosen.actors)
+    await played(world, str.upper, task=task, most=2)
+    evidence = await world.finish(None)
+    assert evidence.probes == {"reward": None, "cut_after": 2}
+    judgment = ENVIRONMENT.evaluate(task, evidence, {})
+    assert judgment.outcome == "undecided"
+    assert "sent no reward before it was ended after 2 calls (actors.agent_steps)" in judgment.reason
+    await world.close()
+
+
 async def test_the_openai_client_reads_answers_streams_tools_and_responses(tmp_path: Path) -> None:
     world = opened(
         settings(
@@ -122,6 +204,7 @@ from openai import BadRequestError, OpenAI
 
 client = OpenAI(max_retries=0)
 assert [one.id for one in client.models.list()] == ["policy"]
+assert client.models.retrieve("policy").id == "policy"
 messages = [{"role": "user", "content": "stream"}]
 chunks = list(client.chat.completions.create(model="policy", messages=messages, stream=True))
 assert "".join(one.choices[0].delta.content or "" for one in chunks if one.choices) == "STREAM"
@@ -130,6 +213,8 @@ tool = {"type": "function", "function": {"name": "click", "parameters": {"type":
 messages = [{"role": "user", "content": '<tool_call>{"name": "click", "arguments": {"id": 7}}</tool_call>'}]
 (call,) = client.chat.completions.create(model="policy", messages=messages, tools=[tool]).choices[0].message.tool_calls
 assert (call.function.name, json.loads(call.function.arguments)) == ("click", {"id": 7})
+(other,) = client.chat.completions.create(model="policy", messages=messages, tools=[tool], n=None).choices[0].message.tool_calls
+assert (call.id, other.id) == ("call00100", "call00200")
 assert client.responses.create(model="policy", instructions="be brief", input="respond").output_text == "BE BRIEF\\nRESPOND"
 try:
     client.chat.completions.create(model="policy", messages=[{"role": "user", "content": "x"}], n=2)
@@ -139,7 +224,7 @@ except BadRequestError as error:
         )
     )
     asked = await played(world, lambda text: text if "tool_call" in text else text.upper())
-    assert len(asked) == 3
+    assert len(asked) == 4
     assert (await world.finish(None)).probes == {"reward": None}
     await world.close()
 
@@ -165,8 +250,10 @@ assert [one.item.type for one in events if one.type == "response.output_item.don
 assert (spelled.name, json.loads(spelled.arguments)) == ("stock", {"item": "lamp"})
 said, call = events[-1].response.output
 assert (said.content[0].text, call.name) == ("Now:", "stock")
+assert said.id == "msg_1", said
+thought = {"type": "reasoning", "id": "rs_0", "summary": [{"type": "summary_text", "text": "count"}]}
 returned = {"type": "function_call_output", "call_id": call.call_id, "output": "7 lamps"}
-assert client.responses.create(model="policy", input=[*asked, said, call, returned], tools=[tool]).output_text == "7 LAMPS"
+assert client.responses.create(model="policy", input=[*asked, thought, said, call, returned], tools=[tool]).output_text == "7 LAMPS"
 for why, more in {
     "an item of type 'item_reference'": {"input": [{"type": "item_reference", "id": "x"}]},
     "expected the type function": {"tools": [{"type": "web_search"}]},
@@ -191,13 +278,111 @@ for why, more in {
     _, answer, output = read[-1]
     assert answer["tool_calls"] == [
         {
-            "id": "call_0",
+            "id": "call00100",
             "type": "function",
             "function": {"name": "stock", "arguments": '{"item":"lamp"}'},
         }
     ]
-    assert (output["role"], output["tool_call_id"]) == ("tool", "call_0")
+    assert (output["role"], output["tool_call_id"]) == ("tool", "call00100")
     assert (await world.finish(None)).probes == {"reward": None}
+    await world.close()
+
+
+GIVES_UP = """
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
+
+def left(text):
+    # asks, and leaves before the answer once it is closed
+    base = urlsplit(os.environ["HINDCAST_EPISODE_URL"])
+    connection = HTTPConnection(base.netloc)
+    body = json.dumps({"messages": [{"role": "user", "content": text}]})
+    connection.request("POST", base.path + "/v1/chat/completions", body)
+    return connection
+"""
+
+
+async def test_a_call_in_the_queue_whose_client_leaves_is_no_step(tmp_path: Path) -> None:
+    script = """
+import threading, time
+first = threading.Thread(target=ask, args=["one"])
+first.start()
+time.sleep(0.5)
+gone = left("two")
+time.sleep(0.5)
+gone.close()
+time.sleep(0.5)
+open("left", "w").close()
+first.join()
+ask("three")
+"""
+
+    world = opened(settings(tmp_path, GIVES_UP + script))
+    await world.reset(TASK)
+    deadline = time.monotonic() + 10
+    while not (tmp_path / "left").exists():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
+    asked = []
+    for number in range(3):
+        asked.append(world.call.text)
+        world.answer(
+            Reply(text="x", finish="stop", prompt_tokens=1, answer_tokens=1, version=4, number=number)
+        )
+        if (await world.step(Action(name="Type", element=1, argument="x"))).done:
+            break
+    assert asked == ["one", "three"]
+    await world.close()
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("again", ["one", "another"])
+async def test_a_call_given_up_while_it_is_sampled_and_the_next_one_are_one_step(
+    tmp_path: Path, again: str
+) -> None:
+    from fakes.tiny_policy import write_tiny_policy
+    from hindcast.actors.agents.answerer import AgentAnswerer
+    from hindcast.actors.engines.in_process import InProcessEngine
+
+    script = f"""
+gone = left("one")
+import time
+while not os.path.exists("sampling"):
+    time.sleep(0.02)
+gone.close()
+open("answer", "w").write(ask({again!r})["choices"][0]["message"]["content"])
+"""
+    prompts: list[list[int]] = []
+
+    class SlowEngine(InProcessEngine):
+        async def generate(self, prompt_ids: Any, sampling: Any, constraint: Any = None) -> Any:
+            prompts.append(list(prompt_ids))
+            found = await super().generate(prompt_ids, sampling, constraint)
+            (tmp_path / "sampling").touch()
+            if len(prompts) == 1:
+                await asyncio.wait([world.call.reply])
+            return found
+
+    world = opened(settings(tmp_path, GIVES_UP + script))
+    async with SlowEngine(write_tiny_policy(tmp_path / "policy"), PolicySettings()) as engine:
+        answerer = AgentAnswerer(REQUEST, world=world, engine=engine, run_seed=1, content=False)
+        start = await world.reset(TASK)
+        situation = Situation(
+            index=0,
+            instruction="",
+            observation=start.observation,
+            answers=[],
+            actions=[],
+        )
+        async with asyncio.timeout(20):
+            answer = await answerer.answer(situation)
+        assert len(prompts) == (1 if again == "one" else 2), "a question asked again gets the answer it has"
+        assert answer.prompt.ids == prompts[-1]
+        assert answer.observation is not None
+        assert again in str(answer.observation.page)
+        outcome = await world.step(Action(name="Type", element=1, argument=answer.text))
+    assert outcome.done
+    assert (tmp_path / "answer").read_text() == answer.text
     await world.close()
 
 
@@ -208,6 +393,8 @@ async def test_bad_requests_get_a_reason_and_are_no_steps(tmp_path: Path) -> Non
             """
 assert ask(7)[0] == 400
 assert "is 0: expected a number above 0" in ask("x", max_tokens=0)[1]
+assert ask("x", stream=True, stream_options=True)[1].startswith("stream_options is True: expected an object")
+assert ask("x", n=0)[0] == 400
 assert "the reward is 'much'" in post("/reward", reward="much")[1]
 long = [{"role": "user", "content": "x"} for _ in range(12)]
 status, why = post("/v1/chat/completions", messages=long)
@@ -283,6 +470,29 @@ async def test_one_process_plays_as_many_episodes_as_it_may(tmp_path: Path) -> N
     first, second = started(tmp_path)
     await until_gone(first)  # it played the two that it may
     assert Path("/proc", second).exists()
+
+
+async def test_the_program_of_the_documentation_plays_one_episode_after_the_other(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "agents.md"
+    (loop,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    before = """
+open("started", "a").write(f"{os.getpid()}\\n")
+
+def play():
+    ask("seed " + os.environ["HINDCAST_SEED"])
+    return 0.5
+
+"""
+    for most in (1, 9):
+        venue = AgentVenue(
+            OwnTasks("agent"), AgentProxy(), settings(tmp_path, before + loop, agent_episodes=most)
+        )
+        for _ in range(2):
+            world = opened_at(venue)
+            assert await played(world, str.upper) == ["seed 3"]
+            assert (await world.finish(None)).probes == {"reward": 0.5}
+            await world.close()
+    assert len(started(tmp_path)) == 3, "two processes of an episode each, then one of two"
 
 
 async def test_a_process_that_did_not_end_its_episode_plays_no_other(tmp_path: Path) -> None:
@@ -386,3 +596,10 @@ for why, more in {
         "Answer with a JSON object and nothing else.\nprice?",
     ]
     await world.close()
+
+
+async def test_steps_of_an_agent_are_not_replayed_and_nothing_is_started(tmp_path: Path) -> None:
+    chosen = Settings(actors=settings(tmp_path, "open('started', 'w')"))
+    with pytest.raises(PlayedByAgent, match=r"actors\.agent = .*agent\.py.*hindcast replay sampling r_mine"):
+        await replay_steps(HeldRun(MemoryLog("r_mine"), settings=chosen), EpisodeSelection())
+    assert not (tmp_path / "started").exists()

@@ -23,7 +23,9 @@ from hindcast.app.attach.trackers import TrackerBridge
 from hindcast.app.cli import app
 from hindcast.app.runs.runs import RunHandle
 from hindcast.core.domain.arrays import unpack_floats
+from hindcast.core.domain.observation import Node, Page
 from hindcast.core.errors import SettingsError
+from hindcast.core.prompts.rendering import RENDERERS
 from hindcast.core.rl.statistics import wilson
 from hindcast.events.catalogue import (
     EpisodeAbandoned,
@@ -31,6 +33,7 @@ from hindcast.events.catalogue import (
     EpisodeEnded,
     EpisodeJudged,
     EpisodeRequested,
+    EpisodeStarted,
     EvaluationFinished,
     QueueRepaired,
     StepTaken,
@@ -38,10 +41,11 @@ from hindcast.events.catalogue import (
 )
 from hindcast.events.catalogue.evaluation import EvaluationResult
 from hindcast.events.codec import decode_envelope
-from hindcast.events.envelope import Recorded
+from hindcast.events.envelope import BlobRef, Recorded
 from hindcast.events.log.memory import MemoryLog
+from hindcast.storage.blobs.store import BlobStore
 from stories.recorded_home import make_home
-from stories.synthetic_run import a_run, record
+from stories.synthetic_run import Told, a_run, record
 
 ROOT = Path(__file__).parents[2]
 FACTS = a_run(3, groups=12)
@@ -427,7 +431,21 @@ async def test_the_anomaly_watcher_names_the_update_that_leaps_and_no_other(
     assert lines == ["update 21 at position 21: loss 9, of late 0.12 with a spread of 0.015"]
 
 
-def test_the_dataset_builder_writes_every_success_once_as_a_chat(handle: RunHandle, tmp_path: Path) -> None:
+def with_page(told: Told, ref: BlobRef) -> Told:
+    """The fact, with this page where a step has one."""
+    fact = told.fact
+    if isinstance(fact, StepTaken) and fact.observation is not None:
+        fact = msgspec.structs.replace(fact, observation=ref)
+    return told._replace(fact=fact)
+
+
+def test_the_dataset_builder_writes_every_success_once_as_a_chat(tmp_path: Path) -> None:
+    page = Page(url="http://shop/", title="", nodes=(Node(kind="text", tag="p", text="A lamp"),))
+    shown, gone_page = RENDERERS["lines/2"](page), "(the page was deleted)"
+    ref = BlobStore(tmp_path / "made").put(msgspec.msgpack.encode(page))
+    facts = [with_page(told, ref) for told in FACTS]
+    handle = asyncio.run(make_home(tmp_path / "home", facts))
+    assert handle.blobs.put(msgspec.msgpack.encode(page)) == ref
     target, file = "hindcast.app.examples.dataset_builder:consumer", tmp_path / "chats.jsonl"
     attach(handle, target, "--until", str(len(FACTS) // 2), DATASET_FILE=str(file))
     with file.open("a") as torn:
@@ -444,12 +462,16 @@ def test_the_dataset_builder_writes_every_success_once_as_a_chat(handle: RunHand
     succeeded = {episode for episode, outcome in first.items() if outcome == "success"}
     assert chats.keys() == wanted & succeeded != set()
     assert len(file.read_text().splitlines()) == len(chats)
-    for episode, (task, *answers) in chats.items():
-        steps = [f.answer for _, _, f in FACTS if isinstance(f, StepTaken) and f.episode == episode]
-        assert task["role"] == "user"
-        assert answers == [{"role": "assistant", "content": answer} for answer in steps]
+    tasks = {f.episode: f.instruction for _, _, f in FACTS if isinstance(f, EpisodeStarted)}
+    for episode, chat in chats.items():
+        steps = [f for _, _, f in FACTS if isinstance(f, StepTaken) and f.episode == episode]
+        read = [shown if step.index % 2 else gone_page for step in steps]
+        read[0] = f"{tasks[episode]}\n\n{read[0]}"
+        assert [one["role"] for one in chat] == ["user", "assistant"] * len(steps)
+        assert [one["content"] for one in chat[::2]] == read
+        assert [one["content"] for one in chat[1::2]] == [step.answer for step in steps]
     gone = {fact.episode for _, _, fact in FACTS if isinstance(fact, EpisodeAbandoned | EpisodeCancelled)}
-    kept = {episode for (episode,) in asked(handle, "dataset_builder", "SELECT DISTINCT episode FROM said")}
+    kept = {episode for (episode,) in asked(handle, "dataset_builder", "SELECT DISTINCT episode FROM turns")}
     assert kept == wanted - gone - first.keys(), "what came to nothing is let go of"
     assert gone & wanted
     assert "failure" in first.values()

@@ -2,13 +2,11 @@
 
 from hindcast.actors.environments.base import Answers, TaskSource, Venue, decided, undecided
 from hindcast.actors.environments.plugin import Environment, SitePlaces
-from hindcast.actors.environments.python.plugin import SUCCESS, PythonTasks
+from hindcast.actors.environments.python.plugin import SUCCESS, PythonTasks, reward_share
 from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.domain.task import Task
 from hindcast.core.settings.schema import Settings
 
-MAX_STEPS = 30
-"""Calls after which an episode is truncated."""
 NAME = "agent"
 """Its entry point."""
 FAMILY = "own"
@@ -22,7 +20,11 @@ class AgentTasks(Environment):
 
     def tasks(self, name: str, settings: Settings) -> TaskSource | None:
         """See `Environment.tasks`."""
-        return PythonTasks(name, (FAMILY,), max_steps=MAX_STEPS) if settings.actors.agent else None
+        return (
+            PythonTasks(name, (FAMILY,), max_steps=settings.actors.agent_steps)
+            if settings.actors.agent
+            else None
+        )
 
     def open_site(self, name: str, settings: Settings, places: SitePlaces) -> Venue | None:
         """See `Environment.open_site`."""
@@ -36,14 +38,19 @@ class AgentTasks(Environment):
         return [f"tasks of an agent's own need {self.needs}"] if missing else []
 
     def evaluate(self, task: Task, evidence: Evidence, answers: Answers) -> Judgment:
-        """A success from a reward of 0.5 on; the reward is the agent's, cut to 0 to 1."""
-        reward = evidence.probes.get("reward")
+        """A success from the middle of the range of rewards on (`actors.agent_reward_range`), by default from 0.5 on."""
+        reward, cut = evidence.probes.get("reward"), evidence.probes.get("cut_after")
         if not isinstance(reward, int | float):
+            stopped = f" before it was ended after {cut} calls (actors.agent_steps)" if cut else ""
             return undecided(
-                "the agent sent no reward: POST it to HINDCAST_EPISODE_URL/reward, or judge with --reward"
+                f"the agent sent no reward{stopped}: POST it to HINDCAST_EPISODE_URL/reward, or judge with --reward"
             )
-        found = decided(reward >= SUCCESS, f"the agent's reward is {reward:g}; {SUCCESS:g} is a success")
-        return Judgment(outcome=found.outcome, reward=min(1.0, max(0.0, float(reward))), reason=found.reason)
+        share = reward_share(evidence)
+        shown = f", {share:g} of its range" if "reward_range" in evidence.probes else ""
+        found = decided(
+            share >= SUCCESS, f"the agent's reward is {reward:g}{shown}; {SUCCESS:g} is a success"
+        )
+        return Judgment(outcome=found.outcome, reward=share, reason=found.reason)
 
 
 ENVIRONMENT = AgentTasks()

@@ -24,6 +24,13 @@ SUCCESS = 0.5
 """Sum of an episode's rewards from which it is a success, if the class has no `success`."""
 
 
+def reward_share(evidence: Evidence) -> float:
+    """The recorded reward by its place in its range, 0 to 1 unless the evidence names another; outside it is cut."""
+    low, high = evidence.probes.get("reward_range", (0.0, 1.0))
+    share: float = (float(evidence.probes["reward"]) - low) / (high - low)
+    return min(1.0, max(0.0, share))
+
+
 class PythonTasks(TaskSource):
     """The `TaskSource` of a class: any seed of any of its families. The class gives the instruction when it is reset."""
 
@@ -89,14 +96,14 @@ class PythonEnvironment(Environment):
         return PythonVenue(name, self._make, settings.actors)
 
     def evaluate(self, task: Task, evidence: Evidence, answers: Answers) -> Judgment:
-        """A success if the episode's rewards add up to `success`; the reward is their sum, cut to 0 to 1."""
+        """A success if the episode's rewards add up to `success`; the verdict's reward is their `reward_share`."""
         total = evidence.probes.get("reward")
         if not isinstance(total, int | float):
             return undecided(f"{task.full_family}: the evidence holds no reward")
         found = decided(
             total >= self._success, f"its rewards add up to {total:g}; {self._success:g} is a success"
         )
-        return Judgment(outcome=found.outcome, reward=min(1.0, max(0.0, float(total))), reason=found.reason)
+        return Judgment(outcome=found.outcome, reward=reward_share(evidence), reason=found.reason)
 
     def families(self, settings: Settings) -> tuple[str, ...]:
         """See `Environment.families`."""

@@ -1,5 +1,7 @@
 """Finds settings that are each allowed but contradict each other."""
 
+import math
+
 from hindcast.actors.environments.plugin import find_environment
 from hindcast.actors.scaffold.files import check_states
 from hindcast.app.alerts.alert import alert_conflicts
@@ -73,6 +75,11 @@ def _agent_conflicts(settings: Settings) -> list[str]:
     if actors.screenshot_observation != "off":
         found.append(
             "actors.agent needs actors.screenshot_observation = 'off': what the agent sees is its own"
+        )
+    low, high = actors.agent_reward_range
+    if not -math.inf < low < high < math.inf:
+        found.append(
+            f"actors.agent_reward_range = [{low:g}, {high:g}] must be two finite numbers, the lower one first"
         )
     if settings.scaffold.states:
         found.append("actors.agent needs scaffold.states = '': a scaffold chooses among actions on our pages")
