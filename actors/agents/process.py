@@ -12,11 +12,14 @@ import os
 import shlex
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 
 import msgspec
 
+from hindcast.actors.environments.plugin import AgentProgram, program_of
 from hindcast.core.errors import EnvironmentFailed, SettingsError
 from hindcast.core.settings.schema import ActorSettings
 
@@ -26,14 +29,23 @@ LAST_LINES = 6
 """Lines of it that a message shows."""
 END_S = 2.0
 """How long a process may take to end after it was asked to, before it is killed."""
+IMPORT_S = 10.0
+"""How long an interpreter may take to look for modules; it takes about 0.05 s, because it imports none."""
+MISSING = """
+import sys
+from importlib.util import find_spec
+del sys.path[0]  # the working folder, which a program's own path does not have
+print("missing:", *(name for name in sys.argv[1:] if find_spec(name) is None))
+"""
+"""Prints, after a first word, those of the given top-level modules that an interpreter does not find."""
 
 
 def require_agent(settings: ActorSettings) -> None:
-    """Raises SettingsError if the agent's command has no program that can be started here."""
+    """Raises SettingsError if the agent's command has no program that can be started here, or its interpreter no package."""
     if not settings.agent:
         return
     try:
-        words = shlex.split(settings.agent)
+        words = agent_command(settings)
     except ValueError as error:
         raise SettingsError(f"actors.agent = {settings.agent!r} is no command: {error}") from error
     folder = settings.agent_folder or os.curdir
@@ -42,6 +54,48 @@ def require_agent(settings: ActorSettings) -> None:
     if near is None and shutil.which(program) is None:
         raise SettingsError(
             f"the program {program!r} of actors.agent = {settings.agent!r} is neither on the path nor in {folder}"
+        )
+    if (named := program_of(settings.agent)) is not None:
+        _require_imports(named, settings.agent, python=program, folder=folder)
+
+
+def agent_command(settings: ActorSettings) -> list[str]:
+    """The words of the agent's command. `NAME:ARGUMENTS` is the program of that environment, in `actors.agent_python`.
+
+    Raises:
+        ValueError: a quotation is not closed.
+        PluginError: the environment cannot be loaded.
+
+    """
+    program = program_of(settings.agent)
+    if program is None:
+        return shlex.split(settings.agent)
+    arguments = shlex.split(settings.agent.partition(":")[2])
+    return [settings.agent_python or sys.executable, str(program.file), *arguments]
+
+
+def _require_imports(program: AgentProgram, agent: str, *, python: str, folder: str) -> None:
+    try:
+        found = subprocess.run(
+            [python, "-c", MISSING, *program.imports],
+            capture_output=True,
+            text=True,
+            timeout=IMPORT_S,
+            cwd=folder,
+            check=True,
+        )
+        begin, *missing = found.stdout.split() or [""]
+        if begin != "missing:":
+            raise OSError("it does not print what a Python program tells it to print")
+    except (OSError, subprocess.SubprocessError) as error:
+        raise SettingsError(
+            f"actors.agent_python: {python}, which is to run actors.agent = {agent!r}, is no Python interpreter: {error}"
+        ) from error
+    if missing:
+        raise SettingsError(
+            f"actors.agent = {agent!r} needs the Python package {', '.join(missing)}, which {python} does not have. Its "
+            "requirements may contradict Hindcast's, so give it an environment of its own: python3 -m venv theirs && "
+            f"theirs/bin/pip install {program.install}. Then add --set actors.agent_python=$PWD/theirs/bin/python"
         )
 
 
@@ -101,7 +155,7 @@ class AgentProcess:
         try:
             started = cls(
                 await asyncio.create_subprocess_exec(
-                    *shlex.split(settings.agent),
+                    *agent_command(settings),
                     env=passed_on | dict(own),
                     stdin=asyncio.subprocess.PIPE if several else asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.PIPE,

@@ -35,6 +35,21 @@ class SitePlaces(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the tasks are the user's own, so that their secrets and resets may be used."""
 
 
+class AgentProgram(msgspec.Struct, frozen=True, kw_only=True):
+    """A program that plays an environment of another project, as an agent (`actors.agent = "NAME:ARGUMENTS"`)."""
+
+    file: Path
+    """A Python file that imports nothing of Hindcast's; it gets the arguments. The protocol: docs/agents.md."""
+    imports: tuple[str, ...]
+    """Top-level modules that its interpreter (`actors.agent_python`) must have."""
+    install: str
+    """What `pip install` gets there."""
+    arguments: str
+    """What follows the name and a colon, such as `ENVIRONMENT`."""
+    many_episodes: bool = True
+    """Whether one process can play many episodes (`actors.agent_episodes`)."""
+
+
 class Environment(ABC):
     """One environment. A subclass has `tasks`, `open_site` and `evaluate`, and what else applies to it.
 
@@ -54,6 +69,8 @@ class Environment(ABC):
     """The settings that give it tasks, in words; empty: it always has some."""
     takes_agents: bool = False
     """Whether agents of the user's own can play it (`actors.agent`)."""
+    program: AgentProgram | None = None
+    """The program that plays it, if another project's; `hindcast start --environment NAME:ARGUMENTS` names both."""
     is_played_once: bool = False
     """Whether `hindcast eval` plays each of its tasks once, as its papers do; else it draws seeds."""
 
@@ -105,6 +122,17 @@ class Environment(ABC):
 def find_environment(name: str) -> Environment:
     """The environment that settings or a task name. Raises PluginError where there is none."""
     return find_plugin(ENVIRONMENTS, name, Environment)
+
+
+def program_of(agent: str) -> AgentProgram | None:
+    """The program that `actors.agent` or `--environment` names by an environment (`NAME:ARGUMENTS`); None: it names none.
+
+    Raises:
+        PluginError: the environment cannot be loaded.
+
+    """
+    name, colon, _ = agent.partition(":")
+    return find_environment(name).program if colon and name in plugin_names(ENVIRONMENTS) else None
 
 
 def environments_of(settings: Settings) -> dict[str, Environment]:

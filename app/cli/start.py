@@ -9,6 +9,7 @@ import msgspec
 import typer
 
 from hindcast.actors.agents.process import require_agent
+from hindcast.actors.environments.plugin import program_of
 from hindcast.actors.judges.plugin import require_judges
 from hindcast.app.cli.output import Output, Report
 from hindcast.app.plugins import require_plugins
@@ -23,6 +24,9 @@ from hindcast.app.system.system import check_home_is_free
 from hindcast.core.errors import SettingsError
 from hindcast.core.models.engine import find_engine
 from hindcast.core.settings.schema import Settings
+
+MANY_EPISODES = 1000
+"""Episodes of one process of another project's environment, whose imports take seconds (`actors.agent_episodes`)."""
 
 app = typer.Typer()
 
@@ -50,8 +54,9 @@ def start(
     environment: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="MODULE:CLASS",
-            help="Environment of a new run: a name, or a Python class (docs/python.md); repeatable.",
+            metavar="NAME",
+            help="Environment of a new run: a name; a Python class, MODULE:CLASS (docs/python.md); or another project's, such "
+            "as verifiers:ENVIRONMENT (docs/protocols.md). Repeatable.",
         ),
     ] = None,
     reward: Annotated[
@@ -65,7 +70,8 @@ def start(
         str | None,
         typer.Option(
             metavar="COMMAND",
-            help="Agent of your own, started once an episode; it asks the policy by OPENAI_BASE_URL (docs/agents.md).",
+            help="Agent of your own, started once an episode; it asks the policy by OPENAI_BASE_URL (docs/agents.md). Or a "
+            "program that comes with Hindcast, such as mcp:COMMAND (docs/protocols.md).",
         ),
     ] = None,
     until: Annotated[
@@ -131,14 +137,29 @@ def require_own_episodes(run: RunHandle) -> None:
 
 
 def overrides_of_python(environments: Sequence[str], reward: str | None, agent: str | None) -> list[str]:
-    """Overrides for environments, a judge and an agent that are named as options. An agent brings its own tasks by default."""
-    if agent and not environments:
+    """Overrides for environments, a judge and an agent that are named as options. An agent brings its own tasks by default.
+
+    Raises:
+        SettingsError: an environment with a program of its own is not the only one, or has another agent.
+
+    """
+    played = next((one for one in environments if program_of(one) is not None), None)
+    if played is not None:
+        if agent or len(environments) > 1:
+            raise SettingsError(
+                f"--environment {played!r} is played by a program of its own: leave out --agent and other environments"
+            )
+        environments, agent = [played.partition(":")[0]], played
+    elif agent and not environments:
         environments = ["agent"]
     chosen = [f"curriculum.environments={msgspec.json.encode(environments).decode()}"] if environments else []
     chosen += [f"judge.judges={msgspec.json.encode([reward]).decode()}"] if reward else []
     if agent:
         chosen += [f"actors.agent={msgspec.json.encode(agent).decode()}", 'actors.answer_format="text"']
         chosen.append(f"actors.agent_folder={msgspec.json.encode(str(Path.cwd())).decode()}")
+        program = program_of(agent)
+        if program is not None and program.many_episodes:
+            chosen.append(f"actors.agent_episodes={MANY_EPISODES}")
     return chosen
 
 

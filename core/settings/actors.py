@@ -84,7 +84,10 @@ class ActorSettings(ScreenshotSettings):
     """Time limit of one episode; must be shorter than `curriculum.lease_s`, if that is set."""
     agent: str = ""
     """Command of an agent of your own, which plays episodes and asks the policy by an OpenAI-compatible address
-    (docs/agents.md); empty: actors act themselves."""
+    (docs/agents.md); or `NAME:ARGUMENTS` of an environment of another project, such as `verifiers:ENVIRONMENT`
+    (docs/protocols.md); empty: actors act themselves."""
+    agent_python: str = ""
+    """Python interpreter for `NAME:ARGUMENTS`, in which that project's package is installed; empty: Hindcast's own."""
     agent_folder: str = ""
     """Folder that the agent is started in; `hindcast start --agent` sets the one that it is called in. Empty: the home."""
     agent_episodes: Count = 1

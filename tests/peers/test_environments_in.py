@@ -1,10 +1,10 @@
-"""Environments and tools of other projects, played by the example agents of docs/protocols.md with the real packages."""
+"""Environments and tools of other projects, played by the programs of docs/protocols.md with the real packages."""
 
 import json
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -90,20 +90,20 @@ server.run()
 """
 
 
-def evaluated(tmp_path: Path, program: str, *arguments: str) -> dict[str, Any]:
-    """What `hindcast eval` reports of the shipped policy in the agent's environment."""
-    command = shlex.join([sys.executable, str(AGENTS / program), *arguments])
+def evaluated(tmp_path: Path, name: str, *arguments: str) -> dict[str, Any]:
+    """What `hindcast eval` reports of the shipped policy in an environment of another project."""
     chosen = {
-        "actors.agent": command,
+        "actors.agent": f"{name}:{shlex.join(arguments)}",
+        "actors.agent_python": sys.executable,
         "actors.answer_format": "text",
         "actors.browser_path": "/no/such/chromium",
-        "curriculum.environments": '["agent"]',
+        "curriculum.environments": f'["{name}"]',
     }
     (tmp_path / "work").mkdir()
     found: dict[str, Any] = Home(tmp_path / "home", cwd=tmp_path / "work").json(
         "eval",
         "--suite",
-        "agent",
+        name,
         "--episodes",
         str(EPISODES),
         *settings(chosen, base={}),
@@ -120,6 +120,7 @@ def openenv_server(tmp_path: Path) -> Iterator[str]:
 
 
 SMALL = {
+    "actors.agent_python": sys.executable,
     "actors.agent_episodes": "1000",
     "actors.agent_wait_s": "120",
     "actors.contexts": "2",
@@ -131,12 +132,11 @@ SMALL = {
 }
 
 
-def trained(tmp_path: Path, *command: str, options: Sequence[str] = ()) -> Home:
-    """The home of a run `theirs` of two updates of the shipped policy, checked to the bit. `options`: more of `start`."""
+def trained(tmp_path: Path, *options: str) -> Home:
+    """The home of a run `theirs` of two updates of the shipped policy, checked to the bit. `options`: those of `start`."""
     home = Home(tmp_path / "home", cwd=tmp_path)
-    agent = shlex.join([sys.executable, *command])
     chosen = (*options, *settings(SMALL, base={}))
-    done = home.json("start", "theirs", "--agent", agent, *chosen, "--until", "updates=2", timeout_s=600)
+    done = home.json("start", "theirs", *chosen, "--until", "updates=2", timeout_s=600)
     assert done["updates"] >= 2
     report = home.json("verify", "theirs", timeout_s=300)
     assert report["identical"], report["first_divergence"]
@@ -148,32 +148,23 @@ def test_the_example_of_a_verifiers_environment_is_trained_on_and_verified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copy(ENVIRONMENTS / "pick_item.py", tmp_path)
-    home = trained(tmp_path, str(AGENTS / "verifiers_environment.py"), "pick-item")
-    asked = ("eval", "theirs", "--policy", "latest", "--suite", "agent", "--episodes", "8")
+    home = trained(tmp_path, "--environment", "verifiers:pick-item")
+    asked = ("eval", "theirs", "--policy", "latest", "--suite", "verifiers", "--episodes", "8")
     monkeypatch.chdir(tmp_path)
     found = home.json(*asked, "--set", "actors.contexts=1", timeout_s=300)
     assert (found["episodes"], found["lost"]) == (8, 0), "the run's agent, in one process"
 
 
 def test_the_example_of_an_openenv_server_is_trained_on_and_verified(tmp_path: Path) -> None:
-    server = [sys.executable, str(ENVIRONMENTS / "colors_server.py"), "PORT"]
-    with http_process(server, health="/health") as url:
-        command = [
-            str(AGENTS / "openenv_environment.py"),
-            url,
-            "--action",
-            "message",
-            "--observation",
-            "page",
-        ]
-        trained(tmp_path, *command)
+    shutil.copy(ENVIRONMENTS / "colors_server.py", tmp_path)
+    trained(tmp_path, "--environment", "openenv:colors_server:app --observation page")
 
 
 def test_the_example_of_tools_as_buttons_is_trained_on_and_verified(tmp_path: Path) -> None:
     shutil.copy(ENVIRONMENTS.parent / "python" / "prices.py", tmp_path)
-    command = (str(AGENTS / "mcp_pages.py"), sys.executable, str(ENVIRONMENTS / "prices_server.py"))
-    options = ("--environment", "prices:Prices", "--reward", "prices:right")
-    trained(tmp_path, *command, options=options)
+    program, server = AGENTS / "mcp_pages.py", ENVIRONMENTS / "prices_server.py"
+    agent = shlex.join([sys.executable, str(program), sys.executable, str(server)])
+    trained(tmp_path, "--environment", "prices:Prices", "--reward", "prices:right", "--agent", agent)
 
 
 @pytest.mark.parametrize("rounds", [1, 2])
@@ -182,7 +173,7 @@ def test_a_verifiers_environment_gives_tasks_by_seed_and_its_rubric_s_reward(
 ) -> None:
     (tmp_path / "numbers_env.py").write_text(VERIFIERS)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    found = evaluated(tmp_path, "verifiers_environment.py", "numbers-env", f"rounds={rounds}")
+    found = evaluated(tmp_path, "verifiers", "numbers-env", f"rounds={rounds}")
     assert (found["episodes"], found["lost"]) == (EPISODES, 0), found["lost_because"]
     assert (found["rate"], found["mean_reward"], found["mean_steps"]) == (0.5, 0.625, rounds)
 
@@ -190,9 +181,7 @@ def test_a_verifiers_environment_gives_tasks_by_seed_and_its_rubric_s_reward(
 def test_an_openenv_server_takes_answers_as_actions_and_its_rewards_add_up(
     tmp_path: Path, openenv_server: str
 ) -> None:
-    found = evaluated(
-        tmp_path, "openenv_environment.py", openenv_server, "--action", "words", "--observation", "prompt"
-    )
+    found = evaluated(tmp_path, "openenv", openenv_server, "--action", "words", "--observation", "prompt")
     assert (found["episodes"], found["lost"]) == (EPISODES, 0), found["lost_because"]
     assert (found["rate"], found["mean_steps"]) == (0.5, 2.0)
 
@@ -200,15 +189,9 @@ def test_an_openenv_server_takes_answers_as_actions_and_its_rewards_add_up(
 async def test_the_tools_of_an_mcp_server_are_offered_and_called(tmp_path: Path) -> None:
     (tmp_path / "server.py").write_text(MCP)
     (tmp_path / "questions.txt").write_text("How many vases?\nHow many lamps?\n")
-    command = [
-        str(AGENTS / "mcp_tools.py"),
-        "--question-file",
-        "questions.txt",
-        sys.executable,
-        "server.py",
-    ]
     chosen = ActorSettings(
-        agent=shlex.join([sys.executable, *command]),
+        agent=f"mcp:{shlex.join(['--question-file', 'questions.txt', sys.executable, 'server.py'])}",
+        agent_python=sys.executable,
         agent_folder=str(tmp_path),
         answer_format="text",
         agent_wait_s=120.0,

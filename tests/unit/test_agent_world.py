@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from hindcast.actors.agents.model_call import Reply
-from hindcast.actors.agents.process import require_agent
+from hindcast.actors.agents.process import agent_command, require_agent
 from hindcast.actors.agents.proxy import AgentProxy
 from hindcast.actors.agents.world import AgentVenue, AgentWorld
 from hindcast.actors.environments.agent.plugin import ENVIRONMENT
@@ -23,8 +23,10 @@ from hindcast.actors.environments.python.plugin import PythonTasks
 from hindcast.actors.environments.python.world import PythonVenue
 from hindcast.actors.episodes.prompt_reader import Situation
 from hindcast.actors.replay.recorded import EpisodeSelection
+from hindcast.app.cli.start import overrides_of_python
 from hindcast.app.replay.steps import PlayedByAgent, replay_steps
 from hindcast.app.settings.configuration import resolve
+from hindcast.app.system.sites import task_sources
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.evidence import Evidence
 from hindcast.core.domain.task import Task
@@ -555,6 +557,38 @@ def test_settings_that_an_agent_cannot_play_are_refused(tmp_path: Path) -> None:
         "demonstrations = 0, found 4",
     ):
         assert part in str(refused.value)
+
+
+def test_a_program_of_another_project_needs_its_package_and_an_interpreter(tmp_path: Path) -> None:
+    (tmp_path / "verifiers.py").write_text("")  # of the folder, which the program's own path does not have
+    folder = str(tmp_path)
+    with pytest.raises(SettingsError, match=r"package verifiers, which .*pip install verifiers==0\.3\.1"):
+        require_agent(ActorSettings(agent="verifiers:pick-item", agent_folder=folder))
+    with pytest.raises(SettingsError, match=r"true.*is no Python interpreter"):
+        require_agent(ActorSettings(agent="verifiers:pick-item", agent_python="true"))
+    with pytest.raises(SettingsError, match="the program '/no/python'"):
+        require_agent(ActorSettings(agent="verifiers:pick-item", agent_python="/no/python"))
+
+
+def test_an_environment_of_another_project_is_named_with_its_arguments(tmp_path: Path) -> None:
+    chosen = overrides_of_python(["mcp:--question-file q.txt 'my server'"], None, None)
+    found = resolve(environment={}, folder=tmp_path, overrides=chosen).settings
+    assert found.curriculum.environments == ("mcp",)
+    assert found.actors.agent_episodes == 1000
+    python, program, *arguments = agent_command(found.actors)
+    assert python == sys.executable
+    assert Path(program).is_file()
+    assert arguments == ["--question-file", "q.txt", "my server"]
+    assert set(task_sources(found)) >= {"mcp", "agent"}
+    assert not {"verifiers", "openenv"} & set(task_sources(found))
+    one_each = overrides_of_python(["verifiers_taskset:gsm8k"], None, None)
+    assert resolve(environment={}, folder=tmp_path, overrides=one_each).settings.actors.agent_episodes == 1
+    for wrong in ("verifiers", "verifiers:"):
+        with pytest.raises(SettingsError, match="needs its arguments: hindcast start --environment"):
+            resolve(environment={}, folder=tmp_path, overrides=overrides_of_python([wrong], None, None))
+    for environments, agent in ((["mcp:a", "store"], None), (["mcp:a"], "python b.py")):
+        with pytest.raises(SettingsError, match="'mcp:a' is played by a program of its own"):
+            overrides_of_python(environments, None, agent)
 
 
 async def test_the_wanted_form_of_an_answer_reaches_the_policy_and_what_is_not_heeded_is_refused(

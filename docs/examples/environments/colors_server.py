@@ -1,8 +1,8 @@
 """A game of two turns as an OpenEnv server: choose a color from a list, then submit it.
 
-    PYTHON colors_server.py 8000
-    hindcast start --agent "PYTHON openenv_environment.py http://localhost:8000 --action message --observation page" \\
-        --set actors.agent_episodes=1000 --until updates=20
+    PYTHON colors_server.py 8000        # or without it: openenv:colors_server:app
+    hindcast start --environment "openenv:http://localhost:8000 --observation page" \\
+        --set actors.agent_python=PYTHON --until updates=20
 
 PYTHON is the interpreter in which `openenv` is installed. Pages and answers have the form of Hindcast's shipped policy,
 which chooses the color and seldom submits it.
@@ -70,6 +70,7 @@ class Colors(Environment):
         return Page(page=f"{asked}Round {self.turn}\n\n" + "\n".join(["page", f"text {text}", *buttons]))
 
 
+app = create_fastapi_app(Colors, Answer, Page, max_concurrent_envs=64)
+
 if __name__ == "__main__":
-    app = create_fastapi_app(Colors, Answer, Page, max_concurrent_envs=64)
     uvicorn.run(app, port=int(sys.argv[1]), log_level="warning")

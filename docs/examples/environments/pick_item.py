@@ -1,6 +1,6 @@
 """A single-turn environment of the `verifiers` package: a list of things, one of which is to be picked by its number.
 
-    hindcast start --agent "PYTHON verifiers_environment.py pick-item" --until updates=20
+    hindcast start --environment verifiers:pick-item --set actors.agent_python=PYTHON --until updates=20
 
 A row is a list of five things and the name of one. An answer is right if it clicks the thing's number, in the form of
 Hindcast's shipped policy: do(action="Click", element="3"). That policy reads pages whose elements have a kind, such as

@@ -1,6 +1,6 @@
 """An agent that plays a taskset of `verifiers` 0.4 and later: one episode, with the reward of the task's own functions.
 
-    hindcast start --agent "PYTHON verifiers_taskset.py TASKSET [HARNESS]" --until updates=40
+    hindcast start --environment "verifiers_taskset:TASKSET [HARNESS]" --set actors.agent_python=PYTHON --until updates=40
 
 PYTHON is the interpreter in which `verifiers` and the taskset are installed; a module in the folder where you call
 `hindcast` is found, too. HARNESS is the program that asks the policy, `null` by default: a chat with the task's tools.

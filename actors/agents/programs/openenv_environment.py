@@ -1,18 +1,24 @@
 """An agent that plays an OpenEnv server: each observation is a user's turn, each answer an action.
 
-    hindcast start --agent "PYTHON openenv_environment.py URL [--action FIELD] [--observation FIELD]" \\
-        --set actors.agent_episodes=1000 --until updates=40
+    hindcast start --environment "openenv:SERVER [--action FIELD] [--observation FIELD]" \\
+        --set actors.agent_python=PYTHON --until updates=40
 
-PYTHON is the interpreter in which `openenv` is installed. The answer becomes the action {FIELD: answer}. The turn is one
+PYTHON is the interpreter in which `openenv` is installed. SERVER is the address of a server, or the application of one as
+MODULE:APP, which this process then serves to itself; a module in the folder where you call `hindcast` is found. The answer becomes the action {FIELD: answer}. The turn is one
 field of the observation, or without `--observation` all of it as JSON. The reward is the sum of the steps' rewards.
 """
 
 import argparse
 import json
 import os
+import socket
+import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+from urllib.error import URLError
 from urllib.request import Request, urlopen
 
 from openai import OpenAI
@@ -20,6 +26,52 @@ from openenv.core import GenericEnvClient
 
 HIDDEN = ("done", "reward", "metadata")
 """Fields of every observation that say nothing of what is seen."""
+
+
+SERVER_S = 60.0
+"""How long a server that this process starts may take until it answers."""
+
+
+@contextmanager
+def served(server: str) -> Iterator[str]:
+    """The address of a server: the one that is given, or that of an application (MODULE:APP), served during the block."""
+    if "://" in server:
+        yield server
+        return
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    command = [
+        sys.executable,
+        "-m",
+        "uvicorn",
+        server,
+        "--app-dir",
+        ".",
+        "--port",
+        port,
+        "--log-level",
+        "warning",
+    ]
+    process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
+    try:
+        wait_for(f"http://127.0.0.1:{port}/health", process, server)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def wait_for(url: str, process: "subprocess.Popen[bytes]", server: str) -> None:
+    """Wait until a server answers. Ends the program where it does not."""
+    limit = time.monotonic() + SERVER_S
+    while process.poll() is None and time.monotonic() < limit:
+        try:
+            urlopen(url).close()
+            return
+        except URLError:
+            time.sleep(0.1)
+    sys.exit(f"{server}: uvicorn does not serve it (status {process.poll()}, limit {SERVER_S:g} s)")
 
 
 def text_of(observation: dict[str, Any], field: str | None) -> str:
@@ -39,10 +91,10 @@ def episodes() -> Iterator[None]:
         yield
 
 
-def play(given: argparse.Namespace) -> dict[str, Any]:
+def play(given: argparse.Namespace, url: str) -> dict[str, Any]:
     """Play the episode's task against the policy; returns the sum of rewards and the last answer."""
     policy, messages, total, answer = OpenAI(max_retries=0), [], 0.0, ""
-    with GenericEnvClient(base_url=given.url).sync() as environment:
+    with GenericEnvClient(base_url=url).sync() as environment:
         result = environment.reset(seed=int(os.environ["HINDCAST_SEED"]))
         for _ in range(given.steps):
             if result.done:
@@ -59,14 +111,15 @@ def play(given: argparse.Namespace) -> dict[str, Any]:
 def main() -> None:
     """Play each episode, and end it with its reward."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("url", help="address of the server, such as http://localhost:8000")
+    parser.add_argument("server", help="address such as http://localhost:8000, or MODULE:APP")
     parser.add_argument("--action", default="message", help="field of the action that takes the answer")
     parser.add_argument("--observation", help="field of the observation that is shown; default: all as JSON")
     parser.add_argument("--steps", type=int, default=20, help="steps after which the episode ends")
     given = parser.parse_args()
-    for _ in episodes():
-        data = json.dumps(play(given)).encode()
-        urlopen(Request(f"{os.environ['HINDCAST_EPISODE_URL']}/end", data=data, method="POST")).close()
+    with served(given.server) as url:
+        for _ in episodes():
+            data = json.dumps(play(given, url)).encode()
+            urlopen(Request(f"{os.environ['HINDCAST_EPISODE_URL']}/end", data=data, method="POST")).close()
 
 
 if __name__ == "__main__":

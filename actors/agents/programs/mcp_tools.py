@@ -1,9 +1,9 @@
 """An agent whose tools are those of an MCP server; it ends when the policy answers without calling one.
 
-    hindcast start --agent "PYTHON mcp_tools.py --question-file FILE COMMAND…" --reward my_module:reward \\
-        --set actors.agent_episodes=1000 --until updates=40
+    hindcast start --environment "mcp:--question-file FILE COMMAND…" --reward my_module:reward \\
+        --set actors.agent_python=PYTHON --until updates=40
 
-PYTHON is the interpreter in which `mcp` is installed. COMMAND starts the server, which speaks MCP on standard input and
+PYTHON is the interpreter in which `mcp` and `openai` are installed. COMMAND starts the server, which speaks MCP on standard input and
 output; each episode starts one of its own. FILE has a question per line, of which the seed chooses one; the instruction
 of the environment is asked without it. The last answer is sent for `--reward` to judge.
 """

@@ -1,7 +1,6 @@
 """An agent that plays an environment of the `verifiers` package: a rollout an episode, scored by the environment's rubric.
 
-    hindcast start --agent "PYTHON verifiers_environment.py ENVIRONMENT" \\
-        --set actors.agent_episodes=1000 --until updates=40
+    hindcast start --environment verifiers:ENVIRONMENT --set actors.agent_python=PYTHON --until updates=40
 
 PYTHON is the interpreter in which `verifiers` is installed. ENVIRONMENT is the name that `verifiers.load_environment`
 takes: of an installed package, or of a module in the folder where you call `hindcast`. Arguments for it follow as
