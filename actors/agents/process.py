@@ -185,7 +185,7 @@ class AgentProcess:
         try:
             self._process.stdin.write(msgspec.json.encode(variables) + b"\n")
             await self._process.stdin.drain()
-        except ConnectionError:
+        except (ConnectionError, RuntimeError):  # the latter is uvloop's, of a pipe that is closed
             return False
         return True
 

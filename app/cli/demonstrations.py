@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import typer
@@ -16,7 +16,6 @@ from hindcast.actors.environments.web.person import Person
 from hindcast.actors.environments.web.scripted import act_out, read_script
 from hindcast.app.cli.imports import import_file_into, imported_text
 from hindcast.app.cli.output import Report, say
-from hindcast.app.imports.documents import DemonstrationFormat
 from hindcast.app.runs.runs import RunHandle, list_runs, open_run
 from hindcast.app.runs.selection import select_run
 from hindcast.app.settings.configuration import resolve
@@ -331,7 +330,7 @@ def import_file(
         ),
     ],
     format_name: Annotated[
-        DemonstrationFormat, typer.Option("--format", help="Format of the file.")
+        Literal["jsonl", "atif"], typer.Option("--format", help="Format of the file.")
     ] = "jsonl",
     run: Annotated[
         str | None, typer.Argument(metavar="RUN", help="Run that gets them; created if it does not exist.")
@@ -350,7 +349,13 @@ def import_file(
 
     Example: hindcast demonstrations import lines/episodes.jsonl taught --recipe sft
     """
-    done = import_file_into(file, run, format_name=format_name, recipe=recipe, overrides=overrides or ())
+    done = import_file_into(
+        file,
+        run,
+        format_name="atif-pages" if format_name == "atif" else format_name,
+        recipe=recipe,
+        overrides=overrides or (),
+    )
     return Report(
         done,
         [

@@ -1,7 +1,8 @@
 """Reads documents of demonstrated episodes from files. Errors name file, line and key.
 
-`jsonl`: one document per line (`app.exports.document`), as in `episodes.jsonl` of an export. `atif`: a file with a
-trajectory, or a folder of such files. The formats of `WHOLE_RUNS` are runs of other systems, each read by a module of its own.
+`jsonl`: one document per line (`app.exports.document`), as in `episodes.jsonl` of an export. `atif-pages`: a file with a
+trajectory of ours, or a folder of such files. The formats of `WHOLE_RUNS` are runs of other systems, each read by a module of
+its own.
 """
 
 from collections import Counter
@@ -13,17 +14,17 @@ import msgspec
 
 from hindcast.app.exports.document import EpisodeDocument
 from hindcast.app.exports.export import MANIFEST
-from hindcast.app.imports import inspect_log, nemo_gym, verifiers_traces
+from hindcast.app.imports import atif_trajectories, inspect_log, nemo_gym, verifiers_traces
 from hindcast.app.imports.atif import document_of_trajectory
 from hindcast.app.imports.conversation import Conversation
 from hindcast.app.imports.decoder import DocumentError, decoded
 from hindcast.app.imports.recorded_run import Located
 from hindcast.core.errors import HindcastError
 
-DemonstrationFormat = Literal["jsonl", "atif"]
-RunFormat = Literal["inspect", "nemo-gym", "verifiers"]
-Format = DemonstrationFormat | RunFormat
+RunFormat = Literal["atif", "inspect", "nemo-gym", "verifiers"]
+Format = Literal["jsonl", "atif-pages"] | RunFormat
 WHOLE_RUNS: Mapping[str, Callable[[Path], Located]] = {
+    "atif": atif_trajectories.conversations_of,
     "inspect": inspect_log.conversations_of,
     "nemo-gym": nemo_gym.conversations_of,
     "verifiers": verifiers_traces.conversations_of,

@@ -185,7 +185,7 @@ def test_nothing_to_be_read_is_said_so(tmp_path: Path) -> None:
     with pytest.raises(ImportRefused, match="none cannot be read: No such file"):
         list(read_documents(tmp_path / "none", "jsonl"))
     with pytest.raises(ImportRefused, match="holds no trajectory"):
-        list(read_documents(tmp_path, "atif"))
+        list(read_documents(tmp_path, "atif-pages"))
     empty = written(tmp_path)
     with pytest.raises(ImportRefused, match="holds no demonstration"):
         asyncio.run(try_out(empty, PLAIN, format_name="jsonl"))
@@ -216,4 +216,4 @@ def test_a_trajectory_that_cannot_be_mapped_is_refused(
 ) -> None:
     (tmp_path / "one.json").write_text(json.dumps(FOREIGN | change))
     with pytest.raises(ImportRefused, match=rf"one\.json: .*{said}"):
-        list(read_documents(tmp_path, "atif"))
+        list(read_documents(tmp_path, "atif-pages"))

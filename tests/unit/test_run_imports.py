@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from atif import Trajectory
 
 from hindcast.actors.episodes.recorder import Abandoned, Ended
 from hindcast.actors.judges.judged_episode import JudgedEpisode
@@ -181,3 +182,91 @@ def test_the_success_of_an_imported_run_is_that_of_its_versions() -> None:
     ours = theirs._replace(version=7, origin="online")
     assert families_by_version([theirs], origin=training_origin([theirs])) == {2: {"agent/sums": (1, 3)}}
     assert training_origin([theirs, ours]) == training_origin([]) == "online"
+
+
+def written_trajectory(folder: Path, **changes: Any) -> Path:
+    """A trajectory as the models of the package `atif` write it: a call, its result with a picture, the answer."""
+    steps = [
+        {"step_id": 1, "source": "system", "message": "You count."},
+        {"step_id": 2, "source": "user", "message": "How many?", "timestamp": "2026-11-28T10:00:00Z"},
+        {
+            "step_id": 3,
+            "source": "agent",
+            "message": "I look.",
+            "model_name": "m",
+            "reasoning_content": "easy",
+            "tool_calls": [{"tool_call_id": "c1", "function_name": "look", "arguments": {"at": "shelf"}}],
+            "observation": {
+                "results": [
+                    {
+                        "source_call_id": "c1",
+                        "content": [
+                            {"type": "text", "text": "three jars"},
+                            {"type": "image", "source": {"media_type": "image/png", "path": "images/a.png"}},
+                        ],
+                    }
+                ]
+            },
+            "metrics": {
+                "prompt_token_ids": [1, 2, 3],
+                "completion_token_ids": [4, 5],
+                "logprobs": [-0.5, -0.25],
+            },
+        },
+        {"step_id": 4, "source": "agent", "message": "3", "timestamp": "2026-11-28T10:00:02.500Z"},
+    ]
+    agent = {"name": "counter", "version": "1.2", "model_name": "m"}
+    plain = {"schema_version": "ATIF-v1.4", "session_id": "s1", "agent": agent, "steps": steps} | changes
+    file = folder / "one.json"
+    file.write_text(Trajectory.model_validate(plain).model_dump_json(exclude_none=True))
+    return file
+
+
+def test_a_trajectory_of_another_agent_keeps_its_answers_and_tokens(tmp_path: Path, tokenizer: Any) -> None:
+    (episode,) = imported(written_trajectory(tmp_path).parent, "atif", tokenizer)
+    look, answer = episode.steps
+    assert look.answer == (
+        '<think>easy</think>\nI look.\n<tool_call>\n{"name": "look", "arguments": {"at":"shelf"}}\n</tool_call>'
+    )
+    assert unpack_ids(look.prompt_ids).tolist() == [1, 2, 3]
+    assert unpack_floats(look.logprobs).tolist() == [-0.5, -0.25]
+    assert answer.answer == "3"
+    assert unpack_floats(answer.logprobs).tolist() == [0.0] * len(unpack_ids(answer.action_ids))
+    (conversation,) = read(tmp_path / "one.json", "atif")
+    assert conversation.turns[1].new == (
+        {"role": "tool", "tool_call_id": "c1", "content": "three jars\n[picture images/a.png]"},
+    )
+    assert (episode.request.task.full_family, episode.instruction) == ("agent/counter", "How many?")
+    assert isinstance(episode.ended, Ended)
+    assert episode.ended.duration_ms == 2500.0
+    assert outcome(episode.ended.evidence)[0] == "undecided"
+
+
+def test_a_number_in_a_trajectorys_extra_is_its_reward(tmp_path: Path, tokenizer: Any) -> None:
+    (episode,) = imported(written_trajectory(tmp_path, extra={"reward": 1}), "atif", tokenizer)
+    assert isinstance(episode.ended, Ended)
+    assert outcome(episode.ended.evidence) == ("success", 1.0)
+
+
+def test_a_copied_step_is_part_of_the_prompt(tmp_path: Path) -> None:
+    file = written_trajectory(tmp_path)
+    plain = json.loads(file.read_text())
+    plain["steps"][2] |= {"is_copied_context": True}
+    file.write_text(json.dumps(plain))
+    (conversation,) = read(file, "atif")
+    assert [turn.text for turn in conversation.turns] == ["3"]
+    assert [one["role"] for one in conversation.turns[0].new] == ["system", "user", "assistant", "tool"]
+
+
+def test_what_is_no_trajectory_is_refused_with_its_file(tmp_path: Path) -> None:
+    file = written_trajectory(tmp_path)
+    plain = json.loads(file.read_text()) | {"schema_version": "ATIF-v9.0"}
+    file.write_text(json.dumps(plain))
+    with pytest.raises(
+        ImportRefused, match=r"one\.json, schema_version: 'ATIF-v9\.0' is not one of ATIF-v1\.0"
+    ):
+        read(file, "atif")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(ImportRefused, match="holds no trajectory"):
+        read(empty, "atif")
