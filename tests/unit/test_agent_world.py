@@ -5,6 +5,7 @@ import os
 import re
 import shlex
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -12,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uvloop
 
 from hindcast.actors.agents.model_call import Reply
-from hindcast.actors.agents.process import AgentProcess, agent_command, require_agent
+from hindcast.actors.agents.process import agent_command, require_agent
 from hindcast.actors.agents.proxy import AgentProxy
 from hindcast.actors.agents.world import AgentVenue, AgentWorld
 from hindcast.actors.environments.agent.plugin import ENVIRONMENT
@@ -640,19 +640,21 @@ async def test_steps_of_an_agent_are_not_replayed_and_nothing_is_started(tmp_pat
     assert not (tmp_path / "started").exists()
 
 
-def test_an_agent_that_reads_no_further_episode_has_ended_for_us(tmp_path: Path) -> None:
+WRITE_ON = """
+import asyncio, uvloop
+from hindcast.actors.agents.process import AgentProcess
+from hindcast.core.settings.schema import ActorSettings
+
+async def write_on():
+    process = await AgentProcess.start(ActorSettings(agent="true", agent_episodes=9), {})
+    await process.wait()
+    return [await process._write({}) for _ in range(3)]
+
+print(uvloop.run(write_on())[-1])
+"""
+
+
+def test_an_agent_whose_input_is_closed_has_ended() -> None:
     """uvloop, by which actors run, has an error of its own for a pipe that is closed."""
-    found = ActorSettings(agent="sh -c 'exec 0<&-; sleep 20'", agent_folder=str(tmp_path), agent_episodes=9)
-
-    async def send_on() -> list[bool]:
-        process = await AgentProcess.start(found, {})
-        try:
-            sent = []
-            for _ in range(8):
-                await asyncio.sleep(0.1)
-                sent.append(await process.send({"HINDCAST_EPISODE": "one"}))
-            return sent
-        finally:
-            await process.end()
-
-    assert uvloop.run(send_on())[-1] is False
+    ran = subprocess.run([sys.executable, "-c", WRITE_ON], capture_output=True, text=True, check=False)
+    assert ran.stdout == "False\n", ran.stderr
