@@ -18,6 +18,7 @@ from hindcast.actors.relabelers.plugin import RELABELERS, RelabelerPlugin, Relab
 from hindcast.app.alerts import ALERTS
 from hindcast.app.alerts.alert import Alert, check_alert
 from hindcast.app.exports import EXPORTERS
+from hindcast.app.imports import IMPORTERS
 from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.domain.observation import Node, Page
 from hindcast.core.errors import HindcastError, PluginError, SettingsError, error_and_place
@@ -280,6 +281,7 @@ def _algorithms_used(settings: Settings) -> list[str]:
 def plugin_kinds() -> dict[str, PluginKind]:
     """Every kind, by name. A function, because exporters load SQLAlchemy, which a command that starts a run need not."""
     from hindcast.app.exports.exporter import Exporter, check_exporter
+    from hindcast.app.imports.importer import Importer, check_importer
 
     return {
         ALGORITHMS: PluginKind(type=Algorithm, check=_check_algorithm, used=_algorithms_used),
@@ -293,6 +295,7 @@ def plugin_kinds() -> dict[str, PluginKind]:
         ),
         ALERTS: PluginKind(type=Alert, check=lambda name, found: check_alert(found)),
         EXPORTERS: PluginKind(type=Exporter, check=lambda name, found: check_exporter(found)),
+        IMPORTERS: PluginKind(type=Importer, check=lambda name, found: check_importer(found)),
         ENGINES: PluginKind(type=Engine, check=_check_engine, used=lambda settings: [settings.policy.engine]),
         RENDERERS: PluginKind(
             type=Renderer, check=_check_renderer, used=lambda settings: [settings.actors.renderer]

@@ -4,6 +4,7 @@
     from hindcast.api import Task, Observation       an environment or a judge: its input
     from hindcast.api import EpisodeWorld, Judge     an environment or a judge: the interface to implement
     from hindcast.api import Exporter, Writer        an exporter: the interface to implement
+    from hindcast.api import Importer, Conversation  an importer, and what it reads
     from hindcast.api import Alert, AlertIncidents   an alert: the interface to implement
 
 Names here keep their meaning through a major version; everything else may move. Importing this loads no torch, no browser
@@ -17,6 +18,8 @@ from hindcast.actors.relabelers.base import Relabeler
 from hindcast.app.alerts.alert import Alert, AlertContext, AlertIncidents, Incident, SystemView
 from hindcast.app.attach.target import FoldConsumer, WritingConsumer
 from hindcast.app.exports.exporter import EpisodeFile, Exporter, ExportSources, Writer
+from hindcast.app.imports.conversation import Conversation, Turn
+from hindcast.app.imports.importer import Importer
 from hindcast.core.domain.action import Action
 from hindcast.core.domain.evidence import Evidence, Judgment
 from hindcast.core.domain.observation import Node, Observation, Page
@@ -35,6 +38,7 @@ __all__ = [
     "AlertIncidents",
     "AssembledEpisode",
     "BlobRef",
+    "Conversation",
     "Envelope",
     "EpisodeFile",
     "EpisodeWorld",
@@ -44,6 +48,7 @@ __all__ = [
     "Exporter",
     "FoldConsumer",
     "HindcastError",
+    "Importer",
     "Incident",
     "Judge",
     "JudgedEpisode",
@@ -60,6 +65,7 @@ __all__ = [
     "SystemView",
     "Task",
     "TaskSource",
+    "Turn",
     "Verdict",
     "Writer",
     "WritingConsumer",

@@ -3,14 +3,15 @@
 import asyncio
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hindcast.app.cli.archive import Bars
 from hindcast.app.cli.bars import progress_bar
 from hindcast.app.cli.output import Block, Report
-from hindcast.app.imports.documents import Format, RunFormat
+from hindcast.app.imports import IMPORTERS
+from hindcast.app.imports.importer import find_importer
 from hindcast.app.runs.import_archive import ImportedRun, carry_out, plan_import
 from hindcast.app.runs.runs import RunHandle, list_runs
 from hindcast.app.runs.selection import select_run
@@ -18,14 +19,23 @@ from hindcast.app.settings.configuration import resolve
 from hindcast.app.system.home import home_folder
 from hindcast.app.system.system import holding
 from hindcast.core.errors import SettingsError
+from hindcast.core.plugins import plugin_names
+from hindcast.core.text.nearest import advice
 
 if TYPE_CHECKING:
     from hindcast.app.imports.import_documents import ImportedEpisodes
 
-JUDGES = {"inspect": "inspect"}
-"""Judge of the recorded scores by format, where it is not `recorded`."""
+ARCHIVE = "archive"
+"""Format of Hindcast's own archives."""
 
 app = typer.Typer()
+
+
+def _known_format(name: str) -> str:
+    names = (ARCHIVE, *plugin_names(IMPORTERS))
+    if ":" not in name and name not in names:
+        raise typer.BadParameter(f"{name!r} is not a format; {advice(name, names)}")
+    return name
 
 
 @app.command("import")
@@ -38,8 +48,14 @@ def import_run(
         typer.Argument(metavar="RUN", help="Run that gets another system's episodes; created if new."),
     ] = None,
     format_name: Annotated[
-        Literal["archive", RunFormat], typer.Option("--format", help="Format of the source.")
-    ] = "archive",
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            callback=_known_format,
+            help=f"Format of the source: {', '.join((ARCHIVE, *plugin_names(IMPORTERS)))}, or module:object.",
+        ),
+    ] = ARCHIVE,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A setting of a new run; repeatable."),
@@ -53,13 +69,14 @@ def import_run(
 
     Example: hindcast import /backup/run-1
     """
-    if format_name == "archive":
+    if format_name == ARCHIVE:
         if run is not None or overrides:
             raise SettingsError(
                 "an archive keeps its run's name and settings: omit RUN and --set, or name another system's format with --format"
             )
         return _import_archive(source)
-    needed = ('actors.answer_format="text"', f'judge.judges=["{JUDGES.get(format_name, "recorded")}"]')
+    judge = find_importer(format_name).judge
+    needed = ('actors.answer_format="text"', f'judge.judges=["{judge}"]')
     done = import_file_into(source, run, format_name=format_name, overrides=overrides or (), needed=needed)
     return Report(
         done,
@@ -75,7 +92,7 @@ def import_file_into(
     file: Path,
     run: str | None,
     *,
-    format_name: Format,
+    format_name: str,
     recipe: str | None = None,
     overrides: Sequence[str] = (),
     needed: Sequence[str] = (),

@@ -18,6 +18,7 @@ import msgspec
 from hindcast.app.exports.atif_format import READ, ContentPart, Step, Trajectory
 from hindcast.app.imports.conversation import Conversation
 from hindcast.app.imports.decoder import DocumentError, decoded
+from hindcast.app.imports.importer import Importer
 from hindcast.app.imports.recorded_run import (
     Located,
     Message,
@@ -118,3 +119,6 @@ def _text(content: str | list[ContentPart] | None) -> str:
 def _duration_s(steps: list[Step]) -> float:
     times = [datetime.fromisoformat(step.timestamp) for step in steps if step.timestamp]
     return max(0.0, (times[-1] - times[0]).total_seconds()) if times else 0.0
+
+
+IMPORTER = Importer(reads="ATIF trajectories of any agent", conversations=conversations_of)

@@ -1,35 +1,27 @@
 """Reads documents of demonstrated episodes from files. Errors name file, line and key.
 
 `jsonl`: one document per line (`app.exports.document`), as in `episodes.jsonl` of an export. `atif-pages`: a file with a
-trajectory of ours, or a folder of such files. The formats of `WHOLE_RUNS` are runs of other systems, each read by a module of
-its own.
+trajectory of ours, or a folder of such files. Every other format is a run of another system, read by an importer.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from hindcast.app.exports.document import EpisodeDocument
 from hindcast.app.exports.export import MANIFEST
-from hindcast.app.imports import atif_trajectories, inspect_log, nemo_gym, verifiers_traces
 from hindcast.app.imports.atif import document_of_trajectory
 from hindcast.app.imports.conversation import Conversation
 from hindcast.app.imports.decoder import DocumentError, decoded
+from hindcast.app.imports.importer import find_importer
 from hindcast.app.imports.recorded_run import Located
 from hindcast.core.errors import HindcastError
 
-RunFormat = Literal["atif", "inspect", "nemo-gym", "verifiers"]
-Format = Literal["jsonl", "atif-pages"] | RunFormat
-WHOLE_RUNS: Mapping[str, Callable[[Path], Located]] = {
-    "atif": atif_trajectories.conversations_of,
-    "inspect": inspect_log.conversations_of,
-    "nemo-gym": nemo_gym.conversations_of,
-    "verifiers": verifiers_traces.conversations_of,
-}
-"""Readers of other systems' runs by format."""
+DEMONSTRATIONS = ("jsonl", "atif-pages")
+"""Formats of demonstrations."""
 
 
 class ImportRefused(HindcastError):
@@ -45,17 +37,18 @@ class LocatedDocument(NamedTuple):
     document: EpisodeDocument | Conversation
 
 
-def read_documents(path: Path, format_name: Format) -> Iterator[LocatedDocument]:
+def read_documents(path: Path, format_name: str) -> Iterator[LocatedDocument]:
     """Yield the documents in order, one at a time.
 
     Raises:
         ImportRefused: the file cannot be read, or contains something else.
+        PluginError: there is no such format.
 
     """
     where = str(path)
     try:
-        if format_name in WHOLE_RUNS:
-            yield from _grouped(path, WHOLE_RUNS[format_name])
+        if format_name not in DEMONSTRATIONS:
+            yield from _grouped(path, find_importer(format_name).conversations)
             return
         for where, content in _lines(path) if format_name == "jsonl" else _files(path):
             document = (

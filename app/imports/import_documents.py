@@ -26,16 +26,16 @@ from hindcast.app.demonstrations.pending import Appender, DemonstratedEpisode, a
 from hindcast.app.evaluation.rejudge import rejudge
 from hindcast.app.exports.document import EpisodeDocument
 from hindcast.app.imports.check import check
-from hindcast.app.imports.conversation import Conversation, episode_of, request_of_conversation
+from hindcast.app.imports.conversation import Conversation
 from hindcast.app.imports.decoder import DocumentError
 from hindcast.app.imports.documents import (
-    WHOLE_RUNS,
-    Format,
+    DEMONSTRATIONS,
     ImportRefused,
     LocatedDocument,
     read_documents,
     refused,
 )
+from hindcast.app.imports.imported_episode import episode_of, request_of_conversation
 from hindcast.app.imports.player import SOURCE, play, request_of
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.system.judges import open_judge
@@ -70,7 +70,7 @@ class ImportedEpisodes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def try_out(
-    path: Path, settings: Settings, *, format_name: Format, said: Callable[[int], None] = lambda _: None
+    path: Path, settings: Settings, *, format_name: str, said: Callable[[int], None] = lambda _: None
 ) -> int:
     """Read, check and replay every document without a run. Returns the number of documents.
 
@@ -93,7 +93,7 @@ async def try_out(
 
 
 async def import_documents(
-    handle: RunHandle, path: Path, *, format_name: Format, said: Callable[[int], None] = lambda _: None
+    handle: RunHandle, path: Path, *, format_name: str, said: Callable[[int], None] = lambda _: None
 ) -> ImportedEpisodes:
     """Append every document of a file that `try_out` has checked.
 
@@ -129,7 +129,7 @@ async def import_documents(
                 counts["abandoned"] += 1
             else:
                 outcomes[shown.judgment.outcome] += 1
-    if format_name in WHOLE_RUNS:
+    if format_name not in DEMONSTRATIONS:
         judge, outcomes = settings.judge.judges[0], await _judge(handle, appended)
     return ImportedEpisodes(
         run=handle.name,

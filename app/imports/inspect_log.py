@@ -21,6 +21,7 @@ import pyarrow
 
 from hindcast.app.imports.conversation import Conversation, Turn
 from hindcast.app.imports.decoder import DocumentError
+from hindcast.app.imports.importer import Importer
 from hindcast.app.imports.recorded_run import MAX_STEPS, checked, family_of, integer, seed_of
 from hindcast.core.domain.evidence import Evidence
 from hindcast.core.domain.task import Task
@@ -183,3 +184,6 @@ def _text(content: Any, key: str) -> str:
         else:
             raise DocumentError(f"{key}[{at}]", f"a part of type {part['type']!r}: only text can be imported")
     return "\n".join(texts)
+
+
+IMPORTER = Importer(reads="a log of Inspect (`.eval`)", conversations=conversations_of, judge="inspect")

@@ -17,6 +17,7 @@ import msgspec
 
 from hindcast.app.imports.conversation import Conversation
 from hindcast.app.imports.decoder import DocumentError
+from hindcast.app.imports.importer import Importer
 from hindcast.app.imports.recorded_run import (
     Located,
     Message,
@@ -156,3 +157,6 @@ def _answer(items: Sequence[Mapping[str, Any]], key: str, *, sampled: bool) -> M
         action_ids=tuple(last.get("generation_token_ids") or ()),
         logprobs=tuple(last.get("generation_log_probs") or ()),
     )
+
+
+IMPORTER = Importer(reads="rollouts of NeMo Gym (JSONL)", conversations=conversations_of)

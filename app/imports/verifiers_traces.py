@@ -16,6 +16,7 @@ from typing import Any
 from hindcast.actors.episodes.answerers import NO_VERSION
 from hindcast.app.imports.conversation import Conversation
 from hindcast.app.imports.decoder import DocumentError
+from hindcast.app.imports.importer import Importer
 from hindcast.app.imports.recorded_run import (
     Located,
     Message,
@@ -152,3 +153,8 @@ def _message(node: Mapping[str, Any], key: str, before: Sequence[int]) -> Messag
         action_ids=tuple(ids[begin:]) if all(mask[begin:]) else (),
         logprobs=tuple(node.get("logprobs") or ()),
     )
+
+
+IMPORTER = Importer(
+    reads="`traces.jsonl` of verifiers 0.4, and the records of prime-rl", conversations=conversations_of
+)

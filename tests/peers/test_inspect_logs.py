@@ -10,7 +10,7 @@ import pytest
 from hindcast.actors.episodes.recorder import Abandoned
 from hindcast.actors.judges.inspect_score import InspectOptions, InspectScoreJudge
 from hindcast.actors.judges.judged_episode import JudgedEpisode
-from hindcast.app.imports.conversation import episode_of
+from hindcast.app.imports.imported_episode import episode_of
 from hindcast.app.imports.inspect_log import conversations_of
 from hindcast.app.settings.configuration import resolve
 from hindcast.core.models.folders import policy_folder

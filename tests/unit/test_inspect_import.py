@@ -12,9 +12,10 @@ from hindcast.actors.episodes.recorder import Abandoned, Ended
 from hindcast.actors.judges.inspect_score import InspectOptions, InspectScoreJudge
 from hindcast.actors.judges.judged_episode import JudgedEpisode
 from hindcast.app.demonstrations.pending import DemonstratedEpisode
-from hindcast.app.imports.conversation import Conversation, episode_of, request_of_conversation
+from hindcast.app.imports.conversation import Conversation
 from hindcast.app.imports.documents import ImportRefused, read_documents
 from hindcast.app.imports.import_documents import try_out
+from hindcast.app.imports.imported_episode import episode_of, request_of_conversation
 from hindcast.app.settings.configuration import resolve
 from hindcast.core.domain.arrays import unpack_ids
 from hindcast.core.domain.evidence import Evidence

@@ -12,8 +12,9 @@ from hindcast.actors.episodes.recorder import Abandoned, Ended
 from hindcast.actors.judges.judged_episode import JudgedEpisode
 from hindcast.actors.judges.recorded_reward import RecordedOptions, RecordedRewardJudge
 from hindcast.app.demonstrations.pending import DemonstratedEpisode
-from hindcast.app.imports.conversation import Conversation, episode_of, request_of_conversation
-from hindcast.app.imports.documents import ImportRefused, RunFormat, read_documents
+from hindcast.app.imports.conversation import Conversation
+from hindcast.app.imports.documents import ImportRefused, read_documents
+from hindcast.app.imports.imported_episode import episode_of, request_of_conversation
 from hindcast.app.settings.configuration import resolve
 from hindcast.core.domain.arrays import unpack_floats, unpack_ids
 from hindcast.core.domain.evidence import Evidence
@@ -29,7 +30,7 @@ TEXT = resolve(environment={}, overrides=['actors.answer_format="text"']).settin
 TRACES = Path(__file__).parents[1] / "stories" / "verifiers_traces.jsonl"
 
 
-def read(file: Path, format_name: RunFormat) -> list[Conversation]:
+def read(file: Path, format_name: str) -> list[Conversation]:
     return [
         one.document for one in read_documents(file, format_name) if isinstance(one.document, Conversation)
     ]
@@ -40,7 +41,7 @@ def tokenizer() -> Any:
     return load_tokenizer(policy_folder(TEXT.policy.base))
 
 
-def imported(file: Path, format_name: RunFormat, tokenizer: Any) -> list[DemonstratedEpisode]:
+def imported(file: Path, format_name: str, tokenizer: Any) -> list[DemonstratedEpisode]:
     return [asyncio.run(episode_of(one, TEXT, tokenizer)) for one in read(file, format_name)]
 
 
