@@ -138,6 +138,7 @@ def _summary_text(summary: RunSummary) -> Iterator[Block]:
             (
                 f"last {speed.window_s:.0f} s",
                 f"{speed.episodes_per_minute:.3g} episodes/min, {speed.steps_per_second:.3g} steps/s, "
+                f"{speed.answer_tokens_per_second:.3g} answer tokens/s, "
                 f"{speed.updates_per_minute:.3g} updates/min, learner busy {speed.learner_busy:.0%}",
             ),
         ]
