@@ -78,21 +78,28 @@ def model_without_weights(folder: Path) -> Any:
     return model.float().eval()
 
 
+_making = threading.local()
+"""`on_meta`: whether this thread's new parameters are meta tensors."""
+
+
+def _on_meta(_module: Any, _name: str, value: torch.nn.Parameter | None) -> torch.nn.Parameter | None:
+    if value is None or value.is_meta or not getattr(_making, "on_meta", False):
+        return None
+    return torch.nn.Parameter(value.to("meta"), requires_grad=value.requires_grad)
+
+
+# once and for all: torch goes through its hooks without a lock, also for models that other threads make meanwhile
+register_module_parameter_registration_hook(_on_meta)  # type: ignore[arg-type]
+
+
 @contextmanager
 def _parameters_on_meta() -> Iterator[None]:
     """Make every parameter that this thread creates within the block a meta tensor. Buffers, such as frequencies, are computed."""
-    own = threading.get_ident()
-
-    def on_meta(_module: Any, _name: str, value: torch.nn.Parameter | None) -> torch.nn.Parameter | None:
-        if value is None or value.is_meta or threading.get_ident() != own:
-            return None
-        return torch.nn.Parameter(value.to("meta"), requires_grad=value.requires_grad)
-
-    handle = register_module_parameter_registration_hook(on_meta)  # type: ignore[arg-type]
+    _making.on_meta = True
     try:
         yield
     finally:
-        handle.remove()
+        _making.on_meta = False
 
 
 def allocate_weights(model: Any, device: torch.device) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -130,3 +131,12 @@ def test_rounded_frozen_layers_compute_the_bits_of_full_ones(tmp_path: Path, *, 
         found.append([scores.detach(), *(one for one in gradient if one is not None)])
     assert len(found[0]) > 10
     assert all(torch.equal(one, other) for one, other in zip(*found, strict=True))
+
+
+def test_threads_make_models_at_once(tmp_path: Path) -> None:
+    """torch's hooks for new parameters are one list for all threads."""
+    folder = write_tiny_policy(tmp_path)
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda _: load_policy(folder).model, range(64)))
+    assert not any(value.is_meta for model in made for value in model.parameters())
+    assert not torch.nn.Linear(2, 2).weight.is_meta
