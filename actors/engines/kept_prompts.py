@@ -1,4 +1,4 @@
-"""Prompts that an engine has read, with the model's states after them: what comes again is not computed again.
+"""The engine's prefix cache: prompts that it has read, with the model's states after them.
 
 A group's episodes begin with one page. An episode's steps share the instruction and the history, an agent's calls the
 conversation so far. A prompt that begins like a kept one is read from where the two part.
@@ -18,7 +18,7 @@ from hindcast.core.models.vision import ProcessedImage
 ALWAYS_KEPT = 16
 """Prompts to keep whatever their size: the contexts of an actor."""
 KEPT_BYTES = 64 * 2**20
-"""Size up to which more prompts are kept: 14 000 tokens of the shipped policy."""
+"""Size of all states up to which more prompts are kept: 9 600 tokens of the shipped policy."""
 SHORTEST_PREFIX = 16
 """Tokens below which nothing is shared: computing them again costs no more."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from hindcast.actors.agents.process import require_agent
 from hindcast.actors.environments.base import TaskSource
 from hindcast.actors.environments.plugin import ENVIRONMENTS, find_environment
 from hindcast.actors.environments.web.tasks import ENVIRONMENT
@@ -105,6 +106,7 @@ def evaluate_policy(
     ).settings
     require_task_secrets(settings)
     require_accounts(settings)
+    require_agent(settings.actors)
     sources = task_sources(settings)
     source = _source(sources, suite.removesuffix(EVERY) if own is None else ENVIRONMENT)
     asked = endpoint_policy(policy, settings)

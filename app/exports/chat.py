@@ -39,7 +39,7 @@ def shown_page(ref: BlobRef | None, pages: RecordedPages) -> str:
 
 
 def page_text(run: str, ref: BlobRef | None) -> str:
-    """The same for a page of a run of this home. Raises NoSuchRun."""
+    """A recorded page of a run of this home, by `shown_page`. Raises NoSuchRun."""
     return shown_page(ref, _pages_of(run))
 
 

@@ -113,7 +113,7 @@ def tallies(connection: Connection, position: int, judge: str) -> Sequence[Tally
 
 
 def training_tallies(connection: Connection, *, as_of: int | None = None) -> Sequence[Tally]:
-    """The same of the judge that training uses; `as_of` None: as of now."""
+    """All verdicts of the judge that training uses, as `tallies` gives them; `as_of` None: as of now."""
     position = position_of(connection, as_of)
     return tallies(connection, position, training_judge(connection, as_of=position))
 

@@ -142,6 +142,7 @@ def test_rows_that_descend_from_different_runs_of_their_parent_are_not_compared(
         (result("y", 1, 30, log_digest="c", parent_log="a"), True),
         (result("y", 1, 30, log_digest="z"), False),
         (result("y", 1, 30), True),
+        (result("y", 1, 30, log_digest="z", home="runs/y"), True),  # it has no parent
     ):
         assert bool(find(CLAIM, by_place(ours, theirs), (1,), temperature=1.0).pairs) == compared
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -271,3 +272,18 @@ def test_what_is_no_trajectory_is_refused_with_its_file(tmp_path: Path) -> None:
     empty.mkdir()
     with pytest.raises(ImportRefused, match="holds no trajectory"):
         read(empty, "atif")
+
+
+def test_the_importer_of_the_documentation_reads_its_file(
+    tmp_path: Path, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text()
+    section = page[page.index("## Add an importer") : page.index("## Add an alert")]
+    (block,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    (tmp_path / "answered.py").write_text(block)
+    (tmp_path / "answers.tsv").write_text("2 + 2?\t4\t1\n2 + 3?\t4\t0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    shown = imported(tmp_path / "answers.tsv", "answered:IMPORTER", tokenizer)
+    assert [(one.instruction, one.steps[0].answer) for one in shown] == [("2 + 2?", "4"), ("2 + 3?", "4")]
+    ends = [one.ended for one in shown]
+    assert [outcome(end.evidence)[0] for end in ends if isinstance(end, Ended)] == ["success", "failure"]

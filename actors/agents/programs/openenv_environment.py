@@ -58,7 +58,7 @@ def served(server: str) -> Iterator[str]:
         wait_for(f"http://127.0.0.1:{port}/health", process, server)
         yield f"http://127.0.0.1:{port}"
     finally:
-        process.terminate()
+        process.kill()  # it serves this process alone, and holds nothing that it must write
         process.wait()
 
 
@@ -67,9 +67,9 @@ def wait_for(url: str, process: "subprocess.Popen[bytes]", server: str) -> None:
     limit = time.monotonic() + SERVER_S
     while process.poll() is None and time.monotonic() < limit:
         try:
-            urlopen(url).close()
+            urlopen(url, timeout=1.0).close()
             return
-        except URLError:
+        except (URLError, TimeoutError):
             time.sleep(0.1)
     sys.exit(f"{server}: uvicorn does not serve it (status {process.poll()}, limit {SERVER_S:g} s)")
 

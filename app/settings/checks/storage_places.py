@@ -33,8 +33,8 @@ def place_conflicts(settings: Settings) -> list[str]:
         )
     if "://" in storage.archive:
         found.append(
-            f"storage.archive = {storage.archive!r} is an address, and an archive is a folder. Name a folder that is mounted here, "
-            "and copy it with a tool of the address's own (archives only grow)"
+            f"storage.archive = {storage.archive!r} is an address, and an archive is a folder. Name a folder on this machine; "
+            "to keep it elsewhere, too, copy that folder there with your storage's own tool"
         )
     if is_bucket(storage.blobs) and storage.keep_page_episodes:
         found.append(KEEPS_PAGES)

@@ -68,8 +68,9 @@ def find(claim: Claim, results: Results, seeds: Sequence[int], *, temperature: f
         ours, theirs = results.get((claim.ours, seed)), results.get((claim.theirs, seed))
         if ours is None or theirs is None:
             continue
-        if ours.parent_log and theirs.descent and not ours.descent & theirs.descent:
-            continue  # their parent was trained anew in between
+        of_one_parent = ours.home == theirs.home
+        if of_one_parent and ours.parent_log and theirs.descent and not ours.descent & theirs.descent:
+            continue  # that parent was trained anew in between
         families = _outcomes(ours.last(temperature), theirs.last(temperature))
         for family, outcomes in families.items():
             if one := seed_pair(*outcomes):
