@@ -2,13 +2,12 @@
 
 import os
 import sys
-import time
 from pathlib import Path
 
 from hindcast.app.system.forked_workers import ForkServerClient
 from hindcast.app.system.home import home_folder, restrict_new_files
 from hindcast.app.system.processes import READY, pid_alive, read_json
-from hindcast.app.system.supervisor import MACHINE, POLL_S, Supervisor, instance_name
+from hindcast.app.system.supervisor import MACHINE, Supervisor, instance_name
 
 OPTIONAL = ("archiver", "relabeler")
 """Roles that some runs do not need."""
@@ -48,7 +47,7 @@ def _has_work(supervisor: Supervisor, home: Path, role: str) -> bool:
         ready = read_json(home / READY)
         if ready is not None and pid_alive(int(ready["bus_pid"])):
             return role not in ready["idle"]
-        time.sleep(POLL_S)
+        supervisor.pause()
     return False
 
 

@@ -46,7 +46,8 @@ from hindcast.events.log.reader import tail
 
 DRAIN_S = 10.0
 """How long the end of a finite run waits until requests that nobody started are canceled."""
-POLL_S = 0.1
+POLL_S = 0.5
+"""Time between two looks at the processes."""
 
 Say = Callable[[str], None]
 """Shows a line to people."""
@@ -107,7 +108,7 @@ async def follow(
 
     async with asyncio.TaskGroup() as group:
         reader = group.create_task(read_until_goal())
-        await _watch_processes(system, say, stop, is_over, alerts)
+        await _watch_processes(system, say, stop, is_over, alerts, reader=reader)
         reader.cancel()
     if reached:
         say(f"goal reached: {reached}")
@@ -117,14 +118,22 @@ async def follow(
 
 
 async def _watch_processes(
-    system: System, say: Say, stop: asyncio.Event, is_over: Callable[[], bool], alerts: ProcessAlerts
+    system: System,
+    say: Say,
+    stop: asyncio.Event,
+    is_over: Callable[[], bool],
+    alerts: ProcessAlerts,
+    *,
+    reader: "asyncio.Task[None]",
 ) -> None:
-    """Show alerts about processes and disk until a stop is asked for or the run is over."""
+    """Show alerts about processes and disk until a stop is asked for or the run is over; `reader` ends as it is over, if not before."""
+    stopped = asyncio.ensure_future(stop.wait())
     while not stop.is_set() and not is_over():
         system.check()
         for line in alerts.changes():
             say(line)
-        await asyncio.sleep(POLL_S)
+        await asyncio.wait({stopped, reader}, timeout=POLL_S, return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
 
 
 async def _finish(
@@ -328,6 +337,6 @@ async def _watch(
 
     async with asyncio.TaskGroup() as group:
         listening = group.create_task(listen())
-        await _watch_processes(system, say, stop, lambda: bool(reason), alerts)
+        await _watch_processes(system, say, stop, lambda: bool(reason), alerts, reader=listening)
         listening.cancel()
     return reason

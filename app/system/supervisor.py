@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from select import select
 from threading import Thread
 from typing import IO, Protocol
 
@@ -29,7 +30,8 @@ KILLED_S = 1.0
 HEALTHY_S = 30.0
 """A worker that lived this long resets the back-off."""
 BACKOFF_S = (0.3, 1.0, 2.0, 5.0, 10.0)
-POLL_S = 0.05
+POLL_S = 0.25
+"""How often a supervisor looks at its worker; a signal ends the pause."""
 PR_SET_PDEATHSIG = 1
 """See prctl(2)."""
 RESTARTS = "HINDCAST_RESTARTS"
@@ -121,9 +123,15 @@ class Supervisor:
         self._ended_by = ""
         self._starter = int(os.environ.get(STARTER, "0"))
         self._worker: Worker | None = None
+        self._signals: list[int] = []
+        """A pipe that is readable once a signal has come."""
 
     def catch_signals(self) -> None:
         """Treat SIGTERM and SIGINT as requests to stop from now on."""
+        readable, writable = os.pipe()
+        os.set_blocking(writable, False)
+        signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+        self._signals = [readable]
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._stop)
 
@@ -219,20 +227,25 @@ class Supervisor:
             if self._watch is not None and self._watch.wants_renewal():
                 self._terminate()
                 return RENEWED
-            time.sleep(POLL_S)
+            self.pause()
         return 0
+
+    def pause(self) -> None:
+        """Wait for `POLL_S`, or until a stop is asked for."""
+        if not self._stop_asked:
+            select(self._signals, [], [], POLL_S)
 
     def idle(self) -> None:
         """Stay alive without a worker, because the end of this process would stop all the others."""
         if not self.is_stopping():
             self.say("finished", "")
         while not self.is_stopping():
-            time.sleep(POLL_S)
+            self.pause()
 
     def _sleep(self, pause_s: float) -> None:
         until = time.monotonic() + pause_s
         while not self.is_stopping() and time.monotonic() < until:
-            time.sleep(POLL_S)
+            self.pause()
 
     def _terminate(self) -> None:
         worker = self._worker
