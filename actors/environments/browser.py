@@ -19,7 +19,7 @@ from hindcast.core.domain.task import Task
 from hindcast.core.errors import BrowserUnavailable
 from hindcast.core.settings.schema import ActorSettings
 
-MEMORY_CHECK_EPISODES = 10
+MEMORY_CHECK_EPISODES = 30
 """Episodes between two checks of the browser's memory."""
 
 _log = structlog.get_logger(__name__)

@@ -70,17 +70,17 @@ def watch_memory(
 
 
 @contextmanager
-def started(home: Path, overrides: Sequence[str]) -> Iterator["subprocess.Popen[str]"]:
-    """A light system within the block; it is entered when every part has answered.
+def started(home: Path, overrides: Sequence[str], *, light: bool = True) -> Iterator["subprocess.Popen[str]"]:
+    """A system within the block, which is entered when every part has answered; `light`: with the settings `LIGHT`.
 
     Raises:
         SystemEnded: it did not come up.
 
     """
-    light = [f"{key}={value}" for key, value in LIGHT.items()]
-    chosen = [part for one in (*light, *overrides) for part in ("--set", one)]
+    settings = [*(f"{key}={value}" for key, value in LIGHT.items()), *overrides] if light else overrides
+    chosen = [part for one in settings for part in ("--set", one)]
     starter = subprocess.Popen(
-        hindcast("start", "--json", "--run", "memory", *chosen),
+        hindcast("start", "--json", "--run", "measured", *chosen),
         env={**os.environ, "HINDCAST_HOME": str(home)},
         stdout=subprocess.PIPE,
         text=True,
