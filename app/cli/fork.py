@@ -32,6 +32,12 @@ def fork(
     name: Annotated[
         str | None, typer.Option("--name", help="Name of the new run; default: the next free run-N.")
     ] = None,
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            "--recipe", metavar="NAME", help="Continue under another recipe, from the parent's weights."
+        ),
+    ] = None,
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A setting of the new run; repeatable."),
@@ -50,7 +56,9 @@ def fork(
 
     Inside a batch the fork begins before the batch, so that its settings hold for all of the batch's updates.
 
-    Example: hindcast fork run-1 --at update=40 --name colder --set learner.options.kl_coefficient=0.1
+    Examples:
+    hindcast fork run-1 --at update=40 --name colder --set learner.options.kl_coefficient=0.1
+    hindcast fork cloned --recipe webrl --set learner.fresh_optimizer=true
     """
     parent, place = open_source(run), parse_place(at)
     with loading():
@@ -68,6 +76,7 @@ def fork(
                 parent,
                 at=position,
                 name=name,
+                recipe=recipe,
                 overrides=overrides or [],
                 said=say,
                 watching=lambda log: watched(log, bar, "folding the parent"),

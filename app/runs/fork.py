@@ -30,7 +30,14 @@ from hindcast.app.runs.archive_source import ArchiveSource
 from hindcast.app.runs.import_archive import HERE
 from hindcast.app.runs.open_log import PACKAGES, behaviour_of
 from hindcast.app.runs.runs import Fork, RunHandle, plan_run, write_down
-from hindcast.app.settings.configuration import Layer, Resolved, flatten_recorded, from_override, merge
+from hindcast.app.settings.configuration import (
+    Layer,
+    Resolved,
+    flatten,
+    flatten_recorded,
+    from_override,
+    merge,
+)
 from hindcast.app.system.home import home_folder
 from hindcast.app.system.join import JOINED
 from hindcast.app.system.judges import open_judges, shelf_for
@@ -69,6 +76,7 @@ from hindcast.events.subjects import family_wildcard
 from hindcast.learner.buffer.replay_buffer import ReplayBuffer
 from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.numerics import fingerprint_of
+from hindcast.learner.recipes import load_recipe, recipe_names
 from hindcast.learner.restore import recompute_weights
 from hindcast.storage.readmodel.address import parse
 
@@ -174,9 +182,10 @@ async def fork_run(
     name: str | None,
     overrides: Sequence[str],
     said: Callable[[str], None],
+    recipe: str | None = None,
     watching: Callable[[EventLog], EventLog] = lambda log: log,
 ) -> ForkResult:
-    """Fork `parent` in its home. `overrides`: `section.key=value` that hold in the fork.
+    """Fork `parent` in its home. `overrides`: `section.key=value` that hold in the fork; `recipe`: see `settings_of_fork`.
 
     `watching` observes the reading of the parent's log.
 
@@ -199,11 +208,11 @@ async def fork_run(
     async with parent.connect_log() as log:
         owner = next((ancestor.run for ancestor in log.lineage if at <= ancestor.until), log.run)
         ancestors = {log.run, *(ancestor.run for ancestor in log.lineage)}
-        recipe = (await beginning(log)).recipe
+        before = (await beginning(log)).recipe
         prefix = await fold_prefix(watching(log), at=at)
     archive = str(parent.folder.absolute()) if isinstance(parent, ArchiveSource) else ""
     here = HERE if archive else {}
-    resolved = settings_of_fork(prefix.buffer, overrides, recipe=recipe, here=here)
+    resolved = settings_of_fork(prefix.buffer, overrides, recipe=before, into=recipe, here=here)
     home = parent.home if isinstance(parent, RunHandle) else home_folder()
     origin = Fork(parent=owner, at=at, archive=archive)
     fork = plan_run(resolved, name=name, home=home, fork=origin, ancestors=ancestors)
@@ -228,11 +237,17 @@ async def fork_run(
 
 
 def settings_of_fork(
-    state: BufferState, overrides: Sequence[str], *, recipe: str, here: Mapping[str, Any]
+    state: BufferState,
+    overrides: Sequence[str],
+    *,
+    recipe: str,
+    here: Mapping[str, Any],
+    into: str | None = None,
 ) -> Resolved:
     """The parent's settings at the fork position, with the chosen overrides.
 
-    `here`: settings that say where the run is stored, if the parent is stored elsewhere.
+    `recipe`: the parent's. `into`: a recipe that replaces it: its values hold, and those that the parent had from its own recipe
+    do not. `here`: settings that say where the run is stored, if the parent is stored elsewhere.
 
     Raises:
         SettingsError: see `fork_run`.
@@ -242,7 +257,15 @@ def settings_of_fork(
     # also what the parent did before there was a setting: today's default would compute its last updates otherwise
     decoded = flatten_settings(decode_settings(state.resolved))
     known = {key: value for key, value in decoded.items() if not key.startswith(f"{TABLE}.")}
-    parents = Layer(source="the parent", values=known | flatten_recorded(state.resolved, "the parent"))
+    values = known | flatten_recorded(state.resolved, "the parent")
+    parents, chosen_recipe = Layer(source="the parent", values=values), Layer(source="", values={})
+    if into is not None:
+        given = _values_of_recipe(into)  # first, because it may be no recipe
+        own = _values_of_recipe(recipe) if recipe in recipe_names() else {}
+        left = {key: value for key, value in values.items() if key in FIXED or own.get(key) != value}
+        parents = Layer(source="the parent", values=left)
+        kept = {key: value for key, value in given.items() if key not in FIXED}
+        chosen_recipe = Layer(source=f"recipe {into}", values=kept)
     chosen = [from_override(text) for text in overrides]
     for layer in chosen:
         for key in layer.values:
@@ -253,7 +276,7 @@ def settings_of_fork(
                 )
     own = {"storage.database": ""} if _is_file(parents.values.get("storage.database")) else {}
     elsewhere = Layer(source="hindcast fork", values=own | dict(here))
-    resolved = merge([parents, elsewhere, *chosen], recipe=recipe)
+    resolved = merge([parents, chosen_recipe, elsewhere, *chosen], recipe=into or recipe)
     then, now = state.settings.learner.critic_heads, resolved.settings.learner.critic_heads
     if now != then and CRITIC in state.models:
         raise SettingsError(
@@ -264,6 +287,10 @@ def settings_of_fork(
         # raises if the parent's policy reads no images
         ImageProcessor(policy_folder(resolved.settings.policy.base))
     return resolved
+
+
+def _values_of_recipe(name: str) -> dict[str, Any]:
+    return flatten(load_recipe(name), f"recipe {name}")
 
 
 def _is_file(database: Any) -> bool:

@@ -27,6 +27,7 @@ from hindcast.app.runs.archive import archive_source
 from hindcast.app.runs.archive_source import ArchiveSource
 from hindcast.app.runs.fork import ForkResult, fold_prefix, fork_run, settings_of_fork
 from hindcast.app.runs.runs import RunHandle, open_run
+from hindcast.app.settings.configuration import resolve
 from hindcast.core.domain.evidence import Judgment
 from hindcast.core.errors import CorruptEvent, ForeignLog, JudgeUnavailable, SettingsError
 from hindcast.core.plugins import identify_plugin, load_plugin
@@ -219,6 +220,22 @@ def test_a_fork_of_an_old_run_computes_as_that_run_did(parent: RunHandle) -> Non
     )
     with pytest.raises(SettingsError, match=r"learner\.arithmetic: a fork has its parent's"):
         settings_of_fork(state, ["learner.arithmetic=2"], recipe="mgrpo", here={})
+
+
+def test_a_fork_into_another_recipe_has_its_values_and_what_was_chosen_for_the_parent() -> None:
+    cloned = resolve(
+        overrides=["curriculum.task_pool=7", "learner.learning_rate=3e-4"], recipe="sft", environment={}
+    )
+    state = BufferState()
+    state.resolved = cloned.settings.model_dump(mode="json")
+    chosen = ["learner.fresh_optimizer=true"]
+    found = settings_of_fork(state, chosen, recipe="sft", into="webagent_r1", here={})
+    whole = resolve(overrides=["curriculum.task_pool=7", *chosen], recipe="webagent_r1", environment={})
+    assert found.recipe == "webagent_r1"
+    assert found.settings == whole.settings
+    assert found.settings.learner.learning_rate != 3e-4, "the new recipe names a rate"
+    with pytest.raises(SettingsError, match="there is no recipe 'webagent'"):
+        settings_of_fork(state, [], recipe="sft", into="webagent", here={})
 
 
 async def test_models_beside_the_policy_are_kept_too_or_said_to_be_gone(parent: RunHandle) -> None:
