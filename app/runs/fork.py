@@ -31,6 +31,7 @@ from hindcast.app.runs.import_archive import HERE
 from hindcast.app.runs.open_log import PACKAGES, behaviour_of
 from hindcast.app.runs.runs import Fork, RunHandle, plan_run, write_down
 from hindcast.app.settings.configuration import (
+    ALGORITHM,
     Layer,
     Resolved,
     flatten,
@@ -262,7 +263,9 @@ def settings_of_fork(
     if into is not None:
         given = _values_of_recipe(into)  # first, because it may be no recipe
         own = _values_of_recipe(recipe) if recipe in recipe_names() else {}
-        left = {key: value for key, value in values.items() if key in FIXED or own.get(key) != value}
+        # with the algorithm, so that options which only it declares are left out
+        stays = (*FIXED, ALGORITHM)
+        left = {key: value for key, value in values.items() if key in stays or own.get(key) != value}
         parents = Layer(source="the parent", values=left)
         kept = {key: value for key, value in given.items() if key not in FIXED}
         chosen_recipe = Layer(source=f"recipe {into}", values=kept)

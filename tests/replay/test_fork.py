@@ -222,20 +222,20 @@ def test_a_fork_of_an_old_run_computes_as_that_run_did(parent: RunHandle) -> Non
         settings_of_fork(state, ["learner.arithmetic=2"], recipe="mgrpo", here={})
 
 
-def test_a_fork_into_another_recipe_has_its_values_and_what_was_chosen_for_the_parent() -> None:
-    cloned = resolve(
-        overrides=["curriculum.task_pool=7", "learner.learning_rate=3e-4"], recipe="sft", environment={}
-    )
-    state = BufferState()
-    state.resolved = cloned.settings.model_dump(mode="json")
-    chosen = ["learner.fresh_optimizer=true"]
-    found = settings_of_fork(state, chosen, recipe="sft", into="webagent_r1", here={})
-    whole = resolve(overrides=["curriculum.task_pool=7", *chosen], recipe="webagent_r1", environment={})
-    assert found.recipe == "webagent_r1"
+@pytest.mark.parametrize(("before", "after"), [("sft", "webagent_r1"), ("mgrpo", "webrl"), ("webrl", "hsl")])
+def test_a_fork_into_another_recipe_has_its_values_and_what_was_chosen_for_the_parent(
+    before: str, after: str
+) -> None:
+    own = ["curriculum.task_pool=7", "learner.learning_rate=3e-4"]
+    state, chosen = BufferState(), ["learner.fresh_optimizer=true"]
+    state.resolved = resolve(overrides=own, recipe=before, environment={}).settings.model_dump(mode="json")
+    found = settings_of_fork(state, chosen, recipe=before, into=after, here={})
+    whole = resolve(overrides=["curriculum.task_pool=7", *chosen], recipe=after, environment={})
+    assert found.recipe == after
     assert found.settings == whole.settings
-    assert found.settings.learner.learning_rate != 3e-4, "the new recipe names a rate"
+    assert found.settings.learner.learning_rate != 3e-4, "each of these recipes names a rate"
     with pytest.raises(SettingsError, match="there is no recipe 'webagent'"):
-        settings_of_fork(state, [], recipe="sft", into="webagent", here={})
+        settings_of_fork(state, [], recipe=before, into="webagent", here={})
 
 
 async def test_models_beside_the_policy_are_kept_too_or_said_to_be_gone(parent: RunHandle) -> None:
