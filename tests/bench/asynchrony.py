@@ -66,6 +66,15 @@ class Pace(msgspec.Struct, kw_only=True):
         """From the first request to the last update."""
         return (self.ended_ns - self.began_ns) / 1e9
 
+    @property
+    def bound(self) -> float:
+        """How many times faster it could be at most if acting and learning did not share cores; of a run in lock-step.
+
+        (T_act + T_learn) / max(T_act, T_learn); all time outside updates counts as acting.
+        """
+        learning_s = self.learning_ms / 1000
+        return self.wall_s / max(learning_s, self.wall_s - learning_s)
+
     def apply(self, recorded: Recorded) -> "Pace":
         """One more event; changes and returns the same object. Nothing counts after the last update."""
         if self.done:

@@ -78,6 +78,13 @@ async def test_time_runs_from_the_first_request_to_the_last_update_asked_for() -
     assert "50 s" in pace.describe()
 
 
+def test_the_bound_is_what_remains_when_the_shorter_half_is_hidden() -> None:
+    pace = Pace(wanted=1, began_ns=0, ended_ns=int(60e9), learning_ms=20_000.0)
+    assert pace.bound == pytest.approx(60 / 40)
+    pace.learning_ms = 50_000.0
+    assert pace.bound == pytest.approx(60 / 50)
+
+
 def test_nothing_counts_after_the_last_update() -> None:
     story = told(eta=2, batches=3)
     pace = Pace(wanted=2)

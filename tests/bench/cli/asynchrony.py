@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import Annotated
 
@@ -54,8 +55,14 @@ async def _measure(
     with TemporaryDirectory(prefix="bench-async-", dir=home) as folder:
         for latency in latencies:
             words: list[str] = []
+            bounds: list[float] = []
 
-            async def rate(lock_step: bool, latency: float = latency, words: list[str] = words) -> float:
+            async def rate(
+                lock_step: bool,
+                latency: float = latency,
+                words: list[str] = words,
+                bounds: list[float] = bounds,
+            ) -> float:
                 pace = await measure_pace(
                     Path(folder),
                     updates=updates,
@@ -66,6 +73,8 @@ async def _measure(
                 name = "lock-step" if lock_step else "asynchronous"
                 words.append(f"{name}: {pace.describe()}")
                 say(words[-1])
+                if lock_step:
+                    bounds.append(pace.bound)
                 return updates / pace.wall_s
 
             one = await compare(
@@ -77,6 +86,10 @@ async def _measure(
                 goal=GOAL if latency else None,
                 repeats=repeats,
                 said=say,
+            )
+            bound = fmean(bounds)
+            words.append(
+                f"lock-step's parts allow a ratio of {bound:.2f} if they share no cores; {one.ratio / bound:.0%} of it"
             )
             found.append(replace(one, detail="; ".join(words)))
     return found
