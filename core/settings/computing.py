@@ -51,9 +51,9 @@ class ComputingSettings(Section):
     attention: Attention = "sdpa"
     """Attention kernel: `sdpa`: torch's own; `flash_attention_2`: that of the package flash-attn, which reads packed
     sequences without a mask and needs a GPU and `bf16`."""
-    mismatch_alarm: Annotated[float, Field(ge=0)] = 0.0
-    """Threshold of `mismatch_kl`, the KL per token between sampler and learner with equal weights: from this value on, an
-    alarm is recorded; 0: never."""
+    mismatch_alarm: Annotated[float, Field(ge=0), Formerly(value=0.0)] = 0.01
+    """Threshold of `mismatch_kl`, the KL per token between sampler and learner with equal weights: above it an alarm is
+    recorded; 0: never."""
     processes: Annotated[int, Field(ge=1, le=65_536)] = 1
     """Data-parallel processes that compute each update; each uses its own GPU if there are GPUs."""
     exact_ranks: Annotated[bool, Formerly(value=False)] = True
