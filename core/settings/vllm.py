@@ -36,6 +36,10 @@ class VllmSettings(Section):
     """Number format of the server that Hindcast starts; empty: that of the model's config.json."""
     cpu_cache_gib: Annotated[int, Field(ge=1)] = 1
     """KV cache in GiB of a server that Hindcast starts without a GPU."""
+    transfer: Literal["files", "stream"] = "files"
+    """How servers get whole weights: `files`: from a folder that they read; `stream`: over a connection from the role
+    `policy_server`, with their digest checked, into servers with our methods in their workers (docs/vllm.md). Where that fails,
+    from the folder."""
     weights_folder: str = ""
     """Folder for the servers' weights, which they read under the same path; empty: one in the home. Servers on other machines
     need a shared one."""
