@@ -37,6 +37,13 @@ def test_new_runs_have_the_alarm_on_a_mismatch_and_runs_recorded_without_it_do_n
     assert recorded.learner.mismatch_alarm == 0
 
 
+def test_new_runs_use_a_gpu_for_what_is_computed_in_process_and_runs_recorded_before_do_not() -> None:
+    assert Settings().policy.model_device == "auto"
+    assert Settings.model_validate({"policy": {"engine": "vllm"}}).policy.model_device == "cpu"
+    recorded = Settings.model_validate({"policy": {}}, context=RECORDED)
+    assert (recorded.policy.device, recorded.policy.model_device) == ("cpu", "cpu")
+
+
 def test_a_gpu_that_is_not_there_is_asked_for_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert device_for("auto").type == device_for("cuda").type == "cpu"
