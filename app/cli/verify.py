@@ -164,6 +164,11 @@ def _how(report: "VerifyReport") -> list[str]:
         lines.append(
             f"{report.processes} processes, {len(report.stretches)} stretches; each ends in the state that the next begins with"
         )
+    if report.tolerance is None and report.digests < report.updates:
+        lines.append(
+            f"{report.digests} of {report.updates} updates record a digest of weights and optimizer state "
+            "(learner.digest_every); of the others inputs and all reported numbers were compared"
+        )
     if report.cpu_ratio is not None:
         lines.append(
             f"{report.cpu_s:.1f} s of CPU time, {report.cpu_ratio:.2f} times what the updates took when they were recorded"

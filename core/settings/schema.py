@@ -319,8 +319,9 @@ class LearnerSettings(ComputingSettings):
     """Threads of the learner; equal bits need an equal number."""
     batch_wait_s: Seconds = 600.0
     """Time without a batch after which the learner records that it is waiting."""
-    checkpoint_every: Count = 1
-    """Batches between two checkpoints."""
+    checkpoint_every: Annotated[int, Field(ge=0, le=2**31 - 1), Formerly(value=1)] = 0
+    """Batches between two checkpoints; 0: by the model's size, 1 for each 400 MB of base weights, 10 at most; with an adapter
+    1."""
     keep_checkpoints: Count = 2
     """Number of latest checkpoints that are kept."""
     keep_weights: Count = 4

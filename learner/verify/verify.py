@@ -61,6 +61,9 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
     """Events checked; up to the divergence if there is one."""
     updates: int
     """Updates recomputed and equal, including skipped ones; with a tolerance: recomputed and compared."""
+    digests: int
+    """Updates of these whose recorded digest of weights and optimizer state came out the same. Of the others every reported
+    number and the digest of the inputs did (`learner.digest_every`)."""
     weights: int
     """Published versions whose digest agrees."""
     checkpoints: int
@@ -173,6 +176,7 @@ async def verify(
         run=log.run,
         events=verifier.position if first is None else min(verifier.position, first.position),
         updates=sum(report.updates for report in reports),
+        digests=sum(report.digests for report in reports),
         weights=sum(report.weights for report in reports),
         checkpoints=sum(report.checkpoints for report in reports),
         identical=first is None and not any(deviation.largest for deviation in deviations),
