@@ -109,6 +109,7 @@ class Recomputation:
                 "verification. Run the same command again: it begins at another checkpoint."
             )
         training = self._start(state)
+        self._begun = True
         try:
             checkpoint = load_checkpoint(self._blobs, fact.blob)
             training.restore(checkpoint)
@@ -134,6 +135,7 @@ class Recomputation:
             case BatchPlanned() as fact:
                 assert state.batch is not None
                 self._start(state).begin(fact, state.batch)
+                self._begun = True
             case ReplayScored() as fact:
                 return self._check_scores(recorded, fact, state)
             case UpdateApplied() | UpdateSkipped() as fact:
@@ -168,6 +170,9 @@ class Recomputation:
         """Continue on the kind of device that the learner moved to: who opened a run may have had another."""
         assert state.fingerprint is not None
         if self._training is None or device_then(state.fingerprint) == self._device:
+            return
+        if not self._begun:
+            self._training = self._made(state)
             return
         with scratch_folder() as folder:
             blobs = BlobStore(folder)
