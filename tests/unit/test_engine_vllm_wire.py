@@ -114,6 +114,9 @@ def test_a_request_samples_the_whole_distribution_and_ends_by_our_end_token_alon
     restricted = request_body([1], WARM, stops=(END,), named={}, seed=1 << 63, max_tokens=1, allowed=[4, 5])
     assert restricted["sampling_params"]["seed"] < 1 << 63
     assert restricted["sampling_params"]["allowed_token_ids"] == [4, 5]
+    free = request_body([1, 2], WARM, stops=(END,), named=WHOLE.named(4), seeded=False)
+    seedless = {name: value for name, value in parameters.items() if name != "seed"}
+    assert free == body | {"sampling_params": seedless}
 
 
 def test_an_episode_stays_with_its_server_and_only_a_lost_servers_episodes_move() -> None:
