@@ -5,6 +5,7 @@ Once with a head of its own and weights from folders, once with a head that is t
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -39,7 +40,8 @@ from hindcast.events.envelope import BlobRef
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)]
 
 RUN = "served"
-SETTINGS = Settings()
+SETTINGS = Settings.model_validate({"vllm": {"python": os.environ.get("HINDCAST_VLLM_PYTHON", "")}})
+"""`make gpu` names the Python of an environment with vLLM for GPUs."""
 AGREES = 1e-3
 """Largest difference of a log-probability in float32; 5e-5 was seen."""
 
