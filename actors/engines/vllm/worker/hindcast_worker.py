@@ -17,7 +17,7 @@ from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 from vllm.platforms import current_platform
 
 CHUNK_BYTES = 1 << 22
-"""Bytes that are hashed while the next ones arrive."""
+"""Most bytes that are received and hashed at once."""
 
 
 class PolicyWorker:
