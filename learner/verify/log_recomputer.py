@@ -41,7 +41,7 @@ class StretchReport(msgspec.Struct, frozen=True, kw_only=True):
     updates: int
     """Updates recomputed and equal, including skipped ones; with a tolerance: recomputed."""
     digests: int
-    """Updates of these whose recorded digest of weights and optimizer state came out the same (`learner.digest_every`)."""
+    """Those whose recorded digest of weights and optimizer state came out the same (`learner.digest_every`)."""
     weights: int
     checkpoints: int
     cpu_s: float

@@ -62,7 +62,7 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
     updates: int
     """Updates recomputed and equal, including skipped ones; with a tolerance: recomputed and compared."""
     digests: int
-    """Updates of these whose recorded digest of weights and optimizer state came out the same. Of the others every reported
+    """Those whose recorded digest of weights and optimizer state came out the same. Of the others every reported
     number and the digest of the inputs did (`learner.digest_every`)."""
     weights: int
     """Published versions whose digest agrees."""
