@@ -1,5 +1,5 @@
 # Two commands: `make run` trains an agent, `make test` passes the tests. Both set everything up first.
-.PHONY: run setup vllm peers test test-slow quick test-vllm test-peers check docs gpu-parts clean
+.PHONY: run setup vllm peers test test-slow quick test-vllm test-peers check docs gpu gpu-parts clean
 
 PY := .venv/bin/python
 
@@ -38,6 +38,14 @@ quick: setup
 docs: setup
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
 	PYTHONPATH=tests .venv/bin/python -m tools.docs_site --to build/site
+
+# The whole protocol for a machine with a GPU where packages can be installed: a report in OUT. VLLM_PYTHON names the Python of an
+# environment with vLLM; without it the steps with a server are left out.
+VLLM_PYTHON ?=
+gpu: OUT = build/gpu
+gpu: setup
+	@sh app/setup.sh tests
+	PYTHONPATH=tests .venv/bin/python -m bench.gpu_protocol $(OUT) --vllm-python "$(VLLM_PYTHON)"
 
 # Speed, memory and equal bits of the learner on this machine's GPU. Installs nothing: GPU_PYTHON brings torch 2.11 or newer,
 # transformers and what else the learner imports. OUT is a folder for the records; what is there is not measured again.

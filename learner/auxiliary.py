@@ -43,12 +43,19 @@ class AuxiliaryTrainer(ABC, Generic[Example]):
     name: ClassVar[str]
 
     def __init__(
-        self, folder: Path, base: Any, settings: LearnerSettings, *, seed: int, check: Callable[[], None]
+        self,
+        folder: Path,
+        base: Any,
+        settings: LearnerSettings,
+        *,
+        seed: int,
+        check: Callable[[], None],
+        digest_every: int,
     ) -> None:
         """Make the trainer when its first batch begins.
 
         `folder`: the policy's. `base`: a model with the policy's base weights, owned by the trainer from here on. `seed`: for random
-        initial weights. `check`: called before every forward pass; raises if the computation was asked to stop.
+        initial weights. `check`: called before every forward pass; raises if the computation was asked to stop. `digest_every`: see `TrainedModel`.
         """
         model = self._model(folder, base, settings, seed)
         self.learned = TrainedModel(
@@ -58,6 +65,7 @@ class AuxiliaryTrainer(ABC, Generic[Example]):
             offload=settings.offload_optimizer,
             head=self._head(model),
             arithmetic=settings.arithmetic,
+            digest_every=digest_every,
         )
         self._settings = settings
         self._check = check
@@ -81,7 +89,7 @@ class AuxiliaryTrainer(ABC, Generic[Example]):
                 batch=self._plan.batch,
                 minibatch=index,
                 reason="the mini-batch has no example",
-                state=self.learned.digest,
+                state=self.learned.recorded_digest,
             )
         losses, predicted = self._backward(part)
         return step_along(

@@ -1,5 +1,7 @@
 """Which weights, checkpoints and snapshots are released. Pure; a release is an event first and a deletion after it."""
 
+from math import ceil
+
 import msgspec
 
 from hindcast.core.settings.schema import LearnerSettings, StorageSettings
@@ -7,6 +9,11 @@ from hindcast.events.envelope import BlobRef
 from hindcast.learner.buffer.snapshots import LEARNER
 from hindcast.learner.buffer.state import BufferState
 
+BYTES_PER_TURN = 400_000_000
+"""Base weights for which digests and checkpoints are one update, or batch, further apart: 100 million parameters in float32, of
+which both take 1.2 GB."""
+MOST_BATCHES = 10
+"""Batches between checkpoints at most, if the model's size decides: they are computed again after a crash."""
 KEEP_BESIDE = 2
 """Versions kept of each auxiliary model: a process may still be loading the one before the newest."""
 KEEP_SNAPSHOTS = 2
@@ -74,10 +81,30 @@ def leftovers(state: BufferState) -> list[BlobRef]:
     return [blob for sha256, blob in state.released.items() if sha256 not in used]
 
 
+def digest_interval(settings: LearnerSettings, base: BlobRef, *, whole: bool) -> int:
+    """Updates between two digests of a model's state (`learner.digest_every`).
+
+    `base`: the run's base weights. `whole`: whether all weights are trained, not an adapter.
+    """
+    return settings.digest_every or (_turns(base) if whole else 1)
+
+
+def checkpoint_interval(settings: LearnerSettings, base: BlobRef) -> int:
+    """Batches between two checkpoints (`learner.checkpoint_every`). `base`: the run's base weights."""
+    by_size = 1 if settings.lora_rank else min(MOST_BATCHES, _turns(base))
+    return settings.checkpoint_every or by_size
+
+
+def _turns(base: BlobRef) -> int:
+    return max(1, ceil(base.size / BYTES_PER_TURN))
+
+
 def is_checkpoint_due(state: BufferState, settings: LearnerSettings) -> bool:
     """Whether the last finished batch requires a checkpoint that is not saved yet."""
+    assert state.started is not None
     finished = state.batches if state.batch is None else state.batches - 1
-    return finished > 0 and finished % settings.checkpoint_every == 0 and state.checkpointed < finished
+    every = checkpoint_interval(settings, state.started.base_policy)
+    return finished > 0 and finished % every == 0 and state.checkpointed < finished
 
 
 def is_snapshot_due(state: BufferState, settings: StorageSettings) -> bool:

@@ -38,6 +38,7 @@ from hindcast.learner.distributed.ranks import Ranks, ranks_alone
 from hindcast.learner.forward_passes import ForwardPass, ScreenshotStore, forward_passes
 from hindcast.learner.metrics import sample_report, update_metrics
 from hindcast.learner.policy_models import Policies
+from hindcast.learner.retention import digest_interval
 from hindcast.learner.sample_terms import LogProbs, compared_of, inputs_digest, sample_terms
 from hindcast.learner.update import NO_TIME, Clocks, MinibatchReport, TrainedModel, step_along
 from hindcast.storage.blobs.store import BlobStore
@@ -142,6 +143,7 @@ class Training:
             offload=settings.offload_optimizer,
             ranks=self._ranks,
             arithmetic=settings.arithmetic,
+            digest_every=digest_interval(settings, base, whole=not settings.lora_rank),
         )
         self._beside: dict[str, AuxiliaryTrainer[Any]] = {}
         """Trainers of auxiliary models, each made at the first batch of its model."""
@@ -181,7 +183,12 @@ class Training:
             cloned = name == CRITIC and self._settings.critic_from == "policy"
             model = self._policies.copy_of(self._policy.model) if cloned else self._policies.plain()
             self._beside[name] = MODELS[name](
-                self._folder, model, self._settings, seed=seed, check=self._check
+                self._folder,
+                model,
+                self._settings,
+                seed=seed,
+                check=self._check,
+                digest_every=digest_interval(self._settings, self._base, whole=True),
             )
         return self._beside[name]
 
@@ -308,7 +315,7 @@ class Training:
                 batch=plan.batch,
                 minibatch=index,
                 reason="the loss leaves out every episode of the mini-batch",
-                state=self._policy.digest,
+                state=self._policy.recorded_digest,
             )
         losses = self._backward(weighed)
         anew = self._renewed_at == self._policy.update
@@ -423,6 +430,7 @@ class Training:
 
     def save_shard(self, blobs: BlobSink) -> tuple[BlobRef, ...]:
         """Store this process's rows of sharded tensors; returns the references of all processes, none if nothing is sharded."""
+        _ = self.digest  # every process takes part in gathering it, before the shards
         split = {name: value for name, value in self._held().items() if is_split(value)}
         if not split:
             return ()

@@ -58,18 +58,20 @@ class TrainedModel:
         head: Iterable[torch.nn.Parameter] = (),
         ranks: Ranks | None = None,
         arithmetic: int = 1,
+        digest_every: int = 1,
     ) -> None:
         """Wrap a model before its first update.
 
         `model`: a module whose state dict defines it. `offload`: keep the optimizer state on the CPU between steps. `head`:
         parameters with a learning rate of their own. `ranks`: those that share the model; None: this process alone.
-        `arithmetic`: as `learner.arithmetic` in the settings.
+        `arithmetic`: as `learner.arithmetic` in the settings. `digest_every`: updates between two digests (`digest_interval`).
         """
         self.name = name
         self.model = model
         self._offload = offload
         self._ranks = ranks or Ranks()
         self._arithmetic = arithmetic
+        self._digest_every = digest_every
         apart = set(head)
         self.trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         groups = [{"params": [one for one in self.trained if one not in apart]}]
@@ -86,8 +88,23 @@ class TrainedModel:
         )
         self.update = 0
         """Optimizer steps so far."""
-        self.digest = state_digest(model, self.optimizer, arithmetic=arithmetic)
-        """Digest of weights and optimizer state."""
+        self._state = ""
+        """Digest of the present state; empty: not computed."""
+
+    @property
+    def digest(self) -> str:
+        """Digest of weights and optimizer state, computed if it is not known. Every rank takes part, in the same order."""
+        if not self._state:
+            self._state = state_digest(self.model, self.optimizer, arithmetic=self._arithmetic)
+        return self._state
+
+    @property
+    def recorded_digest(self) -> str:
+        """What updates record of the state: its digest after every `digest_every`-th update; empty otherwise.
+
+        It depends on the number of updates alone, so a learner that begins at a checkpoint records the same.
+        """
+        return "" if self.update % self._digest_every else self.digest
 
     def forget_gradient(self) -> None:
         """Clear the gradient, before accumulation or if it is not used."""
@@ -152,7 +169,7 @@ class TrainedModel:
             self.optimizer.step()
         self.forget_gradient()
         self.update += 1
-        self.digest = state_digest(self.model, self.optimizer, arithmetic=self._arithmetic)
+        self._state = ""
 
     def _step_one_by_one(self) -> None:
         """Step parameter by parameter, so that only one parameter's optimizer state is on the model's device."""
@@ -209,7 +226,7 @@ class TrainedModel:
                 f"the checkpoint of update {update} does not fit the {self.name}: {error}"
             ) from error
         self.update = update
-        self.digest = state_digest(self.model, self.optimizer, arithmetic=self._arithmetic)
+        self._state = ""
 
 
 def is_fused(arithmetic: int, device: torch.device) -> bool:
@@ -267,7 +284,7 @@ def step_along(
 
     `rate`: learning rate of the model's update 1, 2, 3 …. `head_rate`, `anew`: see `TrainedModel.step`. `began`: clock readings when the mini-batch began.
     """
-    number, before = learned.update + 1, learned.digest
+    number, before = learned.update + 1, learned.recorded_digest
     norm = learned.clip(settings.max_gradient_norm)
     if not np.isfinite(norm):
         learned.forget_gradient()
@@ -281,6 +298,7 @@ def step_along(
         )
     chosen = rate(number)
     learned.step(learning_rate=chosen, weight_decay=settings.weight_decay, head_rate=head_rate, anew=anew)
+    after = learned.recorded_digest
     give_back_freed()
     taken, told = Clocks.now().minus(began), account()
     return UpdateApplied(
@@ -289,7 +307,7 @@ def step_along(
         batch=plan.batch,
         minibatch=index,
         before=before,
-        after=learned.digest,
+        after=after,
         inputs=told.inputs,
         metrics=told.metrics | {"gradient_norm": norm, "learning_rate": chosen},
         samples=told.samples,

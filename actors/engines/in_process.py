@@ -84,7 +84,7 @@ class InProcessEngine:
         self._folder = folder
         self._eyes: ImageProcessor | None = None
         """Image processor of a model that reads pictures; loaded with the first picture."""
-        policy = load_policy(folder, device=policy_device(settings.device))
+        policy = load_policy(folder, device=policy_device(settings.model_device))
         self.tokenizer: Any = policy.tokenizer
         self._model = policy.model
         self._threads = settings.threads

@@ -65,7 +65,9 @@ class CriticValuer:
             weights = self._blobs.checked_path(published.weights)
             self._loaded = (
                 published.weights.sha256,
-                load_critic(self._folder, self._form, weights=weights, device=self._settings.policy.device),
+                load_critic(
+                    self._folder, self._form, weights=weights, device=self._settings.policy.model_device
+                ),
             )
         return self._loaded[1]
 
@@ -89,7 +91,7 @@ class OutcomeValuer:
                 self._folder,
                 weights,
                 threads=self._settings.policy.threads,
-                device=self._settings.policy.device,
+                device=self._settings.policy.model_device,
             )
             self._loaded = published.weights.sha256, model
         _, model = self._loaded

@@ -124,7 +124,7 @@ class OrmVersions(PublishedVersions[OrmJudge]):
                 self._folder,
                 weights,
                 threads=self._settings.policy.threads,
-                device=self._settings.policy.device,
+                device=self._settings.policy.model_device,
             )
         return OrmJudge(
             self._tokenizer,

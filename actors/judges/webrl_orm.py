@@ -139,7 +139,7 @@ async def open_webrl_orm(settings: Settings) -> AsyncIterator[WebrlOrmJudge]:
         return
     policy = settings.policy
     model = await asyncio.to_thread(
-        lambda: OutcomeModel(folder, None, threads=policy.threads, device=policy.device)
+        lambda: OutcomeModel(folder, None, threads=policy.threads, device=policy.model_device)
     )
     version = await asyncio.to_thread(model_version, folder, served=False)
     yield WebrlOrmJudge(model.tokenizer, LocalScorer(model), version=version, settings=settings)

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from hindcast.core.errors import ModelFileError, SettingsError
 from hindcast.core.models.folders import policy_folder, require_folder
@@ -11,6 +12,10 @@ from hindcast.core.text.plain_values import parse_json
 
 OWN_PYTHON = Path(__file__).resolve().parents[2] / ".venv-vllm" / "bin" / "python"
 """The Python that `make vllm` installs."""
+WORKER = ("--worker-extension-cls", "hindcast_worker.PolicyWorker")
+"""Arguments that add our methods to a server's workers."""
+WORKER_FOLDER = Path(__file__).resolve().parents[1] / "engines" / "vllm" / "worker"
+"""Folder of their module, which is importable in the server's processes."""
 HOST = "127.0.0.1"
 OURS = (
     "--model",
@@ -26,6 +31,7 @@ OURS = (
     "--enable-lora",
     "--no-enable-lora",
     "--max-lora-rank",
+    "--worker-extension-cls",
 )
 """Arguments that `vllm.arguments` may not contain: other settings determine them, or recorded data depend on them."""
 OVERRIDES = "--hf-overrides"
@@ -37,6 +43,8 @@ SEQUENCES_ON_GPUS = 256
 """Answers that a server on GPUs computes at once, if the settings name no number."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 SERVED = "policy"
+WRONG_ON_CPUS = frozenset({"lfm2"})
+"""Values of `model_type` that vLLM 0.32's build for CPUs was seen to compute otherwise than transformers."""
 LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Ranks that vLLM 0.32 can be started for; a server accepts adapters of this rank or less."""
 LORAS_AT_ONCE = 2
@@ -75,22 +83,34 @@ def require_policy_servers(settings: Settings) -> None:
     if settings.vllm.servers:
         return
     server_python(settings)
-    if settings.vllm.python or settings.learner.lora_rank:  # with adapters the weights below never change
+    if settings.vllm.python:
         return
-    require_folder(policy_folder(settings.policy.base))
-    path = policy_folder(settings.policy.base) / "config.json"
-    try:
-        tied = bool(parse_json(path.read_text(encoding="utf-8")).get("tie_word_embeddings", False))
-    except (OSError, ValueError, AttributeError) as error:
+    folder = policy_folder(settings.policy.base)
+    require_folder(folder)
+    kind = config_of(folder).get("model_type")
+    if kind in WRONG_ON_CPUS:
         raise SettingsError(
-            f"policy.base = {settings.policy.base!r}: {path} cannot be read: {error}"
-        ) from error
-    if tied:
-        raise SettingsError(
-            f"policy.base = {settings.policy.base!r} shares its embedding with its head (tie_word_embeddings in {path}), and "
-            "vLLM's build for CPUs keeps the old head when weights change: its answers would not come from the version that they name. "
-            "Use a model with untied embeddings, train an adapter (learner.lora_rank), or set policy.engine to in_process"
+            f"policy.base = {settings.policy.base!r} is of the kind {kind!r} (model_type in {folder / 'config.json'}), which vLLM's "
+            "build for CPUs computes otherwise than transformers: log-probabilities were up to 23 nats apart. Set policy.engine to "
+            "in_process, or policy.base to a model of another kind, as Llama or Qwen2"
         )
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    """The config.json of a model's folder. Raises ModelFileError if it cannot be read."""
+    path = folder / "config.json"
+    try:
+        found = parse_json(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelFileError(f"{path} cannot be read: {error}") from error
+    if not isinstance(found, dict):
+        raise ModelFileError(f"{path} is not a model's configuration: it holds no object")
+    return found
+
+
+def has_tied_head(folder: Path) -> bool:
+    """Whether a model multiplies by its embedding to compute logits. Raises ModelFileError if its config.json cannot be read."""
+    return bool(config_of(folder).get("tie_word_embeddings", False))
 
 
 def server_command(
@@ -152,12 +172,21 @@ def for_adapters(rank: int) -> list[str]:
 
 
 def dtype_of(folder: Path) -> str:
-    """The number format in a model's config.json; `auto`: it names none."""
-    try:
-        config = parse_json((folder / "config.json").read_text(encoding="utf-8"))
-        return str(config.get("dtype") or config.get("torch_dtype") or "auto")
-    except (OSError, ValueError, AttributeError) as error:
-        raise ModelFileError(f"{folder / 'config.json'} cannot be read: {error}") from error
+    """The number format in a model's config.json; `auto`: it names none. Raises ModelFileError if it cannot be read."""
+    config = config_of(folder)
+    return str(config.get("dtype") or config.get("torch_dtype") or "auto")
+
+
+def own_server(
+    settings: Settings, folder: Path, *, port: int, gpus: Sequence[int] = ()
+) -> tuple[list[str], dict[str, str]]:
+    """Command line and environment of a server that is started here, on loopback, with our methods in its workers.
+
+    `folder`: of the policy. `gpus`: of `server_gpus`. Raises SettingsError, ModelFileError.
+    """
+    command = server_command(server_python(settings), folder, port=port, settings=settings)
+    environment = server_environment(settings, gpus=gpus)
+    return [*command, *WORKER], environment | {"PYTHONPATH": str(WORKER_FOLDER)}
 
 
 def server_environment(

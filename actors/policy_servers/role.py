@@ -10,8 +10,8 @@ any other. Actors record `weights.adopted` when the servers report them.
 """
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import ExitStack, aclosing
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack, aclosing, asynccontextmanager, nullcontext
 from pathlib import Path
 
 import structlog
@@ -26,7 +26,7 @@ from hindcast.actors.policy_servers.version_folders import (
     VersionLayout,
     WholeModelLayout,
 )
-from hindcast.actors.policy_servers.weight_delivery import WeightDelivery
+from hindcast.actors.policy_servers.weight_delivery import PublishedFile, VersionSource, WeightDelivery
 from hindcast.core.errors import BlobMissing, EngineFailed, ModelFileError
 from hindcast.core.settings.schema import Settings
 from hindcast.events.catalogue import PolicyServerTroubled, WeightsPublished
@@ -102,7 +102,7 @@ class WeightSynchronizer:
         published = wanted.published
         version = wanted.version
         if published is None or version == 0:
-            await self._giving.give(server, 0, self._folders.base())
+            await self._giving.give(server, VersionSource(0, lambda: nullcontext(self._folders.base())))
             return
         fact = published.fact
         assert isinstance(fact, WeightsPublished)
@@ -115,16 +115,20 @@ class WeightSynchronizer:
             raise ModelFileError(
                 f"the weights of version {version} could not be fetched: {error.strerror or error}"
             ) from error
-        with ExitStack() as until_given:
-            lent = self._folders.lent(version, fact.weights.sha256, weights)
-            try:
-                folder = await asyncio.to_thread(until_given.enter_context, lent)
-            except ModelFileError:
-                if weights.exists():
-                    raise
-                logger.warning("published weights were deleted while they were laid out", version=version)
-                return
-            await self._giving.give(server, version, folder)
+
+        @asynccontextmanager
+        async def laid_out() -> AsyncIterator[Path]:
+            with ExitStack() as until_given:
+                lent = self._folders.lent(version, fact.weights.sha256, weights)
+                yield await asyncio.to_thread(until_given.enter_context, lent)
+
+        source = VersionSource(version, laid_out, PublishedFile(weights, fact.weights))
+        try:
+            await self._giving.give(server, source)
+        except ModelFileError:
+            if weights.exists():
+                raise
+            logger.warning("published weights were deleted while they were laid out", version=version)
 
     async def keep(self, server: VllmServer, wanted: TargetWeights) -> None:
         """Keep a server up to date forever; report a trouble once, and retry through it."""

@@ -2,32 +2,66 @@
 
     paused ──> "changing" ──> weights ──> prompts forgotten ──> named ──> resumed
 
+The weights come from a folder that the server reads, or over a connection (`vllm.transfer`).
+
 Answers may be running meanwhile. Invariant 6 holds through every crash: the name is removed from the weights before they
 change and restored afterwards, and nothing is sampled in between. A process that finds a server half-way, by its name or
 its pause, restarts or resumes it.
 """
 
+import asyncio
+import secrets
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
+from urllib.parse import urlsplit
 
 import structlog
 
-from hindcast.actors.engines.vllm.server import VllmServer
+from hindcast.actors.engines.vllm.server import ServerTroubled, VllmServer, WeightOffer
 from hindcast.actors.engines.vllm.weights import label_of, versions_in
+from hindcast.actors.policy_servers.command import has_tied_head
+from hindcast.core.errors import EngineFailed
 from hindcast.core.settings.schema import Settings
 from hindcast.core.settings.vllm import VllmSettings
+from hindcast.events.envelope import BlobRef
 
 CHANGING = "changing"
 """Label of weights while they change: it names no run and no version."""
+TOKEN_BYTES = 16
+PART_BYTES = 1 << 22
+"""Bytes of a file that are read and sent at once."""
 
 logger = structlog.get_logger(__name__)
 
 
-async def synchronise(server: VllmServer, folder: str, label: str, settings: VllmSettings) -> bool:
-    """Make `server` sample from the model in `folder`, on its machine, under this label; returns whether that changed anything.
+class PublishedFile(NamedTuple):
+    """A published file of weights, and its digest and size."""
+
+    path: Path
+    ref: BlobRef
+
+
+class VersionSource(NamedTuple):
+    """Where a version's weights come from."""
+
+    version: int
+    folder: Callable[[], AbstractAsyncContextManager[Path]]
+    """Lays out the folder that servers read it from, which stays until the context ends; raises ModelFileError."""
+    file: PublishedFile | None = None
+    """None: version 0, the base policy."""
+
+
+async def synchronise(
+    server: VllmServer, label: str, settings: VllmSettings, load: Callable[[], Awaitable[None]]
+) -> bool:
+    """Make `server` sample from the weights that `load` gives it, under this label; returns whether that changed anything.
 
     Raises:
         ServerTroubled, EngineFailed: a step failed; the server is paused, or samples from its previous weights.
+        ModelFileError: as `load` does.
     """
     timeout_s = settings.sync_timeout_s
     if await server.label(timeout_s=timeout_s) == label:
@@ -36,7 +70,7 @@ async def synchronise(server: VllmServer, folder: str, label: str, settings: Vll
         return False
     await server.pause(settings.pause, timeout_s=timeout_s)
     await server.name_weights(CHANGING, timeout_s=timeout_s)
-    await server.reload(folder, timeout_s=timeout_s)
+    await load()
     await server.forget_prompts(timeout_s=timeout_s)
     await server.name_weights(label, timeout_s=timeout_s)
     await server.resume(timeout_s=timeout_s)
@@ -47,11 +81,12 @@ async def synchronise(server: VllmServer, folder: str, label: str, settings: Vll
 class WeightDelivery(Protocol):
     """Gives versions to servers."""
 
-    async def give(self, server: VllmServer, version: int, folder: Path) -> None:
-        """Give a server a version, whose folder is `folder` (version 0: the base policy), unless it has it.
+    async def give(self, server: VllmServer, source: VersionSource) -> None:
+        """Give a server a version, unless it has it.
 
         Raises:
             ServerTroubled, EngineFailed: it rejects the version.
+            ModelFileError: its folder cannot be written, for example on a full disk.
         """
         ...
 
@@ -60,19 +95,95 @@ def giving_for(settings: Settings, base: Path, *, run: str) -> WeightDelivery:
     """The kind of delivery of a run. `base`: folder of the base policy."""
     if settings.learner.lora_rank:
         return AdapterDelivery(run, base, settings.vllm)
-    return WholeWeightDelivery(run, settings.vllm)
+    return WholeWeightDelivery(run, settings.vllm, tied=has_tied_head(base))
 
 
 class WholeWeightDelivery:
     """Replaces the server's weights."""
 
-    def __init__(self, run: str, settings: VllmSettings) -> None:
+    def __init__(self, run: str, settings: VllmSettings, *, tied: bool) -> None:
+        """`tied`: whether the policy shares its head with its embedding."""
         self._run = run
         self._settings = settings
+        self._tied = tied
 
-    async def give(self, server: VllmServer, version: int, folder: Path) -> None:
+    async def give(self, server: VllmServer, source: VersionSource) -> None:
         """See `WeightDelivery.give`."""
-        await synchronise(server, str(folder.absolute()), label_of(self._run, version), self._settings)
+        label, file = label_of(self._run, source.version), source.file
+        if self._settings.transfer == "stream" and file is not None:
+
+            async def stream() -> None:
+                if not await self._stream(server, file):
+                    async with source.folder() as folder:
+                        await self._reload(server, folder)
+                await self._repack(server)
+
+            await synchronise(server, label, self._settings, stream)
+            return
+        async with source.folder() as folder:  # before the server is paused: there may be no room
+
+            async def read() -> None:
+                await self._reload(server, folder)
+                await self._repack(server)
+
+            await synchronise(server, label, self._settings, read)
+
+    async def _stream(self, server: VllmServer, file: PublishedFile) -> bool:
+        """Send the weights over a connection; False: the server did not take them."""
+        try:
+            async with offered(file, to=server.address) as offer:
+                await server.receive_weights(offer, timeout_s=self._settings.sync_timeout_s)
+        except (ServerTroubled, EngineFailed, OSError) as error:
+            logger.warning(
+                "a policy server did not take streamed weights, and reads them from a folder",
+                server=server.address,
+                reason=str(error),
+            )
+            return False
+        return True
+
+    async def _reload(self, server: VllmServer, folder: Path) -> None:
+        await server.reload(str(folder.absolute()), timeout_s=self._settings.sync_timeout_s)
+
+    async def _repack(self, server: VllmServer) -> None:
+        if self._tied:
+            await server.repack_head(timeout_s=self._settings.sync_timeout_s)
+
+
+@asynccontextmanager
+async def offered(file: PublishedFile, *, to: str) -> AsyncIterator[WeightOffer]:
+    """Within the context, send a file to everyone who connects with the offer's token.
+
+    `to`: address of the server, which decides on which of our own addresses we listen. Raises OSError.
+    """
+    token = secrets.token_hex(TOKEN_BYTES)
+
+    async def send(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            heard = await reader.readexactly(len(token))
+            if secrets.compare_digest(heard, token.encode()):
+                with file.path.open("rb") as content:
+                    while part := await asyncio.to_thread(content.read, PART_BYTES):
+                        writer.write(part)
+                        await writer.drain()
+        except (OSError, asyncio.IncompleteReadError) as error:  # the receiver reports what it missed
+            logger.warning("weights could not be sent", to=to, reason=str(error))
+        finally:
+            writer.close()
+
+    host = await asyncio.to_thread(_own_address, to)
+    async with await asyncio.start_server(send, host, 0) as listener:
+        port = int(listener.sockets[0].getsockname()[1])
+        yield WeightOffer(host=host, port=port, token=token, size=file.ref.size, sha256=file.ref.sha256)
+
+
+def _own_address(server: str) -> str:
+    """Our own address on the way to a server. Nothing is sent."""
+    parts = urlsplit(server)
+    kind, _, _, _, place = socket.getaddrinfo(parts.hostname, parts.port or 80, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(kind, socket.SOCK_DGRAM) as probe:
+        probe.connect(place)
+        return str(probe.getsockname()[0])
 
 
 class AdapterDelivery:
@@ -90,14 +201,19 @@ class AdapterDelivery:
         self._base = base
         self._settings = settings
 
-    async def give(self, server: VllmServer, version: int, folder: Path) -> None:
+    async def give(self, server: VllmServer, source: VersionSource) -> None:
         """See `WeightDelivery.give`."""
-        timeout_s = self._settings.sync_timeout_s
-        await synchronise(server, str(self._base.absolute()), label_of(self._run, 0), self._settings)
+        timeout_s, version = self._settings.sync_timeout_s, source.version
+
+        async def load() -> None:
+            await server.reload(str(self._base.absolute()), timeout_s=timeout_s)
+
+        await synchronise(server, label_of(self._run, 0), self._settings, load)
         had = versions_in(await server.models(timeout_s=timeout_s), self._run)
         if version and version not in had:
             name = label_of(self._run, version)
-            await server.load_adapter(name, str(folder.absolute()), timeout_s=timeout_s)
+            async with source.folder() as folder:
+                await server.load_adapter(name, str(folder.absolute()), timeout_s=timeout_s)
             logger.info("policy server has a new adapter", server=server.address, name=name)
         for old in [one for one in had if one < version][:-1]:
             await server.unload_adapter(label_of(self._run, old), timeout_s=timeout_s)

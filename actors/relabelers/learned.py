@@ -223,7 +223,7 @@ class LearnedVersions(PublishedVersions[LearnedRelabeler]):
                 self._folder,
                 weights,
                 threads=self._settings.policy.threads,
-                device=self._settings.policy.device,
+                device=self._settings.policy.model_device,
             )
         return LearnedRelabeler(
             self._tokenizer,

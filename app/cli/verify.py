@@ -36,6 +36,7 @@ class VerifyOptions(msgspec.Struct, frozen=True, kw_only=True):
     until: Place
     tolerance: float | None
     processes: int
+    ranks: bool
 
 
 @app.command("verify")
@@ -63,6 +64,13 @@ def verify_run(
             help="Divide the stretches between checkpoints among N processes, each with its own model.",
         ),
     ] = 1,
+    ranks: Annotated[
+        bool,
+        typer.Option(
+            "--ranks",
+            help="Compute each update in as many processes as its learner had (learner.processes), instead of emulating them in one.",
+        ),
+    ] = False,
     tolerance: Annotated[
         float | None,
         typer.Option(
@@ -79,6 +87,9 @@ def verify_run(
 
     Example: hindcast verify run-1 --from checkpoint=40 --parallel 2 --json
     """
+    if ranks and (parallel > 1 or tolerance is not None):
+        other = "--parallel" if parallel > 1 else "--tolerance"
+        raise typer.BadParameter(f"--ranks repeats the bits of the run's own processes: leave out {other}")
     source = open_source(run)
     asked = VerifyOptions(
         run=run or source.name,
@@ -86,6 +97,7 @@ def verify_run(
         until=parse_place(until),
         tolerance=tolerance,
         processes=parallel,
+        ranks=ranks,
     )
     report = asyncio.run(_verify(source, asked))
     return Report(
@@ -101,7 +113,9 @@ async def _verify(source: Source, asked: VerifyOptions) -> "VerifyReport":
             Assignment,
             recomputing_processes,
         )
+        from hindcast.app.replay.recomputing_ranks import recomputing_ranks
         from hindcast.core.models.folders import policy_folder
+        from hindcast.learner.training import MakeTrainer, Training
         from hindcast.learner.verify.verify import verify
 
     async with AsyncExitStack() as stack:
@@ -109,6 +123,10 @@ async def _verify(source: Source, asked: VerifyOptions) -> "VerifyReport":
         begin, end = await _places(log, asked)
         bar = stack.enter_context(progress_bar())
         recomputing = bar.add_task("recomputing updates", total=None)
+        make_trainer: MakeTrainer = Training
+        if asked.ranks:
+            learner = source.settings.learner
+            make_trainer = stack.enter_context(recomputing_ranks(learner, asked.run))
         assignment = Assignment(run=asked.run, code_rev=source.code_rev, tolerance=asked.tolerance)
         count = asked.processes if asked.processes > 1 else 0
         return await verify(
@@ -120,6 +138,8 @@ async def _verify(source: Source, asked: VerifyOptions) -> "VerifyReport":
             until=end,
             tolerance=asked.tolerance,
             recomputers=await stack.enter_async_context(recomputing_processes(count, assignment)),
+            together=asked.ranks,
+            make_trainer=make_trainer,
             progress=lambda done, total: bar.update(recomputing, completed=done, total=total),
         )
 
@@ -163,6 +183,11 @@ def _how(report: "VerifyReport") -> list[str]:
     if report.processes > 1:
         lines.append(
             f"{report.processes} processes, {len(report.stretches)} stretches; each ends in the state that the next begins with"
+        )
+    if report.tolerance is None and report.digests < report.updates:
+        lines.append(
+            f"{report.digests} of {report.updates} updates record a digest of weights and optimizer state "
+            "(learner.digest_every); of the others inputs and all reported numbers were compared"
         )
     if report.cpu_ratio is not None:
         lines.append(

@@ -154,7 +154,7 @@ class _Again:
             folder,
             threads=settings.policy.threads,
             tokens_per_forward=settings.learner.tokens_per_forward,
-            device=settings.policy.device,
+            device=settings.policy.model_device,
         )
         self._engine = InProcessEngine(folder, settings.policy)
 

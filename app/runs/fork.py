@@ -89,9 +89,10 @@ FIXED = (
     "learner.lora_alpha",
     "learner.lora_targets",
     "learner.arithmetic",
+    "learner.digest_every",
 )
 """Settings that a fork cannot change. The prefix's weights belong to the first group; the fork's stream and blobs must be
-where the parent's are; its checkpoints hold adapters of this form or none, and digests of this arithmetic."""
+where the parent's are; its checkpoints hold adapters of this form or none, and digests of this arithmetic and at these updates."""
 PRODUCER = "fork.1"
 FORKED = "forked"
 """Reason of abandoned open episodes."""

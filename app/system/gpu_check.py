@@ -94,12 +94,15 @@ def _chosen(facts: "GpuFacts", settings: Settings) -> CheckFinding:
         bf16 = learner.device != "cpu" and all(one.bf16 for one in facts.devices)
         precision = "bf16" if bf16 else "float32"
     on_gpu = {
-        name: wanted != "cpu" for name, wanted in (("learner", learner.device), ("policy", policy.device))
+        name: wanted != "cpu"
+        for name, wanted in (("learner", learner.device), ("policy", policy.model_device))
     }
     places = {name: f"on {'a GPU' if uses else 'the CPU'}" for name, uses in on_gpu.items()}
-    result = f"the learner computes {places['learner']} in {precision}"
-    if find_engine(policy.engine).traits.computes_here:
-        result += f", the policy {places['policy']} (policy.device = {policy.device!r})"
+    computed = "the policy" if find_engine(policy.engine).traits.computes_here else "evaluations and judges"
+    result = (
+        f"the learner computes {places['learner']} in {precision}, {computed} {places['policy']} in float32 (policy.device = "
+        f"{policy.device!r})"
+    )
     if any(on_gpu.values()):
         return CheckFinding(part="device", verdict="ok", result=result)
     return CheckFinding(

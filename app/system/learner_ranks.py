@@ -10,8 +10,9 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.system.supervisor import die_with_parent
@@ -53,7 +54,8 @@ async def train(
     until_updates: int | None,
 ) -> None:
     """Run the leader until its goal is reached. Raises as `learner.loop.run_learner` and `companions` do."""
-    with companions(handle.settings.learner, place, name) as (make_trainer, others):
+    start = partial(start_rank, ("-m", "hindcast.app.system.worker", "learner", name))
+    with companions(handle.settings.learner, place, start) as (make_trainer, others):
         try:
             async with asyncio.TaskGroup() as tasks:
                 watching = tasks.create_task(others.watch(), name="watch companions")
@@ -102,11 +104,15 @@ class RankProcesses:
                 )
 
 
+StartRank = Callable[[Place, int], "subprocess.Popen[bytes]"]
+"""Starts another rank at a place of this machine, which finds its leader at a port."""
+
+
 @contextmanager
 def companions(
-    settings: LearnerSettings, place: Place | None, name: str
+    settings: LearnerSettings, place: Place | None, start: StartRank
 ) -> Iterator[tuple[MakeTrainer, RankProcesses]]:
-    """Yield what makes the leader's trainer, and the other ranks. `place`: by torchrun; None: started without torchrun.
+    """Yield what makes the leader's trainer, and the other ranks. `place`: by torchrun; None: `start` starts the others.
 
     Raises:
         SettingsError: see `require_place`; or there is no GPU although the settings require one.
@@ -126,8 +132,7 @@ def companions(
         return
     store = open_store(settings.processes)
     started = [
-        _start(Place(rank, rank, settings.processes), store.port, name)
-        for rank in range(1, settings.processes)
+        start(Place(rank, rank, settings.processes), store.port) for rank in range(1, settings.processes)
     ]
     try:
         with joined(Place(0, 0, settings.processes), store, settings) as (orders, ranks):
@@ -138,9 +143,10 @@ def companions(
             process.wait()
 
 
-def _start(place: Place, port: int, name: str) -> "subprocess.Popen[bytes]":
+def start_rank(arguments: Sequence[str], place: Place, port: int) -> "subprocess.Popen[bytes]":
+    """Start Python with these arguments as a rank, which ends with this process."""
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", "hindcast.app.system.worker", "learner", name],
+        [sys.executable, "-P", *arguments],
         stdin=subprocess.DEVNULL,
         preexec_fn=die_with_parent,
         env=os.environ | place.environment(port),

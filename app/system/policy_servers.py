@@ -10,10 +10,8 @@ from hindcast.actors.engines.base import PolicyEngine
 from hindcast.actors.engines.vllm.server import VllmServer
 from hindcast.actors.policy_servers.command import (
     HOST,
-    server_command,
-    server_environment,
+    own_server,
     server_gpus,
-    server_python,
 )
 from hindcast.actors.policy_servers.role import (
     TargetWeights,
@@ -133,9 +131,7 @@ async def _own_server(
     handle: RunHandle, base: Path, *, number: int, port: int, gpus: Sequence[int]
 ) -> AsyncIterator[ServerProcess]:
     """A vLLM server on loopback. `number`: of this machine's servers, from 0."""
-    settings = handle.settings
-    command = server_command(server_python(settings), base.absolute(), port=port, settings=settings)
-    environment = server_environment(settings, gpus=gpus)
+    command, environment = own_server(handle.settings, base.absolute(), port=port, gpus=gpus)
     output = handle.home / OUTPUT / (f"output-{number + 1}.log" if number else "output.log")
     async with running(command, environment, output=output, before=die_with_parent) as process:
         yield process

@@ -48,12 +48,15 @@ class ComputingSettings(Section):
     """Version of how updates are computed and digested, for runs that were recorded with an earlier one. From 2 on: digests of
     tensors are computed in threads; a sample longer than a pass needs no mask of trees; on a GPU one kernel takes AdamW's step,
     and attention in float32 repeats shared keys."""
+    digest_every: Annotated[int, Field(ge=0, le=1_000_000), Formerly(value=1)] = 0
+    """Updates between two that record a digest of weights and optimizer state; the others record their inputs and numbers alone.
+    0: by the model's size, 1 for each 400 MB of base weights; with an adapter 1."""
     attention: Attention = "sdpa"
     """Attention kernel: `sdpa`: torch's own; `flash_attention_2`: that of the package flash-attn, which reads packed
     sequences without a mask and needs a GPU and `bf16`."""
-    mismatch_alarm: Annotated[float, Field(ge=0)] = 0.0
-    """Threshold of `mismatch_kl`, the KL per token between sampler and learner with equal weights: from this value on, an
-    alarm is recorded; 0: never."""
+    mismatch_alarm: Annotated[float, Field(ge=0), Formerly(value=0.0)] = 0.01
+    """Threshold of `mismatch_kl`, the KL per token between sampler and learner with equal weights: above it an alarm is
+    recorded; 0: never."""
     processes: Annotated[int, Field(ge=1, le=65_536)] = 1
     """Data-parallel processes that compute each update; each uses its own GPU if there are GPUs."""
     exact_ranks: Annotated[bool, Formerly(value=False)] = True

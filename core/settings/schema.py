@@ -149,11 +149,17 @@ class PolicySettings(Section):
     """Options of an engine plugin, by name; the plugin declares them."""
     threads: Threads = 1
     """Threads of an actor's engine."""
-    device: Device = "cpu"
-    """Device of models that are computed in process, `cpu`, `cuda` or `auto`: the policy of an actor or an evaluation, the
-    models of judges and relabelers, and `hindcast replay sampling`. Each process has a float32 copy of its model."""
+    device: Annotated[Device, Formerly(value="cpu")] = "auto"
+    """Device of models that are computed in process: the policy of an actor or an evaluation, the models of judges and
+    relabelers, and `hindcast replay sampling`. Each process has a float32 copy of its model. `cpu`, `cuda`, or `auto`: with
+    `engine = "in_process"` a GPU if there is one; with other engines the CPU, since the GPUs are the servers'."""
     max_batch: Annotated[int, Field(ge=1, le=65_536)] = 32
     """Maximum requests in one forward pass."""
+
+    @property
+    def model_device(self) -> Device:
+        """`device`, with what `auto` is under the run's engine."""
+        return "cpu" if self.device == "auto" and self.engine != "in_process" else self.device
 
 
 class JudgeSettings(Section):
@@ -313,8 +319,9 @@ class LearnerSettings(ComputingSettings):
     """Threads of the learner; equal bits need an equal number."""
     batch_wait_s: Seconds = 600.0
     """Time without a batch after which the learner records that it is waiting."""
-    checkpoint_every: Count = 1
-    """Batches between two checkpoints."""
+    checkpoint_every: Annotated[int, Field(ge=0, le=2**31 - 1), Formerly(value=1)] = 0
+    """Batches between two checkpoints; 0: by the model's size, 1 for each 400 MB of base weights, 10 at most; with an adapter
+    1."""
     keep_checkpoints: Count = 2
     """Number of latest checkpoints that are kept."""
     keep_weights: Count = 4

@@ -27,6 +27,9 @@ class VllmSettings(Section):
     """Share of each GPU's memory that a server takes (`--gpu-memory-utilization`); 0: vLLM's own default, about 0.9."""
     max_num_seqs: Annotated[int, Field(ge=0, le=65_536)] = 0
     """Maximum answers that a server computes at once (`--max-num-seqs`); 0: 256 on GPUs, `policy.max_batch` without."""
+    request_seeds: bool = True
+    """Whether each request names a seed, so that a server that is asked the same again draws the same. On GPUs vLLM samples
+    requests with a seed one by one, which is slower for many at once."""
     batch_invariant: bool = False
     """Whether an answer is computed alike whatever else a server computes at the time (`VLLM_BATCH_INVARIANT`); slower, and needs
     GPUs of compute capability 9.0 or newer."""
@@ -36,6 +39,10 @@ class VllmSettings(Section):
     """Number format of the server that Hindcast starts; empty: that of the model's config.json."""
     cpu_cache_gib: Annotated[int, Field(ge=1)] = 1
     """KV cache in GiB of a server that Hindcast starts without a GPU."""
+    transfer: Literal["files", "stream"] = "files"
+    """How servers get whole weights: `files`: from a folder that they read; `stream`: over a connection from the role
+    `policy_server`, with their digest checked, into servers with our methods in their workers (docs/vllm.md). Where that fails,
+    from the folder."""
     weights_folder: str = ""
     """Folder for the servers' weights, which they read under the same path; empty: one in the home. Servers on other machines
     need a shared one."""

@@ -101,7 +101,8 @@ class UpdateApplied(Fact, frozen=True, kw_only=True):
     batch: int
     minibatch: int
     before: str
-    """Digest of weights and optimizer state before the step; 64 hexadecimal characters."""
+    """Digest of weights and optimizer state before the step; 64 hexadecimal characters, or empty: none was computed there
+    (`learner.digest_every`)."""
     after: str
     """The same after the step."""
     inputs: str
@@ -124,7 +125,7 @@ class UpdateSkipped(Fact, frozen=True, kw_only=True):
     minibatch: int
     reason: str
     state: str
-    """Digest of the unchanged weights and optimizer state."""
+    """Digest of the unchanged weights and optimizer state; empty: none was computed there."""
 
 
 @fact(

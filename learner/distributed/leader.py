@@ -133,8 +133,13 @@ class Orders:
         return True
 
 
-def follow(orders: Orders, folder: Path, *, blobs: BlobStore, ranks: DistributedRank) -> None:
-    """Execute the leader's orders until the last one. `folder`: the policy that the run begins with."""
+def follow(
+    orders: Orders, folder: Path, *, blobs: BlobStore, ranks: DistributedRank, sink: BlobSink | None = None
+) -> None:
+    """Execute the leader's orders until the last one.
+
+    `folder`: the policy that the run begins with. `sink`: takes this process's parts of checkpoints; None: `blobs`.
+    """
     training: Training | None = None
     while (order := orders.take()) is not None:
         if isinstance(order, MakeOrder):
@@ -152,7 +157,7 @@ def follow(orders: Orders, folder: Path, *, blobs: BlobStore, ranks: Distributed
                 training.weights(order.model)
             case SaveShard():
                 with suppress(DiskFull):  # the leader learns of it, and reports it until there is room
-                    training.save_shard(blobs)
+                    training.save_shard(sink or blobs)
             case RestoreOrder():
                 with suppress(
                     CheckpointCorrupt

@@ -40,6 +40,8 @@ class StretchReport(msgspec.Struct, frozen=True, kw_only=True):
     stretch: LogStretch
     updates: int
     """Updates recomputed and equal, including skipped ones; with a tolerance: recomputed."""
+    digests: int
+    """Those whose recorded digest of weights and optimizer state came out the same (`learner.digest_every`)."""
     weights: int
     checkpoints: int
     cpu_s: float
@@ -128,6 +130,7 @@ class LogRecomputer:
         return StretchReport(
             stretch=stretch,
             updates=done.updates,
+            digests=done.digests,
             weights=done.weights,
             checkpoints=done.checkpoints,
             cpu_s=time.process_time() - cpu_began,

@@ -69,6 +69,7 @@ class Recomputation:
     ) -> None:
         """`tolerance`: accepted deviation of numbers (see `learner.verify.comparison`); None: every bit must agree."""
         self.updates = 0
+        self.digests = 0
         self.weights = 0
         self.checkpoints = 0
         self._blobs = blobs
@@ -82,14 +83,16 @@ class Recomputation:
         self.beyond: Divergence | None = None
         """The first place where numbers deviate by more than the tolerance."""
         self._reached: dict[str, str] = {}
-        """Recorded state digest after the last update of each model; absent if not known."""
+        """Recorded state digest after the last update of each model; absent if not known, empty if none was recorded."""
         self._training: Trainer | None = None
+        self._begun = False
+        """Whether the trainer was given a checkpoint or a batch."""
         self._device: Device = "cpu"
         """`learner.device` of the trainer."""
 
     def count_anew(self) -> None:
         """Reset the counts for the next stretch."""
-        self.updates = self.weights = self.checkpoints = 0
+        self.updates = self.digests = self.weights = self.checkpoints = 0
         self.deviations, self.beyond = [], None
 
     def enter(self, recorded: Recorded, state: BufferState) -> Divergence | None:
@@ -106,6 +109,7 @@ class Recomputation:
                 "verification. Run the same command again: it begins at another checkpoint."
             )
         training = self._start(state)
+        self._begun = True
         try:
             checkpoint = load_checkpoint(self._blobs, fact.blob)
             training.restore(checkpoint)
@@ -131,6 +135,7 @@ class Recomputation:
             case BatchPlanned() as fact:
                 assert state.batch is not None
                 self._start(state).begin(fact, state.batch)
+                self._begun = True
             case ReplayScored() as fact:
                 return self._check_scores(recorded, fact, state)
             case UpdateApplied() | UpdateSkipped() as fact:
@@ -165,6 +170,9 @@ class Recomputation:
         """Continue on the kind of device that the learner moved to: who opened a run may have had another."""
         assert state.fingerprint is not None
         if self._training is None or device_then(state.fingerprint) == self._device:
+            return
+        if not self._begun:
+            self._training = self._made(state)
             return
         with scratch_folder() as folder:
             blobs = BlobStore(folder)
@@ -215,15 +223,16 @@ class Recomputation:
         divergence = self._diverged(
             recorded, state, found, UPDATE_STAGES, apart=None if apart is None else apart.largest
         )
-        self._reached[fact.model] = fact.after if isinstance(fact, UpdateApplied) else fact.state
+        reached = self._reached[fact.model] = fact.after if isinstance(fact, UpdateApplied) else fact.state
         self.updates += divergence is None
+        self.digests += divergence is None and reached != "" and self._tolerance is None
         return divergence
 
     def _broken_chain(self, fact: UpdateApplied | UpdateSkipped) -> list[Difference]:
         """Check that recorded state digests form one chain: with a tolerance they cannot be recomputed."""
         before = fact.before if isinstance(fact, UpdateApplied) else fact.state
         reached = self._reached.get(fact.model, before)
-        if before == reached:
+        if before == reached or not before or not reached:
             return []
         ended = f"the update before it ended in {reached}"
         return [Difference(what="weights", expected=f"before {before}", found=ended)]
@@ -260,7 +269,7 @@ class Recomputation:
                 expected += f", sha256 {fact.blob.sha256}"
                 found += f", sha256 {saved.blob.sha256}"
         else:
-            known = self._reached.keys() == {POLICY, *counters.beside}
+            known = self._reached.keys() == {POLICY, *counters.beside} and all(self._reached.values())
             found = f"update {counters.update}, state {combined(self._reached) if known else fact.state}"
             if (recorded_one := self._whole(fact)) is not None:
                 self._measure(

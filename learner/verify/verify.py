@@ -61,6 +61,9 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
     """Events checked; up to the divergence if there is one."""
     updates: int
     """Updates recomputed and equal, including skipped ones; with a tolerance: recomputed and compared."""
+    digests: int
+    """Those whose recorded digest of weights and optimizer state came out the same. Of the others every reported
+    number and the digest of the inputs did (`learner.digest_every`)."""
     weights: int
     """Published versions whose digest agrees."""
     checkpoints: int
@@ -102,6 +105,7 @@ async def verify(
     tolerance: float | None = None,
     only: Sequence[tuple[int, int]] | None = None,
     recomputers: Sequence[Recomputer] = (),
+    together: bool = False,
     progress: Progress = lambda _done, _all: None,
     make_trainer: MakeTrainer = Training,
 ) -> VerifyReport:
@@ -110,7 +114,8 @@ async def verify(
     `policy`: folder that the run's base weights belong to. `code_rev`: revision of the running code. Numbers are recomputed
     from the newest usable checkpoint at or before position `since`, 0: from the base weights. `only`: recompute these
     updates alone, each from the checkpoint before it (see `learner.verify.survey.leading_to`). Chains and plans are always checked from the first event. `recomputers` share the stretches between checkpoints; if none, this process recomputes all.
-    The caller closes them.
+    The caller closes them. `together`: `make_trainer` computes in as many processes as the run's learner did, whose bits it then
+    repeats.
 
     Raises:
         InexactRanks, OtherDevice: numbers can only be compared with a tolerance.
@@ -123,7 +128,8 @@ async def verify(
     if tolerance is None and surveyed.updates and divergence is None:
         _require_device(verifier.witness(), run=log.run)
     stretches, notices = list[LogStretch](), list[str]()
-    if tolerance is None and surveyed.updates and (inexact := _inexact(verifier.settings, run=log.run)):
+    inexact = "" if together else _inexact(verifier.settings, run=log.run)
+    if tolerance is None and surveyed.updates and inexact:
         if divergence is None:
             raise InexactRanks(inexact)
         notices = [inexact]
@@ -173,6 +179,7 @@ async def verify(
         run=log.run,
         events=verifier.position if first is None else min(verifier.position, first.position),
         updates=sum(report.updates for report in reports),
+        digests=sum(report.digests for report in reports),
         weights=sum(report.weights for report in reports),
         checkpoints=sum(report.checkpoints for report in reports),
         identical=first is None and not any(deviation.largest for deviation in deviations),
@@ -200,7 +207,7 @@ def _inexact(settings: LearnerSettings, *, run: str) -> str:
     return (
         f"no number of run {run} was recomputed: {settings.processes} processes added its gradients in an order that is not "
         "recorded (learner.exact_ranks = false), so its updates can only be verified within rounding. Run: hindcast verify "
-        f"{run} --tolerance 1e-4"
+        f"{run} --tolerance 1e-4, or, where so many processes fit, hindcast verify {run} --ranks"
     )
 
 

@@ -39,7 +39,8 @@ class Training(Check):
         self._versions: Counter[str] = Counter()
         """Latest published version of each auxiliary model."""
         self._states: dict[str, str] = {}
-        """Digest of weights and optimizer state after a model's last update; absent before its first."""
+        """Digest of weights and optimizer state after a model's last update; empty: it recorded none (`learner.digest_every`);
+        absent before its first."""
         self._last = 0
         """Position of the learner's last event."""
         self._writers: list[str] = []
@@ -212,7 +213,9 @@ class Training(Check):
             )
 
     def _reached(self, unknown: str) -> str:
-        """Digest of all models' states after their updates; `unknown` if one of them is not known."""
+        """Digest of all models' states after their updates; `unknown` if one of them is not known, or recorded none."""
+        if "" in self._states.values():
+            return unknown
         if self._whole or self._states.keys() == self._updates.keys() == {POLICY}:
             return combined(self._states) if POLICY in self._states else unknown
         return unknown

@@ -231,7 +231,7 @@ OWN: Mapping[str, Mapping[str, str]] = {
     },
     "updates": {
         "outcome": "applied or skipped.",
-        "before": "Digest of weights and optimizer state before the update.",
+        "before": "Digest of weights and optimizer state before the update; empty: none was recorded there.",
         "after": "Digest of weights and optimizer state after the update; of a skipped one as before.",
         "inputs": "Digest of the numbers that the update was computed from; NULL of a skipped one.",
         "metrics": "Metrics by name, as JSON; NULL of a skipped one.",

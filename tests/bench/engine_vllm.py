@@ -11,7 +11,7 @@ pass (`core.models.logprobs`) and mu what the engine said it sampled from, at eq
 
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 
 import msgspec
@@ -26,16 +26,14 @@ from hindcast.actors.engines.base import PolicyEngine
 from hindcast.actors.engines.in_process import InProcessEngine
 from hindcast.actors.engines.vllm.engine import VllmEngine
 from hindcast.actors.engines.vllm.server import VllmServer
-from hindcast.actors.engines.vllm.weights import WholeWeights, label_of
+from hindcast.actors.engines.vllm.weights import WholeWeights
 from hindcast.actors.policy_servers.command import (
     HOST,
+    own_server,
     require_policy_servers,
-    server_command,
-    server_environment,
-    server_python,
 )
 from hindcast.actors.policy_servers.server_process import running
-from hindcast.actors.policy_servers.weight_delivery import synchronise
+from hindcast.actors.policy_servers.weight_delivery import VersionSource, giving_for
 from hindcast.app.system.policy_servers import free_ports
 from hindcast.app.system.supervisor import die_with_parent
 from hindcast.core.errors import EngineFailed
@@ -150,8 +148,7 @@ async def serving(
     )
     require_policy_servers(settings)
     port = free_ports(1)[0]
-    command = server_command(server_python(settings), folder, port=port, settings=settings)
-    environment = server_environment(settings)
+    command, environment = own_server(settings, folder, port=port)
     address = f"http://{HOST}:{port}"
 
     async def tell(fact: PolicyServerTroubled) -> None:
@@ -162,7 +159,8 @@ async def serving(
         VllmServer(address) as server,
     ):
         await process.wait_until_healthy(server, timeout_s=settings.vllm.start_timeout_s)
-        await synchronise(server, str(folder), label_of(RUN, 0), settings.vllm)
+        delivery = giving_for(settings, folder, run=RUN)
+        await delivery.give(server, VersionSource(0, lambda: nullcontext(folder)))
         async with VllmEngine(
             folder,
             lambda: (address,),

@@ -24,10 +24,12 @@ def write_untied(
     layers: int = 6,
     heads: int = 6,
     spread: float = 0.2,
+    dtype: torch.dtype = torch.float32,
 ) -> Path:
     """The folder of such a policy, with the shipped tokenizer and, unless told otherwise, the shipped policy's sizes.
 
-    `spread`: standard deviation of its weights, drawn from `seed`. At 0.2 answers are far from uniform, at 0.02 nearly so.
+    `spread`: standard deviation of its weights, drawn from `seed`. At 0.2 answers are far from uniform, at 0.02 nearly so. `dtype`: number
+    format of the file.
     """
     folder.mkdir(parents=True)
     for name in ("tokenizer.json", "tokenizer_config.json"):
@@ -46,12 +48,12 @@ def write_untied(
         pad_token_id=shipped["pad_token_id"],
         tie_word_embeddings=False,
         initializer_range=spread,
-        dtype="float32",
+        dtype=dtype,
         architectures=["LlamaForCausalLM"],
     )
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = LlamaForCausalLM(config).eval()
+        model = LlamaForCausalLM(config).eval().to(dtype)
     config.save_pretrained(folder)
     save_weights(model, folder / WEIGHTS)
     return folder

@@ -1,6 +1,7 @@
 """Policy servers in tests: two stand-ins with an engine that asks them, and a keeper that gives them weights."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -79,15 +80,19 @@ async def asking(
 class Kept:
     """A keeper of servers, its log and its blobs."""
 
-    def __init__(self, root: Path, publisher: Publisher, log: MemoryLog, *, lora_rank: int) -> None:
+    def __init__(
+        self, root: Path, publisher: Publisher, log: MemoryLog, *, lora_rank: int, transfer: str, tied: bool
+    ) -> None:
         self.log = log
         self.publisher = publisher
         self.blobs = BlobStore(root / "blobs")
         base = root / "base"
         base.mkdir()
-        (base / "config.json").write_text("{}")
+        (base / "config.json").write_text(json.dumps({"tie_word_embeddings": tied}))
         self.wanted = TargetWeights()
-        settings = Settings.model_validate({"vllm": {"backoff_s": 0.01}, "learner": {"lora_rank": lora_rank}})
+        settings = Settings.model_validate(
+            {"vllm": {"backoff_s": 0.01, "transfer": transfer}, "learner": {"lora_rank": lora_rank}}
+        )
         self.base = base
         self.keeper = WeightSynchronizer(
             publisher=publisher,
@@ -121,9 +126,11 @@ class Kept:
 
 
 @asynccontextmanager
-async def kept(root: Path, *, lora_rank: int = 0) -> AsyncIterator[Kept]:
+async def kept(
+    root: Path, *, lora_rank: int = 0, transfer: str = "files", tied: bool = False
+) -> AsyncIterator[Kept]:
     log = MemoryLog("run-1")
     async with Publisher(
         log, producer="policy_server.1", code_rev="test", settings=LogSettings()
     ) as publisher:
-        yield Kept(root, publisher, log, lora_rank=lora_rank)
+        yield Kept(root, publisher, log, lora_rank=lora_rank, transfer=transfer, tied=tied)

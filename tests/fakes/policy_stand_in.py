@@ -5,6 +5,7 @@ weights are called. Where a test needs what a model says, the real server is ask
 """
 
 import asyncio
+import hashlib
 import json
 import math
 import os
@@ -32,6 +33,13 @@ class PolicyStandIn:
         """Name -> the folder it was loaded from."""
         self.named: list[str | None] = []
         """The models that were asked for, in the order in which the questions came."""
+        self.received = b""
+        """The weights that were streamed last."""
+        self.extended = True
+        """Whether it was started with our methods in its workers."""
+        self.repacked = 0
+        """How often its head was packed again."""
+        self.device = "cpu"
         self.cannot_load = False
         self.cannot_pause = False
         self.hangs = False
@@ -58,6 +66,8 @@ class PolicyStandIn:
 
     async def answer(self, path: str, body: Any) -> tuple[int, Any]:
         """Status and content."""
+        if path == "/collective_rpc" and body["method"] != "reload_weights":
+            return await self._worker(body["method"], body.get("kwargs", {}))
         async with self.changed:
             found = self._change(path, body)
             self.changed.notify_all()
@@ -88,6 +98,8 @@ class PolicyStandIn:
                 return 500, {"error": "no room for these weights"}
             case "/collective_rpc":
                 self.folder = body["kwargs"]["weights_path"]
+            case "/server_info":
+                return 200, {"vllm_config": {"device_config": {"device": self.device}}}
             case "/update_weight_version":
                 self.label = body["new_version"]
             case "/v1/models":
@@ -107,6 +119,26 @@ class PolicyStandIn:
                 return 200, {"success": True}
             case _:
                 return 404, {}
+        return 200, {}
+
+    async def _worker(self, method: str, kwargs: dict[str, str]) -> tuple[int, Any]:
+        """One of our own methods, as `actors/engines/vllm/worker` has it."""
+        if not self.extended:
+            return 500, {"error": f"'CPUWorker' object has no attribute '{method}'"}
+        if method == "repack_head":
+            self.repacked += 1
+            return 200, {}
+        reader, writer = await asyncio.open_connection(kwargs["host"], int(kwargs["port"]))
+        writer.write(kwargs["token"].encode())
+        try:
+            content = await reader.readexactly(int(kwargs["size"]))
+        except asyncio.IncompleteReadError as error:
+            return 500, {"error": f"the weights ended after {len(error.partial)} bytes"}
+        finally:
+            writer.close()
+        if hashlib.sha256(content).hexdigest() != kwargs["sha256"]:
+            return 500, {"error": "weights arrived with another SHA-256"}
+        self.received = content
         return 200, {}
 
     def _drawn(self, model: str, allowed: list[int]) -> Any:

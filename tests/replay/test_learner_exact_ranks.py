@@ -17,7 +17,7 @@ from stories.training_story import bench, learn, settings_with
 pytestmark = pytest.mark.torch
 
 FORMS: dict[str, dict[str, Any]] = {
-    "whole": {"gradient_checkpointing": True, "kl_coefficient": 0.1},
+    "whole": {"gradient_checkpointing": True, "kl_coefficient": 0.1, "digest_every": 3},
     "packed bf16": {"precision": "bf16", "packed_sequences": True, "shared_prefixes": False},
     "adapter": {"lora_rank": 4, "kl_coefficient": 0.1},
     "adapter packed bf16": {

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from shutil import copy, copytree
 
@@ -40,6 +41,29 @@ def test_adapters_are_trained_to_the_same_bits_twice() -> None:
     first, again = (measure(Part(adapters=True, attempt=attempt), SIZES["toy"], "cpu") for attempt in (0, 1))
     assert first["digests"] == again["digests"]
     assert len(set(first["digests"])) == len(first["digests"])
+
+
+@pytest.mark.process
+def test_two_ranks_on_one_device_have_the_bits_of_one_process_that_emulates_them(tmp_path: Path) -> None:
+    """As processes of their own, over gloo; and the report says so."""
+    for part in ("bf16-2-ranks-0", "bf16-2-ranks-emulated-0"):
+        command = [sys.executable, "-m", "bench.gpu_parts", tmp_path, "--size", "toy", "--device", "cpu"]
+        subprocess.run(
+            [*command, "--part", part],
+            env={**os.environ, "PYTHONPATH": str(ROOT / "tests"), "OMP_NUM_THREADS": "1"},
+            timeout=600,
+            check=True,
+        )
+    found = "".join(report(tmp_path, "toy"))
+    assert "Two ranks on one device, and one process that emulates them: the same bits: yes." in found
+
+
+def test_a_large_model_with_adapters_is_kept_in_bf16(tmp_path: Path) -> None:
+    """At the size of a toy: the file of its weights has that format, and no digest is left out."""
+    part = next(one for one in PARTS if one.seven)
+    assert part.name == "bf16-checkpointed-7b-adapters-0"
+    found = measure(part, replace(SIZES["toy"], dtype=torch.bfloat16), "cpu")
+    assert all(found["digests"])
 
 
 def test_the_report_says_whether_two_processes_agreed() -> None:

@@ -12,6 +12,7 @@ from hindcast.app.system.learner_ranks import RankEnded, RankProcesses, require_
 from hindcast.core.errors import SettingsError
 from hindcast.core.models.arithmetic import device_for, require_device
 from hindcast.core.settings.schema import LearnerSettings, Settings
+from hindcast.core.settings.section import RECORDED
 from hindcast.learner.distributed.rendezvous import LeaderMissing, Place, found_store, open_store, place_in
 from hindcast.learner.numerics import device_then, fingerprint
 
@@ -28,6 +29,19 @@ pytestmark = pytest.mark.torch
 def test_settings_that_contradict_each_other_are_refused(learner: dict[str, Any], said: str) -> None:
     (found,) = find_conflicts(Settings(learner=LearnerSettings(**learner)))
     assert said in found
+
+
+def test_new_runs_have_the_alarm_on_a_mismatch_and_runs_recorded_without_it_do_not() -> None:
+    assert Settings().learner.mismatch_alarm == 0.01
+    recorded = Settings.model_validate({"learner": {"algorithm": "grpo"}}, context=RECORDED)
+    assert recorded.learner.mismatch_alarm == 0
+
+
+def test_new_runs_use_a_gpu_for_what_is_computed_in_process_and_runs_recorded_before_do_not() -> None:
+    assert Settings().policy.model_device == "auto"
+    assert Settings.model_validate({"policy": {"engine": "vllm"}}).policy.model_device == "cpu"
+    recorded = Settings.model_validate({"policy": {}}, context=RECORDED)
+    assert (recorded.policy.device, recorded.policy.model_device) == ("cpu", "cpu")
 
 
 def test_a_gpu_that_is_not_there_is_asked_for_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:

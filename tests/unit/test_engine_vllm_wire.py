@@ -114,6 +114,9 @@ def test_a_request_samples_the_whole_distribution_and_ends_by_our_end_token_alon
     restricted = request_body([1], WARM, stops=(END,), named={}, seed=1 << 63, max_tokens=1, allowed=[4, 5])
     assert restricted["sampling_params"]["seed"] < 1 << 63
     assert restricted["sampling_params"]["allowed_token_ids"] == [4, 5]
+    free = request_body([1, 2], WARM, stops=(END,), named=WHOLE.named(4), seeded=False)
+    seedless = {name: value for name, value in parameters.items() if name != "seed"}
+    assert free == body | {"sampling_params": seedless}
 
 
 def test_an_episode_stays_with_its_server_and_only_a_lost_servers_episodes_move() -> None:
@@ -353,6 +356,7 @@ def test_the_server_is_started_on_loopback_with_what_recording_needs(tmp_path: P
         ("actors.temperature=0.005", "samples at 0.01 instead"),
         ("vllm.arguments=--host=0.0.0.0", "Hindcast gives itself"),
         ("vllm.arguments=--max_num_seqs=4", "Hindcast gives itself"),
+        ("vllm.arguments=--worker-extension-cls=mine.Worker", "Hindcast gives itself"),
         ("vllm.servers=10.0.0.5:8000", "write an address as"),
         ("vllm.servers=http://me:secret@127.0.0.1:8000", "no password"),
         ("vllm.servers=http://127.0.0.1:8000/v1", "host and port alone"),
@@ -369,12 +373,13 @@ def test_servers_elsewhere_with_a_shared_folder_and_servers_here_are_taken() -> 
     for overrides in (
         ["vllm.servers=http://10.0.0.5:8000,http://10.0.0.6:8000", "vllm.weights_folder=/shared/weights"],
         ["vllm.servers=http://127.0.0.1:8000"],
+        ["vllm.servers=http://10.0.0.5:8000", "vllm.transfer=stream"],
         ["actors.temperature=0"],
     ):
         resolve(environment={}, overrides=["policy.engine=vllm", *overrides])
 
 
-def test_a_model_whose_head_would_stay_old_is_refused_on_the_build_for_cpus(
+def test_a_model_that_the_build_for_cpus_computes_wrongly_is_refused_on_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = tmp_path / "python"
@@ -382,12 +387,12 @@ def test_a_model_whose_head_would_stay_old_is_refused_on_the_build_for_cpus(
     monkeypatch.setattr(hindcast.actors.policy_servers.command, "OWN_PYTHON", python)
     base = write_base(tmp_path / "base")
     served = {"policy": {"engine": "vllm", "base": str(base)}}
+    (base / "config.json").write_text(json.dumps({"model_type": "llama", "tie_word_embeddings": True}))
     require_policy_servers(Settings.model_validate(served))
-    (base / "config.json").write_text(json.dumps({"tie_word_embeddings": True}))
-    with pytest.raises(SettingsError, match="keeps the old head"):
+    (base / "config.json").write_text(json.dumps({"model_type": "lfm2"}))
+    with pytest.raises(SettingsError, match=r"'lfm2'.*computes otherwise than transformers"):
         require_policy_servers(Settings.model_validate(served))
     require_policy_servers(Settings.model_validate(served | {"vllm": {"python": str(python)}}))
-    require_policy_servers(Settings.model_validate(served | {"learner": {"lora_rank": 4}}))
     find_engine(Settings().policy.engine).require(Settings())
     monkeypatch.setattr(hindcast.actors.policy_servers.command, "OWN_PYTHON", tmp_path / "nowhere")
     with pytest.raises(SettingsError, match="make vllm"):

@@ -17,6 +17,7 @@ EIGHT = GpuFacts(
     torch="2.13.0", cuda="13.0", driver="580.65.06", present=True, devices=(H100,) * 8, nccl="2.28.9"
 )
 NONE = GpuFacts(torch="2.13.0+cpu")
+BOTH_ON_THE_CPU: dict[str, dict[str, object]] = {"learner": {"device": "cpu"}, "policy": {"device": "cpu"}}
 
 
 def settings(**sections: dict[str, object]) -> Settings:
@@ -52,10 +53,11 @@ def test_a_learner_that_needs_a_gpu_fails_without_one() -> None:
 @pytest.mark.parametrize(
     ("facts", "wanted", "said"),
     [
-        (EIGHT, {}, "the learner computes on a GPU in bf16, the policy on the CPU (policy.device = 'cpu')"),
-        (EIGHT, {"policy": {"device": "auto"}}, "the policy on a GPU (policy.device = 'auto')"),
+        (EIGHT, {}, "on a GPU in bf16, the policy on a GPU in float32 (policy.device = 'auto')"),
+        (EIGHT, {"policy": {"device": "cpu"}}, "the policy on the CPU in float32 (policy.device = 'cpu')"),
+        (EIGHT, {"policy": {"engine": "vllm"}}, "evaluations and judges on the CPU in float32"),
         (msgspec.structs.replace(EIGHT, devices=(T4,)), {}, "the learner computes on a GPU in float32"),
-        (EIGHT, {"learner": {"device": "cpu"}}, "the learner computes on the CPU in float32"),
+        (EIGHT, BOTH_ON_THE_CPU, "the learner computes on the CPU in float32, the policy on the CPU"),
     ],
 )
 def test_what_auto_means_on_this_machine_is_a_row(
@@ -63,7 +65,7 @@ def test_what_auto_means_on_this_machine_is_a_row(
 ) -> None:
     row = found(facts, settings(**wanted))["device"]
     assert said in row.result
-    assert bool(row.fix) == (wanted == {"learner": {"device": "cpu"}})
+    assert bool(row.fix) == (wanted == BOTH_ON_THE_CPU)
 
 
 def test_a_policy_that_needs_a_gpu_fails_without_one() -> None:

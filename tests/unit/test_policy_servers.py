@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import hindcast.actors.engines.vllm.engine as engine_module
@@ -16,8 +17,8 @@ from fakes.policy_stand_in import standing_in
 from fakes.tiny_policy import write_tiny_policy
 from hindcast.actors.engines.vllm.server import ServerTroubled, VllmServer
 from hindcast.actors.engines.vllm.weights import WholeWeights, label_of
-from hindcast.actors.policy_servers.weight_delivery import CHANGING
-from hindcast.events.catalogue import PolicyServerTroubled
+from hindcast.actors.policy_servers.weight_delivery import CHANGING, PublishedFile, offered
+from hindcast.events.catalogue import PolicyServerTroubled, WeightsPublished
 from hindcast.events.log.memory import MemoryLog
 from hindcast.events.log.run_identity import log_name
 from stories.synthetic_run import a_run, record
@@ -133,6 +134,57 @@ async def test_what_is_held_back_goes_on_after_everything_else_of_an_adoption(po
         assert await held == [1, 1]
     assert order == ["told while the engine has 0", "adopted", "a step"]
     assert [fact.trouble for fact in told] == ["behind"]
+
+
+async def test_streamed_weights_arrive_with_their_digest_and_a_server_that_cannot_take_them_reads_a_folder(
+    tmp_path: Path,
+) -> None:
+    async with kept(tmp_path, transfer="stream") as found, standing_in() as able, standing_in() as plain:
+        plain.extended = False
+        content = bytes(range(256)) * 40_000  # of more than one part
+        await found.publish(1, content)
+        for server in (able, plain):
+            async with VllmServer(server.address) as reached:
+                await found.keeper.bring_up_to_date(reached, found.wanted)
+            assert server.label == label_of(RUN, 1)
+        assert able.received == content
+        assert not able.folder
+        assert not plain.received
+        assert (Path(plain.folder) / "model.safetensors").read_bytes() == content
+        assert not await found.troubles()
+
+
+async def test_a_file_that_was_damaged_is_not_loaded_from_a_stream(tmp_path: Path) -> None:
+    async with kept(tmp_path, transfer="stream") as found, standing_in() as server:
+        await found.publish(1, b"weights")
+        published = found.wanted.published
+        assert published is not None
+        assert isinstance(published.fact, WeightsPublished)
+        offer_of = PublishedFile(tmp_path / "damaged", published.fact.weights)
+        offer_of.path.write_bytes(b"weighty")
+        async with VllmServer(server.address) as reached, offered(offer_of, to=server.address) as offer:
+            with pytest.raises(ServerTroubled, match="another SHA-256"):
+                await reached.receive_weights(offer, timeout_s=60)
+            with pytest.raises(ServerTroubled):
+                await reached.receive_weights(msgspec.structs.replace(offer, token="0" * 32), timeout_s=60)
+        assert not server.received
+
+
+async def test_a_tied_head_is_packed_again_and_a_cpu_server_that_cannot_is_refused(tmp_path: Path) -> None:
+    """On a GPU the head is the embedding itself."""
+    async with kept(tmp_path, tied=True) as found, standing_in() as server:
+        await found.publish(1, b"weights")
+        async with VllmServer(server.address) as reached:
+            await found.keeper.bring_up_to_date(reached, found.wanted)
+            assert server.repacked == 1
+            server.extended = False
+            await found.publish(2, b"later weights")
+            with pytest.raises(ServerTroubled, match="keeps the old head"):
+                await found.keeper.bring_up_to_date(reached, found.wanted)
+            assert server.label == CHANGING, "nothing is sampled from weights of two versions"
+            server.device = "cuda"
+            await found.keeper.bring_up_to_date(reached, found.wanted)
+            assert server.label == label_of(RUN, 2)
 
 
 async def test_an_answer_that_is_none_of_vllms_is_a_trouble_in_words() -> None:

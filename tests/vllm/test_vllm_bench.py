@@ -25,4 +25,4 @@ def test_rates_of_both_and_how_exact_they_are(tmp_path: Path) -> None:
 def test_a_policy_that_the_build_for_cpus_would_compute_otherwise_is_refused(tmp_path: Path) -> None:
     refused = Home(tmp_path).run("bench", "engine", "--against", "vllm", "--policy", "base")
     assert refused.returncode != 0
-    assert "tie_word_embeddings" in refused.stderr
+    assert "lfm2" in refused.stderr

@@ -20,13 +20,15 @@ pytestmark = [pytest.mark.vllm, pytest.mark.timeout(900)]
 
 PROMPT = list(range(60, 120))
 ANSWER = 24
-AGREES = 5e-5
-"""Largest difference of a log-probability in float32; 5e-6 was seen."""
+AGREES = 1e-5
+"""Largest difference of a log-probability in float32. It grows with the logits: weights are drawn so that they stay below 10."""
 
 
 async def test_a_plain_server_gives_the_log_probabilities_of_the_version(tmp_path: Path) -> None:
     base, trained = (
-        write_untied(tmp_path / f"policy-{seed}", seed=seed, width=128, inner=256, layers=2, heads=2)
+        write_untied(
+            tmp_path / f"policy-{seed}", seed=seed, width=128, inner=256, layers=2, heads=2, spread=0.1
+        )
         for seed in (0, 1)
     )
     version = PolicyVersion(

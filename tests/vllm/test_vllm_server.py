@@ -1,35 +1,47 @@
-"""A real vLLM server, build for CPUs: what it samples is what we compute, and new weights show in answers and versions."""
+"""A real vLLM server, build for CPUs: what it samples is what we compute, and new weights show in answers and versions.
+
+Once with a head of its own and weights from folders, once with a head that is tied to the embedding and streamed weights.
+"""
 
 import asyncio
+import json
+import os
 from collections.abc import AsyncIterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from random import Random
 
 import httpx2
 import pytest
 import pytest_asyncio
+from safetensors.torch import load_file, save_file
+from structlog.testing import capture_logs
 
 from bench.untied import write_untied
 from hindcast.actors.engines.base import Constraint, Generation
 from hindcast.actors.engines.rescorer import GivenAnswer, Rescorer
 from hindcast.actors.engines.vllm.engine import VllmEngine
 from hindcast.actors.engines.vllm.server import VllmServer
-from hindcast.actors.engines.vllm.weights import WholeWeights, label_of
-from hindcast.actors.policy_servers.command import HOST, server_command, server_environment, server_python
+from hindcast.actors.engines.vllm.weights import WholeWeights
+from hindcast.actors.policy_servers.command import HOST, own_server
 from hindcast.actors.policy_servers.server_process import running
 from hindcast.actors.policy_servers.version_folders import VersionFolders, WholeModelLayout
-from hindcast.actors.policy_servers.weight_delivery import synchronise
+from hindcast.actors.policy_servers.weight_delivery import PublishedFile, VersionSource, WholeWeightDelivery
 from hindcast.app.system.policy_servers import free_ports
 from hindcast.core.domain.sampling import Sampling
 from hindcast.core.grammar.answer_constraints import FreeText
+from hindcast.core.ids import digest_hex
 from hindcast.core.models.policy import WEIGHTS
 from hindcast.core.settings.schema import Settings
+from hindcast.core.settings.vllm import VllmSettings
 from hindcast.events.catalogue import PolicyServerTroubled
+from hindcast.events.envelope import BlobRef
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)]
 
 RUN = "served"
-SETTINGS = Settings()
+SETTINGS = Settings.model_validate({"vllm": {"python": os.environ.get("HINDCAST_VLLM_PYTHON", "")}})
+"""`make gpu` names the Python of an environment with vLLM for GPUs."""
 AGREES = 1e-3
 """Largest difference of a log-probability in float32; 5e-5 was seen."""
 
@@ -41,8 +53,11 @@ UNDER_WAY = 64
 class Served:
     """A server, an engine that asks it, and the policies of versions 0 and 1."""
 
-    def __init__(self, server: VllmServer, engine: VllmEngine, folders: Sequence[Path]) -> None:
+    def __init__(
+        self, server: VllmServer, delivery: WholeWeightDelivery, engine: VllmEngine, folders: Sequence[Path]
+    ) -> None:
         self.server = server
+        self.delivery = delivery
         self.engine = engine
         self.folders = folders
         self.troubles: list[PolicyServerTroubled] = []
@@ -50,8 +65,11 @@ class Served:
         self._rescorer = Rescorer(folders[0], threads=1, tokens_per_forward=4096)
 
     async def give(self, version: int) -> None:
-        folder = str(self.folders[version % 2])
-        await synchronise(self.server, folder, label_of(RUN, version), SETTINGS.vllm)
+        folder = self.folders[version % 2]
+        content = (folder / WEIGHTS).read_bytes()
+        ref = BlobRef(digest_hex(content), len(content))
+        source = VersionSource(version, lambda: nullcontext(folder), PublishedFile(folder / WEIGHTS, ref))
+        await self.delivery.give(self.server, source)
         await self.engine.adopt(version, self.folders[version % 2])
 
     async def ask(
@@ -98,19 +116,35 @@ class Served:
         return [one.differences for one in self._rescorer.rescore(given)]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+def tie_head(folder: Path) -> None:
+    """Make a policy's head its embedding."""
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": True}))
+    tensors = load_file(folder / WEIGHTS)
+    del tensors["lm_head.weight"]
+    save_file(tensors, folder / WEIGHTS)
+
+
+@pytest_asyncio.fixture(
+    scope="module", loop_scope="module", params=[("files", False), ("stream", True)], ids=["files", "stream"]
+)
+async def served(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Served]:
+    transfer, tied = request.param
     root = tmp_path_factory.mktemp("vllm")
     first, second = (
         write_untied(root / f"policy-{seed}", seed=seed, width=128, inner=256, layers=2, heads=2)
         for seed in (0, 1)
     )
+    for folder in (first, second) if tied else ():
+        tie_head(folder)
     folders = VersionFolders(root / "versions", first, WholeModelLayout())
     with folders.lent(1, "f" * 64, second / WEIGHTS) as laid_out:
         given = [first, laid_out]
+    settings = VllmSettings(transfer=transfer)
     port = free_ports(1)[0]
-    command = server_command(server_python(SETTINGS), first, port=port, settings=SETTINGS)
-    environment = server_environment(SETTINGS)
+    command, environment = own_server(SETTINGS, first, port=port)
     address = f"http://{HOST}:{port}"
     async with (
         running(command, environment, output=root / "output.log") as process,
@@ -118,7 +152,8 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
     ):
         await process.wait_until_healthy(server, timeout_s=600)
         assert await server.label(timeout_s=60) == "default"
-        await synchronise(server, str(first), label_of(RUN, 0), SETTINGS.vllm)
+        delivery = WholeWeightDelivery(RUN, settings, tied=tied)
+        await delivery.give(server, VersionSource(0, lambda: nullcontext(first)))
 
         async def tell(fact: PolicyServerTroubled) -> None:
             found.troubles.append(fact)
@@ -128,11 +163,11 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
             first,
             lambda: (address,),
             weights=WholeWeights(RUN),
-            settings=SETTINGS.vllm,
+            settings=settings,
             answer_timeout_s=300,
             tell=tell,
         )
-        found = Served(server, engine, given)
+        found = Served(server, delivery, engine, given)
         async with engine:
             yield found
 
@@ -188,7 +223,9 @@ async def test_weights_that_change_under_way_show_in_tokens_and_versions(served:
     asking = asyncio.create_task(served.ask(prompts(16, seed=4), temperature=1.0, tokens=600))
     while await served.sampled() < already + UNDER_WAY and not asking.done():  # noqa: ASYNC110 - servers tell nobody
         await asyncio.sleep(0.05)
-    await served.give(before + 1)
+    with capture_logs() as logged:
+        await served.give(before + 1)
+    assert not [line for line in logged if "did not take streamed weights" in line["event"]]
     answers = await asking
     assert served.engine.version == before + 1
     versions = [version for _, answer in answers for version in answer.versions]

@@ -156,6 +156,7 @@ class VllmEngine:
                     seed=seed,
                     max_tokens=max_tokens,
                     allowed=allowed,
+                    seeded=self._settings.request_seeds,
                 )
 
             try:

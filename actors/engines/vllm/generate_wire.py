@@ -60,22 +60,25 @@ def request_body(
     seed: int | None = None,
     max_tokens: int | None = None,
     allowed: Sequence[int] | None = None,
+    seeded: bool = True,
 ) -> dict[str, Any]:
     """Build a request. `stops`: the only tokens that end an answer. `named`: the requested version, by
     `ServedWeights.named`. `seed` and `max_tokens` replace those of `sampling`. `allowed`: the tokens that may be drawn.
+    `seeded`: whether the server draws by the seed (`vllm.request_seeds`).
     """
     parameters: dict[str, Any] = {
         "temperature": sampling.temperature,
         "top_p": 1.0,
         "top_k": 0,
         "min_p": 0.0,
-        "seed": (sampling.seed if seed is None else seed) & LARGEST_SEED,
         "max_tokens": max_tokens or sampling.max_tokens,
         "logprobs": 0,
         "ignore_eos": True,  # answers end at the same tokens as in scoring and in process
         "stop_token_ids": list(stops),
         "detokenize": False,
     }
+    if seeded:
+        parameters["seed"] = (sampling.seed if seed is None else seed) & LARGEST_SEED
     if allowed is not None:
         parameters["allowed_token_ids"] = list(allowed)
     return {"token_ids": list(prompt_ids), "sampling_params": parameters, **named}

@@ -69,7 +69,8 @@ def _conflicts(settings: Settings) -> list[str]:
     if settings.learner.lora_rank:
         found += _adapter_conflicts(settings.learner.lora_rank, vllm)
     for address in vllm.servers:
-        found += _address_conflicts(address, shared=bool(vllm.weights_folder))
+        streams = vllm.transfer == "stream" and not settings.learner.lora_rank
+        found += _address_conflicts(address, reached=streams or bool(vllm.weights_folder))
     return found
 
 
@@ -130,7 +131,8 @@ def _adapter_conflicts(rank: int, vllm: VllmSettings) -> list[str]:
     return found
 
 
-def _address_conflicts(address: str, *, shared: bool) -> list[str]:
+def _address_conflicts(address: str, *, reached: bool) -> list[str]:
+    """`reached`: whether new weights reach servers on other machines."""
     parts = split_address(address)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         return [f"vllm.servers names {address!r}: write an address as http://10.0.0.5:8000"]
@@ -139,10 +141,10 @@ def _address_conflicts(address: str, *, shared: bool) -> list[str]:
             f"vllm.servers names {address!r}: an address is scheme, host and port alone; settings are recorded, and hold no "
             "password"
         ]
-    if not shared and not _is_here(parts):
+    if not reached and not _is_here(parts):
         return [
             f"vllm.servers names {address!r} on another machine, and vllm.weights_folder is empty: that server could not read new "
-            "weights. Name a folder that all machines share"
+            "weights. Name a folder that all machines share, or set vllm.transfer to stream"
         ]
     return []
 

@@ -57,6 +57,26 @@ class _Model(msgspec.Struct, frozen=True):
     id: str
 
 
+class _DeviceConfig(msgspec.Struct, frozen=True):
+    device: str
+
+
+class _ServerConfig(msgspec.Struct, frozen=True):
+    device_config: _DeviceConfig
+
+
+class WeightOffer(msgspec.Struct, frozen=True):
+    """Where a server fetches a file of weights, and what it must be."""
+
+    host: str
+    port: int
+    token: str
+    """What the sender wants to hear before it sends."""
+    size: int
+    """Bytes of the file."""
+    sha256: str
+
+
 class VllmServer:
     """A server at one address; an async context manager."""
 
@@ -137,6 +157,42 @@ class VllmServer:
         """Load the weights of a model folder, a path on the server's machine."""
         call = {"method": "reload_weights", "kwargs": {"weights_path": folder}}
         await self._request("POST", "/collective_rpc", call, timeout_s=timeout_s)
+
+    async def receive_weights(self, offer: WeightOffer, *, timeout_s: float) -> None:
+        """Have every worker fetch a file of weights, check its digest and load it; raises ServerTroubled if one does not.
+
+        The weights are then the previous ones, unless loading itself failed. Needs our methods in the workers
+        (`actors/engines/vllm/worker`).
+        """
+        words = msgspec.to_builtins(offer) | {"timeout_s": timeout_s}
+        call = {"method": "receive_weights", "kwargs": {name: str(value) for name, value in words.items()}}
+        await self._request("POST", "/collective_rpc", call, timeout_s=timeout_s)
+
+    async def repack_head(self, *, timeout_s: float) -> None:
+        """Make a head that is tied to the embedding compute with new weights, which vLLM's build for CPUs does not by itself.
+
+        Raises:
+            ServerTroubled: it computes on a CPU and lacks our methods, so its head would stay the old one.
+        """
+        try:
+            await self._request("POST", "/collective_rpc", {"method": "repack_head"}, timeout_s=timeout_s)
+        except ServerTroubled as trouble:
+            if trouble.trouble != "refused":
+                raise
+            if await self.device(timeout_s=timeout_s) != "cpu":
+                return
+            raise ServerTroubled(
+                "refused",
+                f"{self.address} computes on a CPU, where vLLM keeps the old head of a policy that shares it with its embedding "
+                f"(tie_word_embeddings): its answers would not come from the version that they name. Start it with "
+                f"--worker-extension-cls as in docs/vllm.md, use a policy with a head of its own, or train an adapter ({trouble})",
+            ) from None
+
+    async def device(self, *, timeout_s: float) -> str:
+        """Kind of device that it computes on, as `cpu` or `cuda`."""
+        path = "/server_info?config_format=json"
+        config = await self._told("GET", path, "vllm_config", _ServerConfig, timeout_s=timeout_s)
+        return config.device_config.device
 
     async def forget_prompts(self, *, timeout_s: float) -> None:
         """Drop the cache of prompts and answers; those of running requests are computed again."""
