@@ -19,7 +19,7 @@ from hindcast.events.envelope import Recorded
 from hindcast.storage.readmodel import block_sums, metrics
 from hindcast.storage.readmodel.comparison import newest_version_and_update
 from hindcast.storage.readmodel.database import ReadModel
-from hindcast.storage.readmodel.episode_counts import count_episodes
+from hindcast.storage.readmodel.episode_counts import count_episodes, count_states
 from hindcast.storage.readmodel.episode_queries import (
     EpisodeFilter,
     Narrowing,
@@ -41,7 +41,7 @@ from hindcast.storage.readmodel.metrics import throughput, update_metrics
 from hindcast.storage.readmodel.outcome_counts import success_by_version, training_tallies
 from hindcast.storage.readmodel.query_parts import holding, position_of, training_judge
 from hindcast.storage.readmodel.rebuild import digests, dump
-from hindcast.storage.readmodel.run_queries import list_policies, recipe_changes, run_summary
+from hindcast.storage.readmodel.run_queries import list_policies, recipe_changes, run_status, run_summary
 from hindcast.storage.readmodel.tables import batches, episodes, steps, tasks, updates, weights
 from hindcast.storage.readmodel.task_queries import list_phases, list_tasks
 from servers.postgres_server import LivePostgres
@@ -195,6 +195,8 @@ QUESTIONS: dict[str, Callable[[Connection, int | None], Any]] = {
     "changes_by_family": lambda connection, as_of: changes_by_family(connection, as_of=as_of),
     "newest_version_and_update": lambda connection, as_of: newest_version_and_update(connection, as_of=as_of),
     "run_summary": lambda connection, as_of: run_summary(connection, as_of=as_of),
+    "run_status": lambda connection, as_of: run_status(connection, as_of=as_of),
+    "count_states": lambda connection, as_of: count_states(connection, as_of=as_of),
     "lineage": ask_lineage,
 }
 """Every question to the read model, by its name."""

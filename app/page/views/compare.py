@@ -3,7 +3,7 @@
 Of two runs also success by version with its difference, and the updates after they part.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -16,12 +16,14 @@ from hindcast.app.page.views.axes import AXES
 from hindcast.app.page.views.overlay import HELD_OUT, MEASURES, ONLINE, overlay, run_curves
 from hindcast.storage.readmodel.comparison import (
     Comparison,
+    Played,
     common_position,
     compare_runs,
     newest_version_and_update,
+    played_by_version,
     settings_apart,
 )
-from hindcast.storage.readmodel.outcome_counts import Tally, training_tallies
+from hindcast.storage.readmodel.outcome_counts import training_tallies
 
 METRICS = ("loss", "kl", "entropy_estimate", "gradient_norm", "reward_mean")
 """Metrics of updates that are compared if a run has them."""
@@ -103,15 +105,15 @@ def compare(ask: PageQuery) -> ComparePage:
         connections = [stack.enter_context(ask.home_runs.asking(name, None))[1] for name in chosen]
         connections.append(ask.connection)
         parted_at = common_position(connections)
-        tallied = [training_tallies(connection) for connection in connections]
-        charts = _charts(ask, together, connections, tallied, parted_at, over, colors)
+        played = [played_by_version(training_tallies(connection)) for connection in connections]
+        charts = _charts(ask, together, connections, played, parted_at, over, colors)
         apart = settings_apart(connections)
         found = None
         if len(chosen) == 1:
             found = compare_runs(
                 connections[0],
                 ask.connection,
-                tallied=(tallied[0], tallied[1]),
+                played=(played[0], played[1]),
                 most_points=MOST_POINTS,
                 most_updates=MOST_UPDATES,
             )
@@ -137,7 +139,7 @@ def _charts(
     ask: PageQuery,
     names: Sequence[str],
     connections: Sequence[Connection],
-    tallied: Sequence[Sequence[Tally]],
+    played: Sequence[Mapping[int, Played]],
     parted_at: int | None,
     over: str,
     colors: dict[str, int],
@@ -146,7 +148,7 @@ def _charts(
     spans = [ask.span(name) or (0, LAST) for name in ("versions", "updates")]
     measures = (HELD_OUT, ONLINE, *(one for one in MEASURES if one in METRICS))
     drawn = []
-    for name, connection, known in zip(names, connections, tallied, strict=True):
+    for name, connection, known in zip(names, connections, played, strict=True):
         version, update = (
             (0, 0) if parted_at is None else newest_version_and_update(connection, as_of=parted_at)
         )
@@ -160,7 +162,7 @@ def _charts(
                 gaps=True,
                 versions=(max(version, spans[0][0]), spans[0][1]),
                 updates=(max(update, spans[1][0]), spans[1][1]),
-                tallied=known,
+                families={version: one.families for version, one in known.items()},
             )
         )
     charts = (

@@ -22,7 +22,7 @@ from hindcast.storage.readmodel.evaluation_queries import (
 )
 from hindcast.storage.readmodel.metrics import MetricColumn, Throughput, update_metrics
 from hindcast.storage.readmodel.outcome_counts import families_by_version, training_origin, training_tallies
-from hindcast.storage.readmodel.run_queries import RunSummary, run_summary
+from hindcast.storage.readmodel.run_queries import RunStatus, run_status
 
 METRICS = {
     "reward_mean": "mean reward of the episodes trained on",
@@ -58,7 +58,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
 class OverviewPage(msgspec.Struct, frozen=True, kw_only=True):
     """Values of the overview page."""
 
-    summary: RunSummary
+    summary: RunStatus
     going_on: bool
     """Whether the home's system works on the run now."""
     health: str
@@ -80,7 +80,7 @@ class OverviewPage(msgspec.Struct, frozen=True, kw_only=True):
 def overview(ask: PageQuery) -> OverviewPage:
     """The whole run at a glance; `versions` and `updates` (`3-7`) limit the charts to a part, which is pooled less."""
     known = training_tallies(ask.connection, as_of=ask.position)
-    summary = run_summary(ask.connection, as_of=ask.position, tallied=known)
+    summary = run_status(ask.connection, as_of=ask.position, tallied=known)
     going_on = isinstance(ask.run, RunHandle) and ask.run.is_running()
     family = ask.word("family")
     evaluations = list_evaluations(ask.connection, as_of=ask.position, family=family)
@@ -108,7 +108,7 @@ def overview(ask: PageQuery) -> OverviewPage:
     )
 
 
-def health(summary: RunSummary, *, going_on: bool) -> str:
+def health(summary: RunStatus, *, going_on: bool) -> str:
     """Says who waits for whom in the newest part of the run, and whether the run is running."""
     said = _in_words(summary)
     if going_on or summary.state == "finished":
@@ -116,7 +116,7 @@ def health(summary: RunSummary, *, going_on: bool) -> str:
     return f"the run is not running now (hindcast start {summary.run}); at this position: {said}"
 
 
-def _in_words(summary: RunSummary) -> str:
+def _in_words(summary: RunStatus) -> str:
     speed = summary.throughput
     if summary.pauses:
         return "paused by " + "; ".join(
