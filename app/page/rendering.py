@@ -51,6 +51,7 @@ def environment() -> Environment:
         brief=_brief,
         fields=_fields,
         versions=_versions,
+        span=_span,
         evaluated=_evaluated,
         sampling=temperature_in_words,
     )
@@ -129,3 +130,9 @@ def _evaluated(rate: EvaluationRate) -> str:
 def _versions(stretch: Stretch) -> str:
     first, last = stretch.first_version, stretch.last_version
     return str(first) if first == last else f"{first} to {last}"
+
+
+def _span(stretch: Stretch) -> str:
+    """Versions as an address has them: `3`, or `3-7`."""
+    first, last = stretch.first_version, stretch.last_version
+    return str(first) if first == last else f"{first}-{last}"
