@@ -1,8 +1,11 @@
 """Overview of a run: its progress, whether it learns, and what delays it."""
 
+from collections.abc import Sequence
+
 import msgspec
 from sqlalchemy import Connection
 
+from hindcast.app.alerts.report import alert_report
 from hindcast.app.page.charts import (
     CurvePoint,
     EvaluationCurve,
@@ -14,6 +17,7 @@ from hindcast.app.page.charts import (
 from hindcast.app.page.runs import PageQuery
 from hindcast.app.page.views.axes import Axis, find_axis
 from hindcast.app.runs.runs import RunHandle
+from hindcast.core.rl.statistics import Interval, gap
 from hindcast.storage.readmodel.evaluation_queries import (
     EvaluationRow,
     FamilyChange,
@@ -55,6 +59,17 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
     columns: list[MetricColumn]
 
 
+class LearningSign(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether success rose or fell from the first policy version to the newest."""
+
+    measured: str
+    """What `first` and `newest` are: `held-out tasks, greedy`, or `online episodes`."""
+    first: CurvePoint
+    newest: CurvePoint
+    change: Interval
+    """Newest minus first, with its 95 % interval."""
+
+
 class OverviewPage(msgspec.Struct, frozen=True, kw_only=True):
     """Values of the overview page."""
 
@@ -63,6 +78,10 @@ class OverviewPage(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the home's system works on the run now."""
     health: str
     """What delays the run, in words."""
+    learning: LearningSign | None
+    """None: no two versions were measured yet."""
+    alerts: int | None
+    """Number of raised alerts; None: nobody watched the run, or it is not a run of this home."""
     family: str | None
     """Family that the evaluation's curves are limited to; None: all."""
     evaluations: list[EvaluationRow]
@@ -92,6 +111,8 @@ def overview(ask: PageQuery) -> OverviewPage:
         summary=summary,
         going_on=going_on,
         health=health(summary, going_on=going_on),
+        learning=_learning(curves, curve),
+        alerts=_raised_alerts(ask),
         family=family,
         evaluations=evaluations,
         evaluation_curves=curves,
@@ -106,6 +127,25 @@ def overview(ask: PageQuery) -> OverviewPage:
         curve=curve,
         metrics=metrics,
     )
+
+
+def _learning(evaluated: Sequence[EvaluationCurve], online: Sequence[CurvePoint]) -> LearningSign | None:
+    if evaluated and len(evaluated[0].points) > 1:
+        measured, points = f"held-out tasks, {evaluated[0].name}", evaluated[0].points
+    elif len(online) > 1:
+        measured, points = "online episodes", list(online)
+    else:
+        return None
+    first, newest = points[0], points[-1]
+    change = gap(*(Interval(rate=one.rate, low=one.low, high=one.high) for one in (first, newest)))
+    return LearningSign(measured=measured, first=first, newest=newest, change=change)
+
+
+def _raised_alerts(ask: PageQuery) -> int | None:
+    if not isinstance(ask.run, RunHandle):
+        return None
+    report = alert_report(ask.run, as_of=ask.position if ask.word("as_of") else None)
+    return len(report.raised) if report.watchers else None
 
 
 def health(summary: RunStatus, *, going_on: bool) -> str:
@@ -123,7 +163,7 @@ def _in_words(summary: RunStatus) -> str:
             f"{who}: {why}" if why else who for who, why in summary.pauses.items()
         )
     if summary.state == "finished":
-        return f"finished: {summary.finished_reason}"
+        return f"finished: its goal was reached ({summary.finished_reason})"
     if not speed.steps and not speed.updates:
         return "nobody has acted yet" if not summary.steps else "nothing happened in the newest stretch"
     if not summary.updates:
