@@ -5,23 +5,44 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import pytest_asyncio
 from playwright.async_api import Page
 
 from hindcast.app.runs.runs import RunHandle
-from hindcast.core.rl.statistics import difference
-from hindcast.events.catalogue import RunForked
+from hindcast.core.rl.statistics import difference, wilson
+from hindcast.events.catalogue import EpisodeRequested, RunForked
+from hindcast.events.catalogue.curriculum import BranchPoint
+from hindcast.storage.readmodel.episode_queries import EpisodeRow, list_episodes
 from hindcast.storage.readmodel.outcome_counts import Families, families_by_version, training_tallies
 from stories.recorded_home import make_home
 from stories.served_page import fold, launched, opened, served
-from stories.synthetic_run import a_run
+from stories.synthetic_run import Told, a_run
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.broker, pytest.mark.browser]
 
 EARLIER_RUN = "earlier"
 MOST_S = 120
 """Seconds within which a question is answered."""
+
+
+def branching() -> list[Told]:
+    """A run in whose groups the third member and those after it continue the first one from its second step."""
+    first: dict[str, str] = {}
+    found = []
+    for told in a_run(1, groups=16):
+        fact = told.fact
+        if isinstance(fact, RunForked):
+            continue
+        if isinstance(fact, EpisodeRequested) and fact.origin == "online":
+            begun = first.setdefault(fact.group, fact.episode)
+            if fact.member >= 2 and begun != fact.episode:
+                told = told._replace(
+                    fact=msgspec.structs.replace(fact, branch=BranchPoint(episode=begun, step=1))
+                )
+        found.append(told)
+    return found
 
 
 class Walk:
@@ -65,9 +86,7 @@ async def run(tmp_path_factory: pytest.TempPathFactory) -> RunHandle:
     other = [told for told in a_run(2, groups=4, run=EARLIER_RUN) if not isinstance(told.fact, RunForked)]
     await make_home(home, other, run=EARLIER_RUN)
     await asyncio.to_thread(fold, home)
-    handle = await make_home(
-        home, [told for told in a_run(1, groups=16) if not isinstance(told.fact, RunForked)]
-    )
+    handle = await make_home(home, branching())
     await asyncio.to_thread(fold, home)
     return handle
 
@@ -144,3 +163,41 @@ async def test_how_a_run_compares_with_the_last(walk: Walk, run: RunHandle) -> N
     assert await checked.evaluate_all("all => all.map(one => one.value)") == [EARLIER_RUN]
     assert await walk.page.locator(".curves").count() > 0
     walk.is_answered(most=2)
+
+
+def branched(run: RunHandle) -> tuple[EpisodeRow, list[EpisodeRow]]:
+    """An episode that others with a verdict continue, and those."""
+    model = run.read_model()
+    with model.reading() as connection:
+        rows = list_episodes(connection, limit=10_000)
+    model.close()
+    by_name = {row.episode: row for row in rows}
+    name = next(
+        row.branch_episode
+        for row in rows
+        if row.branch_episode and row.outcome and (by_name[row.branch_episode].steps or 0) > 1
+    )
+    return by_name[name], [row for row in rows if row.branch_episode == name]
+
+
+async def test_an_episode_shows_what_continues_it_and_a_continuation_what_it_continues(
+    walk: Walk, run: RunHandle
+) -> None:
+    own, continuations = branched(run)
+    outcomes = [row.outcome for row in (own, *continuations)]
+    won, judged = (
+        outcomes.count("success"),
+        len(outcomes) - outcomes.count("undecided") - outcomes.count(None),
+    )
+    band = wilson(won, judged)
+    await walk.page.goto(f"{walk.home}/{run.name}/episodes/{own.episode}")
+    said = await walk.page.locator(".steps .step").nth(1).locator(".value").first.inner_text()
+    assert (
+        f"{band.rate:.0%} succeed from here [{band.low:.0%}, {band.high:.0%}] n={judged} of itself and"
+        in said
+    )
+    assert await walk.page.locator(".steps .step").first.locator(".value", has_text="succeed").count() == 0
+    await walk.click(f"dl.facts a:text-is('{continuations[0].episode}')")
+    assert f"{own.episode} from step 1" in await walk.page.inner_text("dl.facts")
+    await walk.click(f"dl.facts a:text-is('{own.episode}')")
+    assert walk.page.url.endswith(f"/episodes/{own.episode}#step-1")
