@@ -9,7 +9,9 @@ import msgspec
 import pytest
 import pytest_asyncio
 from playwright.async_api import Page
+from typer.testing import CliRunner
 
+from hindcast.app.cli import app
 from hindcast.app.runs.runs import RunHandle
 from hindcast.core.rl.statistics import difference, wilson
 from hindcast.events.catalogue import EpisodeRequested, RunForked
@@ -201,3 +203,28 @@ async def test_an_episode_shows_what_continues_it_and_a_continuation_what_it_con
     assert f"{own.episode} from step 1" in await walk.page.inner_text("dl.facts")
     await walk.click(f"dl.facts a:text-is('{own.episode}')")
     assert walk.page.url.endswith(f"/episodes/{own.episode}#step-1")
+
+
+async def test_a_frozen_page_compares_runs_and_explains_families_without_a_server(
+    run: RunHandle, tmp_path: Path
+) -> None:
+    folder = tmp_path / "frozen"
+    command = ["export", run.name, "--format", "html", "--to", str(folder), "--json"]
+    done = await asyncio.to_thread(CliRunner().invoke, app, command, env={"HINDCAST_HOME": str(run.home)})
+    assert done.exit_code == 0, done.output
+    errors: list[str] = []
+    async with launched() as browser:
+        page = await browser.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("console", lambda said: errors.append(said.text) if said.type == "error" else None)
+        await page.goto((folder / "index.html").as_uri())
+        await page.click("text=Which family fell most, and why")
+        assert "points" in await page.inner_text("#family .health")
+        other = page.locator("#family a[href*=why-family]").first
+        name = await other.inner_text()
+        await other.click()
+        assert await page.inner_text("#family h2") == f"{name} online episodes, 95 % intervals"
+        await page.click("nav.views >> text=Compare")
+        assert EARLIER_RUN in await page.inner_text("main")
+        assert await page.locator(".plot canvas").count() > 0
+    assert errors == []

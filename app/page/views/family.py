@@ -63,13 +63,14 @@ class FamilyChange(msgspec.Struct, frozen=True, kw_only=True):
     """All families with a verdict, to choose from."""
     origin: str
     """Origin of the counted episodes."""
-    before: FamilySide
+    before: FamilySide | None
+    """None: one version alone played the family."""
     after: FamilySide
-    change: Interval
+    change: Interval | None
     """Success after minus success before, with its 95 % interval."""
     curve: list[CurvePoint]
     """Success of the family by policy version."""
-    trained: FamilyTraining
+    trained: FamilyTraining | None
     failures: list[FailedEpisode]
     """Failed episodes of the later versions, those with a success in their group first."""
 
@@ -101,36 +102,46 @@ def family_change(ask: PageQuery) -> FamilyChange | None:
         if not sides:
             return None
         family = min(sorted(sides), key=lambda name: _change(points[name], *sides[name]).rate)
-    since, until = ask.span("since"), ask.span("until")
-    if since is None or until is None:
-        before, after = sides.get(
-            family, (Versions(0, 0), Versions(points[family][-1][0], points[family][-1][0]))
-        )
-        since, until = since or before, until or after
-    before, after = Versions(*since), Versions(*until)
-    if before.last >= after.first:
-        raise SettingsError(
-            f"since={before.text} must be policy versions before until={after.text}, such as since=3 and until=5"
-        )
+    before, after = _chosen_sides(ask, points[family], sides.get(family))
     environment, _, name = family.rpartition("/")
+    trained = before and family_training(
+        ask.connection,
+        environment,
+        name,
+        first_version=before.last,
+        last_version=after.first,
+        as_of=ask.position,
+    )
     return FamilyChange(
         family=family,
         families=sorted(points),
         origin=origin,
-        before=_side(ask, family, origin, points[family], before),
+        before=before and _side(ask, family, origin, points[family], before),
         after=_side(ask, family, origin, points[family], after),
-        change=_change(points[family], before, after),
+        change=before and _change(points[family], before, after),
         curve=pool_versions(_of_family(points[family], family)),
-        trained=family_training(
-            ask.connection,
-            environment,
-            name,
-            first_version=before.last,
-            last_version=after.first,
-            as_of=ask.position,
-        ),
+        trained=trained,
         failures=failed_episodes(ask, family, origin, after),
     )
+
+
+def _chosen_sides(
+    ask: PageQuery, points: Sequence[FamilyPoint], newest: tuple[Versions, Versions] | None
+) -> tuple[Versions | None, Versions]:
+    """The versions that the address names, by default the newest; None before: one version alone played the family."""
+    since, until = ask.span("since"), ask.span("until")
+    if newest is None and (since is None or until is None):
+        return None, Versions(points[-1].version, points[-1].version)
+    before, after = newest or (None, None)
+    before = Versions(*since) if since is not None else before
+    after = Versions(*until) if until is not None else after
+    assert before is not None
+    assert after is not None
+    if before.last >= after.first:
+        raise SettingsError(
+            f"since={before.text} must be policy versions before until={after.text}, such as since=3 and until=5"
+        )
+    return before, after
 
 
 def failed_episodes(
