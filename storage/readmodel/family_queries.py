@@ -96,3 +96,27 @@ def failure_reasons(
         .limit(limit)
     )
     return dict(connection.execute(statement).all())
+
+
+def count_played_tasks(
+    connection: Connection,
+    environment: str,
+    family: str,
+    *,
+    origin: str,
+    first_version: int,
+    last_version: int,
+    as_of: int | None = None,
+) -> int:
+    """Number of different tasks of the judged episodes that these policy versions began."""
+    position = position_of(connection, as_of)
+    statement = select(func.count(judged.c.task.distinct())).where(
+        judged.c.judge == training_judge(connection, as_of=position),
+        judged.c.origin == origin,
+        judged.c.version_low.between(first_version, last_version),
+        judged.c.environment == environment,
+        judged.c.family == family,
+        judged.c.outcome.in_(("success", "failure")),
+        judged.c.valid_from <= position,
+    )
+    return connection.scalar(statement) or 0

@@ -34,6 +34,11 @@ from hindcast.storage.readmodel.episode_queries import (
     verdicts_of,
 )
 from hindcast.storage.readmodel.evaluation_queries import changes_by_family, list_evaluations
+from hindcast.storage.readmodel.family_queries import (
+    count_played_tasks,
+    failure_reasons,
+    family_training,
+)
 from hindcast.storage.readmodel.fold import apply, read_cursor
 from hindcast.storage.readmodel.lineage.lineage import lineage
 from hindcast.storage.readmodel.lineage.nodes import FINDERS
@@ -196,6 +201,18 @@ QUESTIONS: dict[str, Callable[[Connection, int | None], Any]] = {
     "newest_version_and_update": lambda connection, as_of: newest_version_and_update(connection, as_of=as_of),
     "run_summary": lambda connection, as_of: run_summary(connection, as_of=as_of),
     "run_status": lambda connection, as_of: run_status(connection, as_of=as_of),
+    "family_training": lambda connection, as_of: [
+        family_training(
+            connection, "store", "find_price", first_version=first, last_version=last, as_of=as_of
+        )
+        for first, last in ((0, 2), (1, 100))
+    ],
+    "failure_reasons": lambda connection, as_of: failure_reasons(
+        connection, "store", "find_price", origin="online", first_version=0, last_version=100, as_of=as_of
+    ),
+    "count_played_tasks": lambda connection, as_of: count_played_tasks(
+        connection, "store", "find_price", origin="online", first_version=0, last_version=100, as_of=as_of
+    ),
     "count_states": lambda connection, as_of: count_states(connection, as_of=as_of),
     "lineage": ask_lineage,
 }

@@ -10,7 +10,12 @@ from hindcast.app.page.runs import PageQuery
 from hindcast.core.errors import SettingsError
 from hindcast.core.rl.statistics import Interval, difference
 from hindcast.storage.readmodel.episode_queries import EpisodeRow, Narrowing, list_episodes
-from hindcast.storage.readmodel.family_queries import FamilyTraining, failure_reasons, family_training
+from hindcast.storage.readmodel.family_queries import (
+    FamilyTraining,
+    count_played_tasks,
+    failure_reasons,
+    family_training,
+)
 from hindcast.storage.readmodel.outcome_counts import (
     FamilyPoint,
     families_by_version,
@@ -22,6 +27,8 @@ from hindcast.storage.readmodel.query_parts import Success, success_of
 
 MOST_REASONS = 5
 """Most reasons of failures shown of each side."""
+FEW_TASKS = 5
+"""Tasks below which a change may be that of the tasks: episodes of one task are no independent sample of a family."""
 MOST_FAILURES = 5
 """Most failed episodes shown."""
 
@@ -51,6 +58,8 @@ class FamilySide(msgspec.Struct, frozen=True, kw_only=True):
 
     versions: Versions
     success: Success
+    tasks: int
+    """Different tasks that those episodes played."""
     reasons: dict[str, int]
     """Number of failed episodes by the judge's reason, the most frequent first."""
 
@@ -68,6 +77,8 @@ class FamilyChange(msgspec.Struct, frozen=True, kw_only=True):
     after: FamilySide
     change: Interval | None
     """Success after minus success before, with its 95 % interval."""
+    few_tasks: bool
+    """Whether one of the sides played fewer than `FEW_TASKS` tasks."""
     curve: list[CurvePoint]
     """Success of the family by policy version."""
     trained: FamilyTraining | None
@@ -112,13 +123,16 @@ def family_change(ask: PageQuery) -> FamilyChange | None:
         last_version=after.first,
         as_of=ask.position,
     )
+    earlier = before and _side(ask, family, origin, points[family], before)
+    later = _side(ask, family, origin, points[family], after)
     return FamilyChange(
         family=family,
         families=sorted(points),
         origin=origin,
-        before=before and _side(ask, family, origin, points[family], before),
-        after=_side(ask, family, origin, points[family], after),
+        before=earlier,
+        after=later,
         change=before and _change(points[family], before, after),
+        few_tasks=min(later.tasks, FEW_TASKS if earlier is None else earlier.tasks) < FEW_TASKS,
         curve=pool_versions(_of_family(points[family], family)),
         trained=trained,
         failures=failed_episodes(ask, family, origin, after),
@@ -205,9 +219,19 @@ def _side(
 ) -> FamilySide:
     environment, _, name = family.rpartition("/")
     won, judged = _counts(points, versions)
+    tasks = count_played_tasks(
+        ask.connection,
+        environment,
+        name,
+        origin=origin,
+        first_version=versions.first,
+        last_version=versions.last,
+        as_of=ask.position,
+    )
     return FamilySide(
         versions=versions,
         success=success_of({"success": won, "failure": judged - won}),
+        tasks=tasks,
         reasons=failure_reasons(
             ask.connection,
             environment,

@@ -89,6 +89,8 @@ class OverviewPage(msgspec.Struct, frozen=True, kw_only=True):
     evaluation_curves: list[EvaluationCurve]
     evaluated_families: list[FamilyChange]
     """Success of each family at each temperature, in the first and in the newest evaluation."""
+    played_families: list[str]
+    """Families with a judged online episode."""
     axis: Axis
     """What the charts are drawn over."""
     curve: list[CurvePoint]
@@ -105,7 +107,8 @@ def overview(ask: PageQuery) -> OverviewPage:
     evaluations = list_evaluations(ask.connection, as_of=ask.position, family=family)
     versions, numbers = ask.span("versions"), ask.span("updates")
     curves = evaluation_curves(evaluations, span=versions)
-    curve = pool_versions(families_by_version(known, origin=training_origin(known)), span=versions)
+    played = families_by_version(known, origin=training_origin(known))
+    curve = pool_versions(played, span=versions)
     metrics = _metrics(ask.connection, ask.position, numbers)
     return OverviewPage(
         summary=summary,
@@ -117,6 +120,7 @@ def overview(ask: PageQuery) -> OverviewPage:
         evaluations=evaluations,
         evaluation_curves=curves,
         evaluated_families=changes_by_family(ask.connection, as_of=ask.position),
+        played_families=sorted({family for families in played.values() for family in families}),
         axis=find_axis(
             ask.connection,
             ask.position,
