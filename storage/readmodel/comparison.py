@@ -295,7 +295,7 @@ def _numbers(connection: Connection) -> set[int]:
 
 
 def _states(connection: Connection, *where: ColumnElement[bool]) -> dict[int, str]:
-    """State digest after each of these steps."""
+    """State digest after each step that matches."""
     told = select(updates.c.update_number, updates.c.after).where(*APPLIED, *where)
     return dict(connection.execute(told.order_by(updates.c.position)).all())
 

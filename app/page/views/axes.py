@@ -92,7 +92,7 @@ def find_axis(
 def _published(
     connection: Connection, position: int, versions: Collection[int] | None
 ) -> dict[int, tuple[int, int, int]]:
-    """Update, position and time of publication of these policy versions in order; None: of all."""
+    """Update, position and time of publication of the given policy versions, in order; None: of all."""
     columns = (weights.c.version, weights.c.at_update, weights.c.valid_from, weights.c.occurred_ns)
     told = select(*columns).where(holding(weights, position), weights.c.model == POLICY)
     rows: list[Any] = []
