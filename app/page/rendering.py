@@ -51,6 +51,8 @@ def environment() -> Environment:
         brief=_brief,
         fields=_fields,
         versions=_versions,
+        span=_span,
+        count_of=_count_of,
         evaluated=_evaluated,
         sampling=temperature_in_words,
     )
@@ -129,3 +131,15 @@ def _evaluated(rate: EvaluationRate) -> str:
 def _versions(stretch: Stretch) -> str:
     first, last = stretch.first_version, stretch.last_version
     return str(first) if first == last else f"{first} to {last}"
+
+
+def _span(stretch: Stretch) -> str:
+    """Versions as an address has them: `3`, or `3-7`."""
+    first, last = stretch.first_version, stretch.last_version
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def _count_of(number: int, noun: str) -> str:
+    """A number with its noun: `1 batch`, `2 batches`."""
+    plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+    return f"{number} {noun if number == 1 else plural}"

@@ -5,6 +5,7 @@ No rate is shown without its interval.
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from math import fsum, sqrt
 from statistics import fmean, stdev
 
@@ -21,8 +22,11 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
 
 NORMAL_95 = 1.959963984540054
 """Two-sided 95 % quantile of the normal distribution."""
+MOST_KEPT = 4096
+"""Most intervals kept for the next call. The curve of a long run needs thousands, of few different counts."""
 
 
+@lru_cache(MOST_KEPT)
 def wilson(successes: int, trials: int, *, z: float = NORMAL_95) -> Interval:
     """Wilson's score interval of a proportion. It holds near 0 and 1 and for few trials, where rate ± 2 s.e. fails.
 
@@ -110,8 +114,9 @@ def standardized(
         return Interval(rate=0.0, low=0.0, high=1.0)
     rate = below = above = 0.0
     for name, (successes, trials) in standard.items():
-        own = wilson(*strata.get(name, (0, 0)), z=z)
-        known = own.rate if strata.get(name, (0, 0))[1] else successes / max(1, trials)
+        won, played = strata.get(name, (0, 0))
+        own = wilson(won, played, z=z)
+        known = own.rate if played else successes / max(1, trials)
         share = trials / whole
         rate += share * known
         below += (share * (known - own.low)) ** 2

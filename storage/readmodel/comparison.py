@@ -5,13 +5,14 @@ Read-only. Rates and their differences have intervals.
 
 import json
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Any, NamedTuple
 
 import msgspec
 from pydantic import ValidationError
-from sqlalchemy import Connection, func, select
+from sqlalchemy import ColumnElement, Connection, false, func, select
 
 from hindcast.core.errors import SettingsError
 from hindcast.core.rl.statistics import Interval, gap, standardized
@@ -92,17 +93,26 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """Updates after the runs part that gave both the same weights; 0 if the runs share no beginning."""
 
 
+class Played(NamedTuple):
+    """Online episodes of one version, or of several."""
+
+    success: int
+    failure: int
+    undecided: int
+    families: Families
+
+
 def compare_runs(
     left: Connection,
     right: Connection,
     *,
-    tallied: tuple[Sequence[Tally], Sequence[Tally]] | None = None,
+    played: tuple[Mapping[int, Played], Mapping[int, Played]] | None = None,
     most_points: int | None = None,
     most_updates: int | None = None,
 ) -> Comparison:
     """Compare both read models as they are now. Beyond `most_points` versions, neighbors are counted together; None: no limit.
 
-    `tallied`: the `training_tallies` of both, if they are known.
+    `played`: `played_by_version` of both, if it is known.
 
     Raises:
         NotInReadModel: one of them is still empty.
@@ -110,7 +120,7 @@ def compare_runs(
     here, there = _descent(left), _descent(right)
     parted_at = _parted_at(here, there)
     shared = -1 if parted_at is None else _newest_played(left, parted_at)
-    ours, theirs = map(_played, tallied or (training_tallies(left), training_tallies(right)))
+    ours, theirs = played or (played_by_version(training_tallies(one)) for one in (left, right))
     steps, apart, alike = _steps(left, right, parted_at, most_updates)
     return Comparison(
         left=here[-1].run,
@@ -211,31 +221,23 @@ def flat_settings(recorded: str | None) -> dict[str, Any]:
         return {f"{section}.{name}": one for section, values in found.items() for name, one in values.items()}
 
 
-class _Played(NamedTuple):
-    """Online episodes of one version, or of several."""
-
-    success: int
-    failure: int
-    undecided: int
-    families: Families
-
-
-def _played(known: Sequence[Tally]) -> dict[int, _Played]:
+def played_by_version(known: Sequence[Tally]) -> dict[int, Played]:
     """Outcomes of online episodes, or imported ones, by the version that began them."""
     origin = training_origin(known)
-    families = families_by_version(known, origin=origin)
-    found = {version: _Played(0, 0, 0, played) for version, played in families.items()}
+    undecided: dict[int, int] = defaultdict(int)
     for one in known:
-        if one.origin == origin and one.version in found:
-            success, failure, undecided, played = found[one.version]
-            found[one.version] = _Played(
-                success + one.success, failure + one.failure, undecided + one.undecided, played
-            )
+        if one.undecided and one.origin == origin and one.version is not None:
+            undecided[one.version] += one.undecided
+    found = {}
+    for version, families in families_by_version(known, origin=origin).items():
+        success = sum(won for won, _ in families.values())
+        judged = sum(played for _, played in families.values())
+        found[version] = Played(success, judged - success, undecided[version], families)
     return found
 
 
 def _points(
-    left: Mapping[int, _Played], right: Mapping[int, _Played], shared: int, most: int | None
+    left: Mapping[int, Played], right: Mapping[int, Played], shared: int, most: int | None
 ) -> list[ComparedPoint]:
     """Points in the order of versions; none mixes shared versions with others."""
     versions = sorted({*left, *right})
@@ -269,7 +271,7 @@ def _points(
 
 
 def _together(
-    played: Mapping[int, _Played], versions: Sequence[int], standard: Families
+    played: Mapping[int, Played], versions: Sequence[int], standard: Families
 ) -> tuple[Success | None, Interval | None]:
     """Success under all these versions: as played, and weighted if any episode is judged."""
     known = [played[version] for version in versions if version in played]
@@ -287,9 +289,14 @@ def _count(connection: Connection) -> int:
     return connection.scalar(select(func.count()).select_from(updates).where(*APPLIED)) or 0
 
 
-def _states(connection: Connection, *, after: int) -> dict[int, str]:
-    """State digest after every step after a position."""
-    told = select(updates.c.update_number, updates.c.after).where(*APPLIED, updates.c.position > after)
+def _numbers(connection: Connection) -> set[int]:
+    """Numbers of all steps."""
+    return set(connection.scalars(select(updates.c.update_number).where(*APPLIED)).all())
+
+
+def _states(connection: Connection, *where: ColumnElement[bool]) -> dict[int, str]:
+    """State digest after each step that matches."""
+    told = select(updates.c.update_number, updates.c.after).where(*APPLIED, *where)
     return dict(connection.execute(told.order_by(updates.c.position)).all())
 
 
@@ -300,11 +307,18 @@ def _steps(
 
     Runs that share a beginning show only the steps that differ.
     """
-    one, other = (_states(connection, after=parted_at or 0) for connection in (left, right))
-    every = numbers = sorted({*one, *other})
-    if parted_at is not None:
-        numbers = [number for number in numbers if one.get(number) != other.get(number)]
-    shown = numbers[:most]
+    if parted_at is None:
+        numbers = sorted(_numbers(left) | _numbers(right))
+        apart, alike = len(numbers), 0
+        shown = numbers[:most]
+        span = updates.c.update_number.between(shown[0], shown[-1]) if shown else false()
+        one, other = (_states(connection, span) for connection in (left, right))
+    else:
+        one, other = (_states(connection, updates.c.position > parted_at) for connection in (left, right))
+        every = sorted({*one, *other})
+        differing = [number for number in every if one.get(number) != other.get(number)]
+        apart, alike = len(differing), len(every) - len(differing)
+        shown = differing[:most]
     ours, theirs = (_metrics(connection, shown) for connection in (left, right))
     steps = [
         Step(
@@ -315,7 +329,7 @@ def _steps(
         )
         for number in shown
     ]
-    return steps, len(numbers), len(every) - len(numbers)
+    return steps, apart, alike
 
 
 def _metrics(connection: Connection, numbers: Sequence[int]) -> dict[int, dict[str, float]]:

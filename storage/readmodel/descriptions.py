@@ -89,6 +89,8 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "member": "Place in its group, from 0.",
         "group_size": "Number of members of its group.",
         "attempt": "How many tries of the same member were abandoned before.",
+        "branch_episode": "Episode whose steps it plays again up to `branch_step`; NULL if it begins with its task.",
+        "branch_step": "First step that the policy answers itself; NULL if it begins with its task.",
         "min_version": "Lowest policy version that may play it.",
         "steps": "Number of steps; NULL while open.",
         "requested_position": "Position of the request.",

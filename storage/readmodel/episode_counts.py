@@ -46,6 +46,16 @@ def count_episodes(
     return {kind: found[kind] for kind in sorted(found, key=_order) if found[kind]}
 
 
+def count_states(connection: Connection, *, as_of: int | None = None) -> dict[str, int]:
+    """Number of episodes in each state that occurs, by its name."""
+    position = position_of(connection, as_of)
+    found: dict[str, int] = defaultdict(int)
+    for kind, number in _summed(connection, position).items():
+        if kind.judge is None:
+            found[kind.state] += number
+    return {state: found[state] for state in sorted(found) if found[state]}
+
+
 def _summed(connection: Connection, position: int) -> dict[EpisodeKind, int]:
     kind = [block_episodes.c[name] for name in EpisodeKind._fields]
     kept = (

@@ -68,6 +68,10 @@ class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True):
     requested_position: int | None
     instruction: str | None = None
     """None until it has started."""
+    branch_episode: str | None = None
+    """Episode that it continues; None: it begins with its task."""
+    branch_step: int | None = None
+    """First step that the policy answers itself; the steps before repeat those of `branch_episode`."""
 
 
 class StepRow(msgspec.Struct, frozen=True, kw_only=True):

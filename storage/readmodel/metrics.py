@@ -74,7 +74,7 @@ def update_metrics(
         ordered = kept.order_by(
             block_metrics.c.position, block_metrics.c.metric, block_metrics.c.first_update
         )
-        for metric, first, last, number, low, high, value in connection.execute(ordered):
+        for metric, first, last, number, low, high, value in connection.execute(ordered).all():
             columns[metric].append(
                 MetricColumn(first=first, last=last, updates=number, low=low, high=high, value=value)
             )

@@ -106,7 +106,8 @@ def tallies(connection: Connection, position: int, judge: str) -> Sequence[Tally
         .order_by(block_tallies.c.position, block_tallies.c.place)
     )
     told: dict[Kind, Sums] = {}
-    for row in connection.execute(kept):
+    # all rows at once: thousands fetched one by one take twice the time
+    for row in connection.execute(kept).all():
         _add(told, row[:4], row[4:])
     since = first_said(connection, ended_by(position), position)
     return _with(told, (row for row in since if row.judge == judge))
@@ -174,22 +175,6 @@ Families = dict[str, tuple[int, int]]
 """Successes and judged episodes by `environment/family`."""
 
 
-def families_of(rows: Iterable[Tally]) -> Families:
-    """Sum of the judged episodes of each family."""
-    found: Families = {}
-    for one in rows:
-        if one.version is not None and one.version >= 0:
-            _add_family(
-                found, f"{one.environment}/{one.family}", int(one.success), int(one.success + one.failure)
-            )
-    return found
-
-
-def _add_family(found: Families, name: str, successes: int, judged_episodes: int) -> None:
-    known = found.get(name, (0, 0))
-    found[name] = known[0] + successes, known[1] + judged_episodes
-
-
 def training_origin(rows: Iterable[Tally]) -> str:
     """Origin of the episodes that a run's policy versions are measured by: `imported` in a run of another system."""
     origins = {one.origin for one in rows}
@@ -198,11 +183,14 @@ def training_origin(rows: Iterable[Tally]) -> str:
 
 def families_by_version(rows: Iterable[Tally], *, origin: str) -> dict[int, Families]:
     """Judged episodes of each family by the version that began them, versions in order."""
-    parts: dict[int, list[Tally]] = {}
+    found: dict[int, Families] = {}
     for one in rows:
         if one.origin == origin and one.version is not None and one.version >= 0:
-            parts.setdefault(one.version, []).append(one)
-    return {version: families_of(parts[version]) for version in sorted(parts)}
+            families = found.setdefault(one.version, {})
+            name = f"{one.environment}/{one.family}"
+            successes, judged = families.get(name, (0, 0))
+            families[name] = successes + one.success, judged + one.success + one.failure
+    return {version: found[version] for version in sorted(found)}
 
 
 def added(several: Iterable[Families]) -> Families:
@@ -210,7 +198,12 @@ def added(several: Iterable[Families]) -> Families:
     found: Families = {}
     for one in several:
         for name, (successes, judged_episodes) in one.items():
-            _add_family(found, name, successes, judged_episodes)
+            known = found.get(name)
+            found[name] = (
+                (successes, judged_episodes)
+                if known is None
+                else (known[0] + successes, known[1] + judged_episodes)
+            )
     return found
 
 
@@ -236,8 +229,8 @@ def curve(rows: Iterable[Tally]) -> list[VersionSuccess]:
 
 
 def _point(version: int, origin: str, sums: Sums, weighted: Interval) -> VersionSuccess:
-    *counts, reward, mixed = sums
-    success = success_of(dict(zip(OUTCOMES, counts, strict=True)))
+    successes, failures, undecided, reward, mixed = sums
+    success = success_of({"success": successes, "failure": failures, "undecided": undecided})
     return VersionSuccess(
         version=version,
         origin=origin,

@@ -13,6 +13,7 @@ import msgspec
 from sqlalchemy import Connection, Double, cast, func, select
 
 from hindcast.storage.readmodel.block_sums import totals
+from hindcast.storage.readmodel.episode_counts import count_states
 from hindcast.storage.readmodel.evaluation_queries import EvaluationRow, list_evaluations
 from hindcast.storage.readmodel.metrics import Throughput, throughput
 from hindcast.storage.readmodel.outcome_counts import (
@@ -45,7 +46,6 @@ from hindcast.storage.readmodel.tables import (
     batches,
     checkpoints,
     consultations,
-    episodes,
     notices,
     runs,
     tasks,
@@ -104,8 +104,8 @@ class Consultations(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: float
 
 
-class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """Summary of a run as of a position."""
+class RunStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run is and has reached, as of a position."""
 
     run: str
     position: int
@@ -148,7 +148,6 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint_update: int | None
     notices: dict[str, int]
     """Number of notices by type."""
-    success: tuple[VersionSuccess, ...]
     evaluations: tuple[EvaluationRow, ...]
     """Success on held-out tasks, in order."""
     retention: tuple[FamilyRetention, ...]
@@ -158,10 +157,27 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     throughput: Throughput
 
 
-def run_summary(
+class RunSummary(RunStatus, frozen=True, kw_only=True):
+    """A run's status with its success by policy version."""
+
+    success: tuple[VersionSuccess, ...]
+
+
+def run_summary(connection: Connection, *, as_of: int | None = None) -> RunSummary:
+    """Status of the whole run, and a point for each policy version and origin.
+
+    Raises:
+        NotInReadModel: nothing is recorded at that position.
+    """
+    tallied = training_tallies(connection, as_of=as_of)
+    status = run_status(connection, as_of=as_of, tallied=tallied)
+    return RunSummary(**msgspec.structs.asdict(status), success=tuple(curve(tallied)))
+
+
+def run_status(
     connection: Connection, *, as_of: int | None = None, tallied: Sequence[Tally] | None = None
-) -> RunSummary:
-    """Summary of the whole run. `tallied`: its `training_tallies`, if they are known.
+) -> RunStatus:
+    """Status of the whole run. `tallied`: its `training_tallies`, if they are known.
 
     Raises:
         NotInReadModel: nothing is recorded at that position.
@@ -178,14 +194,14 @@ def run_summary(
         holding(weights, position), weights.c.model == "policy"
     )
     saved = select(func.max(checkpoints.c.update_number)).where(holding(checkpoints, position))
-    return RunSummary(
-        **only(row, RunSummary, without=("goal", "phase")),
+    return RunStatus(
+        **only(row, RunStatus, without=("goal", "phase")),
         phase=connection.scalar(select(func.max(runs.c.phase)).where(holding(runs, position))),
         pauses=pauses_in_force(connection, position),
         position=position,
         goal=json.loads(row["goal"]) if row["goal"] else {},
         tasks=count_rows(connection, tasks, position),
-        episodes=count_by(connection, episodes.c.state, episodes, position),
+        episodes=count_states(connection, as_of=position),
         verdicts=outcomes_of(tallied),
         disputed=count_disputed(connection, position),
         trained_episodes=count_trained(connection, position),
@@ -199,7 +215,6 @@ def run_summary(
         sampling_from=sampling_from(connection, position),
         checkpoint_update=connection.scalar(saved),
         notices={kind: number for (table, kind), number in counts.items() if table == "notices"},
-        success=tuple(curve(tallied)),
         evaluations=tuple(list_evaluations(connection, as_of=position)),
         retention=retention(tallied),
         changes=recipe_changes(connection, as_of=position),

@@ -14,7 +14,7 @@ from sqlalchemy import Text as AnyText
 
 from hindcast.storage.readmodel.descriptions import description
 
-SCHEMA_VERSION = 20
+SCHEMA_VERSION = 21
 """Version of tables and mappers. A read model of another version is dropped and folded again; there are no migrations.
 
 Increase it with every change of a table or a mapper: all rows of a read model must follow from the same rules.
@@ -127,10 +127,11 @@ episodes = _versioned(
     *_text(
         "task", "environment", "family", "group_id", "origin", "state", "actor", "instruction", "renderer"
     ),
-    *_text("reason", "detail", "answer", "final_url", "swept"),
+    *_text("reason", "detail", "answer", "final_url", "swept", "branch_episode"),
     *_integer(
         "member", "group_size", "attempt", "phase", "min_version", "steps", "version_low", "version_high"
     ),
+    *_integer("branch_step"),
     *_integer("requested_position", "requested_ns", "started_ns", "terminal_ns"),
     *_real("temperature", "lease_s", "duration_ms"),
     Column("revisits", Boolean),

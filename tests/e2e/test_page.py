@@ -259,7 +259,7 @@ async def page(browser: Browser, shown: Shown) -> AsyncIterator[Page]:
 
 async def test_an_explanation_shows_the_steps_with_their_pages(shown: Shown, page: Page) -> None:
     await page.goto(f"{shown.base}/why")
-    assert "store/find_price, policy 0 to 1" in await page.inner_text("h1")
+    assert await page.locator("h2", has_text="store/find_price, policy 0 to 1").count() == 1
     moving = page.locator(".moving li")
     assert await moving.count() == 2
     assert "-3.10 points" in await moving.nth(0).inner_text(), "the largest part first"
@@ -292,6 +292,22 @@ async def test_a_facet_is_a_filter_that_keeps_the_others_and_counts_what_it_leav
     assert await page.locator(".facets a[aria-current]").count() == 2
     await page.locator(".facets a[aria-current]", has_text="success").click()
     assert "outcome" not in page.url
+
+
+async def test_a_wide_table_is_a_list_on_a_phone_and_a_table_on_a_wide_screen(
+    shown: Shown, page: Page
+) -> None:
+    cut = """all => all.filter(one => one.scrollWidth > one.clientWidth && one.querySelector(':scope > table')).length"""
+    for path in ("episodes", "curriculum", "policies", "alerts", "why", f"compare?with={OTHER}"):
+        await page.set_viewport_size({"width": 1440, "height": 900})
+        await page.goto(f"{shown.base}/{path}")
+        assert await page.locator("table.stacked").count() == 0, path
+        await page.set_viewport_size({"width": 390, "height": 844})
+        await page.reload()
+        assert await page.eval_on_selector_all("main .scroll", cut) == 0, path
+    await page.goto(f"{shown.base}/episodes")
+    assert await page.locator("table.stacked td[data-label=verdict]").count() > 0
+    assert await serious(page) == []
 
 
 async def test_every_page_opens_without_an_error_and_its_twin_has_the_same_position(

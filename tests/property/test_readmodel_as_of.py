@@ -19,7 +19,7 @@ from hindcast.events.envelope import Recorded
 from hindcast.storage.readmodel import block_sums, metrics
 from hindcast.storage.readmodel.comparison import newest_version_and_update
 from hindcast.storage.readmodel.database import ReadModel
-from hindcast.storage.readmodel.episode_counts import count_episodes
+from hindcast.storage.readmodel.episode_counts import count_episodes, count_states
 from hindcast.storage.readmodel.episode_queries import (
     EpisodeFilter,
     Narrowing,
@@ -34,6 +34,11 @@ from hindcast.storage.readmodel.episode_queries import (
     verdicts_of,
 )
 from hindcast.storage.readmodel.evaluation_queries import changes_by_family, list_evaluations
+from hindcast.storage.readmodel.family_queries import (
+    count_played_tasks,
+    failure_reasons,
+    family_training,
+)
 from hindcast.storage.readmodel.fold import apply, read_cursor
 from hindcast.storage.readmodel.lineage.lineage import lineage
 from hindcast.storage.readmodel.lineage.nodes import FINDERS
@@ -41,7 +46,7 @@ from hindcast.storage.readmodel.metrics import throughput, update_metrics
 from hindcast.storage.readmodel.outcome_counts import success_by_version, training_tallies
 from hindcast.storage.readmodel.query_parts import holding, position_of, training_judge
 from hindcast.storage.readmodel.rebuild import digests, dump
-from hindcast.storage.readmodel.run_queries import list_policies, recipe_changes, run_summary
+from hindcast.storage.readmodel.run_queries import list_policies, recipe_changes, run_status, run_summary
 from hindcast.storage.readmodel.tables import batches, episodes, steps, tasks, updates, weights
 from hindcast.storage.readmodel.task_queries import list_phases, list_tasks
 from servers.postgres_server import LivePostgres
@@ -195,6 +200,20 @@ QUESTIONS: dict[str, Callable[[Connection, int | None], Any]] = {
     "changes_by_family": lambda connection, as_of: changes_by_family(connection, as_of=as_of),
     "newest_version_and_update": lambda connection, as_of: newest_version_and_update(connection, as_of=as_of),
     "run_summary": lambda connection, as_of: run_summary(connection, as_of=as_of),
+    "run_status": lambda connection, as_of: run_status(connection, as_of=as_of),
+    "family_training": lambda connection, as_of: [
+        family_training(
+            connection, "store", "find_price", first_version=first, last_version=last, as_of=as_of
+        )
+        for first, last in ((0, 2), (1, 100))
+    ],
+    "failure_reasons": lambda connection, as_of: failure_reasons(
+        connection, "store", "find_price", origin="online", first_version=0, last_version=100, as_of=as_of
+    ),
+    "count_played_tasks": lambda connection, as_of: count_played_tasks(
+        connection, "store", "find_price", origin="online", first_version=0, last_version=100, as_of=as_of
+    ),
+    "count_states": lambda connection, as_of: count_states(connection, as_of=as_of),
     "lineage": ask_lineage,
 }
 """Every question to the read model, by its name."""

@@ -10,10 +10,12 @@ from sqlalchemy import Connection, func, select
 from bench.long_run import RUN, fill_with_long_run
 from hindcast.storage.readmodel import block_sums, metrics
 from hindcast.storage.readmodel.database import ReadModel
+from hindcast.storage.readmodel.episode_counts import count_states
 from hindcast.storage.readmodel.metrics import update_metrics
 from hindcast.storage.readmodel.outcome_counts import success_by_version, tallies
+from hindcast.storage.readmodel.query_parts import holding
 from hindcast.storage.readmodel.run_queries import list_policies
-from hindcast.storage.readmodel.tables import block_counts, judged, notices, steps, updates
+from hindcast.storage.readmodel.tables import block_counts, episodes, judged, notices, steps, updates
 
 EVENTS = 2500
 BLOCK = 256
@@ -53,6 +55,12 @@ def test_counts_are_those_of_the_rows(asked: Connection, position: int) -> None:
         ("steps", ""): taken,
         **{("notices", kind): number for kind, number in asked.execute(told)},
     }
+
+
+@pytest.mark.parametrize("position", AS_OF)
+def test_states_are_those_of_the_episodes(asked: Connection, position: int) -> None:
+    held = select(episodes.c.state, func.count()).where(holding(episodes, position))
+    assert count_states(asked, as_of=position) == dict(asked.execute(held.group_by(episodes.c.state)).all())
 
 
 @pytest.mark.parametrize("position", AS_OF)

@@ -181,7 +181,8 @@
         bands,
         legend: { show: false },
         scales: {
-          x: { time: false, range: (_, low, high) => low === high ? [low - 1, high + 1] : [low, high] },
+          // a single value lies in the middle: uPlot would begin the axis at 0
+          x: { time: false, range: (plot, low, high) => plot.data[0].length === 1 ? [plot.data[0][0] - 1, plot.data[0][0] + 1] : [low, high] },
           y: data.shares ? { range: [0, 1] } : { distr: log ? LOG_SCALE : 1 },
         },
         axes: [
@@ -240,7 +241,7 @@
     }
 
     size() {
-      return { width: Math.max(160, this.host.clientWidth), height: this.host.classList.contains("small") ? SMALL : TALL };
+      return { width: Math.max(160, this.area.clientWidth), height: this.host.classList.contains("small") ? SMALL : TALL };
     }
 
     fit() {

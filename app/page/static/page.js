@@ -21,6 +21,23 @@ document.addEventListener("toggle", async (event) => {
   }
 }, true);
 
+// on a phone a table that is wider than its place becomes a list of rows, in which each cell has its column's name
+const phone = matchMedia("(max-width: 640px)");
+function stackWideTables() {
+  for (const table of document.querySelectorAll(".scroll > table")) {
+    table.classList.remove("stacked");
+    const heads = table.tHead?.rows.length === 1 ? [...table.tHead.rows[0].cells] : [];
+    if (!phone.matches || !heads.length || heads.some((head) => head.colSpan > 1) || table.scrollWidth <= table.parentElement.clientWidth) continue;
+    for (const row of table.tBodies[0]?.rows ?? [])
+      for (const [place, cell] of [...row.cells].entries()) cell.dataset.label = heads[place]?.textContent ?? "";
+    table.classList.add("stacked");
+  }
+}
+stackWideTables();
+addEventListener("resize", stackWideTables);
+document.addEventListener("renewed", stackWideTables);
+document.addEventListener("toggle", stackWideTables, true);
+
 // the position in the log
 document.addEventListener("input", (event) => {
   if (event.target.name === "as_of") event.target.form.querySelector("output").textContent = event.target.value;

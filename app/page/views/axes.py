@@ -57,14 +57,8 @@ def find_axis(
     """The axis of this name, with the places of the given policy versions and updates."""
     if name not in AXES:
         return Axis()
-    published = {
-        version: (at_update or 0, at, occurred_ns)
-        for version, at_update, at, occurred_ns in connection.execute(
-            select(weights.c.version, weights.c.at_update, weights.c.valid_from, weights.c.occurred_ns)
-            .where(holding(weights, position), weights.c.model == POLICY)
-            .order_by(weights.c.version)
-        )
-    }
+    wanted = None if name == "policy" else versions  # an update's version is found among all
+    published = _published(connection, position, wanted)
     applied = _applied(connection, position, numbers) if name in ("position", "episodes", "time") else {}
     if name == "time":
         began = connection.scalar(select(func.min(runs.c.started_ns)).where(holding(runs, position))) or 0
@@ -93,6 +87,26 @@ def find_axis(
         of_versions={v: published[v][0] for v in versions if v in published},
         of_updates={n: ordered[place] for n, place in newest.items() if place >= 0},
     )
+
+
+def _published(
+    connection: Connection, position: int, versions: Collection[int] | None
+) -> dict[int, tuple[int, int, int]]:
+    """Update, position and time of publication of the given policy versions, in order; None: of all."""
+    columns = (weights.c.version, weights.c.at_update, weights.c.valid_from, weights.c.occurred_ns)
+    told = select(*columns).where(holding(weights, position), weights.c.model == POLICY)
+    rows: list[Any] = []
+    if versions is None:
+        rows += connection.execute(told.order_by(weights.c.version)).all()
+    else:
+        ordered = sorted(versions)
+        for start in range(0, len(ordered), MOST_ASKED):
+            rows += connection.execute(
+                told.where(weights.c.version.in_(ordered[start : start + MOST_ASKED])).order_by(
+                    weights.c.version
+                )
+            ).all()
+    return {version: (at_update or 0, at, occurred_ns) for version, at_update, at, occurred_ns in rows}
 
 
 def _minutes(at_ns: int, began_ns: int) -> float:

@@ -3,25 +3,29 @@
 Of two runs also success by version with its difference, and the updates after they part.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import msgspec
 from sqlalchemy import Connection
 
-from hindcast.app.page.charts import Chart, run_colors
+from hindcast.app.page.charts import Chart, CurvePoint, evaluation_curves, run_colors
 from hindcast.app.page.runs import PageQuery
 from hindcast.app.page.views.axes import AXES
 from hindcast.app.page.views.overlay import HELD_OUT, MEASURES, ONLINE, overlay, run_curves
+from hindcast.core.rl.statistics import Interval, difference
 from hindcast.storage.readmodel.comparison import (
     Comparison,
+    Played,
     common_position,
     compare_runs,
     newest_version_and_update,
+    played_by_version,
     settings_apart,
 )
-from hindcast.storage.readmodel.outcome_counts import Tally, training_tallies
+from hindcast.storage.readmodel.evaluation_queries import list_evaluations
+from hindcast.storage.readmodel.outcome_counts import training_tallies
 
 METRICS = ("loss", "kl", "entropy_estimate", "gradient_norm", "reward_mean")
 """Metrics of updates that are compared if a run has them."""
@@ -49,6 +53,17 @@ class SettingOfRuns(msgspec.Struct, frozen=True, kw_only=True):
     """One for each run; None: the run does not have it."""
 
 
+class ComparedSuccess(msgspec.Struct, frozen=True, kw_only=True):
+    """Newest success of two runs on held-out tasks, at the same temperature."""
+
+    measured: str
+    """How the answers were sampled: `greedy`, or `temperature 1`."""
+    left: CurvePoint
+    right: CurvePoint
+    change: Interval
+    """Right minus left with its 95 % interval; the two are taken as independent."""
+
+
 class ComparePage(msgspec.Struct, frozen=True, kw_only=True):
     """The page's values; all runs in their current state."""
 
@@ -63,6 +78,8 @@ class ComparePage(msgspec.Struct, frozen=True, kw_only=True):
     charts: list[Chart]
     """One for each measure that a run has a value of after the runs part."""
     settings: list[SettingOfRuns]
+    held_out: ComparedSuccess | None
+    """Of two runs; None: more are chosen, or none, or they were not both evaluated."""
     comparison: Comparison | None
     """Details of two runs; None: more are chosen, or none."""
     metrics: list[str]
@@ -71,7 +88,7 @@ class ComparePage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare(ask: PageQuery) -> ComparePage:
-    """Compare this run with the chosen ones (`with`), or with the one it was forked from.
+    """Compare this run with the chosen ones (`with`), or with the one it was forked from, or with the one made before it.
 
     Raises:
         NoSuchRun, ReadModelUnavailable: about another run.
@@ -83,6 +100,8 @@ def compare(ask: PageQuery) -> ComparePage:
     chosen = list(dict.fromkeys(ask.words("with")))
     if not chosen and fork is not None and fork.parent in others:
         chosen = [fork.parent]
+    elif not chosen:
+        chosen = _run_before(names, ask.run.name)
     over = ask.word("over") or ""
     over = over if over in AXES else "update"
     if not chosen:
@@ -93,6 +112,7 @@ def compare(ask: PageQuery) -> ComparePage:
             parted_at=None,
             charts=[],
             settings=[],
+            held_out=None,
             comparison=None,
             metrics=[],
             updates_shown=0,
@@ -103,15 +123,16 @@ def compare(ask: PageQuery) -> ComparePage:
         connections = [stack.enter_context(ask.home_runs.asking(name, None))[1] for name in chosen]
         connections.append(ask.connection)
         parted_at = common_position(connections)
-        tallied = [training_tallies(connection) for connection in connections]
-        charts = _charts(ask, together, connections, tallied, parted_at, over, colors)
+        played = [played_by_version(training_tallies(connection)) for connection in connections]
+        charts = _charts(ask, together, connections, played, parted_at, over, colors)
         apart = settings_apart(connections)
+        held_out = _held_out(connections[0], ask.connection) if len(chosen) == 1 else None
         found = None
         if len(chosen) == 1:
             found = compare_runs(
                 connections[0],
                 ask.connection,
-                tallied=(tallied[0], tallied[1]),
+                played=(played[0], played[1]),
                 most_points=MOST_POINTS,
                 most_updates=MOST_UPDATES,
             )
@@ -122,6 +143,7 @@ def compare(ask: PageQuery) -> ComparePage:
         parted_at=parted_at,
         charts=charts,
         settings=[SettingOfRuns(key=key, values=values) for key, values in apart.items()],
+        held_out=held_out,
         comparison=found,
         metrics=[
             n
@@ -133,11 +155,31 @@ def compare(ask: PageQuery) -> ComparePage:
     )
 
 
+def _run_before(names: Sequence[str], name: str) -> list[str]:
+    """The run made before this one, or after the first; none if there is no other. `names`: oldest first."""
+    place = names.index(name)
+    return [*names[:place][-1:], *names[place + 1 :]][:1]
+
+
+def _held_out(left: Connection, right: Connection) -> ComparedSuccess | None:
+    """None: one of the runs was not evaluated at the other's temperature."""
+    ours, theirs = (
+        {curve.name: curve.points for curve in evaluation_curves(list_evaluations(one))}
+        for one in (left, right)
+    )
+    for name, points in ours.items():
+        if points and theirs.get(name):
+            one, other = points[-1], theirs[name][-1]
+            change = difference(one.successes, one.judged, other.successes, other.judged)
+            return ComparedSuccess(measured=name, left=one, right=other, change=change)
+    return None
+
+
 def _charts(
     ask: PageQuery,
     names: Sequence[str],
     connections: Sequence[Connection],
-    tallied: Sequence[Sequence[Tally]],
+    played: Sequence[Mapping[int, Played]],
     parted_at: int | None,
     over: str,
     colors: dict[str, int],
@@ -146,7 +188,7 @@ def _charts(
     spans = [ask.span(name) or (0, LAST) for name in ("versions", "updates")]
     measures = (HELD_OUT, ONLINE, *(one for one in MEASURES if one in METRICS))
     drawn = []
-    for name, connection, known in zip(names, connections, tallied, strict=True):
+    for name, connection, known in zip(names, connections, played, strict=True):
         version, update = (
             (0, 0) if parted_at is None else newest_version_and_update(connection, as_of=parted_at)
         )
@@ -160,7 +202,7 @@ def _charts(
                 gaps=True,
                 versions=(max(version, spans[0][0]), spans[0][1]),
                 updates=(max(update, spans[1][0]), spans[1][1]),
-                tallied=known,
+                families={version: one.families for version, one in known.items()},
             )
         )
     charts = (

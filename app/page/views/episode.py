@@ -47,12 +47,15 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BranchValue(msgspec.Struct, frozen=True, kw_only=True):
-    """Success of continuations from a step on."""
+    """Success of continuations from a step on, with its 95 % interval."""
 
     run: str
-    """The fork that holds them."""
+    """The run that holds them: this one, where its groups branch, or a fork (`hindcast branch`)."""
     success: Interval
-    continuations: int
+    judged: int
+    """Episodes that `success` counts. In this run the continued episode is one: its policy sampled it from the same page."""
+    episodes: list[EpisodeRow] = []
+    """The continuations in this run, also those without a verdict."""
 
 
 class StepShare(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,14 +95,15 @@ def episode(ask: PageQuery) -> EpisodePage:
     shown = with_frames(show_episode(ask.connection, ask.parts["episode"], as_of=ask.position), ask.run)
     parts = parts_of_episode(ask.run.folder, shown.detail.episode.episode)
     shares, explanations, unexplained = _shares(parts, shown.detail)
+    members = group_members(ask, shown.detail.episode)
     return msgspec.structs.replace(
         shown,
-        values=_values(ask, shown.detail.episode.episode),
+        values=_values(ask, shown.detail.episode, members),
         shares=shares,
         explanations=explanations,
         unexplained=unexplained,
         advantages=step_advantages(ask.connection, shown.detail.episode.episode, as_of=ask.position),
-        members=group_members(ask, shown.detail.episode),
+        members=members,
     )
 
 
@@ -132,19 +136,29 @@ def _shares(
     return shares, questions, sorted(updates - explained)
 
 
-def _values(ask: PageQuery, episode: str) -> dict[int, list[BranchValue]]:
-    """Values of the episode's steps from the forks of its run. Forks that cannot be read are left out."""
+def _values(ask: PageQuery, own: EpisodeRow, members: Sequence[EpisodeRow]) -> dict[int, list[BranchValue]]:
+    """Values of the episode's steps from its group and from the forks of its run. Forks that cannot be read are left out."""
     found: dict[int, list[BranchValue]] = {}
+    for row in members:
+        if row.branch_episode == own.episode and row.branch_step is not None:
+            known = found.setdefault(row.branch_step, [_value_in_run(ask.run.name, [own], [])])
+            known[0] = _value_in_run(ask.run.name, [own, *known[0].episodes, row], [*known[0].episodes, row])
     for name in [] if ask.runs is None else ask.runs.names():
         with suppress(HindcastError, OSError):
             fork = ask.home_runs.open(name).handle.fork
             if fork is None or fork.parent != ask.run.name:
                 continue
             with ask.home_runs.asking(name, None) as (_, connection, _place):
-                for step, (won, played) in branch_outcomes(connection, episode).items():
-                    value = BranchValue(run=name, success=wilson(won, played), continuations=played)
+                for step, (won, played) in branch_outcomes(connection, own.episode).items():
+                    value = BranchValue(run=name, success=wilson(won, played), judged=played)
                     found.setdefault(step, []).append(value)
     return found
+
+
+def _value_in_run(run: str, sampled: Sequence[EpisodeRow], continuations: list[EpisodeRow]) -> BranchValue:
+    outcomes = [row.outcome for row in sampled]
+    won, judged = outcomes.count("success"), outcomes.count("success") + outcomes.count("failure")
+    return BranchValue(run=run, success=wilson(won, judged), judged=judged, episodes=continuations)
 
 
 def with_frames(detail: EpisodeDetail, run: Source) -> EpisodePage:

@@ -20,7 +20,7 @@ from hindcast.app.page.views.overlay import HELD_OUT, MEASURES, ONLINE, online_p
 from hindcast.core.errors import HindcastError
 from hindcast.storage.readmodel.evaluation_queries import list_evaluations
 from hindcast.storage.readmodel.outcome_counts import training_tallies
-from hindcast.storage.readmodel.run_queries import run_summary
+from hindcast.storage.readmodel.run_queries import run_status
 
 DRAWN_FIRST = 3
 """Runs drawn before a visitor chooses."""
@@ -95,7 +95,7 @@ class RunRows:
 
 def _row(name: str, connection: Connection, *, running: bool) -> RunRow:
     tallied = training_tallies(connection)
-    summary = run_summary(connection, tallied=tallied)
+    summary = run_status(connection, tallied=tallied)
     held_out = evaluation_curves(list_evaluations(connection))
     online = [] if held_out else online_points(tallied)
     curve = held_out[0].points if held_out else online

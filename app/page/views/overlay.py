@@ -1,6 +1,6 @@
 """Curves of one run, to be drawn over those of other runs."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from urllib.parse import quote
 
 from sqlalchemy import Connection
@@ -21,6 +21,7 @@ from hindcast.app.page.views.overview import METRICS
 from hindcast.storage.readmodel.evaluation_queries import list_evaluations
 from hindcast.storage.readmodel.metrics import update_metrics
 from hindcast.storage.readmodel.outcome_counts import (
+    Families,
     Tally,
     families_by_version,
     training_origin,
@@ -52,10 +53,10 @@ def run_curves(
     gaps: bool = False,
     versions: Span = None,
     updates: Span = None,
-    tallied: Sequence[Tally] | None = None,
+    families: Mapping[int, Families] | None = None,
 ) -> dict[str, Curve]:
-    """The run's curve of each measure that it has a value of. `versions`, `updates`: the part to draw. `tallied`: the run's
-    `training_tallies`, if they are known.
+    """The run's curve of each measure that it has a value of. `versions`, `updates`: the part to draw. `families`: the run's
+    online episodes by version, if they are known.
 
     `gaps`: a version without a verdict interrupts the line of online success.
     """
@@ -64,7 +65,9 @@ def run_curves(
     if ONLINE in measures:
         success[ONLINE] = (
             name,
-            online_points(training_tallies(connection) if tallied is None else tallied, versions),
+            online_points(training_tallies(connection), versions)
+            if families is None
+            else pool_versions(families, span=versions),
         )
     if HELD_OUT in measures:
         for evaluated in evaluation_curves(list_evaluations(connection), span=versions)[:1]:

@@ -1,8 +1,11 @@
 """Overview of a run: its progress, whether it learns, and what delays it."""
 
+from collections.abc import Sequence
+
 import msgspec
 from sqlalchemy import Connection
 
+from hindcast.app.alerts.report import alert_report
 from hindcast.app.page.charts import (
     CurvePoint,
     EvaluationCurve,
@@ -14,6 +17,7 @@ from hindcast.app.page.charts import (
 from hindcast.app.page.runs import PageQuery
 from hindcast.app.page.views.axes import Axis, find_axis
 from hindcast.app.runs.runs import RunHandle
+from hindcast.core.rl.statistics import Interval, gap
 from hindcast.storage.readmodel.evaluation_queries import (
     EvaluationRow,
     FamilyChange,
@@ -22,7 +26,7 @@ from hindcast.storage.readmodel.evaluation_queries import (
 )
 from hindcast.storage.readmodel.metrics import MetricColumn, Throughput, update_metrics
 from hindcast.storage.readmodel.outcome_counts import families_by_version, training_origin, training_tallies
-from hindcast.storage.readmodel.run_queries import RunSummary, run_summary
+from hindcast.storage.readmodel.run_queries import RunStatus, run_status
 
 METRICS = {
     "reward_mean": "mean reward of the episodes trained on",
@@ -55,14 +59,29 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
     columns: list[MetricColumn]
 
 
+class LearningSign(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether success rose or fell from the first policy version to the newest."""
+
+    measured: str
+    """What `first` and `newest` are: `held-out tasks, greedy`, or `online episodes`."""
+    first: CurvePoint
+    newest: CurvePoint
+    change: Interval
+    """Newest minus first, with its 95 % interval."""
+
+
 class OverviewPage(msgspec.Struct, frozen=True, kw_only=True):
     """Values of the overview page."""
 
-    summary: RunSummary
+    summary: RunStatus
     going_on: bool
     """Whether the home's system works on the run now."""
     health: str
     """What delays the run, in words."""
+    learning: LearningSign | None
+    """None: no two versions were measured yet."""
+    alerts: int | None
+    """Number of raised alerts; None: nobody watched the run, or it is not a run of this home."""
     family: str | None
     """Family that the evaluation's curves are limited to; None: all."""
     evaluations: list[EvaluationRow]
@@ -70,6 +89,8 @@ class OverviewPage(msgspec.Struct, frozen=True, kw_only=True):
     evaluation_curves: list[EvaluationCurve]
     evaluated_families: list[FamilyChange]
     """Success of each family at each temperature, in the first and in the newest evaluation."""
+    played_families: list[str]
+    """Families with a judged online episode."""
     axis: Axis
     """What the charts are drawn over."""
     curve: list[CurvePoint]
@@ -80,22 +101,26 @@ class OverviewPage(msgspec.Struct, frozen=True, kw_only=True):
 def overview(ask: PageQuery) -> OverviewPage:
     """The whole run at a glance; `versions` and `updates` (`3-7`) limit the charts to a part, which is pooled less."""
     known = training_tallies(ask.connection, as_of=ask.position)
-    summary = run_summary(ask.connection, as_of=ask.position, tallied=known)
+    summary = run_status(ask.connection, as_of=ask.position, tallied=known)
     going_on = isinstance(ask.run, RunHandle) and ask.run.is_running()
     family = ask.word("family")
     evaluations = list_evaluations(ask.connection, as_of=ask.position, family=family)
     versions, numbers = ask.span("versions"), ask.span("updates")
     curves = evaluation_curves(evaluations, span=versions)
-    curve = pool_versions(families_by_version(known, origin=training_origin(known)), span=versions)
+    played = families_by_version(known, origin=training_origin(known))
+    curve = pool_versions(played, span=versions)
     metrics = _metrics(ask.connection, ask.position, numbers)
     return OverviewPage(
         summary=summary,
         going_on=going_on,
         health=health(summary, going_on=going_on),
+        learning=_learning(curves, curve),
+        alerts=_raised_alerts(ask),
         family=family,
         evaluations=evaluations,
         evaluation_curves=curves,
         evaluated_families=changes_by_family(ask.connection, as_of=ask.position),
+        played_families=sorted({family for families in played.values() for family in families}),
         axis=find_axis(
             ask.connection,
             ask.position,
@@ -108,7 +133,26 @@ def overview(ask: PageQuery) -> OverviewPage:
     )
 
 
-def health(summary: RunSummary, *, going_on: bool) -> str:
+def _learning(evaluated: Sequence[EvaluationCurve], online: Sequence[CurvePoint]) -> LearningSign | None:
+    if evaluated and len(evaluated[0].points) > 1:
+        measured, points = f"held-out tasks, {evaluated[0].name}", evaluated[0].points
+    elif len(online) > 1:
+        measured, points = "online episodes", list(online)
+    else:
+        return None
+    first, newest = points[0], points[-1]
+    change = gap(*(Interval(rate=one.rate, low=one.low, high=one.high) for one in (first, newest)))
+    return LearningSign(measured=measured, first=first, newest=newest, change=change)
+
+
+def _raised_alerts(ask: PageQuery) -> int | None:
+    if not isinstance(ask.run, RunHandle):
+        return None
+    report = alert_report(ask.run, as_of=ask.position if ask.word("as_of") else None)
+    return len(report.raised) if report.watchers else None
+
+
+def health(summary: RunStatus, *, going_on: bool) -> str:
     """Says who waits for whom in the newest part of the run, and whether the run is running."""
     said = _in_words(summary)
     if going_on or summary.state == "finished":
@@ -116,14 +160,14 @@ def health(summary: RunSummary, *, going_on: bool) -> str:
     return f"the run is not running now (hindcast start {summary.run}); at this position: {said}"
 
 
-def _in_words(summary: RunSummary) -> str:
+def _in_words(summary: RunStatus) -> str:
     speed = summary.throughput
     if summary.pauses:
         return "paused by " + "; ".join(
             f"{who}: {why}" if why else who for who, why in summary.pauses.items()
         )
     if summary.state == "finished":
-        return f"finished: {summary.finished_reason}"
+        return f"finished: its goal was reached ({summary.finished_reason})"
     if not speed.steps and not speed.updates:
         return "nobody has acted yet" if not summary.steps else "nothing happened in the newest stretch"
     if not summary.updates:

@@ -11,10 +11,12 @@ from hindcast.app.alerts.report import AlertReport, alert_report
 from hindcast.app.attach.consumers import ConsumerRow, list_consumers
 from hindcast.app.page.index_builds import IDLE, IndexBuild
 from hindcast.app.page.runs import PageQuery, whole_number
+from hindcast.app.page.views.family import FailedEpisode, failed_episodes
 from hindcast.app.settings.configuration import Layer, flatten, merge
 from hindcast.core.errors import HindcastError, SettingsError
 from hindcast.core.settings.changes import decode_settings, flatten_settings
 from hindcast.core.text.nearest import advice
+from hindcast.events.catalogue.curriculum import ONLINE
 from hindcast.learner.recipes import load_recipe
 from hindcast.storage.page_index import PageIndex, PageIndexStatus, episodes_with_text
 from hindcast.storage.readmodel.comparison import flat_settings
@@ -100,6 +102,8 @@ class EpisodesPage(msgspec.Struct, frozen=True, kw_only=True):
     """Episodes that are requested and not shown, since nothing has happened in them; 0 where they are shown."""
     before: int | None
     """Parameter of the next page; None: there is none."""
+    look_first: list[FailedEpisode]
+    """The newest failed online episodes, those with a success in their group first; empty where filters are chosen."""
 
 
 def episode_table(ask: PageQuery) -> EpisodesPage:
@@ -149,6 +153,7 @@ def episode_table(ask: PageQuery) -> EpisodesPage:
         indexing=IDLE if ask.runs is None else ask.runs.indexing.state(ask.run.name),
         waiting=count_requested(ask.connection, as_of=ask.position) if folds and not chosen else 0,
         before=found[PAGE - 1].requested_position if len(found) > PAGE else None,
+        look_first=[] if ask.query.keys() - {"as_of"} else failed_episodes(ask, None, ONLINE, None),
     )
 
 

@@ -1,4 +1,4 @@
-"""Why the policy changed: the explanations that `hindcast why` kept, with the pages of the steps."""
+"""Why the policy changed: how a family's success changed, and the explanations that `hindcast why` kept, with their steps' pages."""
 
 from contextlib import suppress
 
@@ -6,6 +6,7 @@ import msgspec
 
 from hindcast.app.page.runs import PageQuery
 from hindcast.app.page.views.episode import Frame, with_frames
+from hindcast.app.page.views.family import FamilyChange, family_change
 from hindcast.app.runs.explanations import (
     Explanation,
     FamilyPart,
@@ -42,15 +43,18 @@ class WhyPage(msgspec.Struct, frozen=True, kw_only=True):
     found: Explanation | None
     families: list[FamilyPart]
     steps: list[ExplainedStep]
+    change: FamilyChange | None
+    """Of the chosen family, by default of the one that fell most; None: no two versions played one."""
 
 
 def why(ask: PageQuery) -> WhyPage:
-    """The chosen explanation, by default the latest. Raises NotInReadModel, SettingsError."""
+    """The chosen family's change and the chosen explanation, by default the latest. Raises NotInReadModel, SettingsError."""
     folder = ask.run.folder
     kept = list_explanations(folder)
     chosen = ask.word("of") or next(iter(kept), "")
+    change = family_change(ask)
     if not chosen:
-        return WhyPage(kept={}, chosen="", found=None, families=[], steps=[])
+        return WhyPage(kept={}, chosen="", found=None, families=[], steps=[], change=change)
     if chosen not in kept:
         raise NotInReadModel(
             f"there is no explanation {chosen!r} of run {ask.run.name}. Run: hindcast why policy=last"
@@ -67,6 +71,7 @@ def why(ask: PageQuery) -> WhyPage:
             ExplainedStep(episode=episode, step=step, frame=frames.get((episode.episode, step.step)))
             for episode, step in largest
         ],
+        change=change,
     )
 
 

@@ -141,14 +141,16 @@ def origins(asked: LineageQuery, ref: Ref) -> Origins | None:
     before = update - 1 if ref.kind == "update" else update
     version = asked.number(select(func.max(weights.c.version)).where(*known, weights.c.at_update <= before))
     learned = None if last is None else _learned(asked, applied, last=last)
-    counts = (func.count(), func.count(planned_first.c.task.distinct()))
-    counted = [0, 0] if learned is None else [asked.number(select(one).where(learned)) or 0 for one in counts]
+    counted = {"episodes": 0, "tasks": 0}
+    if learned is not None:
+        tasks = func.count(planned_first.c.task.distinct())
+        (row,) = asked.rows(select(func.count().label("episodes"), tasks.label("tasks")).where(learned))
+        counted = dict(row)
     return Origins(
         policy=version or 0,
         updates=made["updates"],
         batches=made["batches"],
-        episodes=counted[0],
-        tasks=counted[1],
+        **counted,
     )
 
 
@@ -268,7 +270,10 @@ def _sampled_since(asked: LineageQuery, version: int) -> dict[str, int]:
         asked.holds(episodes), episodes.c.state == "ended", episodes.c.version_high >= version
     )
     under_way = select(episodes.c.episode).where(
-        asked.holds(episodes), episodes.c.state.in_(("started", "abandoned", "cancelled"))
+        # `+ 0`: use the index by `valid_to`, which has the state, too
+        episodes.c.valid_from + 0 <= asked.position,
+        episodes.c.valid_to > asked.position,
+        episodes.c.state.in_(("started", "abandoned", "cancelled")),
     )
     begun = select(func.count(steps.c.episode.distinct())).where(
         asked.holds(steps), steps.c.episode.in_(under_way), steps.c.version_high >= version

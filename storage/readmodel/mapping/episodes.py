@@ -113,6 +113,8 @@ def _episode_requested(recorded: Recorded, fact: EpisodeRequested) -> Iterable[O
                 "member": fact.member,
                 "group_size": fact.group_size,
                 "attempt": fact.attempt,
+                "branch_episode": fact.branch.episode if fact.branch else None,
+                "branch_step": fact.branch.step if fact.branch else None,
                 "origin": fact.origin,
                 "temperature": finite(fact.temperature),
                 "phase": fact.phase,
