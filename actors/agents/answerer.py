@@ -3,7 +3,8 @@
 from functools import partial
 from typing import Any
 
-from hindcast.actors.agents.model_call import ModelCall, Reply
+from hindcast.actors.agents.contexts import Contexts, turns_of
+from hindcast.actors.agents.model_call import ModelCall, Reply, message_of
 from hindcast.actors.agents.world import AgentWorld
 from hindcast.actors.engines.base import Generation, PolicyEngine, routed_by
 from hindcast.actors.episodes.answerers import NO_VERSION, Answer
@@ -33,6 +34,7 @@ class AgentAnswerer:
         self._engine = engine
         self._run_seed = run_seed
         self._content = content
+        self._contexts = Contexts()
         world.read_with(partial(_encode, engine.tokenizer))
 
     async def answer(self, situation: Situation) -> Answer:
@@ -45,16 +47,16 @@ class AgentAnswerer:
                 sampled = await self._sample(call, situation.index)  # no retry, but another question
         found, sampling, text = sampled
         newest = max(found.versions, default=NO_VERSION)
-        self._world.answer(
-            Reply(
-                text=text,
-                finish=found.finish,
-                prompt_tokens=len(call.prompt_ids),
-                answer_tokens=len(found.token_ids),
-                version=newest,
-                number=situation.index,
-            )
+        reply = Reply(
+            text=text,
+            finish=found.finish,
+            prompt_tokens=len(call.prompt_ids),
+            answer_tokens=len(found.token_ids),
+            version=newest,
+            number=situation.index,
         )
+        self._world.answer(reply)
+        (answered,) = turns_of([message_of(reply, uses_tools=call.uses_tools)])
         return Answer(
             prompt=Prompt(ids=call.prompt_ids, truncated=False),
             token_ids=found.token_ids,
@@ -64,6 +66,7 @@ class AgentAnswerer:
             text=text,
             allowed=found.allowed,
             observation=observation,
+            context=self._contexts.add(call.turns, answered),
         )
 
     async def _sample(self, call: ModelCall, index: int) -> tuple[Generation, Sampling, str]:

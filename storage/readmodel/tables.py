@@ -14,7 +14,7 @@ from sqlalchemy import Text as AnyText
 
 from hindcast.storage.readmodel.descriptions import description
 
-SCHEMA_VERSION = 20
+SCHEMA_VERSION = 21
 """Version of tables and mappers. A read model of another version is dropped and folded again; there are no migrations.
 
 Increase it with every change of a table or a mapper: all rows of a read model must follow from the same rules.
@@ -178,7 +178,7 @@ steps = _recorded(
     *_integer(
         "step", "element", "world_ordinal", "prompt_tokens", "answer_tokens", "version_low", "version_high"
     ),
-    *_integer("sampling_seed", "occurred_ns"),
+    *_integer("context", "sampling_seed", "occurred_ns"),
     *_real("temperature", "observe_ms", "generate_ms", "act_ms"),
     Column("prompt_truncated", Boolean),
     indexes=(("episode", "step"), ("version_high", "version_low", "episode", "position"), ("occurred_ns",)),
