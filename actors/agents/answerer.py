@@ -1,17 +1,13 @@
 """Answers to an agent's calls: sampled from the actor's engine, on exactly the messages that the agent sent."""
 
-from functools import partial
-from typing import Any
-
 from hindcast.actors.agents.contexts import Contexts, turns_of
 from hindcast.actors.agents.model_call import ModelCall, Reply, message_of
-from hindcast.actors.agents.world import AgentWorld
+from hindcast.actors.agents.world import AgentWorld, chat_encoder
 from hindcast.actors.engines.base import Generation, PolicyEngine, routed_by
 from hindcast.actors.episodes.answerers import NO_VERSION, Answer
 from hindcast.actors.episodes.prompt_reader import Situation
 from hindcast.actors.telemetry.spans import policy_call
 from hindcast.core.domain.sampling import Sampling
-from hindcast.core.prompts.chat_messages import encode_chat
 from hindcast.core.prompts.prompt import Prompt
 from hindcast.core.seeds import derive_seed
 from hindcast.events.catalogue import EpisodeRequested
@@ -35,7 +31,7 @@ class AgentAnswerer:
         self._run_seed = run_seed
         self._content = content
         self._contexts = Contexts()
-        world.read_with(partial(_encode, engine.tokenizer))
+        world.read_with(chat_encoder(engine.tokenizer))
 
     async def answer(self, situation: Situation) -> Answer:
         """See `Answerer`. Where the agent gave a call up while it was sampled, its next call is answered in its place."""
@@ -86,7 +82,3 @@ class AgentAnswerer:
             if span.wants_content:
                 span.said(prompt=self._engine.tokenizer.decode(call.prompt_ids), answer=text)
         return found, sampling, text
-
-
-def _encode(tokenizer: Any, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> list[int]:
-    return encode_chat(tokenizer, messages, tools=tools)

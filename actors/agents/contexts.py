@@ -9,6 +9,7 @@ or leaves out do not count.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import msgspec
@@ -60,10 +61,8 @@ def _call(call: Any) -> tuple[str, str]:
     """Name and arguments of a call; one in a form of its own counts as it is."""
     match call:
         case {"function": {"name": str(name), "arguments": str(arguments)}}:
-            try:
+            with suppress(msgspec.DecodeError):
                 arguments = msgspec.json.encode(msgspec.json.decode(arguments), order="sorted").decode()
-            except msgspec.DecodeError:
-                pass
             return name, arguments
         case _:
             return "", repr(call)

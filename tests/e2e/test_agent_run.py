@@ -78,7 +78,9 @@ def test_an_agent_with_a_browser_of_its_own_answers_questions_about_the_store(tm
     assert found["rate"] > 0.5, "the shipped policy reads the agent's pages as it does ours"
 
 
-def test_a_rewritten_chat_is_a_context_of_its_own_in_the_log_the_commands_and_the_page(tmp_path: Path) -> None:
+def test_a_rewritten_chat_is_a_context_of_its_own_wherever_it_is_shown_and_is_replayed(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "rewrites.py").write_text(REWRITES)
     home = Home(tmp_path / "home", cwd=tmp_path)
     chosen = {**SMALL, **NO_CHROMIUM, "evaluation.every": "0", "curriculum.max_running": "4"}
@@ -96,3 +98,11 @@ def test_a_rewritten_chat_is_a_context_of_its_own_in_the_log_the_commands_and_th
     page = (tmp_path / "frozen" / "episodes" / f"{episode}.html").read_text()
     assert page.count(">context 1</small>") == 1
     assert not home.json("audit", "mine")["defects"]
+    replayed = home.json("replay", "steps", "mine", "--all", "--start-agent", timeout_s=300)
+    assert (replayed["differs"], replayed["failed"]) == (0, 0), replayed
+    assert replayed["same"] >= 1
+    (tmp_path / "rewrites.py").write_text(REWRITES.replace("Red is done.", "Red is chosen."))
+    asked = ("replay", "steps", "mine", "--episode", episode, "--start-agent")
+    (found,) = home.json(*asked, timeout_s=300, status=3)["differing"]
+    assert (found["difference"]["what"], found["difference"]["step"]) == ("prompt", 2)
+    assert any("Red is chosen." in line for line in found["difference"]["lines"])
