@@ -154,9 +154,8 @@ class _Drive:
 
     async def _compare_end(self, page: Page, end: EpisodeEnded) -> Difference | None:
         after = len(self._episode.steps)
-        same_page = self._agent is not None  # its last page is that of its last call
         if (
-            not same_page
+            self._agent is None  # its last page is that of its last call
             and end.final_observation is not None
             and not is_same_blob(page, end.final_observation, self._bases)
         ):
