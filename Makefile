@@ -58,10 +58,13 @@ gpu-parts:
 peers: setup
 	@sh app/setup_peers.sh
 
-# Exports and imports with other projects' real packages.
+# With other projects' real packages, each in an environment of its own.
+PEERS := $(sort $(patsubst tests/peers/%/,%,$(dir $(wildcard tests/peers/*/test_*.py))))
+PEER_PYTEST = PATH="$(CURDIR)/.venv/bin:$$PATH" .venv-peers/$(1)/bin/python -m pytest
 test-peers: peers
-	PATH="$(CURDIR)/.venv/bin:$$PATH" .venv-peers/bin/python -m pytest -m peers tests/peers
-	PATH="$(CURDIR)/.venv/bin:$$PATH" .venv-peers/bin/python -m pytest -k "wandb or trackio" tests/unit/test_attach_examples.py
+	set -e; for name in $(PEERS); do $(call PEER_PYTEST,$$name) -m peers tests/peers/$$name; done
+	$(call PEER_PYTEST,wandb) -k wandb tests/unit/test_attach_examples.py
+	$(call PEER_PYTEST,trackio) -k trackio tests/unit/test_attach_examples.py
 
 test-vllm: vllm
 	.venv/bin/pytest -m vllm tests/vllm

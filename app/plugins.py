@@ -17,6 +17,7 @@ from hindcast.actors.judges.plugin import JUDGES, JudgeContext, JudgePlugin, Jud
 from hindcast.actors.relabelers.plugin import RELABELERS, RelabelerPlugin, RelabelerTraits
 from hindcast.app.alerts import ALERTS
 from hindcast.app.alerts.alert import Alert, check_alert
+from hindcast.app.attach.bridge import BRIDGES, Bridge, check_bridge
 from hindcast.app.exports import EXPORTERS
 from hindcast.app.imports import IMPORTERS
 from hindcast.core.domain.evidence import Evidence, Judgment
@@ -296,6 +297,7 @@ def plugin_kinds() -> dict[str, PluginKind]:
         ALERTS: PluginKind(type=Alert, check=lambda name, found: check_alert(found)),
         EXPORTERS: PluginKind(type=Exporter, check=lambda name, found: check_exporter(found)),
         IMPORTERS: PluginKind(type=Importer, check=lambda name, found: check_importer(found)),
+        BRIDGES: PluginKind(type=Bridge, check=lambda name, found: check_bridge(found)),
         ENGINES: PluginKind(type=Engine, check=_check_engine, used=lambda settings: [settings.policy.engine]),
         RENDERERS: PluginKind(
             type=Renderer, check=_check_renderer, used=lambda settings: [settings.actors.renderer]

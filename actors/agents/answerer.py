@@ -1,16 +1,13 @@
 """Answers to an agent's calls: sampled from the actor's engine, on exactly the messages that the agent sent."""
 
-from functools import partial
-from typing import Any
-
-from hindcast.actors.agents.model_call import ModelCall, Reply
-from hindcast.actors.agents.world import AgentWorld
+from hindcast.actors.agents.contexts import Contexts, turns_of
+from hindcast.actors.agents.model_call import ModelCall, Reply, message_of
+from hindcast.actors.agents.world import AgentWorld, chat_encoder
 from hindcast.actors.engines.base import Generation, PolicyEngine, routed_by
 from hindcast.actors.episodes.answerers import NO_VERSION, Answer
 from hindcast.actors.episodes.prompt_reader import Situation
 from hindcast.actors.telemetry.spans import policy_call
 from hindcast.core.domain.sampling import Sampling
-from hindcast.core.prompts.chat_messages import encode_chat
 from hindcast.core.prompts.prompt import Prompt
 from hindcast.core.seeds import derive_seed
 from hindcast.events.catalogue import EpisodeRequested
@@ -33,7 +30,8 @@ class AgentAnswerer:
         self._engine = engine
         self._run_seed = run_seed
         self._content = content
-        world.read_with(partial(_encode, engine.tokenizer))
+        self._contexts = Contexts()
+        world.read_with(chat_encoder(engine.tokenizer))
 
     async def answer(self, situation: Situation) -> Answer:
         """See `Answerer`. Where the agent gave a call up while it was sampled, its next call is answered in its place."""
@@ -45,16 +43,16 @@ class AgentAnswerer:
                 sampled = await self._sample(call, situation.index)  # no retry, but another question
         found, sampling, text = sampled
         newest = max(found.versions, default=NO_VERSION)
-        self._world.answer(
-            Reply(
-                text=text,
-                finish=found.finish,
-                prompt_tokens=len(call.prompt_ids),
-                answer_tokens=len(found.token_ids),
-                version=newest,
-                number=situation.index,
-            )
+        reply = Reply(
+            text=text,
+            finish=found.finish,
+            prompt_tokens=len(call.prompt_ids),
+            answer_tokens=len(found.token_ids),
+            version=newest,
+            number=situation.index,
         )
+        self._world.answer(reply)
+        (answered,) = turns_of([message_of(reply, uses_tools=call.uses_tools)])
         return Answer(
             prompt=Prompt(ids=call.prompt_ids, truncated=False),
             token_ids=found.token_ids,
@@ -64,6 +62,7 @@ class AgentAnswerer:
             text=text,
             allowed=found.allowed,
             observation=observation,
+            context=self._contexts.add(call.turns, answered),
         )
 
     async def _sample(self, call: ModelCall, index: int) -> tuple[Generation, Sampling, str]:
@@ -83,7 +82,3 @@ class AgentAnswerer:
             if span.wants_content:
                 span.said(prompt=self._engine.tokenizer.decode(call.prompt_ids), answer=text)
         return found, sampling, text
-
-
-def _encode(tokenizer: Any, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> list[int]:
-    return encode_chat(tokenizer, messages, tools=tools)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from hindcast.actors.agents.contexts import turns_of
 from hindcast.core.prompts.chat_messages import ChatUnreadable, text_of
 
 _TOOL_CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
@@ -43,6 +44,7 @@ class ModelCall:
         """Raises ChatUnreadable."""
         self.text = _new_text(messages)
         """What is new to the policy: the page of the step."""
+        self.turns = turns_of(messages)
         self.prompt_ids = prompt_ids
         self.max_tokens = max_tokens
         self.uses_tools = uses_tools

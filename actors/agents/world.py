@@ -34,10 +34,16 @@ from hindcast.core.domain.evidence import Evidence
 from hindcast.core.domain.observation import Observation
 from hindcast.core.domain.task import Task
 from hindcast.core.errors import EnvironmentFailed
-from hindcast.core.prompts.chat_messages import ChatUnreadable
+from hindcast.core.prompts.chat_messages import ChatUnreadable, encode_chat
 from hindcast.core.settings.schema import ActorSettings
 
 Encode = Callable[[list[dict[str, Any]], list[dict[str, Any]]], list[int]]
+"""From messages and tools to a prompt's token ids."""
+
+
+def chat_encoder(tokenizer: Any) -> Encode:
+    """The encoding by a policy's chat template."""
+    return lambda messages, tools: encode_chat(tokenizer, messages, tools=tools)
 
 
 class AgentVenue:

@@ -62,6 +62,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Pictures in the prompt."""
     observation: Observation | None = None
     """What was answered instead of the situation's observation, because an agent gave that one up; None: that one."""
+    context: int = 0
+    """Number of the agent's context, as in `StepTaken`."""
 
 
 class Answerer(Protocol):
@@ -181,6 +183,7 @@ class BranchAnswerer:
             allowed=step.allowed,
             scaffold=step.scaffold,
             pictures=step.pictures,
+            context=step.context,
         )
 
 

@@ -207,6 +207,7 @@ class Episode:
             touched=None if outcome is None else outcome.touched,
             screenshot=screenshot,
             pictures=answer.pictures,
+            context=answer.context,
         )
         newest = max(answer.versions, default=NO_VERSION)
         await self._record.step(fact, newest_version=newest)

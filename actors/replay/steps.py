@@ -18,6 +18,7 @@ import msgspec
 from hindcast.actors.environments.base import EpisodeWorld
 from hindcast.actors.environments.plugin import find_environment
 from hindcast.actors.environments.snapshot import page_digest, plain_address
+from hindcast.actors.replay.agent import ReplayedAgent, plain_visit
 from hindcast.actors.replay.pages import GONE, Bases, is_same_blob, tell_apart, tell_values_apart
 from hindcast.core.domain.action import Action, ParseFailure
 from hindcast.core.domain.observation import Page
@@ -34,7 +35,7 @@ ADDRESSED = ("Goto", "New_tab")
 
 ENDED = {True: "the page ends the episode", False: "the page does not end the episode"}
 
-What = Literal["instruction", "page", "result", "end", "evidence"]
+What = Literal["instruction", "page", "prompt", "result", "end", "evidence"]
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +49,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     recorded: str
     now: str
     lines: tuple[str, ...] = ()
-    """The differences of two pages or two pieces of evidence."""
+    """The differences of two pages, two prompts or two pieces of evidence."""
     altered: bool = False
     """Whether the recorded page lacks the recorded fingerprint, so one of the two was altered after the recording."""
 
@@ -87,12 +88,13 @@ class _Drive:
         self._blobs = blobs
         self._bases = bases
         self._slow = depends_on_time(episode.request.task)
+        self._agent = world if isinstance(world, ReplayedAgent) else None
         self._message: str | None = None
 
     async def run(self, page: Page) -> Difference | None:
         steps, end = self._episode.steps, self._episode.end
         for number, step in enumerate(steps):
-            difference = self._compare_page(step, page)
+            difference = self._compare_call(step) if self._agent else self._compare_page(step, page)
             if difference is not None:
                 return difference
             action = self._action(step)
@@ -141,9 +143,22 @@ class _Drive:
             altered=recorded is not None and page_digest(recorded) != step.fact.observation_digest,
         )
 
+    def _compare_call(self, step: AssembledStep) -> Difference | None:
+        """Compare the prompt of an agent's call, whose new part is the page."""
+        assert self._agent is not None
+        lines = self._agent.compare_prompt(step.fact)
+        if not lines:
+            return None
+        found = self._differs(step, "prompt", "the recorded messages", f"{len(lines)} lines differ")
+        return msgspec.structs.replace(found, lines=lines)
+
     async def _compare_end(self, page: Page, end: EpisodeEnded) -> Difference | None:
         after = len(self._episode.steps)
-        if end.final_observation is not None and not is_same_blob(page, end.final_observation, self._bases):
+        if (
+            self._agent is None  # its last page is that of its last call
+            and end.final_observation is not None
+            and not is_same_blob(page, end.final_observation, self._bases)
+        ):
             recorded = self._recorded_page(end.final_observation)
             if recorded is None or page_digest(recorded) != page_digest(page):
                 return Difference(
@@ -155,13 +170,14 @@ class _Drive:
                     lines=(GONE,) if recorded is None else tell_apart(recorded, page),
                 )
         now = await self._world.finish(self._message)
+        address = plain_address if self._agent is None else plain_visit
         lines = tell_values_apart(
             {
                 "answer": end.evidence.answer,
-                "final_url": plain_address(end.evidence.final_url),
+                "final_url": address(end.evidence.final_url),
                 "probes": end.evidence.probes,
             },
-            {"answer": now.answer, "final_url": plain_address(now.final_url), "probes": now.probes},
+            {"answer": now.answer, "final_url": address(now.final_url), "probes": now.probes},
         )
         if not lines:
             return None

@@ -5,6 +5,7 @@
     from hindcast.api import EpisodeWorld, Judge     an environment or a judge: the interface to implement
     from hindcast.api import Exporter, Writer        an exporter: the interface to implement
     from hindcast.api import Importer, Conversation  an importer, and what it reads
+    from hindcast.api import Bridge                  a bridge: a consumer with a name
     from hindcast.api import Alert, AlertIncidents   an alert: the interface to implement
 
 Names here keep their meaning through a major version; everything else may move. Importing this loads no torch, no browser
@@ -16,6 +17,7 @@ from hindcast.actors.judges.base import Judge, Verdict
 from hindcast.actors.judges.judged_episode import JudgedEpisode
 from hindcast.actors.relabelers.base import Relabeler
 from hindcast.app.alerts.alert import Alert, AlertContext, AlertIncidents, Incident, SystemView
+from hindcast.app.attach.bridge import Bridge
 from hindcast.app.attach.target import FoldConsumer, WritingConsumer
 from hindcast.app.exports.exporter import EpisodeFile, Exporter, ExportSources, Writer
 from hindcast.app.imports.conversation import Conversation, Turn
@@ -38,6 +40,7 @@ __all__ = [
     "AlertIncidents",
     "AssembledEpisode",
     "BlobRef",
+    "Bridge",
     "Conversation",
     "Envelope",
     "EpisodeFile",

@@ -25,6 +25,7 @@ from hindcast.app.attach.attachment import (
     detached,
     store_url,
 )
+from hindcast.app.attach.bridge import bridge_target
 from hindcast.app.attach.consumers import list_consumers
 from hindcast.app.attach.store import ConsumerPosition, ConsumerStore
 from hindcast.app.attach.target import Attached, TargetFailed
@@ -47,7 +48,11 @@ app = typer.Typer()
 def attach_consumer(
     output: Output,
     target: Annotated[
-        str, typer.Argument(metavar="MODULE:NAME", help="A consumer, installed or in the current folder.")
+        str,
+        typer.Argument(
+            metavar="BRIDGE|MODULE:NAME",
+            help="A bridge to another tool, such as wandb, or a consumer, installed or in the current folder.",
+        ),
     ],
     begin: Annotated[
         str,
@@ -79,7 +84,7 @@ def attach_consumer(
         typer.Option(metavar="URL", help="Database for its position and effect, instead of a SQLite file."),
     ] = "",
 ) -> Report:
-    """Attach your own consumer to a run. A slow, blocked or dead consumer does not affect the run.
+    """Attach a bridge or your own consumer to a run. A slow, blocked or dead consumer does not affect the run.
 
     Its position is stored together with its effect; the same command continues exactly there. Ctrl-C detaches.
 
@@ -89,7 +94,7 @@ def attach_consumer(
         sys.stdout.reconfigure(line_buffering=True)  # show a consumer's output immediately, also in a pipe
     handle = open_run(run)
     attachment = Attachment(
-        target=target,
+        target=target if ":" in target else bridge_target(target),
         name=_checked(name or target.partition(":")[0].rpartition(".")[2]),
         begin=begin,
         until=until,

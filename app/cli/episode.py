@@ -252,12 +252,15 @@ def _detail_text(detail: EpisodeDetail) -> Iterator[Block]:
         ]
     )
     yield ""
+    several = any(s.context for s in detail.steps)
+    contexts = ("context",) if several else ()
     yield Table(
-        ("step", "position", "state", "action", "element", "result", "answer", "tokens", "ms"),
+        ("step", "position", *contexts, "state", "action", "element", "result", "answer", "tokens", "ms"),
         [
             (
                 s.step,
                 s.position,
+                *((s.context,) if several else ()),
                 s.scaffold_state,
                 s.action,
                 s.element,

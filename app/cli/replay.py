@@ -1,11 +1,13 @@
 """`hindcast replay steps / sampling`."""
 
 import asyncio
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from hindcast.actors.replay.agent import NOTHING
 from hindcast.app.cli.bars import progress_bar
 from hindcast.app.cli.options import (
     All,
@@ -20,7 +22,7 @@ from hindcast.app.cli.options import (
 from hindcast.app.cli.output import Block, Report, Table
 from hindcast.app.replay.steps import EpisodeReplay, StepsReport, replay_steps
 from hindcast.app.runs.sources import open_source
-from hindcast.core.errors import ReplayDiverged
+from hindcast.core.errors import ReplayDiverged, SettingsError
 from hindcast.core.fast_import import loading
 
 if TYPE_CHECKING:
@@ -52,6 +54,20 @@ def replay_steps_of(
             help="Trust your own site's tasks: use the secrets and run the resets that they name.",
         ),
     ] = False,
+    start_agent: Annotated[
+        bool,
+        typer.Option(
+            "--start-agent",
+            help="Start the program of actors.agent again; it gets the recorded answers, and its calls are compared.",
+        ),
+    ] = False,
+    ignoring: Annotated[
+        str,
+        typer.Option(
+            metavar="PATTERN",
+            help="Regular expression of what does not count in the agent's messages, such as a time.",
+        ),
+    ] = "",
 ) -> Report:
     """Replay recorded actions on the sites and compare every page with the recorded one.
 
@@ -63,13 +79,26 @@ def replay_steps_of(
     wanted = select_episodes(
         episode, episodes, every=every, family=family, origin=origin, seed=seed, usual=SAMPLE
     )
+    try:
+        ignored = re.compile(ignoring) if ignoring else NOTHING
+    except re.error as error:
+        raise SettingsError(f"--ignoring: {ignoring!r} is no regular expression: {error}") from error
     with progress_bar() as bar:
         task = bar.add_task("replaying", total=wanted.sample)
 
         def said(_: EpisodeReplay) -> None:
             bar.advance(task)
 
-        report = asyncio.run(replay_steps(open_source(run), wanted, said=said, trusted=trust_tasks))
+        report = asyncio.run(
+            replay_steps(
+                open_source(run),
+                wanted,
+                said=said,
+                trusted=trust_tasks,
+                starts_agent=start_agent,
+                ignored=ignored,
+            )
+        )
     code = ReplayDiverged.exit_code if report.differs else 1 if report.failed else 0
     return Report(report, _steps_text(report), exit_code=code)
 

@@ -199,6 +199,7 @@ def _stepped(fact: StepTaken) -> Row:
         "sampling_seed": fact.sampling.seed,
         "prompt_truncated": fact.prompt_truncated,
         "answer_from": fact.answer_from,
+        "context": fact.context,
         "prompt_ids": unpack_ids(fact.prompt_ids),
         "observe_ms": fact.observe_ms,
         "generate_ms": fact.generate_ms,

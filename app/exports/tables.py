@@ -73,6 +73,7 @@ TABLES: dict[str, tuple[Column, ...]] = {
         ("sampling_seed", INTEGER, "seed of the sampling"),
         ("prompt_truncated", FLAG, "whether the prompt was cut"),
         ("answer_from", INTEGER, "number of tokens that are the thought, before the answer"),
+        ("context", INTEGER, "number of the agent's context in the episode, from 0"),
         ("prompt_ids", pa.list_(pa.int32()), "token ids: exactly what the policy read"),
         ("observe_ms", REAL, "milliseconds to read the page"),
         ("generate_ms", REAL, "milliseconds to sample the answer"),

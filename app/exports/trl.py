@@ -120,6 +120,7 @@ class TrlWriter(Writer):
             "outcome": verdict.outcome,
             **provenance_of(played),
             "step": step.index,
+            "context": step.context,
             "last": step.index == len(played.steps) - 1,
             "temperature": step.sampling.temperature,
         }

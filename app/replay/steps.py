@@ -6,20 +6,25 @@ Invariant 9: nothing is appended. The log is opened for reading, the store runs 
 is called.
 """
 
+import asyncio
 import importlib.metadata
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
+from hindcast.actors.agents.world import AgentWorld
 from hindcast.actors.environments.base import Venue
 from hindcast.actors.environments.browser import BrowserHost
+from hindcast.actors.replay.agent import NOTHING, ReplayedAgent
 from hindcast.actors.replay.recorded import EpisodeSelection, each, recorded_episodes
 from hindcast.actors.replay.steps import MATTER, Cause, Difference, Surroundings, drive, explain
 from hindcast.app.runs.sources import Source
 from hindcast.app.system.sites import sites_running
 from hindcast.core.errors import BrowserUnavailable, EnvironmentFailed, HindcastError
+from hindcast.core.models.folders import policy_folder
 from hindcast.core.settings.schema import ActorSettings
 from hindcast.events.catalogue import EpisodeEnded
 from hindcast.events.log.episode_assembler import AssembledEpisode
@@ -87,30 +92,35 @@ async def replay_steps(
     *,
     said: Callable[[EpisodeReplay], None] = lambda _: None,
     trusted: bool = False,
+    starts_agent: bool = False,
+    ignored: re.Pattern[str] = NOTHING,
 ) -> StepsReport:
     """Replay the selected episodes. `said` is called with each finished one.
 
     `trusted`: whether secrets and resets named by the log's tasks may be used; a log may come from anyone.
+    `starts_agent`: whether the program of `actors.agent` is started again, and gets the recorded answers.
+    `ignored`: what does not count in the program's messages.
 
     Raises:
-        PlayedByAgent: the run has `actors.agent`; nothing was started.
+        PlayedByAgent: the run has `actors.agent`, which may not be started; nothing was.
         NothingToReplay: there is none.
         NoSuchEpisode, BrowserUnavailable, CorruptEvent: see `recorded_episodes` and `BrowserHost`.
 
     """
     settings = source.settings
-    if settings.actors.agent:
+    if settings.actors.agent and not starts_agent:
         raise PlayedByAgent(
             f"the episodes of run {source.name} were played by a program, actors.agent = {settings.actors.agent!r}. The log has "
             "its calls and the answers, not what it did between them, so its steps cannot be replayed without starting it, "
-            f"which may have effects of its own. To check the answers, run: hindcast replay sampling {source.name}"
+            "which may have effects of its own. If it may be started, add --start-agent. To check the answers alone, run: "
+            f"hindcast replay sampling {source.name}"
         )
     async with (
         source.connect_log() as log,
         sites_running(settings, trusted=trusted) as sites,
         BrowserHost(_here(settings.actors)) as host,
     ):
-        stage = _Stage(source, host=host, sites=sites)
+        stage = _Stage(source, host=host, sites=sites, ignored=ignored)
 
         async def work(episode: AssembledEpisode) -> EpisodeReplay:
             replay = await stage.replay(episode)
@@ -135,10 +145,13 @@ def _here(settings: ActorSettings) -> ActorSettings:
 class _Stage:
     """Browser and sites that every replay uses."""
 
-    def __init__(self, source: Source, *, host: BrowserHost, sites: dict[str, Venue]) -> None:
+    def __init__(
+        self, source: Source, *, host: BrowserHost, sites: dict[str, Venue], ignored: re.Pattern[str]
+    ) -> None:
         self._source = source
         self._host = host
         self._sites = sites
+        self._ignored = ignored
         self._now = {name: importlib.metadata.version(name) for name in MATTER}
 
     async def replay(self, episode: AssembledEpisode) -> EpisodeReplay:
@@ -168,9 +181,19 @@ class _Stage:
     async def _drive(self, episode: AssembledEpisode) -> Difference | None:
         world = await self._host.open_world(self._sites[episode.request.task.environment])
         try:
-            return await drive(world, episode, self._source.blobs)
+            played = world
+            if isinstance(world, AgentWorld):
+                facts = [step.fact for step in episode.steps]
+                tokenizer = await asyncio.to_thread(self._tokenizer)
+                played = ReplayedAgent(world, facts, tokenizer, ignored=self._ignored)
+            return await drive(played, episode, self._source.blobs)
         finally:
             await world.close()
+
+    def _tokenizer(self) -> Any:
+        from hindcast.core.models.tokenizer import load_tokenizer  # imports transformers
+
+        return load_tokenizer(policy_folder(self._source.settings.policy.base))
 
     @staticmethod
     def _outcome(

@@ -73,7 +73,7 @@ class EpisodeStarted(Fact, frozen=True, kw_only=True):
     "step.taken",
     subject=STEP,
     roles="actor",
-    version=5,
+    version=6,
     refs={"episode": "episode", "observation": "page", "screenshot.image": "page"},
 )
 class StepTaken(Fact, frozen=True, kw_only=True):
@@ -123,6 +123,9 @@ class StepTaken(Fact, frozen=True, kw_only=True):
     """None if the settings ask for none (`actors.screenshots`)."""
     pictures: tuple[ShownPicture, ...] = ()
     """Pictures that the policy read, in their order in `prompt_ids`; empty if it read only text."""
+    context: int = 0
+    """Number of the context within the episode that the step belongs to. An agent of the user's own begins another one when its
+    messages do not continue an earlier chat (`actors.agents.contexts`); every other episode has context 0 alone."""
 
 
 EndReason = Literal["exit", "done", "max_steps", "unparsable", "repeated"]

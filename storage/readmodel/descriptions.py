@@ -124,6 +124,7 @@ OWN: Mapping[str, Mapping[str, str]] = {
         "world_ordinal": "Number of facts that the site had recorded before the step.",
         "prompt_tokens": "Number of tokens that the policy read.",
         "answer_tokens": "Number of tokens that the policy sampled.",
+        "context": "Number of the agent's context in the episode, from 0; higher where an agent rewrote its messages.",
         "sampling_seed": "Seed of sampling.",
         "observe_ms": "Time to read the page, in milliseconds.",
         "generate_ms": "Time to sample the answer, in milliseconds.",

@@ -90,6 +90,8 @@ class StepRow(msgspec.Struct, frozen=True, kw_only=True):
     answer_tokens: int | None
     version_low: int | None
     version_high: int | None
+    context: int | None
+    """Number of the agent's context, from 0."""
     temperature: float | None
     observation_digest: str | None
     observation_blob: str | None

@@ -179,7 +179,7 @@ steps = _recorded(
     *_integer(
         "step", "element", "world_ordinal", "prompt_tokens", "answer_tokens", "version_low", "version_high"
     ),
-    *_integer("sampling_seed", "occurred_ns"),
+    *_integer("context", "sampling_seed", "occurred_ns"),
     *_real("temperature", "observe_ms", "generate_ms", "act_ms"),
     Column("prompt_truncated", Boolean),
     indexes=(("episode", "step"), ("version_high", "version_low", "episode", "position"), ("occurred_ns",)),

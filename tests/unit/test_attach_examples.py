@@ -291,7 +291,7 @@ def test_the_tensorboard_bridge_draws_curves_and_episodes_in_a_folder_of_the_log
     pytest.importorskip("tensorboardX")
     from hindcast.app.examples.tensorboard_bridge import consumer
 
-    attach(handle, "hindcast.app.examples.tensorboard_bridge:consumer", TENSORBOARD_FOLDER=str(tmp_path))
+    attach(handle, "tensorboard", TENSORBOARD_FOLDER=str(tmp_path))
     close(consumer)
     assert [folder.name for folder in tmp_path.iterdir()] == [run_id]
     found = points_in(tmp_path / run_id)
@@ -299,14 +299,14 @@ def test_the_tensorboard_bridge_draws_curves_and_episodes_in_a_folder_of_the_log
     assert found["update/loss"] == [(fact.update, pytest.approx(fact.metrics["loss"])) for fact in told]
     for chart in CHARTS:
         assert found[chart] == [(at, pytest.approx(value)) for at, value in held_out_curve(chart)]
-    curve = success_curve(handle, "tensorboard_bridge")
+    curve = success_curve(handle, "tensorboard")
     assert [value for _, value in found["success"]] == pytest.approx(curve)
     said = [at for at, (_, _, fact) in enumerate(FACTS, 1) if isinstance(fact, EpisodeJudged)]
     assert {at for at, _ in found["success"]} <= set(said)
     assert len(found["alerts/queue/text_summary"]) == len(repaired_queues())
     shown = (tmp_path / run_id).glob("events.out.tfevents.*")
     content = b"".join(file.read_bytes() for file in shown)
-    episodes = judged_episodes(handle, "tensorboard_bridge")
+    episodes = judged_episodes(handle, "tensorboard")
     assert episodes
     assert all(f"|{episode}|".encode() in content for episode in episodes)
 
@@ -353,7 +353,7 @@ def test_the_wandb_bridge_keeps_curves_and_episodes_offline_as_the_package_reads
     environment = {"WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path), "WANDB_SILENT": "true"}
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    attach(handle, "hindcast.app.examples.wandb_bridge:consumer", **environment)
+    attach(handle, "wandb", **environment)
     assert (wandb.run.id, wandb.run.name) == (run_id, handle.name)
     close(wandb_bridge.consumer)
     wandb.teardown()  # its service has written everything once it has ended
@@ -366,11 +366,11 @@ def test_the_wandb_bridge_keeps_curves_and_episodes_offline_as_the_package_reads
     for chart in CHARTS:
         found = [(row["version"], row[chart]) for row in rows if chart in row]
         assert found == [(at, pytest.approx(value)) for at, value in held_out_curve(chart)]
-    curve = success_curve(handle, "wandb_bridge")
+    curve = success_curve(handle, "wandb")
     assert [row["success"] for row in rows if "success" in row] == pytest.approx(curve)
     tables = sorted(tmp_path.glob("wandb/offline-run-*/files/media/table/episodes_*.json"))
     listed = [row[0] for file in tables for row in json.loads(file.read_text())["data"]]
-    assert sorted(listed) == sorted(judged_episodes(handle, "wandb_bridge")) != []
+    assert sorted(listed) == sorted(judged_episodes(handle, "wandb")) != []
 
 
 def test_the_trackio_bridge_keeps_curves_and_episodes_once_also_when_a_crash_undoes_what_it_had_taken_in(
@@ -384,11 +384,11 @@ def test_the_trackio_bridge_keeps_curves_and_episodes_once_also_when_a_crash_und
 
     def attach_until(place: str) -> None:
         monkeypatch.setattr(trackio_bridge.consumer, "_opened", {})  # as another process
-        attach(handle, "hindcast.app.examples.trackio_bridge:consumer", "--until", place)
+        attach(handle, "trackio", "--until", place)
         close(trackio_bridge.consumer)
 
     attach_until(str(len(FACTS) // 2))
-    kept = ConsumerStore(store_url(handle, "trackio_bridge")).file
+    kept = ConsumerStore(store_url(handle, "trackio")).file
     assert kept is not None
     before = kept.read_bytes()
     attach_until("end")
@@ -407,10 +407,10 @@ def test_the_trackio_bridge_keeps_curves_and_episodes_once_also_when_a_crash_und
         found = [(row["version"], row[chart]) for row in rows if chart in row]
         assert found == [(at, pytest.approx(value)) for at, value in held_out_curve(chart)]
     assert [row["success"] for row in rows if "success" in row] == pytest.approx(
-        success_curve(handle, "trackio_bridge")
+        success_curve(handle, "trackio")
     )
     listed = [one["episode"] for row in rows if "episodes" in row for one in row["episodes"]["_value"]]
-    assert listed == judged_episodes(handle, "trackio_bridge") != []
+    assert listed == judged_episodes(handle, "trackio") != []
 
 
 async def test_the_anomaly_watcher_names_the_update_that_leaps_and_no_other(

@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 from sqlalchemy import Connection
 from typer.testing import CliRunner, Result
 
+from fakes.bare_step import bare_step
 from hindcast.app.cli import app
 from hindcast.app.exports import EXPORTERS
 from hindcast.app.exports.dataset import SCHEMA, DatasetOptions, DatasetWriter
@@ -37,12 +38,14 @@ from hindcast.app.exports.lines import LineRefused, _from_json, _to_json, from_l
 from hindcast.app.exports.output_folder import ExportFailed, ExportRefused, file_name, whole_folder
 from hindcast.app.exports.tables import TABLES
 from hindcast.app.exports.trl import TrlLine, first_difference
+from hindcast.app.exports.verifiers_traces import nodes_of
 from hindcast.app.imports.atif import document_of_trajectory
 from hindcast.app.imports.decoder import DocumentError
+from hindcast.app.imports.verifiers_traces import conversations_of
 from hindcast.app.runs.archive_source import ArchiveSource
 from hindcast.app.runs.folded_read_model import folded
 from hindcast.core.domain.action import ACTIONS, Action
-from hindcast.core.domain.arrays import unpack_floats, unpack_ids
+from hindcast.core.domain.arrays import pack_ids, unpack_floats, unpack_ids
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.models.tokenizer import load_tokenizer
 from hindcast.core.plugins import plugin_names
@@ -58,6 +61,7 @@ from hindcast.events.catalogue import (
 )
 from hindcast.events.codec import decode
 from hindcast.events.envelope import Recorded, Stored
+from hindcast.events.log.episode_assembler import AssembledStep
 from hindcast.storage.readmodel.episode_queries import EpisodeFilter, list_episodes
 from hindcast.storage.readmodel.query_parts import NotInReadModel
 from stories.export_story import FIRST_PROMPT, HOSTILE, IMAGE, page, told_archive
@@ -637,3 +641,60 @@ def test_the_queries_of_the_guide_work(told: Told, tmp_path: Path, monkeypatch: 
             exec(compile(block, "docs/exports.md", "exec"), {})
         else:
             assert duckdb.connect().sql(block).fetchall()
+
+
+# --- verifiers
+
+
+def test_traces_of_verifiers_hold_the_exact_tokens_of_every_step(told: Told) -> None:
+    lines = (told.out["verifiers"] / "traces.jsonl").read_text().splitlines()
+    steps: dict[str, list[StepTaken]] = {}
+    for fact in told.facts(StepTaken):
+        steps.setdefault(fact.episode, []).append(fact)
+    episodes = [json.loads(line) for line in lines]
+    assert [one["id"] for one in episodes] == [one.episode for one in told.facts(EpisodeEnded)] != []
+    for episode in episodes:
+        (trace,) = episode["traces"]
+        nodes = trace["nodes"]
+        answers = [at for at, node in enumerate(nodes) if node.get("sampled")]
+        for at, fact in zip(answers, steps[episode["id"]], strict=True):
+            path, place = [], at
+            while place is not None:
+                path.append(nodes[place])
+                place = nodes[place]["parent"]
+            tokens = [token for node in reversed(path) for token in node["token_ids"]]
+            assert tokens == [*unpack_ids(fact.prompt_ids).tolist(), *unpack_ids(fact.action_ids).tolist()]
+            assert nodes[at]["logprobs"] == unpack_floats(fact.logprobs).tolist()
+        assert not any(any(node["mask"]) for node in nodes if not node.get("sampled"))
+
+
+def test_traces_of_verifiers_are_read_by_the_import_with_their_rewards(told: Told) -> None:
+    found = [one for _, one in conversations_of(told.out["verifiers"] / "traces.jsonl")]
+    rewards = {
+        one.episode: one.judgment.reward
+        for one in told.facts(EpisodeJudged)
+        if one.judge.name == "rules" and one.judgment.outcome != "undecided"
+    }
+    ended = told.facts(EpisodeEnded)
+    assert len(found) == len(ended)
+    compared = 0
+    for conversation, end in zip(found, ended, strict=True):
+        last = [one for one in told.facts(StepTaken) if one.episode == end.episode][-1]
+        assert conversation.turns[-1].action_ids == tuple(unpack_ids(last.action_ids).tolist())
+        if end.episode in rewards:
+            scores = conversation.evidence.probes["scores"]
+            assert scores["reward"]["value"] == rewards[end.episode]
+            compared += 1
+    assert compared > 5
+
+
+def test_a_prompt_that_begins_with_an_earlier_sequence_continues_its_branch() -> None:
+    prompts = [([1, 2], [3]), ([1, 2, 3, 4], [5]), ([1, 9], [3]), ([1, 2, 3, 4, 5, 6], [7])]
+    facts = [
+        msgspec.structs.replace(bare_step("e", at), prompt_ids=pack_ids(prompt), action_ids=pack_ids(answer))
+        for at, (prompt, answer) in enumerate(prompts)
+    ]
+    messages = [{"role": role, "content": ""} for _ in prompts for role in ("user", "assistant")]
+    nodes = nodes_of([AssembledStep(position=1, occurred_ns=0, fact=fact) for fact in facts], messages)
+    assert [node["parent"] for node in nodes] == [None, 0, 1, 2, None, 4, 3, 6]
+    assert [node["token_ids"] for node in nodes[::2]] == [[1, 2], [4], [1, 9], [6]]

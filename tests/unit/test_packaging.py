@@ -11,12 +11,15 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 pytestmark = pytest.mark.broker
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = ("actors", "app", "core", "events", "learner", "storage")
 API = "hindcast.api"
+NO_EXTRA = {"browser_use", "verl"}
+"""Other projects' packages that cannot be installed next to Hindcast's dependencies."""
 BUILT_S = 600.0
 RUN_S = 300.0
 
@@ -47,6 +50,27 @@ def test_the_list_of_packages_is_that_of_the_folders() -> None:
     }
     assert set(setuptools["packages"]) == found - {"hindcast.app.api"} | {API}
     assert setuptools["package-dir"] == {f"hindcast.{name}": name for name in FOLDERS} | {API: "app/api"}
+
+
+def test_every_extra_of_another_project_is_tested_in_an_environment_of_its_own() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    lists = {file.parent.name: file for file in (ROOT / "tests" / "peers").glob("*/constraints.txt")}
+    for name, file in lists.items():
+        pinned = dict(line.split("==") for line in file.read_text().splitlines() if "==" in line)
+        if name in NO_EXTRA:
+            assert name.replace("_", "-") in pinned
+            continue
+        for wanted in map(Requirement, extras[name.replace("_", "-")]):
+            assert wanted.specifier.contains(pinned[wanted.name]), f"{file}: {wanted}"
+    assert set(lists) - NO_EXTRA >= {
+        "mcp",
+        "openenv",
+        "trackio",
+        "trl",
+        "verifiers",
+        "verifiers_taskset",
+        "wandb",
+    }
 
 
 @pytest.mark.parametrize("name", ["Procfile", "Procfile.vllm"])

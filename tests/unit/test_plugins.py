@@ -15,6 +15,7 @@ from factories import terms
 from typer.testing import CliRunner
 
 import hindcast.core.plugins as plugins
+from hindcast.app.attach.bridge import Bridge, bridge_target, check_bridge
 from hindcast.app.cli import app
 from hindcast.app.plugins import find_plugins, plugins_in_use
 from hindcast.app.runs.runs import create_run, open_run
@@ -334,3 +335,29 @@ def test_the_declared_built_ins_are_those_that_are_installed() -> None:
 def test_an_identity_is_read_from_events_as_it_was_written() -> None:
     one = plugins.identify_plugin("algorithms", "grpo")
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(one), type=PluginIdentity) == one
+
+
+def test_bridges_importers_exporters_and_environments_are_listed_by_name() -> None:
+    listed = json.loads(CliRunner().invoke(app, ["plugin", "list", "--json"]).stdout.splitlines()[-1])[
+        "plugins"
+    ]
+    names = {
+        kind: {one["name"] for one in listed if one["kind"] == kind}
+        for kind in {one["kind"] for one in listed}
+    }
+    assert names["bridges"] == {"wandb", "trackio", "tensorboard"}
+    assert {"atif", "inspect", "nemo-gym", "verifiers"} <= names["importers"]
+    assert {"atif", "dataset", "inspect", "trl"} <= names["exporters"]
+    assert {"mcp", "openenv", "store", "verifiers", "verifiers_taskset"} <= names["environments"]
+    assert not [one for one in listed if one["kind"] == "bridges" and one["problems"]]
+
+
+def test_a_bridge_whose_tool_is_missing_is_refused_with_the_command_that_installs_it() -> None:
+    with pytest.raises(PluginError, match="the nearest is wandb"):
+        bridge_target("wanb")
+    lacking = Bridge(sends="curves", target="no_such_tool:consumer", package="no-such-tool")
+    assert check_bridge(lacking) == [
+        "its target is 'no_such_tool:consumer', and there is no such module",
+        "its package is 'no-such-tool'; expected the name that is imported",
+    ]
+    assert bridge_target("tensorboard") == "hindcast.app.examples.tensorboard_bridge:consumer"

@@ -215,7 +215,8 @@ def _steps(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
                 "code_rev",
                 "scaffold_state",
                 "scaffold_chosen",
-            ),
+            )
+            | ({"context": row["context"]} if row["context"] else {}),
         )
         for row in rows
     }

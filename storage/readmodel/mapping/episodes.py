@@ -193,6 +193,7 @@ def _step_taken(recorded: Recorded, fact: StepTaken) -> Iterable[Operation]:
             "answer_tokens": len(fact.action_ids) // ID_BYTES,
             "version_low": low,
             "version_high": high,
+            "context": small_integer(fact.context),
             "sampling_seed": small_integer(fact.sampling.seed),
             "occurred_ns": recorded.envelope.occurred_ns,
             "temperature": finite(fact.sampling.temperature),

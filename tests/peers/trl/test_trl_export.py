@@ -4,16 +4,16 @@ import json
 from pathlib import Path
 from typing import Any
 
+import datasets
 import pytest
 import torch
+import trl
 from transformers import AutoModelForCausalLM
 
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.models.tokenizer import load_tokenizer
 from stories.export_story import export_archive
 
-datasets = pytest.importorskip("datasets", reason="run: make peers")
-trl = pytest.importorskip("trl", reason="run: make peers")
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore")]
 
 

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
+import datasets
 import pytest
+import trl
 
 from stories.export_story import HOSTILE, export_archive
 
-datasets = pytest.importorskip("datasets", reason="run: make peers")
-trl = pytest.importorskip("trl", reason="run: make peers")
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore")]
 
 

@@ -5,7 +5,13 @@ import math
 from pathlib import Path
 from typing import Any
 
+import inspect_ai
 import pytest
+from inspect_ai import model as models
+from inspect_ai.dataset import Sample
+from inspect_ai.scorer import Score, includes, mean, scorer
+from inspect_ai.solver import generate, solver, use_tools
+from inspect_ai.tool import tool
 
 from hindcast.actors.episodes.recorder import Abandoned
 from hindcast.actors.judges.inspect_score import InspectOptions, InspectScoreJudge
@@ -15,13 +21,6 @@ from hindcast.app.imports.inspect_log import conversations_of
 from hindcast.app.settings.configuration import resolve
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.models.tokenizer import load_tokenizer
-
-inspect_ai = pytest.importorskip("inspect_ai", reason="run: make peers")
-from inspect_ai import model as models  # noqa: E402
-from inspect_ai.dataset import Sample  # noqa: E402
-from inspect_ai.scorer import Score, includes, mean, scorer  # noqa: E402
-from inspect_ai.solver import generate, solver, use_tools  # noqa: E402
-from inspect_ai.tool import tool  # noqa: E402
 
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore")]
 USAGE = models.ModelUsage(input_tokens=5, output_tokens=3, total_tokens=8)

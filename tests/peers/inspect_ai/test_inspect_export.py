@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from inspect_ai import log as inspect_log
+from inspect_ai.scorer import SampleScore, Score, accuracy, stderr
 from sqlalchemy import Connection
 
 from hindcast.app.runs.archive_source import ArchiveSource
 from hindcast.app.runs.folded_read_model import folded
 from hindcast.storage.readmodel.episode_queries import EpisodeFilter, matching_episodes, verdicts_of
 from stories.export_story import HOSTILE, export_archive
-
-inspect_log = pytest.importorskip("inspect_ai.log", reason="run: make peers")
-from inspect_ai.scorer import SampleScore, Score, accuracy, stderr  # noqa: E402
 
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore")]
 

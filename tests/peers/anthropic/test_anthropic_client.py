@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import anthropic
 import pytest
 import pytest_asyncio
 from starlette.applications import Starlette
@@ -13,7 +14,6 @@ from hindcast.actors.agents.model_call import ModelCall, Reply
 from hindcast.actors.agents.proxy import ChatRoutes
 from hindcast.actors.web_server import serve_app
 
-anthropic = pytest.importorskip("anthropic", reason="run: make peers")
 pytestmark = [pytest.mark.peers, pytest.mark.filterwarnings("ignore")]
 
 CLICK = {"name": "click", "description": "Click.", "input_schema": {"type": "object"}}
