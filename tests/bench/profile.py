@@ -9,7 +9,7 @@ import re
 import shutil
 import subprocess
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -70,7 +70,7 @@ def measure_shares(
 
     """
     spy = _find_spy() if flames else None
-    totals: Counter[str] = Counter()
+    totals: defaultdict[str, float] = defaultdict(float)
     with started(home, overrides, light=False) as starter, ExitStack() as stack:
         if paused:
             pause = hindcast("ctl", "pause", "--reason", "measured while it waits")
@@ -92,9 +92,8 @@ def measure_shares(
                 totals[process] += cpu_s - (before[pid].cpu_s if pid in before else 0.0)
             before |= now
         wall_s = time.monotonic() - began
-    return [
-        Share(process=name, cpu_s=cpu_s, of_a_core=cpu_s / wall_s) for name, cpu_s in totals.most_common()
-    ]
+    shares = [Share(process=name, cpu_s=cpu_s, of_a_core=cpu_s / wall_s) for name, cpu_s in totals.items()]
+    return sorted(shares, key=lambda one: -one.cpu_s)
 
 
 def _taken(starter: int) -> dict[int, _Taken]:
