@@ -97,7 +97,7 @@ def resume(protocol: Protocol) -> Any:
     home.environment["CUDA_VISIBLE_DEVICES"] = ""
     device = {"learner.device": protocol.device if protocol.device == "cpu" else "auto"}
     chosen = settings(device, base=SMALL_GROUPS)
-    assert home.stop(home.start("protocol", "--recipe", "mgrpo", *chosen, "--without", "learner")) == 0
+    assert home.stop(home.start("protocol", "--recipe", "mgrpo", *chosen, "--actors", "0")) == 0
     del home.environment["CUDA_VISIBLE_DEVICES"]
     if seen is not None:
         home.environment["CUDA_VISIBLE_DEVICES"] = seen
