@@ -1,7 +1,7 @@
 """Queries about one task family: what the updates trained on, and how its episodes failed."""
 
 import msgspec
-from sqlalchemy import Connection, Select, and_, func, select
+from sqlalchemy import Connection, and_, func, select
 
 from hindcast.storage.readmodel.query_parts import holding, position_of, training_judge
 from hindcast.storage.readmodel.tables import batch_episodes, batches, episodes, judged, verdicts
@@ -79,7 +79,7 @@ def failure_reasons(
         verdicts.c.judge == judged.c.judge,
         verdicts.c.position == judged.c.valid_from,
     )
-    statement: Select[tuple[str, int]] = (
+    statement = (
         select(func.coalesce(verdicts.c.reason, ""), func.count())
         .select_from(judged.join(verdicts, first))
         .where(
