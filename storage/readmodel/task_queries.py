@@ -2,11 +2,12 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 from sqlalchemy import ColumnElement, Connection, RowMapping, case, func, select
 
 from hindcast.core.text.nearest import advice
@@ -44,6 +45,7 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
     family: str | None
     seed: int | None
     instruction: str | None
+    """The page of an environment gives it: that of an episode, None before the first has started."""
     state: str | None
     reason: str | None
     """Why it was rejected."""
@@ -131,13 +133,25 @@ def list_tasks(
         )
         .limit(limit)
     )
-    return [
+    found = [
         TaskRow(
             **only(row, TaskRow, without=("success",)),
             success=success_of({one: row[one] or 0 for one in OUTCOMES}),
         )
         for row in connection.execute(statement).mappings()
     ]
+    shown = _instructions(connection, [row.task for row in found if row.instruction is None], position)
+    return [replace(row, instruction=row.instruction or shown.get(row.task)) for row in found]
+
+
+def _instructions(connection: Connection, wanted: Sequence[str], position: int) -> dict[str, str]:
+    """What pages asked in episodes of these tasks."""
+    statement = (
+        select(episodes.c.task, func.max(episodes.c.instruction))
+        .where(holding(episodes, position), episodes.c.task.in_(wanted), episodes.c.instruction.is_not(None))
+        .group_by(episodes.c.task)
+    )
+    return {str(row[0]): str(row[1]) for row in connection.execute(statement)}
 
 
 TOLD = ("task", "phase", "state", "reason", "value", "change")

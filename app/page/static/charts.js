@@ -182,7 +182,7 @@
         legend: { show: false },
         scales: {
           // a single value lies in the middle: uPlot would begin the axis at 0
-          x: { time: false, range: (plot, low, high) => plot.data[0].length === 1 ? [plot.data[0][0] - 1, plot.data[0][0] + 1] : [low, high] },
+          x: { time: false, range: (plot, low, high) => plot.data[0].length === 1 ? [Math.max(0, plot.data[0][0] - 1), plot.data[0][0] + 1] : [low, high] },
           y: data.shares ? { range: [0, 1] } : { distr: log ? LOG_SCALE : 1 },
         },
         axes: [
