@@ -3,7 +3,7 @@
 import msgspec
 from sqlalchemy import Connection, and_, func, select
 
-from hindcast.storage.readmodel.query_parts import holding, position_of, training_judge
+from hindcast.storage.readmodel.query_parts import also_holding, holding, position_of, training_judge
 from hindcast.storage.readmodel.tables import batch_episodes, batches, episodes, judged, verdicts
 
 
@@ -35,6 +35,12 @@ def family_training(
 ) -> FamilyTraining:
     """Sum of the batches that led from one policy version to another."""
     position = position_of(connection, as_of)
+    between = select(batches.c.batch).where(
+        holding(batches, position),
+        batches.c.model == "policy",
+        batches.c.version >= first_version,
+        batches.c.version < last_version,
+    )
     own = and_(episodes.c.environment == environment, episodes.c.family == family)
     statement = (
         select(
@@ -45,15 +51,14 @@ def family_training(
             func.count().filter(own, batch_episodes.c.advantage < 0).label("lowered"),
             func.count().filter(~own).label("others"),
         )
-        .select_from(batches)
-        .join(batch_episodes, batch_episodes.c.batch == batches.c.batch)
-        .join(episodes, and_(episodes.c.episode == batch_episodes.c.episode, holding(episodes, position)))
+        .select_from(batch_episodes)
+        .join(
+            episodes, and_(episodes.c.episode == batch_episodes.c.episode, also_holding(episodes, position))
+        )
         .where(
-            holding(batches, position),
-            holding(batch_episodes, position),
-            batches.c.model == "policy",
-            batches.c.version >= first_version,
-            batches.c.version < last_version,
+            batch_episodes.c.batch.in_(between),
+            # `+ 0`: search by the batch, not by an index that has the position
+            batch_episodes.c.position + 0 <= position,
             batch_episodes.c.trained,
             batch_episodes.c.epoch == 0,
         )
