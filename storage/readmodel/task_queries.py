@@ -145,7 +145,7 @@ def list_tasks(
 
 
 def _instructions(connection: Connection, wanted: Sequence[str], position: int) -> dict[str, str]:
-    """What pages asked in episodes of these tasks."""
+    """Instructions that pages gave in episodes of tasks."""
     statement = (
         select(episodes.c.task, func.max(episodes.c.instruction))
         .where(holding(episodes, position), episodes.c.task.in_(wanted), episodes.c.instruction.is_not(None))
