@@ -28,7 +28,7 @@ from hindcast.app.page.charts import (
 )
 from hindcast.app.page.rendering import FOLDER
 from hindcast.app.page.views.axes import Axis
-from hindcast.app.page.views.timeline import Bar, Published, TimelinePage, lanes
+from hindcast.app.page.views.timeline import Bar, Published, TimelinePage, bottleneck_of, lanes
 from hindcast.core.rl.statistics import wilson
 from hindcast.storage.readmodel.evaluation_queries import EvaluationRate, EvaluationRow
 from hindcast.storage.readmodel.metrics import MetricColumn
@@ -51,6 +51,7 @@ TIMELINE = TimelinePage(
     ],
     published=[Published(version=3, at_s=5.0, first_lane="actor.1", first_s=10.0)],
     cut=False,
+    bottleneck="",
 )
 
 
@@ -352,6 +353,29 @@ def test_the_timelines_bars_differ_in_more_than_their_colour() -> None:
     assert len(looks) == len(bars) == 5
     assert drawn.count("as_of=7") == 5
     assert ElementTree.fromstring(drawn).find("line[@class='leads']") is not None
+
+
+def _bar(kind: str, begin_s: float, end_s: float) -> Bar:
+    return Bar(lane=kind, row=0, begin_s=begin_s, end_s=end_s, name="x", kind=kind, title="")
+
+
+@pytest.mark.parametrize(
+    ("bars", "words"),
+    [
+        ([], ""),
+        (
+            [("update", -5, 6), ("success", 0, 10), ("failure", 0, 10)],
+            "The learner is the bottleneck of this stretch: it computes 60% of the time; 2.0 episodes",
+        ),
+        (  # updates that overlap count once, and what lies outside the window does not count
+            [("update", 0, 2), ("update", 1, 3), ("open", -10, 25)],
+            "Actors are the bottleneck of this stretch: the learner waits 70% of the time; 1.0 episodes",
+        ),
+        ([("update", 0, 1), ("success", 2, 4)], "Neither is the bottleneck of this stretch: nothing is played for 80%"),
+    ],
+)  # fmt: skip
+def test_the_timeline_says_who_waited_for_whom(bars: list[tuple[str, float, float]], words: str) -> None:
+    assert bottleneck_of([_bar(*bar) for bar in bars], 10.0).startswith(words)
 
 
 @pytest.mark.parametrize("label", ["<script>x</script>", '" onload="x'])

@@ -1,5 +1,6 @@
 """Timeline of a run: a lane for each actor and for the learner; weights lead to the first episode sampled with them."""
 
+from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -9,6 +10,7 @@ from sqlalchemy import ColumnElement, Select, or_, select
 
 from hindcast.app.page.charts import svg
 from hindcast.app.page.runs import PageQuery
+from hindcast.app.page.views.overview import BUSY
 from hindcast.storage.readmodel.query_parts import (
     also_holding,
     first_verdicts,
@@ -67,6 +69,8 @@ class TimelinePage(msgspec.Struct, frozen=True, kw_only=True):
     bars: list[Bar]
     published: list[Published]
     cut: bool
+    bottleneck: str
+    """Who waited for whom in the window, in words."""
 
 
 def timeline(ask: PageQuery) -> TimelinePage:
@@ -91,7 +95,37 @@ def timeline(ask: PageQuery) -> TimelinePage:
         bars=bars,
         published=_published(ask, since, until),
         cut=cut,
+        bottleneck=bottleneck_of(bars, window_s),
     )
+
+
+def bottleneck_of(bars: Sequence[Bar], window_s: float) -> str:
+    """Say who waited for whom in the window; empty without bars."""
+    updates_s = _covered_s([bar for bar in bars if bar.kind == "update"], window_s)
+    played = [bar for bar in bars if bar.kind != "update"]
+    at_once = sum(min(window_s, bar.end_s) - max(0.0, bar.begin_s) for bar in played) / window_s
+    idle = 1 - _covered_s(played, window_s) / window_s
+    acting = f"{at_once:.1f} episodes are played at once on average"
+    busy = updates_s / window_s
+    if not bars:
+        return ""
+    if busy > BUSY:
+        return f"The learner is the bottleneck of this stretch: it computes {busy:.0%} of the time; {acting}."
+    if idle > BUSY:
+        return f"Neither is the bottleneck of this stretch: nothing is played for {idle:.0%} of the time, and the learner computes {busy:.0%}."
+    return (
+        f"Actors are the bottleneck of this stretch: the learner waits {1 - busy:.0%} of the time; {acting}."
+    )
+
+
+def _covered_s(bars: Sequence[Bar], window_s: float) -> float:
+    """Seconds of the window in which there is at least one of the bars."""
+    covered = reached = 0.0
+    for bar in sorted(bars, key=lambda one: one.begin_s):
+        begin, end = max(reached, bar.begin_s), min(window_s, bar.end_s)
+        covered += max(0.0, end - begin)
+        reached = max(reached, end)
+    return covered
 
 
 Span = tuple[str, int, int, str, str, str]
