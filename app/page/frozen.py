@@ -1,7 +1,7 @@
 """A run's page as a folder of files that a browser opens without a server (`hindcast export --format html`).
 
     index.html           the overview; also overview-family-….html
-    episodes.html …      lists of episodes, also by one filter; curriculum, policies, timeline, settings
+    episodes.html …      lists of episodes, also by one filter; curriculum, policies, timeline, alerts, settings
     why.html …           also for each family; compare.html …: with each other run of the home, as they are now
     lineage-….html       what an update, a policy version or an episode came from, and what came of it
     episodes/ID.html     an episode with its player; its steps are inside, where the live page fetches them
@@ -47,6 +47,7 @@ PARAMETERS: Mapping[str, Collection[str]] = {
     "policies": ("before",),
     "why": ("of", "family", "since", "until"),
     "compare": ("with",),
+    "alerts": (),
     "settings": (),
     "lineage": (),
 }
@@ -93,8 +94,8 @@ class FrozenPage:
         self._templates = environment()
         self._base = f"/{source.name}"
         self._views = {view.name: view for view in VIEWS if view.name in PARAMETERS}
-        if runs is None:  # an archive has no other run to compare with
-            del self._views["compare"]
+        if runs is None:  # an archive has no other run to compare with, and no watcher's findings
+            del self._views["compare"], self._views["alerts"]
         self._due: dict[str, Due] = {}
         self._lineages: dict[str, Due] = {}
         """Lineages to write, after all other files. Those that only other lineages lead to have no file."""
