@@ -1,6 +1,7 @@
 """A log that the real inspect-ai writes, imported."""
 
 import asyncio
+import gc
 import math
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,7 @@ def test_a_log_of_the_real_inspect_becomes_episodes(tmp_path: Path) -> None:
     )
     model = models.get_model("mockllm/model", custom_outputs=answer)
     (log,) = inspect_ai.eval(task, model=model, log_dir=str(tmp_path), display="none", fail_on_error=False)
+    gc.collect()  # inspect-ai leaves streams open; found after this test, they would fail the session
 
     settings = resolve(environment={}, overrides=['actors.answer_format="text"']).settings
     tokenizer = load_tokenizer(policy_folder(settings.policy.base))
