@@ -56,9 +56,7 @@ def fork(
 
     Inside a batch the fork begins before the batch, so that its settings hold for all of the batch's updates.
 
-    Examples:
-    hindcast fork run-1 --at update=40 --name colder --set learner.options.kl_coefficient=0.1
-    hindcast fork cloned --recipe webrl --set learner.fresh_optimizer=true
+    Example: hindcast fork run-1 --at update=40 --name colder --set learner.options.kl_coefficient=0.1
     """
     parent, place = open_source(run), parse_place(at)
     with loading():

@@ -12,7 +12,7 @@ import psutil
 import pytest
 import pytest_asyncio
 
-from hindcast.actors.environments.browser import BrowserHost
+from hindcast.actors.environments.browser import MEMORY_CHECK_EPISODES, BrowserHost
 from hindcast.actors.environments.window import MAX_TABS, Window
 from hindcast.core.errors import BrowserUnavailable, EnvironmentFailed
 from servers.browser_site import PATIENT, SETTINGS, PageServer, PageSite, task_at, visiting
@@ -364,7 +364,7 @@ async def test_browsers_are_replaced_by_memory(server: PageServer) -> None:
         async with visiting(host, site, "start.html") as visit:
             first = visit.world._entered().chromium
         assert first.memory_mib() > 20
-        first.episodes = 9
+        first.episodes = MEMORY_CHECK_EPISODES - 1
         async with visiting(host, site, "start.html") as visit:
             assert visit.world._entered().chromium is not first
 

@@ -1092,7 +1092,7 @@ async def test_a_visitor_disputes_a_verdict_and_it_is_told_wherever_the_verdict_
     )
     assert json.loads(done.output)["disputed"] == before["disputed"] + 1
     await page.goto(f"{shown.base}/lineage/episode/{episode}")
-    assert "verdict.disputed" in await page.locator("main").inner_text()
+    assert "verdict.disputed" in (await page.locator("main").text_content() or ""), "among the folded facts"
     async with shown.handle.connect_log() as log:
         (stored,) = await log.read(after=one["position"] - 1, limit=1)
     fact = decode(stored)

@@ -85,7 +85,8 @@ class Riddle(gymnasium.Env[str, str]):
 def documented_function() -> Any:
     """The function that docs/python.md shows."""
     page = Path(__file__).parents[2] / "docs" / "python.md"
-    _, block = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    (block,) = (block for block in blocks if "import gymnasium" in block)
     names: dict[str, Any] = {}
     exec(block, names)
     return names["riddle"]

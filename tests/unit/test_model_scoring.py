@@ -135,7 +135,7 @@ def test_a_gradient_holds_the_logits_of_all_tokens_but_no_further_copy(
     copies(logprobs.TOKENS_PER_CHUNK)  # memory of torch's first backward pass
     chunked, whole = copies(logprobs.TOKENS_PER_CHUNK), copies(tokens)
     print(f"copies of the logits: {chunked:.2f} in chunks, {whole:.2f} whole")
-    assert chunked < 3.5 < whole
+    assert chunked < 2.7 < whole
 
 
 def test_bf16_rounds_the_logits_and_leaves_log_probabilities_and_gradients_in_float32(

@@ -91,7 +91,7 @@ class Scripted:
                 position=at, event="update.applied", what="loss", expected="", found="", cause=""
             )
         return StretchReport(
-            stretch=stretch, updates=1, weights=0, checkpoints=0, cpu_s=0, divergence=divergence,
+            stretch=stretch, updates=1, digests=1, weights=0, checkpoints=0, cpu_s=0, divergence=divergence,
             beyond=None, deviations=(),
         )  # fmt: skip
 
