@@ -93,7 +93,7 @@ added("step.taken", since=1, answer_from=0)  # no answer had a thought
 added("step.taken", since=2, allowed=b"", scaffold=None)  # every token was allowed
 added("step.taken", since=3, touched=None, screenshot=None)
 added("step.taken", since=4, pictures=[])
-added("step.taken", since=5, context=0)  # contexts of agents were not told apart
+added("step.taken", since=5, context=0)  # contexts of agents had no numbers
 added("episode.ended", since=1)  # a new reason, `unparsable`
 added("episode.ended", since=2, screenshot=None)
 added("episode.ended", since=3)  # a new reason, `repeated`

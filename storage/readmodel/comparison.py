@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 from pydantic import ValidationError
-from sqlalchemy import ColumnElement, Connection, false, func, select
+from sqlalchemy import ColumnElement, Connection, case, false, func, select
 
 from hindcast.core.errors import SettingsError
 from hindcast.core.rl.statistics import Interval, gap, standardized
@@ -295,9 +295,14 @@ def _numbers(connection: Connection) -> set[int]:
 
 
 def _states(connection: Connection, *where: ColumnElement[bool]) -> dict[int, str]:
-    """State digest after each step that matches."""
-    told = select(updates.c.update_number, updates.c.after).where(*APPLIED, *where)
-    return dict(connection.execute(told.order_by(updates.c.position)).all())
+    """By step what differs if the weights after it do: their digest, else what the step was computed from and its metrics.
+
+    Large models record a digest at intervals (`learner.digest_every`).
+    """
+    computed = updates.c.inputs + updates.c.metrics
+    state = case((updates.c.after == "", computed), else_=updates.c.after)
+    found = select(updates.c.update_number, state).where(*APPLIED, *where)
+    return dict(connection.execute(found.order_by(updates.c.position)).all())
 
 
 def _steps(
@@ -335,8 +340,8 @@ def _steps(
 def _metrics(connection: Connection, numbers: Sequence[int]) -> dict[int, dict[str, float]]:
     if not numbers:
         return {}
-    told = select(updates.c.update_number, updates.c.metrics).where(
+    found = select(updates.c.update_number, updates.c.metrics).where(
         *APPLIED, updates.c.update_number.between(numbers[0], numbers[-1])
     )
-    rows = connection.execute(told.order_by(updates.c.position))
+    rows = connection.execute(found.order_by(updates.c.position))
     return {number: json.loads(text) for number, text in rows}

@@ -1,10 +1,22 @@
 """Queries about one task family: what the updates trained on, and how its episodes failed."""
 
+from typing import NamedTuple
+
 import msgspec
-from sqlalchemy import Connection, and_, func, select
+from sqlalchemy import ColumnElement, Connection, and_, func, select
 
 from hindcast.storage.readmodel.query_parts import also_holding, holding, position_of, training_judge
 from hindcast.storage.readmodel.tables import batch_episodes, batches, episodes, judged, verdicts
+
+
+class FamilyEpisodes(NamedTuple):
+    """The episodes of a family that some policy versions began."""
+
+    environment: str
+    family: str
+    origin: str
+    first_version: int
+    last_version: int
 
 
 class FamilyTraining(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,36 +80,25 @@ def family_training(
 
 def failure_reasons(
     connection: Connection,
-    environment: str,
-    family: str,
+    wanted: FamilyEpisodes,
     *,
-    origin: str,
-    first_version: int,
-    last_version: int,
     as_of: int | None = None,
     limit: int | None = None,
 ) -> dict[str, int]:
-    """Failed episodes that these policy versions began, by the reason of the training judge, the most frequent first."""
+    """Number of failed episodes by the reason of the training judge, the most frequent first."""
     position = position_of(connection, as_of)
     first = and_(
         verdicts.c.episode == judged.c.episode,
         verdicts.c.judge == judged.c.judge,
         verdicts.c.position == judged.c.valid_from,
     )
+    reason = func.coalesce(verdicts.c.reason, "")
     statement = (
-        select(func.coalesce(verdicts.c.reason, ""), func.count())
+        select(reason, func.count())
         .select_from(judged.join(verdicts, first))
-        .where(
-            judged.c.judge == training_judge(connection, as_of=position),
-            judged.c.origin == origin,
-            judged.c.version_low.between(first_version, last_version),
-            judged.c.environment == environment,
-            judged.c.family == family,
-            judged.c.outcome == "failure",
-            judged.c.valid_from <= position,
-        )
-        .group_by(verdicts.c.reason)
-        .order_by(func.count().desc(), verdicts.c.reason)
+        .where(*_judged(connection, wanted, position), judged.c.outcome == "failure")
+        .group_by(reason)
+        .order_by(func.count().desc(), reason)
         .limit(limit)
     )
     return {str(row[0]): int(row[1]) for row in connection.execute(statement)}
@@ -105,23 +106,25 @@ def failure_reasons(
 
 def count_played_tasks(
     connection: Connection,
-    environment: str,
-    family: str,
+    wanted: FamilyEpisodes,
     *,
-    origin: str,
-    first_version: int,
-    last_version: int,
     as_of: int | None = None,
 ) -> int:
-    """Number of different tasks of the judged episodes that these policy versions began."""
+    """Number of different tasks of the episodes that were judged a success or a failure."""
     position = position_of(connection, as_of)
     statement = select(func.count(judged.c.task.distinct())).where(
-        judged.c.judge == training_judge(connection, as_of=position),
-        judged.c.origin == origin,
-        judged.c.version_low.between(first_version, last_version),
-        judged.c.environment == environment,
-        judged.c.family == family,
-        judged.c.outcome.in_(("success", "failure")),
-        judged.c.valid_from <= position,
+        *_judged(connection, wanted, position), judged.c.outcome.in_(("success", "failure"))
     )
     return connection.scalar(statement) or 0
+
+
+def _judged(connection: Connection, wanted: FamilyEpisodes, position: int) -> tuple[ColumnElement[bool], ...]:
+    """Verdicts of the training judge on these episodes."""
+    return (
+        judged.c.judge == training_judge(connection, as_of=position),
+        judged.c.origin == wanted.origin,
+        judged.c.version_low.between(wanted.first_version, wanted.last_version),
+        judged.c.environment == wanted.environment,
+        judged.c.family == wanted.family,
+        judged.c.valid_from <= position,
+    )

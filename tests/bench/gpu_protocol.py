@@ -167,8 +167,8 @@ def report(out: Path) -> Iterator[str]:
         if kept.exists():
             record = json.loads(kept.read_text())
             found = record["found"]
-            told = found["report"] if name == "parts" else f"```json\n{json.dumps(found, indent=1)}\n```\n"
-            yield f"{told}\n{record['seconds']:g} s.\n\n"
+            text = found["report"] if name == "parts" else f"```json\n{json.dumps(found, indent=1)}\n```\n"
+            yield f"{text}\n{record['seconds']:g} s.\n\n"
         elif failed.exists():
             yield f"Failed: {failed.read_text()}\n\n"
         else:

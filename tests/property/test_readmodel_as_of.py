@@ -35,6 +35,7 @@ from hindcast.storage.readmodel.episode_queries import (
 )
 from hindcast.storage.readmodel.evaluation_queries import changes_by_family, list_evaluations
 from hindcast.storage.readmodel.family_queries import (
+    FamilyEpisodes,
     count_played_tasks,
     failure_reasons,
     family_training,
@@ -208,10 +209,10 @@ QUESTIONS: dict[str, Callable[[Connection, int | None], Any]] = {
         for first, last in ((0, 2), (1, 100))
     ],
     "failure_reasons": lambda connection, as_of: failure_reasons(
-        connection, "store", "find_price", origin="online", first_version=0, last_version=100, as_of=as_of
+        connection, FamilyEpisodes("store", "find_price", "online", 0, 100), as_of=as_of
     ),
     "count_played_tasks": lambda connection, as_of: count_played_tasks(
-        connection, "store", "find_price", origin="online", first_version=0, last_version=100, as_of=as_of
+        connection, FamilyEpisodes("store", "find_price", "online", 0, 100), as_of=as_of
     ),
     "count_states": lambda connection, as_of: count_states(connection, as_of=as_of),
     "lineage": ask_lineage,

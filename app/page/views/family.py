@@ -11,6 +11,7 @@ from hindcast.core.errors import SettingsError
 from hindcast.core.rl.statistics import Interval, difference
 from hindcast.storage.readmodel.episode_queries import EpisodeRow, Narrowing, list_episodes
 from hindcast.storage.readmodel.family_queries import (
+    FamilyEpisodes,
     FamilyTraining,
     count_played_tasks,
     failure_reasons,
@@ -219,27 +220,10 @@ def _side(
 ) -> FamilySide:
     environment, _, name = family.rpartition("/")
     won, judged = _counts(points, versions)
-    tasks = count_played_tasks(
-        ask.connection,
-        environment,
-        name,
-        origin=origin,
-        first_version=versions.first,
-        last_version=versions.last,
-        as_of=ask.position,
-    )
+    wanted = FamilyEpisodes(environment, name, origin, versions.first, versions.last)
     return FamilySide(
         versions=versions,
         success=success_of({"success": won, "failure": judged - won}),
-        tasks=tasks,
-        reasons=failure_reasons(
-            ask.connection,
-            environment,
-            name,
-            origin=origin,
-            first_version=versions.first,
-            last_version=versions.last,
-            as_of=ask.position,
-            limit=MOST_REASONS,
-        ),
+        tasks=count_played_tasks(ask.connection, wanted, as_of=ask.position),
+        reasons=failure_reasons(ask.connection, wanted, as_of=ask.position, limit=MOST_REASONS),
     )
