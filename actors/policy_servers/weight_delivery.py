@@ -131,8 +131,9 @@ class WholeWeightDelivery:
     async def _stream(self, server: VllmServer, file: PublishedFile) -> bool:
         """Send the weights over a connection; False: the server did not take them."""
         try:
-            async with offered(file, to=server.address) as offer:
-                await server.receive_weights(offer, timeout_s=self._settings.sync_timeout_s)
+            timeout_s = self._settings.sync_timeout_s
+            async with offered(file, to=server.address, timeout_s=timeout_s) as offer:
+                await server.receive_weights(offer, timeout_s=timeout_s)
         except (ServerTroubled, EngineFailed, OSError) as error:
             logger.warning(
                 "a policy server did not take streamed weights, and reads them from a folder",
@@ -151,21 +152,23 @@ class WholeWeightDelivery:
 
 
 @asynccontextmanager
-async def offered(file: PublishedFile, *, to: str) -> AsyncIterator[WeightOffer]:
+async def offered(file: PublishedFile, *, to: str, timeout_s: float) -> AsyncIterator[WeightOffer]:
     """Within the context, send a file to everyone who connects with the offer's token.
 
-    `to`: address of the server, which decides on which of our own addresses we listen. Raises OSError.
+    `to`: address of the server, which decides on which of our own addresses we listen. `timeout_s`: limit of a connection, from
+    its beginning to the last byte. Raises OSError.
     """
     token = secrets.token_hex(TOKEN_BYTES)
 
     async def send(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            heard = await reader.readexactly(len(token))
-            if secrets.compare_digest(heard, token.encode()):
-                with file.path.open("rb") as content:
-                    while part := await asyncio.to_thread(content.read, PART_BYTES):
-                        writer.write(part)
-                        await writer.drain()
+            async with asyncio.timeout(timeout_s):
+                heard = await reader.readexactly(len(token))
+                if secrets.compare_digest(heard, token.encode()):
+                    with file.path.open("rb") as content:
+                        while part := await asyncio.to_thread(content.read, PART_BYTES):
+                            writer.write(part)
+                            await writer.drain()
         except (OSError, asyncio.IncompleteReadError) as error:  # the receiver reports what it missed
             logger.warning("weights could not be sent", to=to, reason=str(error))
         finally:

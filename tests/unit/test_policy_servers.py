@@ -19,6 +19,7 @@ from hindcast.actors.engines.vllm.server import ServerTroubled, VllmServer
 from hindcast.actors.engines.vllm.weights import WholeWeights, label_of
 from hindcast.actors.policy_servers.weight_delivery import CHANGING, PublishedFile, offered
 from hindcast.events.catalogue import PolicyServerTroubled, WeightsPublished
+from hindcast.events.envelope import BlobRef
 from hindcast.events.log.memory import MemoryLog
 from hindcast.events.log.run_identity import log_name
 from stories.synthetic_run import a_run, record
@@ -162,12 +163,25 @@ async def test_a_file_that_was_damaged_is_not_loaded_from_a_stream(tmp_path: Pat
         assert isinstance(published.fact, WeightsPublished)
         offer_of = PublishedFile(tmp_path / "damaged", published.fact.weights)
         offer_of.path.write_bytes(b"weighty")
-        async with VllmServer(server.address) as reached, offered(offer_of, to=server.address) as offer:
+        async with (
+            VllmServer(server.address) as reached,
+            offered(offer_of, to=server.address, timeout_s=60) as offer,
+        ):
             with pytest.raises(ServerTroubled, match="another SHA-256"):
                 await reached.receive_weights(offer, timeout_s=60)
             with pytest.raises(ServerTroubled):
                 await reached.receive_weights(msgspec.structs.replace(offer, token="0" * 32), timeout_s=60)
         assert not server.received
+
+
+async def test_who_connects_and_is_silent_is_not_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "weights"
+    path.write_bytes(b"weights")
+    file = PublishedFile(path, BlobRef("0" * 64, 7))
+    async with asyncio.timeout(30), offered(file, to="http://127.0.0.1:9", timeout_s=0.2) as offer:
+        reader, writer = await asyncio.open_connection(offer.host, offer.port)
+        assert await reader.read() == b"", "closed, with nothing sent"
+        writer.close()
 
 
 async def test_a_tied_head_is_packed_again_and_a_cpu_server_that_cannot_is_refused(tmp_path: Path) -> None:
