@@ -238,6 +238,21 @@ def test_a_fork_into_another_recipe_has_its_values_and_what_was_chosen_for_the_p
         settings_of_fork(state, [], recipe=before, into="webagent", here={})
 
 
+async def test_a_fork_into_another_recipe_begins_under_its_name_with_the_parents_weights(
+    parent: RunHandle,
+) -> None:
+    async with parent.connect_log():
+        await fork_run(parent, at=12, name="rl", overrides=[], recipe="webrl", said=lambda _: None)
+        child = open_run("rl", home=parent.home)
+        facts = [recorded.fact for recorded in await events_of(child)]
+    (begun,) = [fact.start for fact in facts if isinstance(fact, RunForked)]
+    assert begun is not None
+    assert (child.recipe, begun.recipe) == ("webrl", "webrl")
+    assert begun.settings["learner"]["algorithm"] == "webrl"
+    (started,) = [fact for fact in facts if isinstance(fact, RunStarted)]
+    assert begun.base_policy == started.base_policy
+
+
 async def test_models_beside_the_policy_are_kept_too_or_said_to_be_gone(parent: RunHandle) -> None:
     held = WeightsPublished(version=2, model=CRITIC, weights=parent.blobs.put(b"held"), update=4)
     gone = WeightsPublished(version=1, model=CRITIC, weights=BlobRef("0" * 64, 4), update=2)
