@@ -94,15 +94,15 @@ def _published(
 ) -> dict[int, tuple[int, int, int]]:
     """Update, position and time of publication of the given policy versions, in order; None: of all."""
     columns = (weights.c.version, weights.c.at_update, weights.c.valid_from, weights.c.occurred_ns)
-    told = select(*columns).where(holding(weights, position), weights.c.model == POLICY)
+    statement = select(*columns).where(holding(weights, position), weights.c.model == POLICY)
     rows: list[Any] = []
     if versions is None:
-        rows += connection.execute(told.order_by(weights.c.version)).all()
+        rows += connection.execute(statement.order_by(weights.c.version)).all()
     else:
         ordered = sorted(versions)
         for start in range(0, len(ordered), MOST_ASKED):
             rows += connection.execute(
-                told.where(weights.c.version.in_(ordered[start : start + MOST_ASKED])).order_by(
+                statement.where(weights.c.version.in_(ordered[start : start + MOST_ASKED])).order_by(
                     weights.c.version
                 )
             ).all()
