@@ -177,7 +177,18 @@ class AgentProcess:
         """Give it another episode; False: it has ended."""
         self.episodes += 1
         self._output.clear()
-        return self._process.returncode is None and await self._write(variables)
+        return not self._has_ended() and await self._write(variables)
+
+    def _has_ended(self) -> bool:
+        """Whether it has ended, also if the event loop has not noticed yet."""
+        if self._process.returncode is not None:
+            return True
+        if sys.platform == "darwin":  # has no `waitid`
+            return False
+        try:
+            return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:  # the loop has just waited for it
+            return True
 
     async def _write(self, variables: Mapping[str, str]) -> bool:
         """Write an episode's variables to its standard input, as a line of JSON; False: nothing reads it any more."""

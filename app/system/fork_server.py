@@ -195,10 +195,17 @@ def _send(connection: socket.socket, answer: ForkAnswer) -> None:
         connection.send(msgspec.msgpack.encode(answer))
 
 
+def close_inherited(listener: int) -> None:
+    """Close what the supervisor had open without marking it as its own, as some native libraries do; workers would hold it, too."""
+    os.closerange(3, listener)
+    os.closerange(listener + 1, os.sysconf("SC_OPEN_MAX"))
+
+
 def main() -> None:
     """Serve the group and the listening socket on the command line."""
-    os.close(os.pidfd_open(os.getpid()))  # fails before the modules are loaded where the system has none
     group, number = sys.argv[1:3]
+    close_inherited(int(number))
+    os.close(os.pidfd_open(os.getpid()))  # fails before the modules are loaded where the system has none
     listener = socket.socket(fileno=int(number))
     # now, because it finds its room behind the first environment; workers would be shown with the server's command
     setproctitle(f"hindcast fork server for {group} workers")

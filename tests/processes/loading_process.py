@@ -56,4 +56,5 @@ if __name__ == "__main__":
         before = forget_peak()
         model = policies.trained()
         taken = peak_bytes() - before
-        print(json.dumps({"bytes": taken, "digest": state_digest(model)}))
+        # in one write, because the ranks share the output, and torchrun's workers do not buffer it
+        print(json.dumps({"bytes": taken, "digest": state_digest(model)}) + "\n", end="")

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -20,12 +21,13 @@ from processes.system import ROOT
 WAIT_S = 30.0
 SERVER = """
 import os, socket, sys
-from hindcast.app.system.fork_server import ForkServer
+from hindcast.app.system.fork_server import ForkServer, close_inherited
 
 def run(request):
     exec(os.environ["CODE"])
     os._exit(0)
 
+close_inherited(int(sys.argv[2]))
 ForkServer(socket.socket(fileno=int(sys.argv[2])), began=float(os.environ.get("BEGAN", "inf")), run=run).serve()
 """
 """A fork server whose workers run `CODE`."""
@@ -94,9 +96,13 @@ def test_a_worker_gets_its_own_environment_session_and_no_files_of_the_server(tm
         f"open({str(seen)!r}, 'w').write(json.dumps([os.getsid(0) == os.getpid(), dict(os.environ), files]))"
     )
     other = servers_in(tmp_path / "processes", "site")
-    started(other, "import time; time.sleep(60)")
-    mine = servers_in(tmp_path / "processes")
-    assert started(mine, code).wait(WAIT_S) == 0
+    with (
+        socket.socket() as left_open
+    ):  # as by a native library, which lets programs that are started have its sockets
+        left_open.set_inheritable(True)
+        started(other, "import time; time.sleep(60)")
+        mine = servers_in(tmp_path / "processes")
+        assert started(mine, code).wait(WAIT_S) == 0
     mine.close()
     other.close()
     is_leader, environment, files = json.loads(seen.read_text())
