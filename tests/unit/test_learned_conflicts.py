@@ -20,6 +20,13 @@ ENDPOINT = {"base_url": "http://localhost:1/v1", "model": "m"}
             {"relabeler": {"kind": "endpoint", "families": "run"}, "endpoint": ENDPOINT},
             "relabeler.kind = 'endpoint' does not name it: every goal would be dropped",
         ),
+        (
+            {
+                "judge": {"judges": ["rules", "orm"]},
+                "learner": {"orm_every": 128, "orm_epochs": 40},
+            },
+            "make batches of 5120 examples; a plan is one event, which holds 2000: lower learner.orm_every",
+        ),
         ({"evolution": {"valued_by": "orm"}}, "needs evolution.generator and learner.orm_every"),
         (
             {"learner": {"phase_demonstrations": True, "algorithm": "webrl", "phase_episodes": 8}},

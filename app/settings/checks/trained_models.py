@@ -8,6 +8,9 @@ from hindcast.core.rl.combined_state import ORM
 from hindcast.core.settings.schema import Settings
 from hindcast.core.text.addresses import split_address
 
+LARGEST_BATCH = 2000
+"""Examples in one batch of a model that the run trains for a judge or relabeler. Its plan is one event, of about 220 bytes each."""
+
 
 def learned_conflicts(settings: Settings) -> list[str]:
     """Contradictions in the settings of judges, the outcome reward model and relabelers."""
@@ -24,6 +27,16 @@ def learned_conflicts(settings: Settings) -> list[str]:
         found.append(
             f"learner.orm_truth = {ORM!r} would train the model on its own verdicts: name another judge"
         )
+    for name, every, epochs in (
+        ("orm", learner.orm_every, learner.orm_epochs),
+        ("relabeler", learner.relabeler_every, learner.relabeler_epochs),
+    ):
+        if every * epochs > LARGEST_BATCH:
+            found.append(
+                f"learner.{name}_every = {every} and learner.{name}_epochs = {epochs} make batches of {every * epochs} examples; "
+                f"a plan is one event, which holds {LARGEST_BATCH}: lower learner.{name}_every, which trains as often on each "
+                "example, in more batches"
+            )
     server = split_address(settings.judge.webrl_orm_server)
     if settings.judge.webrl_orm_server and not (server.scheme in ("http", "https") and server.hostname):
         found.append(
