@@ -149,4 +149,4 @@ def forward_passes(
 
 def _trees(scored: Sequence[SampleToScore], tokens_per_forward: int, reach: int) -> list[TokenTree]:
     prompts, answers = [one.prompt_ids for one in scored], [one.action_ids for one in scored]
-    return token_trees(prompts, answers, most=tokens_per_forward, reach=reach)
+    return token_trees(prompts, answers, max_tokens=tokens_per_forward, reach=reach)

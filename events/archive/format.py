@@ -223,7 +223,7 @@ def decode_frame(content: bytes | memoryview, *, frame: Frame) -> list[Stored]:
         # streamed: `decompress` allocates the size that the data declares, whatever `max_output_size` says
         decompressor = zstandard.ZstdDecompressor(max_window_size=LARGEST_WINDOW_BYTES)
         with decompressor.stream_reader(BytesIO(covered[_FRAME.size :])) as stream:
-            body = read_bounded(stream, most_bytes=LARGEST_BODY_BYTES, what="the body of a frame")
+            body = read_bounded(stream, most_bytes=LARGEST_BODY_BYTES, content_name="the body of a frame")
         rows = _rows_decoder.decode(body)
     except (zstandard.ZstdError, MemoryError, TooLarge, *UNDECODABLE) as error:
         raise NotWhole(f"a frame does not decode ({error})") from error

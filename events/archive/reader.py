@@ -292,7 +292,7 @@ def look_at_open(
     try:
         with place.open("rb") as file:
             file.seek(found.end)
-            content = read_bounded(file, most_bytes=LARGEST_SEGMENT_BYTES, what=str(place))
+            content = read_bounded(file, most_bytes=LARGEST_SEGMENT_BYTES, content_name=str(place))
     except TooLarge as error:
         raise ArchiveDamaged(
             f"the open segment {error}. Restore the folder from a copy of the archive."
