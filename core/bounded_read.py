@@ -22,17 +22,19 @@ class ByteStream(Protocol):
         """Read up to `size` bytes; empty at the end."""
 
 
-def read_bounded(stream: ByteStream, *, most_bytes: int, what: str) -> bytes:
+def read_bounded(stream: ByteStream, *, most_bytes: int, content_name: str) -> bytes:
     """Read the whole stream into memory.
 
     Raises:
-        TooLarge: the stream holds more than `most_bytes`. `what` names the content in the message.
+        TooLarge: the stream holds more than `most_bytes`. `content_name` names the content in the message.
     """
     content = bytearray()
-    while part := stream.read(min(CHUNK_BYTES, most_bytes + 1 - len(content))):
-        content += part
+    while chunk := stream.read(min(CHUNK_BYTES, most_bytes + 1 - len(content))):
+        content += chunk
         if len(content) > most_bytes:
-            raise TooLarge(f"{what} holds more than {most_bytes} bytes, which is the most that is read")
+            raise TooLarge(
+                f"{content_name} holds more than {most_bytes} bytes, which is the most that is read"
+            )
     return bytes(content)
 
 
@@ -45,6 +47,6 @@ def read_file_bounded(path: Path, *, most_bytes: int) -> bytes:
     """
     with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
         try:
-            return read_bounded(file, most_bytes=most_bytes, what=str(path))
+            return read_bounded(file, most_bytes=most_bytes, content_name=str(path))
         except zlib.error as error:
             raise OSError(f"its compressed data is damaged: {error}") from error

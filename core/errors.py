@@ -132,17 +132,17 @@ def error_and_place(error: BaseException) -> str:
     """
     frames = traceback.extract_tb(error.__traceback__)
     of_plugins = [frame for frame in frames if _is_of_a_plugin(frame.filename)]
-    found = (of_plugins or frames)[-1:]
-    place = "".join(f" ({frame.filename}:{frame.lineno})" for frame in found)
-    return f"{type(error).__name__}: {one_line(str(error))}{place}"
+    innermost = (of_plugins or frames)[-1:]
+    location = "".join(f" ({frame.filename}:{frame.lineno})" for frame in innermost)
+    return f"{type(error).__name__}: {one_line(str(error))}{location}"
 
 
 def _is_of_a_plugin(file: str) -> bool:
     """Whether a file is neither Python's nor Hindcast's, nor that of an installed package without plugins."""
-    path, own = Path(file), Path(__file__).parents[1]
+    path, own_folder = Path(file), Path(__file__).parents[1]
     if not path.is_file():  # as <string>
         return False
-    if path.is_relative_to(own) and path.relative_to(own).parts[0] in PACKAGES:
+    if path.is_relative_to(own_folder) and path.relative_to(own_folder).parts[0] in PACKAGES:
         return False
     for installed in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
         if path.is_relative_to(installed):

@@ -21,17 +21,17 @@ def node_of(left: bytes, right: bytes) -> bytes:
 
 def root_of(leaves: Iterable[bytes]) -> bytes:
     """The root over leaves, computed as they come; memory is the logarithm of their number. Of none: SHA-256 of nothing."""
-    whole: list[tuple[int, bytes]] = []
+    subtrees: list[tuple[int, bytes]] = []
     """Complete subtrees from the left: number of leaves, and hash."""
     for leaf in leaves:
-        size, found = 1, leaf
-        while whole and whole[-1][0] == size:
-            found = node_of(whole.pop()[1], found)
+        size, subtree = 1, leaf
+        while subtrees and subtrees[-1][0] == size:
+            subtree = node_of(subtrees.pop()[1], subtree)
             size *= 2
-        whole.append((size, found))
-    if not whole:
+        subtrees.append((size, subtree))
+    if not subtrees:
         return sha256().digest()
-    root = whole.pop()[1]
-    while whole:
-        root = node_of(whole.pop()[1], root)
+    root = subtrees.pop()[1]
+    while subtrees:
+        root = node_of(subtrees.pop()[1], root)
     return root

@@ -91,14 +91,14 @@ def load_plugin(kind: str, name: str) -> Any:
     if ":" in name:
         _find_in_working_folder(entry.module.partition(".")[0])
     try:
-        found = entry.load()
+        plugin = entry.load()
     except Exception as error:  # other people's code, which may raise anything when it is imported
         raise PluginError(
             f"the plugin {name!r} of {kind} cannot be loaded from {entry.value}: {type(error).__name__}: {error}. "
             f"Run: hindcast plugin check {name}"
         ) from error
     adapters = distribution(OWN).entry_points.select(group=_group(ADAPTERS), name=kind)
-    return next(iter(adapters)).load()(name, found) if ":" in name and adapters else found
+    return next(iter(adapters)).load()(name, plugin) if ":" in name and adapters else plugin
 
 
 def _find_in_working_folder(module: str) -> None:
@@ -115,24 +115,24 @@ def _find_in_working_folder(module: str) -> None:
         os.environ["PYTHONPATH"] = os.pathsep.join([*paths, str(folder)])
 
 
-def find_plugin(kind: str, name: str, wanted: type[T]) -> T:
+def find_plugin(kind: str, name: str, plugin_type: type[T]) -> T:
     """The plugin that a name stands for, of the type that its kind wants. Raises PluginError where there is none."""
-    found = load_plugin(kind, name)
-    if not isinstance(found, wanted):
+    plugin = load_plugin(kind, name)
+    if not isinstance(plugin, plugin_type):
         raise PluginError(
-            f"the plugin {name!r} is a {type(found).__name__}, no {wanted.__module__}.{wanted.__name__}"
+            f"the plugin {name!r} is a {type(plugin).__name__}, no {plugin_type.__module__}.{plugin_type.__name__}"
         )
-    return found
+    return plugin
 
 
 def read_options(
-    declared: type[msgspec.Struct], given: Mapping[str, Any], *, of: str, strict: bool = True
+    options_type: type[msgspec.Struct], values: Mapping[str, Any], *, of: str, strict: bool = True
 ) -> Any:
     """Options as the struct that a plugin declares.
 
     Args:
-        declared: The plugin's `options`.
-        given: Names and values; values are texts where `strict` is False.
+        options_type: The plugin's `options`.
+        values: Names and values; values are texts where `strict` is False.
         of: The setting and the plugin, in words.
 
     Raises:
@@ -140,26 +140,26 @@ def read_options(
 
     """
     try:
-        return convert(given, declared, strict=strict)
+        return convert(values, options_type, strict=strict)
     except msgspec.ValidationError as error:
-        known = ", ".join(declared.__struct_fields__) or "none"
-        raise SettingsError(f"{of}: {error}. Its options: {known}") from error
+        names = ", ".join(options_type.__struct_fields__) or "none"
+        raise SettingsError(f"{of}: {error}. Its options: {names}") from error
 
 
 @cache
 def identify_plugin(kind: str, name: str) -> PluginIdentity:
     """The identity of a plugin. Raises PluginError as `load_plugin`."""
-    found, entry = load_plugin(kind, name), _entry(kind, name)
+    plugin, entry = load_plugin(kind, name), _entry(kind, name)
     owner: Distribution | None = entry.dist
-    own = owner is not None and owner.name == OWN
+    is_built_in = owner is not None and owner.name == OWN
     return PluginIdentity(
         kind=kind,
         name=name,
         distribution=owner.name if owner else "",
         version=owner.version if owner else "",
         module=entry.module,
-        state_version=found.state_version,
-        source=_source_digest(entry.module if own else entry.module.partition(".")[0]),
+        state_version=plugin.state_version,
+        source=_source_digest(entry.module if is_built_in else entry.module.partition(".")[0]),
     )
 
 
@@ -180,25 +180,27 @@ def require_plugins(recorded: Iterable[PluginIdentity], kind: str) -> None:
         PluginError: one is missing, or has another state version; another source alone is no reason.
 
     """
-    for then in recorded:
-        if then.kind != kind:
+    for identity in recorded:
+        if identity.kind != kind:
             continue
-        now = identify_plugin(then.kind, then.name)
-        if now.state_version != then.state_version:
+        installed = identify_plugin(identity.kind, identity.name)
+        if installed.state_version != identity.state_version:
             raise PluginError(
-                f"the run was recorded with state version {then.state_version} of the plugin {then.name!r} of {then.kind} "
-                f"({_origin(then)}), and state version {now.state_version} is installed ({_origin(now)}): it would compute "
+                f"the run was recorded with state version {identity.state_version} of the plugin {identity.name!r} of {identity.kind} "
+                f"({_origin(identity)}), and state version {installed.state_version} is installed ({_origin(installed)}): it would compute "
                 "something else. Install the version that the run was recorded with"
             )
 
 
 def changed_plugins(recorded: Sequence[PluginIdentity], kind: str) -> list[str]:
     """In words, the plugins of a kind whose source is not what a run was recorded with."""
-    pairs = [(then, identify_plugin(kind, then.name)) for then in recorded if then.kind == kind]
+    pairs = [
+        (identity, identify_plugin(kind, identity.name)) for identity in recorded if identity.kind == kind
+    ]
     return [
-        f"{then.name} ({_origin(then)}, now {_origin(now)})"
-        for then, now in pairs
-        if then.source != now.source
+        f"{identity.name} ({_origin(identity)}, now {_origin(installed)})"
+        for identity, installed in pairs
+        if identity.source != installed.source
     ]
 
 
@@ -212,19 +214,19 @@ def _entry(kind: str, name: str) -> EntryPoint:
         if not all(part.isidentifier() for part in name.replace(":", ".", 1).split(".")):
             raise PluginError(f"{name!r} is no module:object, such as my_package.my_module:ALGORITHM")
         return EntryPoint(name=name, value=name, group=group)
-    found = list(distribution(OWN).entry_points.select(group=group, name=name))
-    found = found or list(entry_points(group=group, name=name))
-    if not found:
+    entries = list(distribution(OWN).entry_points.select(group=group, name=name))
+    entries = entries or list(entry_points(group=group, name=name))
+    if not entries:
         raise PluginError(
             f"no installed package has a plugin {name!r} of {kind}; {advice(name, plugin_names(kind))}. "
             "One that is not installed is named as module:object"
         )
-    if len({entry.value for entry in found}) > 1:
-        owners = ", ".join(sorted(entry.dist.name for entry in found if entry.dist))
+    if len({entry.value for entry in entries}) > 1:
+        owners = ", ".join(sorted(entry.dist.name for entry in entries if entry.dist))
         raise PluginError(
             f"several packages have a plugin {name!r} of {kind}: {owners}. Uninstall all but one"
         )
-    return found[0]
+    return entries[0]
 
 
 def _origin(plugin: PluginIdentity) -> str:
@@ -238,6 +240,11 @@ def _source_digest(module: str) -> str:
         return ""
     path = Path(file)
     digest = sha256()
-    for one in sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]:
-        digest.update(one.relative_to(path.parent).as_posix().encode() + b"\0" + one.read_bytes() + b"\0")
+    for source_file in sorted(path.parent.rglob("*.py")) if path.name == "__init__.py" else [path]:
+        digest.update(
+            source_file.relative_to(path.parent).as_posix().encode()
+            + b"\0"
+            + source_file.read_bytes()
+            + b"\0"
+        )
     return digest.hexdigest()

@@ -22,22 +22,22 @@ MOST_REMOVED = 32
 def scratch_folder() -> Iterator[Path]:
     """Make a temporary folder of this process and remove it at the end of the block."""
     remove_abandoned()
-    held, folder = _make()
+    lock, folder = _make()
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        os.close(held)
+        os.close(lock)
 
 
 def remove_abandoned() -> int:
     """Remove at most `MOST_REMOVED` folders whose processes have ended; return how many."""
     removed = 0
     for folder in sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*")):
-        held = _lock(folder)
-        if held is not None:
+        lock = _lock(folder)
+        if lock is not None:
             shutil.rmtree(folder, ignore_errors=True)  # the next call removes late writes of a dying browser
-            os.close(held)
+            os.close(lock)
             removed += 1
         if removed == MOST_REMOVED:
             break
@@ -47,12 +47,12 @@ def remove_abandoned() -> int:
 def _make() -> tuple[int, Path]:
     while True:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-        held = _lock(folder)
-        if held is not None:
+        lock = _lock(folder)
+        if lock is not None:
             with suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(held), folder.stat()):
-                    return held, folder
-            os.close(held)  # another process removed it as abandoned before it was locked
+                if os.path.samestat(os.fstat(lock), folder.stat()):
+                    return lock, folder
+            os.close(lock)  # another process removed it as abandoned before it was locked
 
 
 def _lock(folder: Path) -> int | None:

@@ -8,9 +8,9 @@ Name = str | int
 def _digest(run_seed: int, names: tuple[Name, ...], size: int) -> bytes:
     state = blake2b(digest_size=size, key=run_seed.to_bytes(16, "little", signed=True))
     for name in names:
-        part = str(name).encode()
-        state.update(len(part).to_bytes(4, "little"))
-        state.update(part)
+        encoded = str(name).encode()
+        state.update(len(encoded).to_bytes(4, "little"))
+        state.update(encoded)
     return state.digest()
 
 

@@ -35,7 +35,7 @@ def blobs_in(envelope: Envelope) -> list[BlobReference]:
         return []
     payload = msgspec.msgpack.decode(envelope.payload)
     if envelope.type == RELEASING:
-        return [named._replace(page=payload.get("page", False)) for named in _walk("", payload)]
+        return [reference._replace(page=payload.get("page", False)) for reference in _walk("", payload)]
     return list(_walk("", payload))
 
 

@@ -136,9 +136,9 @@ def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _corrupt(stored: Stored, what: str) -> CorruptEvent:
-    where = "" if stored.subject is UNREAD else f" ({stored.subject})"
+def _corrupt(stored: Stored, problem: str) -> CorruptEvent:
+    subject = "" if stored.subject is UNREAD else f" ({stored.subject})"
     return CorruptEvent(
-        f"position {stored.position}{where} is damaged: {what}. The stored bytes are not those a producer "
+        f"position {stored.position}{subject} is damaged: {problem}. The stored bytes are not those a producer "
         f"appended. Run: hindcast log show --position {stored.position}"
     )

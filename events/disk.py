@@ -33,9 +33,9 @@ class Disk:
         finally:
             os.close(descriptor)
 
-    def rename(self, temporary: Path, place: Path) -> None:
+    def rename(self, temporary: Path, path: Path) -> None:
         """Move a finished file to its place."""
-        temporary.replace(place)
+        temporary.replace(path)
 
     def cut(self, file: int, size_bytes: int) -> None:
         """Truncate a file to a size, durably."""
@@ -44,21 +44,21 @@ class Disk:
 
     def sync_tree(self, folder: Path) -> None:
         """Return once everything in a folder is durable."""
-        for place, _, names in os.walk(folder):
+        for parent, _, names in os.walk(folder):
             for name in names:
-                file = os.open(Path(place, name), os.O_RDONLY)
+                file = os.open(Path(parent, name), os.O_RDONLY)
                 try:
                     self.sync(file)
                 finally:
                     os.close(file)
-            self.sync_folder(Path(place))
+            self.sync_folder(Path(parent))
 
-    def replace(self, place: Path, content: bytes, *, mine: str = "new") -> None:
+    def replace(self, path: Path, content: bytes, *, suffix: str = "new") -> None:
         """Replace a whole file; it is durable under its name when this returns. The next call overwrites an unfinished one.
 
-        `mine` is the suffix of the temporary name; if several writers may write at once, each needs its own.
+        `suffix` ends the temporary name; if several writers may write at once, each needs its own.
         """
-        temporary = place.with_name(f".{place.name}.{mine}")
+        temporary = path.with_name(f".{path.name}.{suffix}")
         file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
         try:
             try:
@@ -66,28 +66,28 @@ class Disk:
                 self.sync(file)
             finally:
                 os.close(file)
-            self.rename(temporary, place)
+            self.rename(temporary, path)
         except OSError:
             temporary.unlink(missing_ok=True)
             raise
-        self.sync_folder(place.parent)
+        self.sync_folder(path.parent)
 
-    def create(self, place: Path, content: bytes, *, mine: str) -> bool:
-        """Create a whole file like `replace`, but return False if it exists. `mine` is the writer's own suffix.
+    def create(self, path: Path, content: bytes, *, suffix: str) -> bool:
+        """Create a whole file like `replace`, but return False if it exists. `suffix` is the writer's own.
 
         On a disk without hard links an existing file is replaced.
         """
-        temporary = place.with_name(f".{place.name}.{mine}")
-        self.replace(temporary, content, mine="new")
+        temporary = path.with_name(f".{path.name}.{suffix}")
+        self.replace(temporary, content, suffix="new")
         try:
-            os.link(temporary, place)
+            os.link(temporary, path)
         except FileExistsError:
             return False
         except OSError:
-            self.rename(temporary, place)
+            self.rename(temporary, path)
         finally:
             temporary.unlink(missing_ok=True)
-        self.sync_folder(place.parent)
+        self.sync_folder(path.parent)
         return True
 
     def make_folder(self, folder: Path) -> None:

@@ -62,10 +62,10 @@ def subject_of(run: str, fact: Fact | type[Fact], *, key: str) -> str:
 def matches(pattern: str, subject: str) -> bool:
     """Whether a subject matches a pattern with the wildcards `*` (one token) and `>` (the rest)."""
     tokens = subject.split(".")
-    wanted = pattern.split(".")
-    for index, token in enumerate(wanted):
+    parts = pattern.split(".")
+    for index, token in enumerate(parts):
         if token == ">":
             return len(tokens) > index
         if index >= len(tokens) or token not in ("*", tokens[index]):
             return False
-    return len(tokens) == len(wanted)
+    return len(tokens) == len(parts)

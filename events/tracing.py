@@ -65,18 +65,18 @@ def _recorded(
         links=links,
         record_exception=False,
         set_status_on_exception=False,
-    ) as begun:
+    ) as opened_span:
         try:
-            yield begun
+            yield opened_span
         except Exception as error:
-            fail(begun, type(error).__name__)
+            fail(opened_span, type(error).__name__)
             raise
 
 
-def fail(failed: Span, kind: str) -> None:
+def fail(failed_span: Span, kind: str) -> None:
     """Mark a span as failed. `kind` is an error's class or a reason, never its message."""
-    failed.set_attribute(ERROR_TYPE, kind)
-    failed.set_status(Status(StatusCode.ERROR))
+    failed_span.set_attribute(ERROR_TYPE, kind)
+    failed_span.set_status(Status(StatusCode.ERROR))
 
 
 _NOTHING = nullcontext(INVALID_SPAN)

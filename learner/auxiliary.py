@@ -75,14 +75,14 @@ class AuxiliaryTrainer(ABC, Generic[Example]):
     def begin(self, plan: BatchPlanned, batch: Batch) -> None:
         """Start a batch of this model."""
         self._plan, self._settings = plan, batch.settings
-        self._parts = [self._examples(plan, batch, part) for part in minibatches_of(plan)]
+        self._parts = [self._examples(plan, batch, minibatch) for minibatch in minibatches_of(plan)]
 
     def step(self, index: int) -> UpdateApplied | UpdateSkipped:
         """Compute one mini-batch. The model changes as the returned event says."""
         assert self._plan is not None, "no batch was begun"
-        began = Clocks.now()
-        part = self._parts[index]
-        if not part:  # of a derived run
+        started_at = Clocks.now()
+        examples = self._parts[index]
+        if not examples:  # of a derived run
             return UpdateSkipped(
                 update=self.learned.update + 1,
                 model=self._plan.model,
@@ -91,7 +91,7 @@ class AuxiliaryTrainer(ABC, Generic[Example]):
                 reason="the mini-batch has no example",
                 state=self.learned.recorded_digest,
             )
-        losses, predicted = self._backward(part)
+        losses, predictions = self._backward(examples)
         return step_along(
             self.learned,
             self._plan,
@@ -99,8 +99,8 @@ class AuxiliaryTrainer(ABC, Generic[Example]):
             settings=self._settings,
             rate=self._rate,
             head_rate=self._head_rate,
-            account=lambda: self._report(part, losses, predicted),
-            began=began,
+            account=lambda: self._report(examples, losses, predictions),
+            started_at=started_at,
         )
 
     def _model(self, folder: Path, base: Any, settings: LearnerSettings, seed: int) -> Any:
@@ -117,7 +117,7 @@ class AuxiliaryTrainer(ABC, Generic[Example]):
         return None
 
     @abstractmethod
-    def _examples(self, plan: BatchPlanned, batch: Batch, part: Minibatch) -> list[Example]:
+    def _examples(self, plan: BatchPlanned, batch: Batch, minibatch: Minibatch) -> list[Example]:
         """The examples of a mini-batch in training order."""
 
     @abstractmethod
@@ -125,12 +125,12 @@ class AuxiliaryTrainer(ABC, Generic[Example]):
         """Learning rate of the model's update 1, 2, 3 …."""
 
     @abstractmethod
-    def _backward(self, part: Sequence[Example]) -> tuple[list[float], list[float]]:
+    def _backward(self, examples: Sequence[Example]) -> tuple[list[float], list[float]]:
         """Accumulate the gradient. Returns each example's loss and prediction before the step."""
 
     @abstractmethod
     def _report(
-        self, part: Sequence[Example], losses: Sequence[float], predicted: Sequence[float]
+        self, examples: Sequence[Example], losses: Sequence[float], predictions: Sequence[float]
     ) -> MinibatchReport:
         """What is reported of a mini-batch; metrics are from before the step."""
 
@@ -170,82 +170,87 @@ class CriticTraining(AuxiliaryTrainer[CriticState]):
 
     def values(self, samples: Sequence[Sample], *, tokens_per_forward: int) -> list[float]:
         """V of the state that each step was taken in, in the order of `samples`."""
-        prompts, found = _prompts(samples), [0.0] * len(samples)
+        prompts, result = _prompts(samples), [0.0] * len(samples)
         with torch.no_grad():
             for pack in value_packs(prompts, tokens_per_forward=tokens_per_forward):
                 self._check()
                 with arithmetic(self._settings.precision, self.learned.model):
                     values = values_of(self.learned.model([prompts[index] for index in pack]))
                 for index, value in zip(pack, values, strict=True):
-                    found[index] = value
-        return found
+                    result[index] = value
+        return result
 
-    def _examples(self, plan: BatchPlanned, batch: Batch, part: Minibatch) -> list[CriticState]:
-        samples = iter(batch.samples[part.first_sample : part.end_sample])
+    def _examples(self, plan: BatchPlanned, batch: Batch, minibatch: Minibatch) -> list[CriticState]:
+        samples = iter(batch.samples[minibatch.first_sample : minibatch.end_sample])
         twice = self._settings.critic_heads == "double"
-        found = []
-        for planned in plan.episodes[part.first_episode : part.end_episode]:
-            kept = planned.kept or bytes([1] * planned.samples)
-            for step, counts in enumerate(kept):
+        states = []
+        for planned in plan.episodes[minibatch.first_episode : minibatch.end_episode]:
+            counted = planned.kept or bytes([1] * planned.samples)
+            for step, counts in enumerate(counted):
                 weight = float(counts) * (2 if twice and step > 0 else 1)
-                found.append(CriticState(next(samples), planned.reward, weight))
-        total = sum(bool(one.share) for one in found)
-        return [one._replace(share=one.share / total) for one in found]
+                states.append(CriticState(next(samples), planned.reward, weight))
+        total = sum(bool(state.share) for state in states)
+        return [state._replace(share=state.share / total) for state in states]
 
     def _rate(self, update: int) -> float:
         return self._settings.critic_learning_rate
 
-    def _backward(self, part: Sequence[CriticState]) -> tuple[list[float], list[float]]:
+    def _backward(self, examples: Sequence[CriticState]) -> tuple[list[float], list[float]]:
         """Losses are not multiplied by their shares; predictions are values."""
         self.learned.forget_gradient()
-        prompts = _prompts([one.sample for one in part])
-        losses, values = [0.0] * len(part), [0.0] * len(part)
+        prompts = _prompts([example.sample for example in examples])
+        losses, values = [0.0] * len(examples), [0.0] * len(examples)
         for pack in value_packs(prompts, tokens_per_forward=self._settings.tokens_per_forward):
             self._check()
             with arithmetic(self._settings.precision, self.learned.model):
                 log_probs = self.learned.model([prompts[index] for index in pack])
-            own = outcome_losses(log_probs, torch.tensor([part[index].outcome for index in pack]))
-            (own * torch.tensor([part[index].share for index in pack])).sum().backward()  # type: ignore[no-untyped-call]
-            found = values_of(log_probs.detach())
-            for index, loss, value in zip(pack, own.detach().tolist(), found, strict=True):
+            pack_losses = outcome_losses(log_probs, torch.tensor([examples[index].outcome for index in pack]))
+            (pack_losses * torch.tensor([examples[index].share for index in pack])).sum().backward()  # type: ignore[no-untyped-call]
+            pack_values = values_of(log_probs.detach())
+            for index, loss, value in zip(pack, pack_losses.detach().tolist(), pack_values, strict=True):
                 losses[index], values[index] = loss, value
         return losses, values
 
     def _report(
-        self, part: Sequence[CriticState], losses: Sequence[float], predicted: Sequence[float]
+        self, examples: Sequence[CriticState], losses: Sequence[float], predictions: Sequence[float]
     ) -> MinibatchReport:
         """Metrics over the states with a positive share."""
         counted = [
-            (one, loss, value)
-            for one, loss, value in zip(part, losses, predicted, strict=True)
-            if one.share > 0
+            (example, loss, value)
+            for example, loss, value in zip(examples, losses, predictions, strict=True)
+            if example.share > 0
         ]
-        good = [value for one, _, value in counted if one.outcome >= 0.5]
-        bad = [value for one, _, value in counted if one.outcome < 0.5]
+        good = [value for example, _, value in counted if example.outcome >= 0.5]
+        bad = [value for example, _, value in counted if example.outcome < 0.5]
         metrics = {
-            "loss": fsum(one.share * loss for one, loss, _ in counted),
+            "loss": fsum(example.share * loss for example, loss, _ in counted),
             "value_mean": fsum(value for _, _, value in counted) / len(counted),
             "value_of_successes": fsum(good) / max(1, len(good)),
             "value_of_failures": fsum(bad) / max(1, len(bad)),
             "accuracy": _right(good, bad) / len(counted),
             "calibration": calibration_error(
-                [value for _, _, value in counted], [one.outcome for one, _, _ in counted]
+                [value for _, _, value in counted], [example.outcome for example, _, _ in counted]
             ),
-            "outcome_mean": fsum(one.outcome for one, _, _ in counted) / len(counted),
-            "episodes": float(len({one.sample.episode for one, _, _ in counted})),
+            "outcome_mean": fsum(example.outcome for example, _, _ in counted) / len(counted),
+            "episodes": float(len({example.sample.episode for example, _, _ in counted})),
             "samples": float(len(counted)),
-            "prompt_tokens": float(sum(len(one.sample.prompt_ids) // 4 for one, _, _ in counted)),
+            "prompt_tokens": float(sum(len(example.sample.prompt_ids) // 4 for example, _, _ in counted)),
         }
         auc = rank_auc(good, bad)
         if auc is not None:
             metrics["auc"] = auc
         return MinibatchReport(
-            inputs=_digest((one.sample.prompt_ids, pack_floats([one.outcome, one.share])) for one in part),
+            inputs=_digest(
+                (example.sample.prompt_ids, pack_floats([example.outcome, example.share]))
+                for example in examples
+            ),
             metrics=metrics,
             samples=_samples(
-                advantages=[one.outcome - value for one, value in zip(part, predicted, strict=True)],
-                weights=[one.share for one in part],
-                masks=[float(one.share > 0) for one in part],
+                advantages=[
+                    example.outcome - value for example, value in zip(examples, predictions, strict=True)
+                ],
+                weights=[example.share for example in examples],
+                masks=[float(example.share > 0) for example in examples],
             ),
         )
 
@@ -266,51 +271,51 @@ class RewardModelTraining(AuxiliaryTrainer[LabelledEpisode]):
         self._answers = answer_ids(load_tokenizer(folder))
         return base.eval()
 
-    def _examples(self, plan: BatchPlanned, batch: Batch, part: Minibatch) -> list[LabelledEpisode]:
+    def _examples(self, plan: BatchPlanned, batch: Batch, minibatch: Minibatch) -> list[LabelledEpisode]:
         labelled = [LabelledEpisode(*pair) for pair in zip(batch.samples, batch.succeeded, strict=True)]
-        return labelled[part.first_sample : part.end_sample]
+        return labelled[minibatch.first_sample : minibatch.end_sample]
 
     def _rate(self, update: int) -> float:
         return self._warm(self._settings.orm_rate, update)
 
-    def _backward(self, part: Sequence[LabelledEpisode]) -> tuple[list[float], list[float]]:
+    def _backward(self, examples: Sequence[LabelledEpisode]) -> tuple[list[float], list[float]]:
         """Predictions are log-odds of YES."""
         self.learned.forget_gradient()
-        prompts = _prompts([one.sample for one in part])
-        losses, odds = [0.0] * len(part), [0.0] * len(part)
-        scored = [SampleToScore(prompt, [self._answers.yes]) for prompt in prompts]
-        for pack in packs(scored, tokens_per_forward=self._settings.tokens_per_forward):
+        prompts = _prompts([example.sample for example in examples])
+        losses, odds = [0.0] * len(examples), [0.0] * len(examples)
+        inputs = [SampleToScore(prompt, [self._answers.yes]) for prompt in prompts]
+        for pack in packs(inputs, tokens_per_forward=self._settings.tokens_per_forward):
             self._check()
             with arithmetic(self._settings.precision, self.learned.model):
-                found = log_odds(self.learned.model, [prompts[index] for index in pack], self._answers)
-            wanted = torch.tensor([float(part[index].success) for index in pack])
-            own = binary_cross_entropy_with_logits(found, wanted, reduction="none")
-            (own.sum() / len(part)).backward()  # type: ignore[no-untyped-call]
-            for index, loss, value in zip(pack, own.tolist(), found.tolist(), strict=True):
+                pack_odds = log_odds(self.learned.model, [prompts[index] for index in pack], self._answers)
+            targets = torch.tensor([float(examples[index].success) for index in pack])
+            pack_losses = binary_cross_entropy_with_logits(pack_odds, targets, reduction="none")
+            (pack_losses.sum() / len(examples)).backward()  # type: ignore[no-untyped-call]
+            for index, loss, value in zip(pack, pack_losses.tolist(), pack_odds.tolist(), strict=True):
                 losses[index], odds[index] = loss, value
         return losses, odds
 
     def _report(
-        self, part: Sequence[LabelledEpisode], losses: Sequence[float], predicted: Sequence[float]
+        self, examples: Sequence[LabelledEpisode], losses: Sequence[float], predictions: Sequence[float]
     ) -> MinibatchReport:
-        likely = [float(torch.sigmoid(torch.tensor(one))) for one in predicted]
-        good = [p for one, p in zip(part, likely, strict=True) if one.success]
-        bad = [p for one, p in zip(part, likely, strict=True) if not one.success]
+        probabilities = [float(torch.sigmoid(torch.tensor(logit))) for logit in predictions]
+        good = [p for example, p in zip(examples, probabilities, strict=True) if example.success]
+        bad = [p for example, p in zip(examples, probabilities, strict=True) if not example.success]
         metrics = {
-            "loss": fsum(losses) / len(part),
-            "accuracy": _right(good, bad) / len(part),
+            "loss": fsum(losses) / len(examples),
+            "accuracy": _right(good, bad) / len(examples),
             "probability_of_successes": fsum(good) / max(1, len(good)),
             "probability_of_failures": fsum(bad) / max(1, len(bad)),
-            "episodes": float(len({one.sample.episode for one in part})),
-            "samples": float(len(part)),
-            "prompt_tokens": float(sum(one.sample.length for one in part)),
+            "episodes": float(len({example.sample.episode for example in examples})),
+            "samples": float(len(examples)),
+            "prompt_tokens": float(sum(example.sample.length for example in examples)),
         }
         return MinibatchReport(
-            inputs=_digest((one.sample.prompt_ids, bytes([one.success])) for one in part),
+            inputs=_digest((example.sample.prompt_ids, bytes([example.success])) for example in examples),
             metrics=metrics,
             samples=_samples(
-                advantages=[one.success - p for one, p in zip(part, likely, strict=True)],
-                weights=[1 / len(part)] * len(part),
+                advantages=[example.success - p for example, p in zip(examples, probabilities, strict=True)],
+                weights=[1 / len(examples)] * len(examples),
             ),
         )
 
@@ -324,48 +329,50 @@ class RelabelerTraining(AuxiliaryTrainer[Sample]):
 
     name = RELABELER
 
-    def _examples(self, plan: BatchPlanned, batch: Batch, part: Minibatch) -> list[Sample]:
-        return batch.samples[part.first_sample : part.end_sample]
+    def _examples(self, plan: BatchPlanned, batch: Batch, minibatch: Minibatch) -> list[Sample]:
+        return batch.samples[minibatch.first_sample : minibatch.end_sample]
 
     def _rate(self, update: int) -> float:
         return self._warm(self._settings.relabeler_rate, update)
 
-    def _backward(self, part: Sequence[Sample]) -> tuple[list[float], list[float]]:
+    def _backward(self, samples: Sequence[Sample]) -> tuple[list[float], list[float]]:
         """Losses are summed over each example's tokens; nothing is predicted."""
         self.learned.forget_gradient()
-        tokens = sum(one.tokens for one in part)
-        losses = [0.0] * len(part)
-        scored = [
-            SampleToScore(prompt, unpack_ids(one.action_ids).tolist())
-            for prompt, one in zip(_prompts(part), part, strict=True)
+        tokens = sum(sample.tokens for sample in samples)
+        losses = [0.0] * len(samples)
+        inputs = [
+            SampleToScore(prompt, unpack_ids(sample.action_ids).tolist())
+            for prompt, sample in zip(_prompts(samples), samples, strict=True)
         ]
-        for pack in packs(scored, tokens_per_forward=self._settings.tokens_per_forward):
+        for pack in packs(inputs, tokens_per_forward=self._settings.tokens_per_forward):
             self._check()
             with arithmetic(self._settings.precision, self.learned.model):
-                found = score_pack(self.learned.model, [scored[index] for index in pack], temperature=1.0)
-            own = [-logprobs.sum() for logprobs in found]
-            (sum(own[1:], own[0]) / tokens).backward()  # type: ignore[no-untyped-call]
-            for index, loss in zip(pack, own, strict=True):
+                log_probs = score_pack(self.learned.model, [inputs[index] for index in pack], temperature=1.0)
+            pack_losses = [-logprobs.sum() for logprobs in log_probs]
+            (sum(pack_losses[1:], pack_losses[0]) / tokens).backward()  # type: ignore[no-untyped-call]
+            for index, loss in zip(pack, pack_losses, strict=True):
                 losses[index] = float(loss.detach())
         return losses, []
 
     def _report(
-        self, part: Sequence[Sample], losses: Sequence[float], predicted: Sequence[float]
+        self, examples: Sequence[Sample], losses: Sequence[float], predictions: Sequence[float]
     ) -> MinibatchReport:
-        tokens = sum(one.tokens for one in part)
+        tokens = sum(example.tokens for example in examples)
         loss = fsum(losses) / tokens
         metrics = {
             "loss": loss,
             "perplexity": exp(min(loss, 50.0)),
-            "episodes": float(len({one.episode for one in part})),
-            "samples": float(len(part)),
-            "prompt_tokens": float(sum(len(one.prompt_ids) // 4 for one in part)),
+            "episodes": float(len({example.episode for example in examples})),
+            "samples": float(len(examples)),
+            "prompt_tokens": float(sum(len(example.prompt_ids) // 4 for example in examples)),
             "tokens": float(tokens),
         }
         return MinibatchReport(
-            inputs=_digest((one.prompt_ids, one.action_ids) for one in part),
+            inputs=_digest((example.prompt_ids, example.action_ids) for example in examples),
             metrics=metrics,
-            samples=_samples(advantages=[0.0] * len(part), weights=[one.tokens / tokens for one in part]),
+            samples=_samples(
+                advantages=[0.0] * len(examples), weights=[example.tokens / tokens for example in examples]
+            ),
         )
 
 
@@ -381,7 +388,7 @@ def _prompts(samples: Sequence[Sample]) -> list[list[int]]:
 
 def _right(good: Sequence[float], bad: Sequence[float]) -> int:
     """Number of right predictions: at least one half for a success, less for a failure."""
-    return sum(one >= 0.5 for one in good) + sum(one < 0.5 for one in bad)
+    return sum(probability >= 0.5 for probability in good) + sum(probability < 0.5 for probability in bad)
 
 
 def _samples(

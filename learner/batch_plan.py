@@ -40,9 +40,9 @@ BESIDE: dict[str, Planner] = {
 @cache
 def policy_planner(algorithm: str) -> PolicyPlanner:
     """The planner of an algorithm. Raises PluginError where there is none of this name."""
-    found = find_algorithm(algorithm).planner(algorithm)
-    assert isinstance(found, PolicyPlanner)
-    return found
+    planner = find_algorithm(algorithm).planner(algorithm)
+    assert isinstance(planner, PolicyPlanner)
+    return planner
 
 
 def planner_due(state: BufferState, settings: LearnerSettings) -> PolicyPlanner:
@@ -142,13 +142,18 @@ def require_consistent(planned: BatchPlanned, settings: LearnerSettings) -> None
     if planned.model != POLICY:
         return
     compared: dict[str, dict[str, PlannedEpisode]] = {}
-    for one in planned.episodes:
-        if not one.rehearsed:
-            compared.setdefault(one.group, {})[one.episode] = one
-        elif one.advantage != 0 or one.format_term != 0 or one.length_term != 0 or one.replaces is not None:
+    for episode in planned.episodes:
+        if not episode.rehearsed:
+            compared.setdefault(episode.group, {})[episode.episode] = episode
+        elif (
+            episode.advantage != 0
+            or episode.format_term != 0
+            or episode.length_term != 0
+            or episode.replaces is not None
+        ):
             raise PluginError(
-                f"{_planner_in_words(planned)} gives the rehearsed episode {one.episode} the advantage {one.advantage!r}, the "
-                f"format term {one.format_term!r}, the length term {one.length_term!r} and replaces = {one.replaces!r}; they must "
+                f"{_planner_in_words(planned)} gives the rehearsed episode {episode.episode} the advantage {episode.advantage!r}, the "
+                f"format term {episode.format_term!r}, the length term {episode.length_term!r} and replaces = {episode.replaces!r}; they must "
                 "be 0, 0, 0 and None. A rehearsed "
                 "episode is a stored success that is only imitated: leave it unchanged in the planner's `plan`, and give it a "
                 "share of the cloning term in the loss's `shares`. Correct the plugin and start the run again, or set "
@@ -158,16 +163,16 @@ def require_consistent(planned: BatchPlanned, settings: LearnerSettings) -> None
         return
     options = options_as(settings, GroupOptions)
     for group, members in compared.items():
-        found = {name: one.advantage for name, one in members.items()}
-        rewards = [one.reward + one.format_term + one.length_term for one in members.values()]
+        recorded_advantages = {name: episode.advantage for name, episode in members.items()}
+        rewards = [episode.reward + episode.format_term + episode.length_term for episode in members.values()]
         advantages = group_advantages(
             rewards, deviation=options.group_deviation, epsilon=options.group_epsilon
         )
-        due = dict(zip(members, advantages, strict=True))
-        if found != due:
+        expected = dict(zip(members, advantages, strict=True))
+        if recorded_advantages != expected:
             raise PluginError(
-                f"{_planner_in_words(planned)} gives the members of group {group} the advantages {found}. Its trait "
-                f"group_advantages promises their normalized rewards, {due}: set group_advantages=False in its traits for "
+                f"{_planner_in_words(planned)} gives the members of group {group} the advantages {recorded_advantages}. Its trait "
+                f"group_advantages promises their normalized rewards, {expected}: set group_advantages=False in its traits for "
                 "other advantages, and start the run again"
             )
 

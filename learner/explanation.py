@@ -98,29 +98,29 @@ class ExplainedTraining(Training):
     def step(self, index: int) -> UpdateApplied | UpdateSkipped:
         """See `Trainer.step`."""
         assert self._plan is not None, "no batch was begun"
-        asked, number = self._inquiry, self.update + 1
-        if self._plan.model != POLICY or number not in asked.updates:
+        inquiry, number = self._inquiry, self.update + 1
+        if self._plan.model != POLICY or number not in inquiry.updates:
             return super().step(index)
-        if not asked.watched:
-            parts = [index] if len(asked.updates) == 1 else range(len(self._parts))
+        if not inquiry.watched:
+            parts = [index] if len(inquiry.updates) == 1 else range(len(self._parts))
             of_updates = [term.sample for part in parts for term in self._terms[part] if term.counts]
-            asked.watched = [one.sample for one in asked.probe] or of_updates
-            asked.before = self.log_probs(asked.watched)
+            inquiry.watched = [probe.sample for probe in inquiry.probe] or of_updates
+            inquiry.before = self.log_probs(inquiry.watched)
         self._take_apart(index, number)
         fact = super().step(index)
-        if number == asked.updates[-1]:
-            asked.after = self.log_probs(asked.watched)
+        if number == inquiry.updates[-1]:
+            inquiry.after = self.log_probs(inquiry.watched)
         return fact
 
     def _take_apart(self, index: int, number: int) -> None:
         terms = [term for term in self.weighed_terms(index) if term.counts]
         if not terms:
             return
-        whole = self.gradient(terms)
-        squared = _dot(whole, whole)
-        toward = self._toward(whole, squared, number) if self._inquiry.probe else None
+        gradient = self.gradient(terms)
+        squared = _dot(gradient, gradient)
+        toward = self._toward(gradient, squared, number) if self._inquiry.probe else None
         for term in terms:
-            own = self.gradient([term])
+            step_gradient = self.gradient([term])
             self._inquiry.steps.append(
                 StepShare(
                     update=number,
@@ -129,38 +129,38 @@ class ExplainedTraining(Training):
                     action_ids=term.sample.action_ids,
                     advantage=term.advantage,
                     rehearsed=term.rehearsed,
-                    share=_dot(own, whole) / squared if squared else 0.0,
-                    pull=None if toward is None else -_dot(own, toward),
+                    share=_dot(step_gradient, gradient) / squared if squared else 0.0,
+                    pull=None if toward is None else -_dot(step_gradient, toward),
                 )
             )
 
-    def _toward(self, whole: Sequence[torch.Tensor], squared: float, number: int) -> list[torch.Tensor]:
+    def _toward(self, gradient: Sequence[torch.Tensor], squared: float, number: int) -> list[torch.Tensor]:
         """What a gradient is multiplied with to get the probe's loss of expected reward."""
         if self._slope is None:
             self._slope = self._probe_slope()
         clipped = min(1.0, self._settings.max_gradient_norm / max(squared**0.5, 1e-12))
-        anew = self._renewed_at == self._policy.update
-        rate = learning_rate(self._settings, number, step=1 if anew else self._policy.steps + 1)
-        sizes = self._policy.step_sizes([clipped * slope for slope in whole], learning_rate=rate, anew=anew)
+        is_renewed = self._renewed_at == self._policy.update
+        rate = learning_rate(self._settings, number, step=1 if is_renewed else self._policy.steps + 1)
+        sizes = self._policy.step_sizes(
+            [clipped * slope for slope in gradient], learning_rate=rate, anew=is_renewed
+        )
         return [clipped * size * slope for size, slope in zip(sizes, self._slope, strict=True)]
 
     def _probe_slope(self) -> list[torch.Tensor]:
         probe, model = self._inquiry.probe, self._policy.model
         self._policy.forget_gradient()
-        passes = self._passes([one.sample for one in probe], self._settings.tokens_per_forward)
+        passes = self._passes([term.sample for term in probe], self._settings.tokens_per_forward)
         for shared in passes:
             self._check()
             with arithmetic(self._settings.precision, model):
-                found = shared.log_probs(model)
+                log_probs = shared.log_probs(model)
             parts = [
-                probe[place].weight * values.sum()
-                for place, values in zip(shared.indices, found, strict=True)
+                probe[index].weight * values.sum()
+                for index, values in zip(shared.indices, log_probs, strict=True)
             ]
             torch.stack(parts).sum().backward()  # type: ignore[no-untyped-call]
         return self._policy.take_gradient()
 
 
-def _dot(ours: Sequence[torch.Tensor], theirs: Sequence[torch.Tensor]) -> float:
-    return sum(
-        float(torch.sum(own * other, dtype=torch.float64)) for own, other in zip(ours, theirs, strict=True)
-    )
+def _dot(left: Sequence[torch.Tensor], right: Sequence[torch.Tensor]) -> float:
+    return sum(float(torch.sum(x * y, dtype=torch.float64)) for x, y in zip(left, right, strict=True))

@@ -29,33 +29,33 @@ class ScreenshotStore:
         self._blobs = blobs
         self._eyes: ImageProcessor | None = None
 
-    def seen(self, shown: Sequence[ShownPicture]) -> tuple[ProcessedImage, ...]:
+    def seen(self, pictures: Sequence[ShownPicture]) -> tuple[ProcessedImage, ...]:
         """Each picture as the policy read it.
 
         Raises:
             BlobMissing, BlobCorrupt, ModelFileError: the picture or its processor is missing or altered.
             PictureUnreadable: processing gives another result here.
         """
-        return tuple(map(self._seen, shown))
+        return tuple(map(self._seen, pictures))
 
-    def _seen(self, shown: ShownPicture) -> ProcessedImage:
+    def _seen(self, picture: ShownPicture) -> ProcessedImage:
         if self._eyes is None:
             self._eyes = ImageProcessor(self._folder)
         try:
-            image = self._blobs.get(shown.blob)
+            image = self._blobs.get(picture.blob)
         except (BlobMissing, BlobCorrupt) as error:
             raise type(error)(
                 f"training on a step needs the screenshot that the policy read: {error}. Restore that file from an archive or "
                 "a copy of the run, and start again: nothing else is lost."
             ) from error
-        found = self._eyes.look(image)
-        if (found.digest, len(found.ids)) != (shown.digest, shown.tokens):
+        processed = self._eyes.look(image)
+        if (processed.digest, len(processed.ids)) != (picture.digest, picture.tokens):
             raise PictureUnreadable(
-                f"the screenshot {shown.blob.sha256} gives {len(found.ids)} tokens and {found.digest[:16]}… here, but gave "
-                f"{shown.tokens} and {shown.digest[:16]}… when the policy read it: Pillow, transformers or the policy's "
+                f"the screenshot {picture.blob.sha256} gives {len(processed.ids)} tokens and {processed.digest[:16]}… here, but gave "
+                f"{picture.tokens} and {picture.digest[:16]}… when the policy read it: Pillow, transformers or the policy's "
                 "preprocessor_config.json differs. Use those that the run began with (its first event names the versions)."
             )
-        return found
+        return processed
 
 
 class ForwardPass(NamedTuple):
@@ -83,13 +83,13 @@ class ForwardPass(NamedTuple):
         Raises:
             BlobMissing, BlobCorrupt, PictureUnreadable: a picture cannot be read as it was shown.
         """
-        scored = self.scored
+        samples = self.scored
         if self.album is not None and self.shown:
-            scored = [
-                one._replace(pictures=self.album.seen(shown))
-                for one, shown in zip(scored, self.shown, strict=True)
+            samples = [
+                sample._replace(pictures=self.album.seen(pictures))
+                for sample, pictures in zip(samples, self.shown, strict=True)
             ]
-        return score_pack(model, scored, temperature=self.temperature, joined=self.joined, trees=self.trees)
+        return score_pack(model, samples, temperature=self.temperature, joined=self.joined, trees=self.trees)
 
 
 def forward_passes(
@@ -109,10 +109,10 @@ def forward_passes(
     their prompts.
     """
     seeing = any(sample.pictures for sample in samples)
-    found: list[ForwardPass] = []
+    passes: list[ForwardPass] = []
     for temperature in sorted({sample.temperature for sample in samples}):
         indices = [index for index, sample in enumerate(samples) if sample.temperature == temperature]
-        scored = [
+        inputs = [
             SampleToScore(
                 unpack_ids(samples[index].prompt_ids).tolist(),
                 unpack_ids(samples[index].action_ids).tolist(),
@@ -120,33 +120,33 @@ def forward_passes(
             )
             for index in indices
         ]
-        alone: Sequence[int] = range(len(scored))
+        alone: Sequence[int] = range(len(inputs))
         if reach is not None and not seeing:
-            trees = _trees(scored, tokens_per_forward, reach)
+            trees = _trees(inputs, tokens_per_forward, reach)
             shared = [tree for tree in trees if masks_all or len(tree.ids) <= tokens_per_forward]
             alone = [] if masks_all else [t.members[0] for t in trees if len(t.ids) > tokens_per_forward]
             for rows in tree_passes(shared, tokens_per_forward=tokens_per_forward):
                 members = [member for tree in rows for member in tree.members]
-                found.append(
+                passes.append(
                     ForwardPass(
-                        [indices[m] for m in members], [scored[m] for m in members], temperature, trees=rows
+                        [indices[m] for m in members], [inputs[m] for m in members], temperature, trees=rows
                     )
                 )
-        packed = packs([scored[m] for m in alone], tokens_per_forward=tokens_per_forward, joined=joined)
-        found += [
+        packed = packs([inputs[m] for m in alone], tokens_per_forward=tokens_per_forward, joined=joined)
+        passes += [
             ForwardPass(
                 [indices[m] for m in members],
-                [scored[m] for m in members],
+                [inputs[m] for m in members],
                 temperature,
                 joined,
                 shown=[samples[indices[m]].pictures for m in members] if seeing else (),
                 album=album,
             )
-            for members in [[alone[place] for place in places] for places in packed]
+            for members in [[alone[index] for index in pack] for pack in packed]
         ]
-    return found
+    return passes
 
 
-def _trees(scored: Sequence[SampleToScore], tokens_per_forward: int, reach: int) -> list[TokenTree]:
-    prompts, answers = [one.prompt_ids for one in scored], [one.action_ids for one in scored]
-    return token_trees(prompts, answers, most=tokens_per_forward, reach=reach)
+def _trees(samples: Sequence[SampleToScore], tokens_per_forward: int, reach: int) -> list[TokenTree]:
+    prompts, answers = [sample.prompt_ids for sample in samples], [sample.action_ids for sample in samples]
+    return token_trees(prompts, answers, max_tokens=tokens_per_forward, reach=reach)

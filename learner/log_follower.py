@@ -45,10 +45,10 @@ class LearnerLogFollower:
             self._log, after=self.state.position, strict=True, bookmark=bookmark, chains=self.chains
         )
         async with aclosing(tail) as batches:
-            async for recordeds, _ in batches:
-                for recorded in recordeds:
-                    self._require_own(recorded)
-                    self.state = self._buffer.apply(self.state, recorded)
+            async for events, _ in batches:
+                for event in events:
+                    self._require_own(event)
+                    self.state = self._buffer.apply(self.state, event)
                 async with self._grown:
                     self._grown.notify_all()
 

@@ -127,9 +127,9 @@ async def open_learner(
         executor.shutdown(wait=False, cancel_futures=True)
 
 
-def _first(failed: BaseExceptionGroup[BaseException]) -> BaseException:
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Unwrap the error from the group of a TaskGroup."""
-    error: BaseException = failed
+    error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = next((e for e in error.exceptions if isinstance(e, HindcastError)), error.exceptions[0])
     return error
@@ -215,8 +215,8 @@ class Learner:
             await self._save_checkpoint()
         elif is_snapshot_due(state, settings.storage):
             await self._save_snapshot()
-        elif due := releases(state, settings.learner):
-            await self._release(due[0])
+        elif releasable := releases(state, settings.learner):
+            await self._release(releasable[0])
         else:
             return False
         return True
@@ -224,8 +224,8 @@ class Learner:
     async def decide_one(self, *, may_plan: bool = True) -> bool:
         """Take the next decision that is due: a sweep, scores, a plan. False: none is."""
         state, settings = self._state, self._state.settings
-        if swept := sweep(state, settings):
-            await self.following.decide(swept[0], entity="samples")
+        if sweeps := sweep(state, settings):
+            await self.following.decide(sweeps[0], entity="samples")
         elif samples := unscored(state, settings.learner):
             await self._score(samples)
         elif may_plan and (planned := plan(state, settings)):
@@ -236,9 +236,9 @@ class Learner:
 
     async def _record_machine(self) -> None:
         """Record where updates are computed, if the start of the run recorded another machine: on a cluster it has no GPU."""
-        here = fingerprint_of(self._state.settings.learner)
-        if here != self._state.fingerprint:
-            await self.following.decide(LearnerStarted(fingerprint=here), entity="learner")
+        fingerprint = fingerprint_of(self._state.settings.learner)
+        if fingerprint != self._state.fingerprint:
+            await self.following.decide(LearnerStarted(fingerprint=fingerprint), entity="learner")
 
     async def _publish_base(self) -> None:
         """Publish version 0, the base weights, so that actors find it."""
@@ -249,14 +249,16 @@ class Learner:
 
     async def _score(self, samples: list[Sample]) -> None:
         """Record the policy's perplexity on replayable steps, which the plan of a phase needs."""
-        training, most = self._training, self._state.settings.learner.tokens_per_forward
-        found = await self._compute(lambda: training.score(samples, tokens_per_forward=most))
-        if self._state.settings.learner.tokens_per_forward != most:
+        training, tokens_per_forward = self._training, self._state.settings.learner.tokens_per_forward
+        perplexities = await self._compute(
+            lambda: training.score(samples, tokens_per_forward=tokens_per_forward)
+        )
+        if self._state.settings.learner.tokens_per_forward != tokens_per_forward:
             return  # the recipe changed meanwhile: scores must follow from the settings at their position
         fact = ReplayScored(
             version=self._state.version,
             positions=pack_positions([sample.position for sample in samples]),
-            perplexities=pack_floats(found),
+            perplexities=pack_floats(perplexities),
         )
         await self.following.decide(fact, entity="replay")
 
@@ -276,22 +278,24 @@ class Learner:
         assert batch is not None
         assert plan_ is not None
         training, index = self._training, batch.done
-        name, part = f"batch_{batch.number}", minibatches_of(plan_)[index]
-        async with self._spans.updating(plan_, part, index=index, position=batch.position) as begun:
+        name, minibatch = f"batch_{batch.number}", minibatches_of(plan_)[index]
+        async with self._spans.updating(
+            plan_, minibatch, index=index, position=batch.position
+        ) as update_span:
             if self._begun != batch.number:
                 await self._compute(lambda: training.begin(plan_, batch))
                 self._begun = batch.number
             fact = await self._compute(lambda: training.step(index))
-            told = mismatch_alarm(fact, plan_, self._state.settings.learner)
+            alarm = mismatch_alarm(fact, plan_, self._state.settings.learner)
             await self.following.decide(
                 fact,
                 entity=name,
                 ordinal=index,
                 causation=batch.event,
                 correlation=name,
-                follows=() if told is None else (told,),
+                follows=() if alarm is None else (alarm,),
             )
-            updated(begun, fact)
+            updated(update_span, fact)
             kind = type(fact).__name__
             _log.info("update", update=fact.update, batch=fact.batch, minibatch=index, kind=kind)
 
@@ -300,11 +304,11 @@ class Learner:
         assert state.batch is not None
         assert state.plan is not None
         training, model = self._training, state.plan.model
-        beside = state.beside(model)
-        known, updates = (
-            (state.version, state.updates) if model == POLICY else (beside.version, beside.updates)
+        auxiliary = state.beside(model)
+        current, updates = (
+            (state.version, state.updates) if model == POLICY else (auxiliary.version, auxiliary.updates)
         )
-        version = known + 1
+        version = current + 1
         name = f"batch_{state.batch.number}"
         with self._spans.publishing(version):
             weights = await self._store(lambda: self._blobs.put(training.weights(model)))
@@ -336,7 +340,7 @@ class Learner:
         )
         position, latest, digest = state.position, state.latest, state.digest.value
         blob = await self._store(lambda: self._blobs.put(content))
-        saved = await append_snapshot(
+        snapshot_position = await append_snapshot(
             self._log,
             self._publisher,
             LEARNER,
@@ -345,7 +349,7 @@ class Learner:
             position_digest=latest,
             log_digest=digest,
         )
-        await self.following.reach(saved)
+        await self.following.reach(snapshot_position)
         _log.info("snapshot saved", position=position, size_bytes=blob.size)
 
     async def _release(self, release: Release) -> None:
@@ -365,8 +369,8 @@ class Learner:
             async with asyncio.timeout_at(since + limit_s):
                 await self.following.more(than=position)
         except TimeoutError:
-            what = missing(self._state, self._state.settings)
-            await self._report_wait("learner.batch_wait_s", limit_s, what)
+            waited_for = missing(self._state, self._state.settings)
+            await self._report_wait("learner.batch_wait_s", limit_s, waited_for)
             return asyncio.get_running_loop().time()
         return since
 

@@ -45,22 +45,22 @@ def update_metrics(
     any member, but metrics of freshness and success of the run's own episodes exclude them.
     """
     replayed_steps = float(sum(sum(episode.kept) for episode in episodes if episode.kept is not None))
-    counted = [(term, loss) for term, loss in zip(terms, losses, strict=True) if term.counts]
-    terms, losses = [term for term, _ in counted], [loss for _, loss in counted]
+    contributing = [(term, loss) for term, loss in zip(terms, losses, strict=True) if term.counts]
+    terms, losses = [term for term, _ in contributing], [loss for _, loss in contributing]
     rehearsed = [(term, loss) for term, loss in zip(terms, losses, strict=True) if term.rehearsed]
-    compared = [episode for episode in episodes if not episode.rehearsed]
+    online = [episode for episode in episodes if not episode.rehearsed]
     losses = [loss for term, loss in zip(terms, losses, strict=True) if not term.rehearsed]
     terms = [term for term in terms if not term.rehearsed]
     rehearsal_loss = fsum(loss.cloning for _, loss in rehearsed)
     tokens = sum(term.sample.tokens for term in terms)
     counted_tokens = max(1, tokens)  # the loss may leave out all but rehearsed episodes
     ratios = np.concatenate([np.ones(0), *(term.correction.ratios for term in terms)])
-    kept = sum(int(term.correction.kept.sum()) for term in terms)
+    unmasked = sum(int(term.correction.kept.sum()) for term in terms)
     versions = np.concatenate([np.zeros(0, dtype=np.int64), *(_versions(term) for term in terms)])
     fresh = np.log(ratios[versions == version])
-    old = [episode.replaces is not None or episode.kept is not None for episode in compared]
-    replayed = {episode.episode for episode, is_old in zip(compared, old, strict=True) if is_old}
-    own = [episode for episode, is_old in zip(compared, old, strict=True) if not is_old]
+    is_replayed = [episode.replaces is not None or episode.kept is not None for episode in online]
+    replayed = {episode.episode for episode, is_old in zip(online, is_replayed, strict=True) if is_old}
+    fresh_episodes = [episode for episode, is_old in zip(online, is_replayed, strict=True) if not is_old]
     ages = version - np.concatenate(
         [_versions(term) for term in terms if term.sample.episode not in replayed] or [np.array([version])]
     )
@@ -73,31 +73,31 @@ def update_metrics(
         "entropy_estimate": fsum(loss.surprisal for loss in losses) / counted_tokens,
         "ratio_mean": fsum(loss.ratio for loss in losses) / counted_tokens,
         "clip_fraction": sum(loss.clipped for loss in losses) / counted_tokens,
-        "masked_fraction": 1 - kept / counted_tokens,
+        "masked_fraction": 1 - unmasked / counted_tokens,
         "effective_sample_size": effective_sample_size(ratios),
         "mismatch_kl": float(np.mean(np.exp(fresh) - fresh - 1)) if len(fresh) else 0.0,
         "mismatch_max": float(np.max(np.abs(fresh))) if len(fresh) else 0.0,
         "staleness_mean": float(np.mean(ages)),
         "staleness_max": float(np.max(ages)),
-        "reward_mean": fsum(episode.reward for episode in own) / max(1, len(own)),
-        "episodes": float(len(compared)),
+        "reward_mean": fsum(episode.reward for episode in fresh_episodes) / max(1, len(fresh_episodes)),
+        "episodes": float(len(online)),
         "samples": float(len(terms)),
         "rehearsed_samples": float(len(rehearsed)),
         "tokens": float(tokens),
         "prompt_tokens": float(sum(term.sample.length for term in terms) - tokens),
         **({} if all(episode.kept is None for episode in episodes) else {"replayed_steps": replayed_steps}),
-        **({} if replays is None else _replay_metrics(compared, replays)),
+        **({} if replays is None else _replay_metrics(online, replays)),
     }
 
 
-def _replay_metrics(compared: Sequence[PlannedEpisode], replays: Mapping[str, ReplayUse]) -> dict[str, float]:
+def _replay_metrics(episodes: Sequence[PlannedEpisode], replays: Mapping[str, ReplayUse]) -> dict[str, float]:
     """Number of replays, and their mean age in versions and mean use count; 0 if there are none."""
-    worn = [replays[episode.episode] for episode in compared if episode.replaces is not None]
-    count = max(1, len(worn))
+    uses = [replays[episode.episode] for episode in episodes if episode.replaces is not None]
+    count = max(1, len(uses))
     return {
-        "replayed_episodes": float(len(worn)),
-        "replay_age": sum(replay.age for replay in worn) / count,
-        "replay_uses": sum(replay.uses for replay in worn) / count,
+        "replayed_episodes": float(len(uses)),
+        "replay_age": sum(replay.age for replay in uses) / count,
+        "replay_uses": sum(replay.uses for replay in uses) / count,
     }
 
 
@@ -115,14 +115,14 @@ def mismatch_alarm(
     """The alarm to append with an update, or None. An update without tokens sampled from the plan's version raises none."""
     if not isinstance(fact, UpdateApplied) or fact.model != POLICY or not settings.mismatch_alarm:
         return None
-    found = fact.metrics["mismatch_kl"]
-    if found <= settings.mismatch_alarm:
+    mismatch = fact.metrics["mismatch_kl"]
+    if mismatch <= settings.mismatch_alarm:
         return None
     return MismatchExceeded(
         update=fact.update,
         batch=fact.batch,
         version=plan.version,
-        mismatch_kl=found,
+        mismatch_kl=mismatch,
         mismatch_max=fact.metrics["mismatch_max"],
         limit=settings.mismatch_alarm,
     )

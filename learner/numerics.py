@@ -98,24 +98,24 @@ def fingerprint_of(settings: LearnerSettings) -> Fingerprint:
     return fingerprint(settings.threads, settings.device, settings.processes, settings.precision)
 
 
-def device_then(then: Fingerprint) -> Device:
+def device_then(recorded: Fingerprint) -> Device:
     """The `learner.device` that selects the kind of device a run was recorded on."""
-    return "auto" if ACCELERATOR in then.platform else "cpu"
+    return "auto" if ACCELERATOR in recorded.platform else "cpu"
 
 
-def precision_then(then: Fingerprint, wanted: WantedPrecision) -> WantedPrecision:
+def precision_then(recorded: Fingerprint, setting: WantedPrecision) -> WantedPrecision:
     """The precision that a run was recorded with: that of its settings, or what `auto` chose on a GPU."""
-    chosen = then.details.get(PRECISION)
-    return "bf16" if chosen == "bf16" else "float32" if chosen else wanted
+    precision = recorded.details.get(PRECISION)
+    return "bf16" if precision == "bf16" else "float32" if precision else setting
 
 
 def _details(device: Device, processes: int, precision: WantedPrecision) -> dict[str, str]:
     """Facts beyond the fields of a fingerprint, by name; those without a value are left out."""
-    found = {name: os.environ.get(name, "") for name in KERNEL_VARIABLES}
+    details = {name: os.environ.get(name, "") for name in KERNEL_VARIABLES}
     gpu = device_for(device)
     if gpu.type == "cuda":
         facts, properties = probe_gpus(), torch.cuda.get_device_properties(gpu)
-        found |= {
+        details |= {
             "driver": facts.driver,
             "cudnn": str(torch.backends.cudnn.version() or ""),  # type: ignore[no-untyped-call]
             "multiprocessors": str(properties.multi_processor_count),
@@ -124,8 +124,8 @@ def _details(device: Device, processes: int, precision: WantedPrecision) -> dict
             PRECISION: precision_for(precision, gpu) if precision == "auto" else "",
         }
         if processes > 1:
-            found |= {"nccl": facts.nccl} | {name: os.environ.get(name, "") for name in COLLECTIVES}
-    return {name: value for name, value in found.items() if value}
+            details |= {"nccl": facts.nccl} | {name: os.environ.get(name, "") for name in COLLECTIVES}
+    return {name: value for name, value in details.items() if value}
 
 
 def _version(distribution: str) -> str:
@@ -138,10 +138,10 @@ def _version(distribution: str) -> str:
 
 def _accelerator(device: Device) -> str:
     """Name of the GPU and release of CUDA; empty: no GPU."""
-    found = device_for(device)
-    if found.type == "cpu":
+    gpu = device_for(device)
+    if gpu.type == "cpu":
         return ""
-    return f"{ACCELERATOR}{torch.cuda.get_device_name(found)} CUDA {torch.version.cuda}"
+    return f"{ACCELERATOR}{torch.cuda.get_device_name(gpu)} CUDA {torch.version.cuda}"
 
 
 def _together(processes: int) -> str:
@@ -165,29 +165,29 @@ def _blas() -> str:
     """Name and version of the matrix library, such as `mkl 2024.2`."""
     name = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())
     release = re.search(r"Math Kernel Library Version (\S+?)-", torch.__config__.parallel_info())
-    return " ".join(found.group(1) for found in (name, release) if found) or "unknown"
+    return " ".join(match.group(1) for match in (name, release) if match) or "unknown"
 
 
-def differences(then: Fingerprint, now: Fingerprint) -> list[str]:
+def differences(recorded: Fingerprint, current: Fingerprint) -> list[str]:
     """Differences in words, such as `torch 2.13.0 then, 2.12.1 now`."""
     return [
         f"{name} {before or 'not noted'} then, {today or 'not set'} now"
-        for name, before, today in _pairs(then, now)
+        for name, before, today in _pairs(recorded, current)
         if before != today
     ]
 
 
-def _pairs(then: Fingerprint, now: Fingerprint) -> Iterator[tuple[str, Any, Any]]:
-    for name in then.__struct_fields__:
+def _pairs(recorded: Fingerprint, current: Fingerprint) -> Iterator[tuple[str, Any, Any]]:
+    for name in recorded.__struct_fields__:
         if name != "details":
-            yield name, getattr(then, name), getattr(now, name)
-    for name in sorted(then.details.keys() | now.details.keys()):
-        yield name, then.details.get(name), now.details.get(name)
+            yield name, getattr(recorded, name), getattr(current, name)
+    for name in sorted(recorded.details.keys() | current.details.keys()):
+        yield name, recorded.details.get(name), current.details.get(name)
 
 
-def other_accelerator(then: Fingerprint, now: Fingerprint) -> str:
+def other_accelerator(recorded: Fingerprint, current: Fingerprint) -> str:
     """Why updates that were computed on another kind of device cannot come out bit for bit; empty: it is the same kind."""
-    before, today = (one.platform.partition(ACCELERATOR)[2] for one in (then, now))
+    before, today = (fingerprint.platform.partition(ACCELERATOR)[2] for fingerprint in (recorded, current))
     if before == today:
         return ""
     return f"were computed on {before or 'a processor'}, and this machine has {today or 'no GPU that torch can use'}"

@@ -101,8 +101,8 @@ class Policies:
             if version == 0:
                 changed.enter_context(adapter_off(policy))
             elif version != plan.version:
-                kept = self._blobs.checked_path(_kept(plan, batch))
-                changed.enter_context(_adapter_swapped(policy, kept))
+                path = self._blobs.checked_path(_kept(plan, batch))
+                changed.enter_context(_adapter_swapped(policy, path))
             yield policy
 
     def _frozen(self, policy: Any, version: int, plan: BatchPlanned, batch: Batch) -> Any:
@@ -118,9 +118,11 @@ class Policies:
     def _made(self) -> Any:
         """A model without weights."""
         model, settings = model_without_weights(self._folder), self._settings
-        chosen = attention_for(settings.attention, self._device, self._precision, version=settings.arithmetic)
-        if chosen != "sdpa":
-            model.set_attn_implementation(chosen)
+        attention = attention_for(
+            settings.attention, self._device, self._precision, version=settings.arithmetic
+        )
+        if attention != "sdpa":
+            model.set_attn_implementation(attention)
         setattr(model, FLOAT32_HEAD, settings.float32_head)
         return model
 
@@ -133,10 +135,10 @@ class Policies:
 
 def _with_weights_of(policy: Any, model: Any) -> Any:
     """`model` with the weights of `policy`, which may be sharded although `model` is not."""
-    own = weights_of(model)
+    weights = weights_of(model)
     with torch.no_grad():
         for name, value in weights_of(policy).items():
-            own[name].copy_(value if is_split(own[name]) else whole(value))
+            weights[name].copy_(value if is_split(weights[name]) else whole(value))
     return model
 
 
@@ -152,11 +154,11 @@ def _kept(plan: BatchPlanned, batch: Batch) -> BlobRef:
 @contextmanager
 def _adapter_swapped(model: Any, path: Path) -> Iterator[None]:
     """Replace the model's adapter by that of a file within the context."""
-    kept = {name: value.clone() for name, value in adapter_of(model).items()}
+    original = {name: value.clone() for name, value in adapter_of(model).items()}
     load_weights(model, path)
     try:
         yield
     finally:
         with torch.no_grad():
             for name, value in adapter_of(model).items():
-                value.copy_(kept[name])
+                value.copy_(original[name])

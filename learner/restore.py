@@ -82,8 +82,8 @@ async def fold_history(log: EventLog, blobs: BlobStore, *, unreadable: set[str])
         CorruptEvent, UnknownVersion: see `events.log.reader.read`; the learner skips nothing, since plans digest every byte.
     """
 
-    def usable(saved: CheckpointSaved) -> bool:
-        return saved.blob.sha256 not in unreadable and all(map(blobs.has, saved.parts))
+    def usable(checkpoint: CheckpointSaved) -> bool:
+        return checkpoint.blob.sha256 not in unreadable and all(map(blobs.has, checkpoint.parts))
 
     async with aclosing(standings(log, blobs, LEARNER)) as snapshots:
         async for snapshot in snapshots:
@@ -111,8 +111,8 @@ def _empty() -> History:
 
 def _begun(folded: FoldedLog) -> History:
     """The history at a snapshot, whose newest checkpoint holds every batch before it."""
-    saved = folded.state.checkpoints
-    return History(folded.state, folded.chains(), saved[-1] if saved else None)
+    checkpoints = folded.state.checkpoints
+    return History(folded.state, folded.chains(), checkpoints[-1] if checkpoints else None)
 
 
 async def _fold(log: EventLog, history: History, usable: Usable) -> tuple[History, _Base]:
@@ -124,25 +124,25 @@ async def _fold(log: EventLog, history: History, usable: Usable) -> tuple[Histor
     base = _Base(0, None)
     if history.checkpoint is not None and usable(history.checkpoint):
         base = _Base(history.state.position, history.checkpoint)
-    async with aclosing(_folding(log, history)) as recordeds:
-        async for recorded in recordeds:
-            fact = recorded.fact
+    async with aclosing(_folding(log, history)) as events:
+        async for event in events:
+            fact = event.fact
             if isinstance(fact, CheckpointSaved):
                 history.checkpoint, history.batches = fact, []
                 if usable(fact):
-                    base = _Base(recorded.position, fact)
+                    base = _Base(event.position, fact)
             else:
-                _keep(history, recorded)
+                _keep(history, event)
     return history, base
 
 
 async def _fold_from(log: EventLog, history: History, base: _Base) -> History:
     """Fold to the end, with the batches after `base`."""
     history.checkpoint = base.checkpoint
-    async with aclosing(_folding(log, history)) as recordeds:
-        async for recorded in recordeds:
-            if recorded.position > base.position:
-                _keep(history, recorded)
+    async with aclosing(_folding(log, history)) as events:
+        async for event in events:
+            if event.position > base.position:
+                _keep(history, event)
     return history
 
 
@@ -151,10 +151,10 @@ async def _folding(log: EventLog, history: History) -> AsyncGenerator[Recorded, 
     buffer, state = ReplayBuffer(), history.state
     bookmark = Bookmark(position=state.position, digest=state.latest, first_digest=b"")
     reading = read(log, after=state.position, strict=True, bookmark=bookmark, chains=history.chains)
-    async with aclosing(reading) as recordeds:
-        async for recorded in recordeds:
-            history.state = buffer.apply(history.state, recorded)
-            yield recorded
+    async with aclosing(reading) as events:
+        async for event in events:
+            history.state = buffer.apply(history.state, event)
+            yield event
 
 
 def _keep(history: History, recorded: Recorded) -> None:
@@ -212,16 +212,16 @@ async def restore(
         training = await compute(
             partial(make_trainer, policy, base, blobs=blobs, settings=settings, stop=stop)
         )
-        saved = history.checkpoint
-        if saved is None:
+        checkpoint = history.checkpoint
+        if checkpoint is None:
             break
         try:
-            await compute(lambda: _load(training, blobs, saved))  # noqa: B023
+            await compute(lambda: _load(training, blobs, checkpoint))  # noqa: B023
         except CheckpointCorrupt as error:
             _log.warning(
                 "a checkpoint is unreadable; an older one or the base weights are used", reason=str(error)
             )
-            unreadable.add(saved.blob.sha256)
+            unreadable.add(checkpoint.blob.sha256)
             continue
         break
     recomputed = 0
@@ -232,8 +232,8 @@ async def restore(
         await compute(lambda: training.begin(past.plan, past.batch))  # noqa: B023
         for position, recorded in past.outcomes:
             index = recorded.minibatch
-            again = await compute(lambda: training.step(index))  # noqa: B023
-            difference = compare_updates(recorded, again)
+            recomputed_update = await compute(lambda: training.step(index))  # noqa: B023
+            difference = compare_updates(recorded, recomputed_update)
             if difference is not None:
                 raise ReplayDiverged(
                     _explain(history, position, difference.what, difference.expected, difference.found)
@@ -268,12 +268,12 @@ async def recompute_weights(log: EventLog, blobs: BlobStore, *, policy: Path) ->
     return weights, restored.recomputed
 
 
-def _load(training: Trainer, blobs: BlobStore, saved: CheckpointSaved) -> None:
-    checkpoint = load_checkpoint(blobs, saved.blob)
-    if checkpoint.counters.state != saved.state:
+def _load(training: Trainer, blobs: BlobStore, event: CheckpointSaved) -> None:
+    checkpoint = load_checkpoint(blobs, event.blob)
+    if checkpoint.counters.state != event.state:
         raise CheckpointCorrupt(
-            f"the checkpoint of update {saved.update} claims state {checkpoint.counters.state[:16]}…, its event "
-            f"{saved.state[:16]}…"
+            f"the checkpoint of update {event.update} claims state {checkpoint.counters.state[:16]}…, its event "
+            f"{event.state[:16]}…"
         )
     training.restore(checkpoint)
 
@@ -283,8 +283,12 @@ def _unfinished(batches: list[PastBatch], state: BufferState) -> int | None:
 
 
 def _explain(history: History, position: int, what: str, expected: str, found: str) -> str:
-    then = history.state.fingerprint
-    changed = differences(then, fingerprint_of(history.state.settings.learner)) if then is not None else []
+    recorded_on = history.state.fingerprint
+    changed = (
+        differences(recorded_on, fingerprint_of(history.state.settings.learner))
+        if recorded_on is not None
+        else []
+    )
     cause = (
         f"This machine or its libraries differ from those that recorded it: {'; '.join(changed)}."
         if changed

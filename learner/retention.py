@@ -42,43 +42,53 @@ def releases(state: BufferState, settings: LearnerSettings) -> list[Release]:
         or version % settings.keep_weights_every == 0
     }
     kept_checkpoints = state.checkpoints[-settings.keep_checkpoints :]
-    kept = {state.weights[version].weights.sha256 for version in kept_versions}
-    kept |= {part.sha256 for saved in kept_checkpoints for part in saved.parts}
-    kept |= {one.blob.sha256 for saved in state.snapshots.values() for one in saved[-KEEP_SNAPSHOTS:]}
-    besides = {name: sorted(beside.weights) for name, beside in state.models.items()}
-    for name, versions in besides.items():
-        kept |= {state.models[name].weights[one].weights.sha256 for one in versions[-KEEP_BESIDE:]}
-    found: dict[str, Release] = {}
-    for name, versions in besides.items():
+    kept_digests = {state.weights[version].weights.sha256 for version in kept_versions}
+    kept_digests |= {blob.sha256 for checkpoint in kept_checkpoints for blob in checkpoint.parts}
+    kept_digests |= {
+        snapshot.blob.sha256
+        for snapshots in state.snapshots.values()
+        for snapshot in snapshots[-KEEP_SNAPSHOTS:]
+    }
+    auxiliary_versions = {name: sorted(auxiliary.weights) for name, auxiliary in state.models.items()}
+    for name, versions in auxiliary_versions.items():
+        kept_digests |= {
+            state.models[name].weights[version].weights.sha256 for version in versions[-KEEP_BESIDE:]
+        }
+    released: dict[str, Release] = {}
+    for name, versions in auxiliary_versions.items():
         for version in versions[:-KEEP_BESIDE]:
             blob = state.models[name].weights[version].weights
-            found.setdefault(
+            released.setdefault(
                 blob.sha256, Release(blob, f"version {version} of the {name}: newer ones are kept")
             )
     for version in sorted(set(state.weights) - kept_versions):
         blob = state.weights[version].weights
-        found.setdefault(blob.sha256, Release(blob, f"weights of version {version}: newer ones are kept"))
-    for saved in state.checkpoints[: -settings.keep_checkpoints]:
-        for part in saved.parts:
-            reason = f"checkpoint of update {saved.update}: newer ones are kept"
-            found.setdefault(part.sha256, Release(part, reason))
-    for projection, saved_ones in state.snapshots.items():
-        for one in saved_ones[:-KEEP_SNAPSHOTS]:
-            reason = f"snapshot of the {projection} at position {one.position}: newer ones are kept"
-            found.setdefault(one.blob.sha256, Release(one.blob, reason))
-    return [release for sha256, release in found.items() if sha256 not in kept]
+        released.setdefault(blob.sha256, Release(blob, f"weights of version {version}: newer ones are kept"))
+    for checkpoint in state.checkpoints[: -settings.keep_checkpoints]:
+        for blob in checkpoint.parts:
+            reason = f"checkpoint of update {checkpoint.update}: newer ones are kept"
+            released.setdefault(blob.sha256, Release(blob, reason))
+    for projection, snapshots in state.snapshots.items():
+        for snapshot in snapshots[:-KEEP_SNAPSHOTS]:
+            reason = f"snapshot of the {projection} at position {snapshot.position}: newer ones are kept"
+            released.setdefault(snapshot.blob.sha256, Release(snapshot.blob, reason))
+    return [release for sha256, release in released.items() if sha256 not in kept_digests]
 
 
 def leftovers(state: BufferState) -> list[BlobRef]:
     """Released blobs that nothing refers to: deleted again at a start, in case a crash prevented it."""
     assert state.started is not None
-    used = {published.weights.sha256 for published in state.weights.values()}
-    used |= {one.weights.sha256 for beside in state.models.values() for one in beside.weights.values()}
-    used |= {part.sha256 for saved in state.checkpoints for part in saved.parts} | {
+    used_digests = {published.weights.sha256 for published in state.weights.values()}
+    used_digests |= {
+        published.weights.sha256
+        for auxiliary in state.models.values()
+        for published in auxiliary.weights.values()
+    }
+    used_digests |= {blob.sha256 for checkpoint in state.checkpoints for blob in checkpoint.parts} | {
         state.started.base_policy.sha256
     }
-    used |= {one.blob.sha256 for saved in state.snapshots.values() for one in saved}
-    return [blob for sha256, blob in state.released.items() if sha256 not in used]
+    used_digests |= {snapshot.blob.sha256 for snapshots in state.snapshots.values() for snapshot in snapshots}
+    return [blob for sha256, blob in state.released.items() if sha256 not in used_digests]
 
 
 def digest_interval(settings: LearnerSettings, base: BlobRef, *, whole: bool) -> int:
@@ -114,5 +124,5 @@ def is_snapshot_due(state: BufferState, settings: StorageSettings) -> bool:
     """
     if state.batch is not None or not state.checkpoints or state.checkpointed < state.batches:
         return False
-    saved = state.snapshots.get(LEARNER.projection)
-    return state.position - (saved[-1].position if saved else 0) >= settings.snapshot_events
+    snapshots = state.snapshots.get(LEARNER.projection)
+    return state.position - (snapshots[-1].position if snapshots else 0) >= settings.snapshot_events

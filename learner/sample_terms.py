@@ -21,25 +21,29 @@ from hindcast.learner.buffer.records import Batch, Sample
 LogProbs = Sequence[NDArray[np.float32]]
 
 
-def samples_of(batch: Batch, part: Minibatch) -> list[Sample]:
+def samples_of(batch: Batch, minibatch: Minibatch) -> list[Sample]:
     """A mini-batch's samples in training order."""
-    return batch.samples[part.first_sample : part.end_sample]
+    return batch.samples[minibatch.first_sample : minibatch.end_sample]
 
 
-def compared_of(plan: BatchPlanned, batch: Batch, part: Minibatch) -> list[Sample]:
+def compared_of(plan: BatchPlanned, batch: Batch, minibatch: Minibatch) -> list[Sample]:
     """A mini-batch's samples without rehearsed ones: those that need proximal and reference log-probabilities."""
-    owners = [
+    rehearsed = [
         planned.rehearsed
-        for planned in plan.episodes[part.first_episode : part.end_episode]
+        for planned in plan.episodes[minibatch.first_episode : minibatch.end_episode]
         for _ in range(planned.samples)
     ]
-    return [sample for sample, old in zip(samples_of(batch, part), owners, strict=True) if not old]
+    return [
+        sample
+        for sample, is_rehearsed in zip(samples_of(batch, minibatch), rehearsed, strict=True)
+        if not is_rehearsed
+    ]
 
 
 def sample_terms(
     plan: BatchPlanned,
     batch: Batch,
-    part: Minibatch,
+    minibatch: Minibatch,
     *,
     loss: Loss,
     settings: LearnerSettings,
@@ -52,13 +56,13 @@ def sample_terms(
     Without proximal log-probabilities (cloning, rehearsal) there is no off-policy correction. `advantages`: of each step of the
     mini-batch's episodes, from a critic; None: those that are planned, for each step or for its episode.
     """
-    samples = iter(samples_of(batch, part))
+    samples = iter(samples_of(batch, minibatch))
     episodes: list[EpisodePart] = []
     placed: list[tuple[Sample, PlannedEpisode, float]] = []  # with its episode's plan and its advantage
-    for index in range(part.first_episode, part.end_episode):
+    for index in range(minibatch.first_episode, minibatch.end_episode):
         planned = plan.episodes[index]
-        own = [next(samples) for _ in range(planned.samples)]
-        tokens = EpisodeTokens(planned.group, tuple(sample.tokens for sample in own))
+        episode_samples = [next(samples) for _ in range(planned.samples)]
+        tokens = EpisodeTokens(planned.group, tuple(sample.tokens for sample in episode_samples))
         episodes.append(
             EpisodePart(
                 tokens,
@@ -69,10 +73,15 @@ def sample_terms(
                 batch.truncated[index],
             )
         )
-        given: Sequence[float] = planned.step_advantages or [planned.advantage] * len(own)
+        step_advantages: Sequence[float] = planned.step_advantages or [planned.advantage] * len(
+            episode_samples
+        )
         if advantages is not None:
-            given = advantages[index - part.first_episode]
-        placed += [(sample, planned, advantage) for sample, advantage in zip(own, given, strict=True)]
+            step_advantages = advantages[index - minibatch.first_episode]
+        placed += [
+            (sample, planned, advantage)
+            for sample, advantage in zip(episode_samples, step_advantages, strict=True)
+        ]
     shares, cloning_shares = loss.shares(episodes)
     options = options_as(settings, GroupOptions)
     proximals, references = iter(proximal or ()), iter(reference or ())
@@ -84,8 +93,8 @@ def sample_terms(
         behaviour = _behaviour(sample)[first:]
         corrected = proximal is not None and not planned.rehearsed
         prox = next(proximals)[first:] if corrected else behaviour
-        anew = planned.replaces is not None and options.replay_correction == "recomputed"
-        kind: CorrectionKind = settings.correction if corrected and not anew else "none"
+        is_recomputed = planned.replaces is not None and options.replay_correction == "recomputed"
+        kind: CorrectionKind = settings.correction if corrected and not is_recomputed else "none"
         terms.append(
             SampleTerms(
                 sample=sample,

@@ -54,7 +54,7 @@ class TrainingSpans:
 
     @asynccontextmanager
     async def updating(
-        self, planned: BatchPlanned, part: Minibatch, *, index: int, position: int
+        self, planned: BatchPlanned, minibatch: Minibatch, *, index: int, position: int
     ) -> AsyncIterator[Span]:
         """Span of one mini-batch; `position` is the plan's."""
         await self._look_up(planned, position=position)
@@ -63,9 +63,9 @@ class TrainingSpans:
             names.BATCH: planned.batch,
             names.MINIBATCH: index,
         }
-        links = self._links(planned.episodes[part.first_episode : part.end_episode])
-        with span(names.UPDATE, attributes, parent=self._planned_in, links=links) as begun:
-            yield begun
+        links = self._links(planned.episodes[minibatch.first_episode : minibatch.end_episode])
+        with span(names.UPDATE, attributes, parent=self._planned_in, links=links) as update_span:
+            yield update_span
 
     def publishing(self, version: int) -> AbstractContextManager[Span]:
         """Span of publishing a batch's weights."""
@@ -78,11 +78,11 @@ class TrainingSpans:
             return
         self._batch, self._planned_in, self._played_in = planned.batch, "", {}
         if position is not None:
-            stored = await self._log.read(after=position - 1, limit=1)
-            self._planned_in = stored[0].traceparent if stored else ""
+            events = await self._log.read(after=position - 1, limit=1)
+            self._planned_in = events[0].traceparent if events else ""
         for episode in _once(planned.episodes):
-            ended = await self._log.last_under(subject_of(self._log.run, EpisodeEnded, key=episode))
-            link = link_to(ended.traceparent) if ended is not None else None
+            event = await self._log.last_under(subject_of(self._log.run, EpisodeEnded, key=episode))
+            link = link_to(event.traceparent) if event is not None else None
             if link is not None:
                 self._played_in[episode] = link
 
@@ -90,18 +90,18 @@ class TrainingSpans:
         return [self._played_in[episode] for episode in _once(parts) if episode in self._played_in]
 
 
-def _once(parts: Sequence[PlannedEpisode]) -> list[str]:
+def _once(episodes: Sequence[PlannedEpisode]) -> list[str]:
     """Each episode once, whatever the number of epochs."""
-    return list(dict.fromkeys(part.episode for part in parts))
+    return list(dict.fromkeys(episode.episode for episode in episodes))
 
 
-def updated(begun: Span, fact: UpdateApplied | UpdateSkipped) -> None:
+def updated(update_span: Span, fact: UpdateApplied | UpdateSkipped) -> None:
     """Record the outcome of a mini-batch."""
     outcome = "applied" if isinstance(fact, UpdateApplied) else "skipped"
     _updates.add(1, {names.OUTCOME: outcome})
-    if not begun.is_recording():
+    if not update_span.is_recording():
         return
-    begun.set_attribute(names.UPDATE_NUMBER, fact.update)
-    begun.set_attribute(names.OUTCOME, outcome)
+    update_span.set_attribute(names.UPDATE_NUMBER, fact.update)
+    update_span.set_attribute(names.OUTCOME, outcome)
     if isinstance(fact, UpdateSkipped):
-        fail(begun, outcome)
+        fail(update_span, outcome)

@@ -165,7 +165,7 @@ class Training:
     @property
     def digest(self) -> str:
         """Digest of weights and optimizer states of all models."""
-        states = {name: beside.learned.digest for name, beside in self._beside.items()}
+        states = {name: trainer.learned.digest for name, trainer in self._beside.items()}
         return combined(states | {POLICY: self._policy.digest})
 
     def _as_chosen(self, settings: LearnerSettings) -> LearnerSettings:
@@ -194,7 +194,7 @@ class Training:
 
     def begin(self, plan: BatchPlanned, batch: Batch) -> None:
         """Start a batch. Proximal and reference log-probabilities are computed now, for all of its mini-batches."""
-        began = Clocks.now()
+        started_at = Clocks.now()
         batch = replace(batch, settings=self._as_chosen(batch.settings))
         self._plan = plan
         self._settings = batch.settings
@@ -209,37 +209,37 @@ class Training:
         self._parts = minibatches_of(plan)
         self._terms = []
         advantages = None if plan.critic_version is None else self._advantages(plan, batch)
-        known: dict[tuple[int, ...], tuple[LogProbs | None, LogProbs | None]] = {}
-        for part in self._parts:
-            samples = compared_of(plan, batch, part)
+        computed: dict[tuple[int, ...], tuple[LogProbs | None, LogProbs | None]] = {}
+        for minibatch in self._parts:
+            samples = compared_of(plan, batch, minibatch)
             key = tuple(sample.position for sample in samples)
-            if key not in known:  # later epochs compare the same samples again
-                known[key] = self._anchors(plan, batch, samples)
-            proximal, reference = known[key]
+            if key not in computed:  # later epochs compare the same samples again
+                computed[key] = self._anchors(plan, batch, samples)
+            proximal, reference = computed[key]
             self._terms.append(
                 sample_terms(
                     plan,
                     batch,
-                    part,
+                    minibatch,
                     loss=self._loss,
                     settings=batch.settings,
                     proximal=proximal,
                     reference=reference,
-                    advantages=advantages and advantages[part.first_episode : part.end_episode],
+                    advantages=advantages and advantages[minibatch.first_episode : minibatch.end_episode],
                 )
             )
-        self._beginning = Clocks.now().minus(began)
+        self._beginning = Clocks.now().minus(started_at)
 
     def _advantages(self, plan: BatchPlanned, batch: Batch) -> list[list[float]]:
         """Advantages from the values of states  # per planned episode [steps]: those of the batch, else the current critic's."""
         critic = self._model(CRITIC)
         assert isinstance(critic, CriticTraining)
-        unknown = {one.position: one for one in batch.samples if one.position not in batch.values}
-        most = batch.settings.tokens_per_forward
-        found = critic.values(list(unknown.values()), tokens_per_forward=most)
-        values = batch.values | dict(zip(unknown, found, strict=True))
-        own = iter(values[sample.position] for sample in batch.samples)
-        of_episodes = [list(islice(own, planned.samples)) for planned in plan.episodes]
+        unknown = {valued.position: valued for valued in batch.samples if valued.position not in batch.values}
+        tokens_per_forward = batch.settings.tokens_per_forward
+        missing = critic.values(list(unknown.values()), tokens_per_forward=tokens_per_forward)
+        values = batch.values | dict(zip(unknown, missing, strict=True))
+        ordered = iter(values[sample.position] for sample in batch.samples)
+        of_episodes = [list(islice(ordered, planned.samples)) for planned in plan.episodes]
         assert isinstance(self._loss, Valuing), (
             f"{plan.algorithm} plans with a critic and takes no advantages from it"
         )
@@ -247,8 +247,8 @@ class Training:
 
     def score(self, samples: Sequence[Sample], *, tokens_per_forward: int) -> list[float]:
         """See `Trainer.score`."""
-        found = self._log_probs(self._policy.model, samples, tokens_per_forward=tokens_per_forward)
-        return [perplexity(values.tolist()) for values in found]
+        log_probs = self._log_probs(self._policy.model, samples, tokens_per_forward=tokens_per_forward)
+        return [perplexity(values.tolist()) for values in log_probs]
 
     def _anchors(
         self, plan: BatchPlanned, batch: Batch, samples: Sequence[Sample]
@@ -268,22 +268,22 @@ class Training:
         `tokens_per_forward` None: that of the current batch's settings.
         """
         ends = np.cumsum([sample.tokens for sample in samples])
-        found = np.zeros(sum(sample.tokens for sample in samples))
-        most = tokens_per_forward or self._settings.tokens_per_forward
+        result = np.zeros(sum(sample.tokens for sample in samples))
+        token_limit = tokens_per_forward or self._settings.tokens_per_forward
         with torch.no_grad(), arithmetic(self._settings.precision, model):
-            for shared, counts in chain.from_iterable(self._ranks.rounds(self._passes(samples, most))):
+            for shared, counts in chain.from_iterable(self._ranks.rounds(self._passes(samples, token_limit))):
                 self._check()
                 for index, values in zip(shared.indices, shared.log_probs(model), strict=True):
                     if counts:
-                        found[ends[index] - len(values) : ends[index]] = values.numpy()
-        return np.split(self._ranks.add_up(found).astype(np.float32), ends[:-1]) if samples else []
+                        result[ends[index] - len(values) : ends[index]] = values.numpy()
+        return np.split(self._ranks.add_up(result).astype(np.float32), ends[:-1]) if samples else []
 
     def _passes(self, samples: Sequence[Sample], tokens_per_forward: int) -> list[ForwardPass]:
-        joined = self._settings.packed_sequences and self._policies.joinable
+        is_joined = self._settings.packed_sequences and self._policies.joinable
         return forward_passes(
             samples,
             tokens_per_forward=tokens_per_forward,
-            joined=joined,
+            joined=is_joined,
             reach=self._policies.reach,
             masks_all=self._settings.arithmetic == 1,
             album=self._album,
@@ -305,8 +305,8 @@ class Training:
         if self._plan.model != POLICY:
             self._check()
             return self._model(self._plan.model).step(index)
-        began = Clocks.now()
-        plan, part, terms = self._plan, self._parts[index], self._terms[index]
+        started_at = Clocks.now()
+        plan, minibatch, terms = self._plan, self._parts[index], self._terms[index]
         weighed = self.weighed_terms(index)
         if not any(term.counts for term in weighed):
             return UpdateSkipped(
@@ -318,8 +318,8 @@ class Training:
                 state=self._policy.recorded_digest,
             )
         losses = self._backward(weighed)
-        anew = self._renewed_at == self._policy.update
-        steps = 0 if anew else self._policy.steps
+        is_renewed = self._renewed_at == self._policy.update
+        steps = 0 if is_renewed else self._policy.steps
 
         def account() -> MinibatchReport:
             return MinibatchReport(
@@ -327,7 +327,7 @@ class Training:
                 metrics=update_metrics(
                     weighed,
                     losses,
-                    plan.episodes[part.first_episode : part.end_episode],
+                    plan.episodes[minibatch.first_episode : minibatch.end_episode],
                     replays=self._replays,
                     version=plan.version,
                 ),
@@ -341,8 +341,8 @@ class Training:
             settings=self._settings,
             rate=partial(learning_rate, self._settings, step=steps + 1),
             account=account,
-            began=began.minus(self._beginning),
-            anew=anew,
+            started_at=started_at.minus(self._beginning),
+            anew=is_renewed,
         )
         if isinstance(fact, UpdateApplied):
             self._beginning = NO_TIME
@@ -367,10 +367,12 @@ class Training:
         for passes in self._ranks.rounds(self._passes(samples, self._settings.tokens_per_forward)):
             with self._ranks.accumulating(self._policy.trained):
                 for shared, counts in passes:
-                    indices = [counting[place] for place in shared.indices]
-                    found = self._backward_pass(shared, [terms[index] for index in indices], counts=counts)
+                    indices = [counting[i] for i in shared.indices]
+                    pass_losses = self._backward_pass(
+                        shared, [terms[index] for index in indices], counts=counts
+                    )
                     if counts:
-                        losses |= zip(indices, found, strict=True)
+                        losses |= zip(indices, pass_losses, strict=True)
         self._check()
         return self._joined([losses.get(index, SILENT) for index in range(len(terms))])
 
@@ -380,10 +382,10 @@ class Training:
         """Add the gradient of one pass, zeros if it does not count; returns the losses of its samples."""
         self._check()
         with arithmetic(self._settings.precision, self._policy.model):
-            found = shared.log_probs(self._policy.model)
+            log_probs = shared.log_probs(self._policy.model)
         losses = [
             self._loss.sample_loss(values[term.first :], term)
-            for values, term in zip(found, terms, strict=True)
+            for values, term in zip(log_probs, terms, strict=True)
         ]
         total = torch.stack([loss.loss for loss in losses]).sum()
         (total if counts else total * 0).backward()  # type: ignore[no-untyped-call]
@@ -391,12 +393,16 @@ class Training:
 
     def _joined(self, losses: Sequence[SampleLoss]) -> list[SampleLoss]:
         """Losses of the samples of all processes: each has computed some, and has `SILENT` for the others."""
-        told = np.array([[float(value) for value in loss] for loss in losses]).reshape(len(losses), -1)
-        joined = []
-        for loss, policy, cloning, kl, surprisal, ratio, clipped, kept in self._ranks.add_up(told).tolist():
+        rows = np.array([[float(value) for value in loss] for loss in losses]).reshape(len(losses), -1)
+        result = []
+        for loss, policy, cloning, kl, surprisal, ratio, clipped, contributing in self._ranks.add_up(
+            rows
+        ).tolist():
             value = torch.tensor(loss)
-            joined.append(SampleLoss(value, policy, cloning, kl, surprisal, ratio, int(clipped), int(kept)))
-        return joined
+            result.append(
+                SampleLoss(value, policy, cloning, kl, surprisal, ratio, int(clipped), int(contributing))
+            )
+        return result
 
     def weights(self, model: str = POLICY) -> bytes:
         """A model's weights as a safetensors file."""
@@ -408,13 +414,13 @@ class Training:
         return tensors, self._counters(batch, version)
 
     def _held(self) -> dict[str, torch.Tensor]:
-        found = self._policy.held()
-        for name, beside in self._beside.items():
-            found |= {f"{name}/{key}": value for key, value in beside.learned.held().items()}
-        return found
+        tensors = self._policy.held()
+        for name, trainer in self._beside.items():
+            tensors |= {f"{name}/{key}": value for key, value in trainer.learned.held().items()}
+        return tensors
 
     def _counters(self, batch: int, version: int) -> Counters:
-        updates = {name: beside.learned.update for name, beside in self._beside.items()}
+        updates = {name: trainer.learned.update for name, trainer in self._beside.items()}
         return Counters(update=self.update, batch=batch, version=version, state=self.digest, beside=updates)
 
     def save(self, blobs: BlobSink, *, batch: int, version: int) -> Saved:
@@ -423,10 +429,12 @@ class Training:
         shards = self.save_shard(blobs)
         if not shards:
             return Saved(save_checkpoint(blobs, *self.snapshot(batch=batch, version=version)), counters)
-        held = self._held()
-        own = {name: whole(value).numpy() for name, value in held.items() if not is_split(value)}
-        shapes = {name: tuple(value.shape) for name, value in held.items() if is_split(value)}
-        return Saved(save_manifest(blobs, own, counters, shapes=shapes, shards=shards), counters, shards)
+        tensors = self._held()
+        replicated = {name: whole(value).numpy() for name, value in tensors.items() if not is_split(value)}
+        shapes = {name: tuple(value.shape) for name, value in tensors.items() if is_split(value)}
+        return Saved(
+            save_manifest(blobs, replicated, counters, shapes=shapes, shards=shards), counters, shards
+        )
 
     def save_shard(self, blobs: BlobSink) -> tuple[BlobRef, ...]:
         """Store this process's rows of sharded tensors; returns the references of all processes, none if nothing is sharded."""
@@ -434,8 +442,8 @@ class Training:
         split = {name: value for name, value in self._held().items() if is_split(value)}
         if not split:
             return ()
-        own = {name: own_rows(value).numpy() for name, value in split.items()}
-        return self._ranks.stored(lambda: save_shard(blobs, own))
+        shard = {name: own_rows(value).numpy() for name, value in split.items()}
+        return self._ranks.stored(lambda: save_shard(blobs, shard))
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """See `Trainer.restore`.
@@ -445,7 +453,7 @@ class Training:
         """
         tensors, counters = checkpoint.tensors, checkpoint.counters
         self._policy.restore(TensorPart(tensors, "weights/", "optimizer/"), update=counters.update)
-        self._beside = {name: one for name, one in self._beside.items() if name in counters.beside}
+        self._beside = {name: trainer for name, trainer in self._beside.items() if name in counters.beside}
         for name, update in counters.beside.items():
             if name not in MODELS:
                 raise CheckpointCorrupt(

@@ -72,10 +72,12 @@ class TrainedModel:
         self._ranks = ranks or Ranks()
         self._arithmetic = arithmetic
         self._digest_every = digest_every
-        apart = set(head)
+        head_parameters = set(head)
         self.trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        groups = [{"params": [one for one in self.trained if one not in apart]}]
-        groups += [{"params": [one for one in self.trained if one in apart]}] * bool(apart)
+        groups = [{"params": [weight for weight in self.trained if weight not in head_parameters]}]
+        groups += [{"params": [weight for weight in self.trained if weight in head_parameters]}] * bool(
+            head_parameters
+        )
         self._fused = is_fused(arithmetic, device_of(model))
         self.optimizer = torch.optim.AdamW(
             groups,
@@ -112,11 +114,12 @@ class TrainedModel:
 
     def take_gradient(self) -> list[torch.Tensor]:
         """Take the accumulated gradient away, one tensor per trained parameter; zeros for one without a gradient."""
-        found = [
-            torch.zeros_like(one) if one.grad is None else one.grad.detach().clone() for one in self.trained
+        gradient = [
+            torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.detach().clone()
+            for parameter in self.trained
         ]
         self.forget_gradient()
-        return found
+        return gradient
 
     def step_sizes(
         self, gradient: Iterable[torch.Tensor], *, learning_rate: float, anew: bool = False
@@ -173,11 +176,11 @@ class TrainedModel:
 
     def _step_one_by_one(self) -> None:
         """Step parameter by parameter, so that only one parameter's optimizer state is on the model's device."""
-        kept = [(group, group["params"]) for group in self.optimizer.param_groups]
-        for group, _ in kept:
+        groups = [(group, group["params"]) for group in self.optimizer.param_groups]
+        for group, _ in groups:
             group["params"] = []
         try:
-            for group, parameters in kept:
+            for group, parameters in groups:
                 for parameter in parameters:
                     group["params"] = [parameter]
                     _move(self.optimizer.state.get(parameter, {}), parameter.device)
@@ -185,7 +188,7 @@ class TrainedModel:
                     _move(self.optimizer.state.get(parameter, {}), torch.device("cpu"))
                 group["params"] = []
         finally:
-            for group, parameters in kept:
+            for group, parameters in groups:
                 group["params"] = parameters
 
     def weights(self) -> bytes:
@@ -194,9 +197,9 @@ class TrainedModel:
 
     def held(self) -> dict[str, torch.Tensor]:
         """Tensors for a checkpoint, `weights/…` and `optimizer/…`; sharded if several processes compute the model."""
-        found = {f"weights/{name}": value for name, value in weights_of(self.model).items()}
-        own = optimizer_tensors(self.model, self.optimizer)
-        return found | {f"optimizer/{name}": value for name, value in own.items()}
+        tensors = {f"weights/{name}": value for name, value in weights_of(self.model).items()}
+        optimizer_state = optimizer_tensors(self.model, self.optimizer)
+        return tensors | {f"optimizer/{name}": value for name, value in optimizer_state.items()}
 
     def restore(self, tensors: Mapping[str, NDArray[np.generic]], *, update: int) -> None:
         """Load whole tensors as `held` returned them; reads one at a time.
@@ -204,23 +207,23 @@ class TrainedModel:
         Raises:
             CheckpointCorrupt: they do not fit the model.
         """
-        named = dict(self.model.named_parameters())
+        parameters = dict(self.model.named_parameters())
         try:
-            for name, own in weights_of(self.model).items():
-                fill(own, torch.from_numpy(tensors[f"weights/{name}"]))
+            for name, weights in weights_of(self.model).items():
+                fill(weights, torch.from_numpy(tensors[f"weights/{name}"]))
             self.optimizer.state.clear()
             for key in tensors:  # not .items(): weights would be read a second time
-                kind, _, rest = key.partition("/")
+                kind, _, qualified_name = key.partition("/")
                 if kind == "optimizer":
-                    name, _, entry = rest.rpartition("/")
-                    state = self.optimizer.state[named[name]]
+                    name, _, entry = qualified_name.rpartition("/")
+                    state = self.optimizer.state[parameters[name]]
                     content = torch.from_numpy(tensors[key].copy())
                     if entry == STEPS:
-                        state[entry] = content.to(named[name].device) if self._fused else content
+                        state[entry] = content.to(parameters[name].device) if self._fused else content
                     else:
-                        state[entry] = shared_like(named[name], content)
+                        state[entry] = shared_like(parameters[name], content)
                     if not self._offload:
-                        _move(state, named[name].device)
+                        _move(state, parameters[name].device)
         except (KeyError, RuntimeError, TypeError) as error:
             raise CheckpointCorrupt(
                 f"the checkpoint of update {update} does not fit the {self.name}: {error}"
@@ -276,13 +279,13 @@ def step_along(
     settings: LearnerSettings,
     rate: Callable[[int], float],
     account: Callable[[], MinibatchReport],
-    began: Clocks,
+    started_at: Clocks,
     head_rate: float | None = None,
     anew: bool = False,
 ) -> UpdateApplied | UpdateSkipped:
     """Take the optimizer step of mini-batch `index` with the accumulated gradient; skip it if the gradient is not finite.
 
-    `rate`: learning rate of the model's update 1, 2, 3 …. `head_rate`, `anew`: see `TrainedModel.step`. `began`: clock readings when the mini-batch began.
+    `rate`: learning rate of the model's update 1, 2, 3 …. `head_rate`, `anew`: see `TrainedModel.step`. `started_at`: clock readings when the mini-batch began.
     """
     number, before = learned.update + 1, learned.recorded_digest
     norm = learned.clip(settings.max_gradient_norm)
@@ -296,11 +299,13 @@ def step_along(
             reason=f"the gradient's norm is {norm}",
             state=before,
         )
-    chosen = rate(number)
-    learned.step(learning_rate=chosen, weight_decay=settings.weight_decay, head_rate=head_rate, anew=anew)
+    learning_rate = rate(number)
+    learned.step(
+        learning_rate=learning_rate, weight_decay=settings.weight_decay, head_rate=head_rate, anew=anew
+    )
     after = learned.recorded_digest
     give_back_freed()
-    taken, told = Clocks.now().minus(began), account()
+    duration, report = Clocks.now().minus(started_at), account()
     return UpdateApplied(
         update=number,
         model=learned.name,
@@ -308,9 +313,9 @@ def step_along(
         minibatch=index,
         before=before,
         after=after,
-        inputs=told.inputs,
-        metrics=told.metrics | {"gradient_norm": norm, "learning_rate": chosen},
-        samples=told.samples,
-        duration_ms=taken.wall_s * 1000,
-        cpu_ms=taken.cpu_s * 1000,
+        inputs=report.inputs,
+        metrics=report.metrics | {"gradient_norm": norm, "learning_rate": learning_rate},
+        samples=report.samples,
+        duration_ms=duration.wall_s * 1000,
+        cpu_ms=duration.cpu_s * 1000,
     )

@@ -44,7 +44,7 @@ class AnswerCache:
         place = self._place(self._folder, digest)
         try:
             place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            return Disk().create(place, msgspec.json.encode(completion), mine=secrets.token_hex(4))
+            return Disk().create(place, msgspec.json.encode(completion), suffix=secrets.token_hex(4))
         except OSError as error:  # the answer is worth more than its cache entry
             logger.warning("an answer is not remembered", reason=str(error))
             return True

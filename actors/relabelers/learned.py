@@ -123,7 +123,7 @@ class LearnedRelabeler:
             written: list[int] = []
             if self._model is not None and not failure:
                 most = self._settings.answer_tokens
-                written = self._model.write(prompt.ids, most=most, given_up=given_up.is_set)
+                written = self._model.write(prompt.ids, max_tokens=most, given_up=given_up.is_set)
             text = self._tokenizer.decode(written, skip_special_tokens=True)
             lesson_ids = self._encoded(lesson)
         said = read_achievements(text, steps=len(episode.steps))

@@ -65,7 +65,7 @@ def fork(
     async def work() -> "ForkResult":
         async with parent.connect_log() as log:
             position = await position_of(log, place)
-            batch = await find_open_batch(log, at=position)
+            batch = await find_open_batch(log, position=position)
         if batch is not None:
             say(_explain(batch, position, exact=exact))
             position = position if exact else batch.planned_at - 1

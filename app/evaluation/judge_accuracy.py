@@ -107,9 +107,9 @@ async def measure_accuracy(
         if outcome == "undecided":
             continue
         success, called = truths[case.episode.name] == "success", outcome == "success"
-        whole = whole.with_one(success=success, said=called)
+        whole = whole.with_one(success=success, verdict=called)
         own = tables.get(case.episode.family, Confusion())
-        tables[case.episode.family] = own.with_one(success=success, said=called)
+        tables[case.episode.family] = own.with_one(success=success, verdict=called)
     asked = [case.verdict.consulted for case in cases if case.verdict.consulted is not None]
     return AccuracyReport(
         run=run,

@@ -206,7 +206,7 @@ def compare_goals(
     for step in range(1, len(episode.steps) + 1):
         achieved = step in truth.values()
         called = step in well_cut if achieved else any(until == step for _, until in named)
-        table = table.with_one(success=achieved, said=called)
+        table = table.with_one(success=achieved, verdict=called)
     return _Counts(
         episode.task.id,
         "",

@@ -131,11 +131,11 @@ def lasting_token(home: Path, name: str) -> str:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     mine = secrets.token_hex(4)
     if not path.exists():
-        Disk().create(path, secrets.token_urlsafe(32).encode(), mine=mine)
+        Disk().create(path, secrets.token_urlsafe(32).encode(), suffix=mine)
     token = path.read_text().strip()
     if not token:  # the file was emptied
         token = secrets.token_urlsafe(32)
-        Disk().replace(path, token.encode(), mine=mine)
+        Disk().replace(path, token.encode(), suffix=mine)
     return token
 
 

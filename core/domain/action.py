@@ -87,24 +87,24 @@ def stop_reason(
             unless actions are compared and the last one types: then all steps of the episode count.
         compared: what makes two steps equal.
     """
-    if unparsable and len(steps) >= unparsable and all(one.action is None for one in steps[-unparsable:]):
+    if unparsable and len(steps) >= unparsable and all(step.action is None for step in steps[-unparsable:]):
         return "unparsable"
     if not repeated or len(steps) < repeated:
         return None
     last = steps[-1]
     if compared == "answer":
-        return "repeated" if all(one.answer == last.answer for one in steps[-repeated:]) else None
+        return "repeated" if all(step.answer == last.answer for step in steps[-repeated:]) else None
     types = last.action is not None and _ON_AN_ELEMENT.get(last.action.name) == "Type"
     looked_at = steps if types else steps[-repeated:]
-    equal = sum(is_equivalent(one.action, last.action) for one in looked_at)
+    equal = sum(is_equivalent(step.action, last.action) for step in looked_at)
     return "repeated" if equal >= repeated else None
 
 
-def is_equivalent(one: Action | None, other: Action | None) -> bool:
+def is_equivalent(first: Action | None, second: Action | None) -> bool:
     """Whether WebArena treats two actions as equal. None is an unparsable answer."""
-    if one is None or other is None:
-        return one is other
-    kind = _ON_AN_ELEMENT.get(one.name)
+    if first is None or second is None:
+        return first is second
+    kind = _ON_AN_ELEMENT.get(first.name)
     if kind is None:
-        return one == other
-    return kind == _ON_AN_ELEMENT.get(other.name) and one.element == other.element
+        return first == second
+    return kind == _ON_AN_ELEMENT.get(second.name) and first.element == second.element

@@ -37,10 +37,10 @@ def pack_allowed(sets: Sequence[Allowed]) -> bytes:
     """Pack one set per token, equal ones once; b"" for no tokens."""
     if not sets:
         return b""
-    known: dict[bytes, int] = {}
-    used = [known.setdefault(np.packbits(each).tobytes(), len(known)) for each in sets]
-    first = [used.index(number) for number in range(len(known))]
-    record = _Record(len(sets[0]), tuple(_packed(sets[place]) for place in first), pack_ids(used))
+    index_of: dict[bytes, int] = {}
+    indices = [index_of.setdefault(np.packbits(each).tobytes(), len(index_of)) for each in sets]
+    first = [indices.index(number) for number in range(len(index_of))]
+    record = _Record(len(sets[0]), tuple(_packed(sets[position]) for position in first), pack_ids(indices))
     return msgspec.msgpack.encode(record)
 
 
@@ -65,5 +65,5 @@ def unpack_allowed(packed: bytes) -> Allowed:
 
 
 def _packed(allowed: Allowed) -> _TokenSet:
-    others = 2 * int(np.count_nonzero(allowed)) > len(allowed)
-    return _TokenSet(others, pack_ids(np.flatnonzero(allowed != others).astype(np.int32)))
+    inverted = 2 * int(np.count_nonzero(allowed)) > len(allowed)
+    return _TokenSet(inverted, pack_ids(np.flatnonzero(allowed != inverted).astype(np.int32)))

@@ -45,18 +45,18 @@ def forms_of(
     comment may quote a line of the page before a message. With it the comment is free text, and the action follows from it:
     the two stages of LASER (arXiv 2309.08172) in one answer.
     """
-    found: dict[Form, None] = {}
+    forms: dict[Form, None] = {}
     for choice in choices:
         action = msgspec.structs.replace(choice.action, argument=_PLACE) if choice.free else choice.action
         text = format_answer(action, page, dialect)
         call = _with_place(text.rpartition("\n")[2] if rationale else text, free=choice.free)
         if rationale:
-            found["# ", FreeText.LINE, "\n" + str(call[0]), *call[1:]] = None
+            forms["# ", FreeText.LINE, "\n" + str(call[0]), *call[1:]] = None
             continue
-        found[call] = None
+        forms[call] = None
         if choice.free and choice.action.name == "exit":
-            found["# Note: ", FreeText.LINE, "\n" + str(call[0]), *call[1:]] = None
-    return tuple(found)
+            forms["# Note: ", FreeText.LINE, "\n" + str(call[0]), *call[1:]] = None
+    return tuple(forms)
 
 
 def _with_place(text: str, *, free: bool) -> Form:

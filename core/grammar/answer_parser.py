@@ -65,16 +65,16 @@ def _only_call(text: str, call: Call) -> Action:
     rest = text[skip_space(text, call.end) :].strip()
     if rest:
         raise MalformedCall(f"expected one call, found {shown(rest)} after it")
-    name, (positional, named), _ = call
+    name, (positional, keywords), _ = call
     if name == "do":
-        return _webrl(positional, named)
+        return _webrl(positional, keywords)
     if name == "exit":
-        return Action(name="exit", argument=named.get("message", _only(positional, "message")))
-    action = read_browsergym(name, (positional, named))
+        return Action(name="exit", argument=keywords.get("message", _only(positional, "message")))
+    action = read_browsergym(name, (positional, keywords))
     if action is not None:
         return action
     if _fold(name) in _NAMES and not positional:
-        return _webrl([name], named)
+        return _webrl([name], keywords)
     raise MalformedCall(f"expected do(…) or exit(…), found {shown(name)}(…)")
 
 
@@ -83,18 +83,18 @@ def _last_call(text: str) -> Call | None:
 
     Quoted calls do not count. A malformed call ends with its line at the latest.
     """
-    found: dict[str, Call] = {}
-    at = 0
-    while (key := _CALL_KEY.search(text, at)) is not None:
+    last_calls: dict[str, Call] = {}
+    position = 0
+    while (key := _CALL_KEY.search(text, position)) is not None:
         try:
             call = read_call(text, key.start())
         except MalformedCall as unreadable:
             line_end = text.find("\n", key.end())
-            at = max(key.end(), min(unreadable.at, line_end if line_end >= 0 else len(text)))
+            position = max(key.end(), min(unreadable.at, line_end if line_end >= 0 else len(text)))
         else:
-            found[call.name] = call
-            at = call.end
-    return found.get("exit", found.get("do"))
+            last_calls[call.name] = call
+            position = call.end
+    return last_calls.get("exit", last_calls.get("do"))
 
 
 def format_answer(action: Action, page: Page, dialect: Dialect = "webrl") -> str:
@@ -137,11 +137,11 @@ def _comment(node: Node | None) -> str:
 
 def _note(page: Page, message: str) -> str:
     """Quote the page's first line that contains the message; also the line before if it is nothing but the message."""
-    whole = re.compile(rf"(?<!\w){re.escape(message)}(?!\w)")
+    pattern = re.compile(rf"(?<!\w){re.escape(message)}(?!\w)")
     before = ""
     for node in page.nodes:
         text = " ".join(node.text.split())
-        if message and len(text) <= NOTE_CHARS and whole.search(text):
+        if message and len(text) <= NOTE_CHARS and pattern.search(text):
             line = f"{before} | {text}" if text == message and 0 < len(before) <= NOTE_CHARS else text
             return f"# Note: {line}\n"
         before = text
@@ -161,21 +161,21 @@ _NAMES = {_fold(name): name for name in ACTIONS} | {"switch tab": "Tab_focus"}
 """Action by folded name. `Switch Tab` is its name in the prompt of WebRL's and WebArena-Lite's released code."""
 
 
-def _webrl(positional: list[str], named: dict[str, str]) -> Action:
-    if "action" not in named and positional:
-        named = {"action": _only(positional, "action") or "", **named}
-    if "action" not in named:
+def _webrl(positional: list[str], keywords: dict[str, str]) -> Action:
+    if "action" not in keywords and positional:
+        keywords = {"action": _only(positional, "action") or "", **keywords}
+    if "action" not in keywords:
         raise MalformedCall('do(…) lacks its action, such as action="Click"')
-    asked = named["action"].strip()
-    argument = named.get("argument", named.get("message"))
+    action_name = keywords["action"].strip()
+    argument = keywords.get("argument", keywords.get("message"))
     # WebRL's prompt names the key here, and its parser reads no element: do(action="Press Enter")
-    if asked.lower().startswith("press "):
-        asked, argument = "Press", asked[len("press ") :]
-        named = {**named, "element": ""}
-    name = _NAMES.get(_fold(asked))
+    if action_name.lower().startswith("press "):
+        action_name, argument = "Press", action_name[len("press ") :]
+        keywords = {**keywords, "element": ""}
+    name = _NAMES.get(_fold(action_name))
     if name is None:
-        raise MalformedCall(f"unknown action {shown(asked)}; known are {', '.join(ACTIONS)}")
-    return checked(name, named.get("element"), argument)
+        raise MalformedCall(f"unknown action {shown(action_name)}; known are {', '.join(ACTIONS)}")
+    return checked(name, keywords.get("element"), argument)
 
 
 def _only(positional: list[str], name: str) -> str | None:
@@ -198,10 +198,10 @@ def parse_form(text: str, form: AnswerForm, page: Page | None = None) -> Action 
         return parse_answer(text, page)
     if form == "text":
         return read_text(text, page)
-    found = _THINKING.fullmatch(text)
-    if found is None:
+    match = _THINKING.fullmatch(text)
+    if match is None:
         return ParseFailure(reason="expected <think>…</think><answer>…</answer> and nothing else")
-    return parse_answer(found["answer"], page)
+    return parse_answer(match["answer"], page)
 
 
 def put_in_form(answer: str, form: AnswerForm, *, thought: str = "") -> str:
@@ -221,8 +221,8 @@ def split_form(text: str) -> tuple[str, str]:
     >>> split_form("<think>All is done.</think>\\n<answer>exit()</answer>")
     ('All is done.', 'exit()')
     """
-    found = _THINKING.fullmatch(text)
-    return ("", text) if found is None else (found["thought"], found["answer"])
+    match = _THINKING.fullmatch(text)
+    return ("", text) if match is None else (match["thought"], match["answer"])
 
 
 def first_answer_token(tokenizer: Any, token_ids: Sequence[int]) -> int:

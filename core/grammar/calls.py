@@ -41,10 +41,10 @@ class Call(NamedTuple):
 class MalformedCall(Exception):
     """A text is not a valid call; becomes a `ParseFailure` with this reason."""
 
-    def __init__(self, reason: str, at: int = 0) -> None:
-        """`at`: position up to which the text was parsed."""
+    def __init__(self, reason: str, position: int = 0) -> None:
+        """`position`: position up to which the text was parsed."""
         super().__init__(reason)
-        self.at = at
+        self.at = position
 
 
 def quoted(text: str) -> str:
@@ -60,119 +60,127 @@ def shown(text: str) -> str:
     return repr(text if len(text) <= 60 else text[:59] + "…")
 
 
-def skip_space(text: str, at: int = 0) -> int:
+def skip_space(text: str, position: int = 0) -> int:
     """Find the next character that is not white space, comment or code fence."""
-    found = _SPACE.match(text, at)
-    return found.end() if found else at
+    match = _SPACE.match(text, position)
+    return match.end() if match else position
 
 
-def read_call(text: str, at: int = 0) -> Call:
+def read_call(text: str, position: int = 0) -> Call:
     """Read the call that begins at a position; its values are strings, numbers or words. Raises MalformedCall.
 
     A list of one value is that value, an empty list an empty text. If a name is given twice, the last value counts.
     """
-    at = skip_space(text, at)
-    match = _CALL.match(text, at)
+    position = skip_space(text, position)
+    match = _CALL.match(text, position)
     if match is None:
-        raise MalformedCall(f"expected a call such as do(action=…), found {shown(text[at:])}", at)
-    name, at = match.group(1), match.end()
+        raise MalformedCall(f"expected a call such as do(action=…), found {shown(text[position:])}", position)
+    name, position = match.group(1), match.end()
     positional: list[str] = []
-    named: dict[str, str] = {}
+    keywords: dict[str, str] = {}
     while True:
-        at = skip_space(text, at)
-        if text.startswith(")", at):
-            return Call(name, (positional, named), at + 1)
-        keyword = _KEYWORD.match(text, at)
+        position = skip_space(text, position)
+        if text.startswith(")", position):
+            return Call(name, (positional, keywords), position + 1)
+        keyword = _KEYWORD.match(text, position)
         if keyword is not None:
-            value, at = _read_value(text, keyword.end())
-            named[keyword.group(1)] = value
+            value, position = _read_value(text, keyword.end())
+            keywords[keyword.group(1)] = value
         else:
-            if named:
-                raise MalformedCall(f"a value without a name follows {list(named)[-1]}=…", at)
-            value, at = _read_value(text, at)
+            if keywords:
+                raise MalformedCall(f"a value without a name follows {list(keywords)[-1]}=…", position)
+            value, position = _read_value(text, position)
             positional.append(value)
-        at = skip_space(text, at)
-        if text.startswith(",", at):
-            at += 1
-        elif not text.startswith(")", at):
+        position = skip_space(text, position)
+        if text.startswith(",", position):
+            position += 1
+        elif not text.startswith(")", position):
             raise MalformedCall(
-                f"expected , or ) after {shown(value)}, found {shown(text[at : at + 20])}", at
+                f"expected , or ) after {shown(value)}, found {shown(text[position : position + 20])}",
+                position,
             )
 
 
-def _read_value(text: str, at: int, *, depth: int = 0) -> tuple[str, int]:
-    at = skip_space(text, at)
-    if _QUOTE.match(text, at):
-        return _read_strings(text, at)
-    opening = text[at : at + 1]
+def _read_value(text: str, position: int, *, depth: int = 0) -> tuple[str, int]:
+    position = skip_space(text, position)
+    if _QUOTE.match(text, position):
+        return _read_strings(text, position)
+    opening = text[position : position + 1]
     if opening in _CLOSED_BY and depth < _MAX_NESTING:
-        return _read_enclosed(text, at + 1, opening, depth=depth + 1)
+        return _read_enclosed(text, position + 1, opening, depth=depth + 1)
     for pattern in (_NUMBER, _WORD):
-        match = pattern.match(text, at)
+        match = pattern.match(text, position)
         if match is not None:
             return match.group(), match.end()
-    raise MalformedCall(f"expected a quoted text, found {shown(text[at : at + 20])}", at)
+    raise MalformedCall(f"expected a quoted text, found {shown(text[position : position + 20])}", position)
 
 
-def _read_enclosed(text: str, at: int, opening: str, *, depth: int) -> tuple[str, int]:
+def _read_enclosed(text: str, position: int, opening: str, *, depth: int) -> tuple[str, int]:
     """Read a list of at most one value, or a value in parentheses."""
     closing = _CLOSED_BY[opening]
-    at = skip_space(text, at)
-    if opening == "[" and text.startswith("]", at):
-        return "", at + 1
-    if opening == "[" and text.startswith("[", at):
-        raise MalformedCall(f"expected a text in a list, found {shown(text[at : at + 20])}", at)
-    value, at = _read_value(text, at, depth=depth)
-    at = skip_space(text, at)
-    if not text.startswith(closing, at):
-        wanted = "a list of one value" if opening == "[" else ")"
-        raise MalformedCall(f"expected {wanted}, found {shown(text[at : at + 20])} after {shown(value)}", at)
-    return value, at + 1
+    position = skip_space(text, position)
+    if opening == "[" and text.startswith("]", position):
+        return "", position + 1
+    if opening == "[" and text.startswith("[", position):
+        raise MalformedCall(
+            f"expected a text in a list, found {shown(text[position : position + 20])}", position
+        )
+    value, position = _read_value(text, position, depth=depth)
+    position = skip_space(text, position)
+    if not text.startswith(closing, position):
+        expected = "a list of one value" if opening == "[" else ")"
+        raise MalformedCall(
+            f"expected {expected}, found {shown(text[position : position + 20])} after {shown(value)}",
+            position,
+        )
+    return value, position + 1
 
 
-def _read_strings(text: str, at: int) -> tuple[str, int]:
+def _read_strings(text: str, position: int) -> tuple[str, int]:
     """Read adjacent strings as one."""
     value = ""
-    while (opening := _QUOTE.match(text, at)) is not None:
+    while (opening := _QUOTE.match(text, position)) is not None:
         part, end = _read_string(text, opening.end(), opening[2], raw=opening[1] in ("r", "R"))
         value += part
-        at = skip_space(text, end)
+        position = skip_space(text, end)
     return value, end
 
 
-def _read_string(text: str, at: int, quote: str, *, raw: bool) -> tuple[str, int]:
+def _read_string(text: str, position: int, quote: str, *, raw: bool) -> tuple[str, int]:
     characters: list[str] = []
-    while at < len(text):
-        if text.startswith(quote, at):
-            return "".join(characters), at + len(quote)
-        if text[at] == "\\" and at + 1 < len(text):
-            piece, at = (text[at : at + 2], at + 2) if raw else _read_escape(text, at + 1)
-        elif len(quote) > 1 and (line_break := _LINE_BREAK.match(text, at)):
-            piece, at = "\n", line_break.end()
+    while position < len(text):
+        if text.startswith(quote, position):
+            return "".join(characters), position + len(quote)
+        if text[position] == "\\" and position + 1 < len(text):
+            piece, position = (
+                (text[position : position + 2], position + 2) if raw else _read_escape(text, position + 1)
+            )
+        elif len(quote) > 1 and (line_break := _LINE_BREAK.match(text, position)):
+            piece, position = "\n", line_break.end()
         else:
-            piece, at = text[at], at + 1
+            piece, position = text[position], position + 1
         characters.append(piece)
-    raise MalformedCall(f"the text that begins with {shown(''.join(characters))} is not closed", at)
+    raise MalformedCall(f"the text that begins with {shown(''.join(characters))} is not closed", position)
 
 
-def _read_escape(text: str, at: int) -> tuple[str, int]:
+def _read_escape(text: str, position: int) -> tuple[str, int]:
     """Read the escape after a backslash; return its text and end."""
-    if line_break := _LINE_BREAK.match(text, at):
+    if line_break := _LINE_BREAK.match(text, position):
         return "", line_break.end()
-    code = _CODE.match(text, at)
+    code = _CODE.match(text, position)
     if code is not None and (character := _coded(code.group())) is not None:
         return character, code.end()
-    return _ESCAPES.get(text[at], "\\" + text[at]), at + 1
+    return _ESCAPES.get(text[position], "\\" + text[position]), position + 1
 
 
 def _coded(escape: str) -> str | None:
     """Find the character of an escape by number or name; None if there is none, or it is a surrogate."""
     if escape.startswith("N"):
         try:
-            found = unicodedata.lookup(escape[2:-1])
+            character = unicodedata.lookup(escape[2:-1])
         except KeyError:
             return None
-        return found if len(found) == 1 else None
+        return character if len(character) == 1 else None
     number = int(escape, 8) if escape[0] in "01234567" else int(escape[1:], 16)
     half = 0xD800 <= number <= 0xDFFF
     return None if half or number > 0x10FFFF else chr(number)

@@ -28,8 +28,8 @@ def read_browsergym(name: str, arguments: Arguments) -> Action | None:
     """Read a call of a BrowserGym function; None if there is no function of this name. Raises MalformedCall."""
     if name in _REFUSED:
         raise MalformedCall(f"{name}(…) is not offered: {_REFUSED[name]}")
-    read = _FUNCTIONS.get(name)
-    return None if read is None else read(arguments)
+    reader = _FUNCTIONS.get(name)
+    return None if reader is None else reader(arguments)
 
 
 def write_browsergym(action: Action, *, bid: str | None = None) -> str:
@@ -77,17 +77,17 @@ _WRITTEN = {
 
 def _values(arguments: Arguments, *parameters: str) -> dict[str, str]:
     """Match arguments to parameters. Raises MalformedCall for too many values or unknown names."""
-    positional, named = arguments
+    positional, keywords = arguments
     if len(positional) > len(parameters):
         raise MalformedCall(f"expected at most {len(parameters)} values, found {len(positional)}")
-    given = dict(zip(parameters, positional, strict=False))
-    for name, value in named.items():
+    values = dict(zip(parameters, positional, strict=False))
+    for name, value in keywords.items():
         if name not in parameters:
             raise MalformedCall(f"expected {', '.join(parameters) or 'no values'}, found {shown(name)}")
-        if name in given:
+        if name in values:
             raise MalformedCall(f"argument {name} is given twice")
-        given[name] = value
-    return given
+        values[name] = value
+    return values
 
 
 def _call_of(action: str, *parameters: str, element: str = "", argument: str = "") -> Read:
@@ -114,12 +114,12 @@ def _click(arguments: Arguments) -> Action:
 def _scroll(arguments: Arguments) -> Action:
     values = _values(arguments, "delta_x", "delta_y")
     try:
-        down = float(values.get("delta_y", "0"))
+        delta_y = float(values.get("delta_y", "0"))
     except ValueError:
         raise MalformedCall(f"expected a number of pixels, found {shown(values['delta_y'])}") from None
-    if not down:
+    if not delta_y:
         raise MalformedCall("expected pixels to scroll up or down, such as scroll(0, 200)")
-    return Action(name="Scroll Down" if down > 0 else "Scroll Up")
+    return Action(name="Scroll Down" if delta_y > 0 else "Scroll Up")
 
 
 def _clear(arguments: Arguments) -> Action:
@@ -174,10 +174,10 @@ def read_bracketed(call: str, page: Page | None) -> Action | ParseFailure | None
     >>> read_bracketed("think[lamps first]", None)
     Action(name='Wait')
     """
-    found = _BRACKETED.fullmatch(call.strip())
-    if found is None:
+    match = _BRACKETED.fullmatch(call.strip())
+    if match is None:
         return None
-    name, argument = found[1].lower(), " ".join(found[2].split())
+    name, argument = match[1].lower(), " ".join(match[2].split())
     if name == "think":
         return Action(name="Wait")
     nodes = () if page is None else page.nodes
@@ -186,12 +186,12 @@ def read_bracketed(call: str, page: Page | None) -> Action | ParseFailure | None
         if field is None:
             return ParseFailure(reason="expected an action that this page offers: it has no search field")
         return Action(name="Search", argument=argument, element=field.id)
-    clicked = next((node for node in nodes if _is_called(node, argument)), None)
-    if clicked is None:
+    target = next((node for node in nodes if _is_called(node, argument)), None)
+    if target is None:
         return ParseFailure(
             reason=f"expected words of a button, a link or an option of this page, found {argument[:_SHOWN_CHARS]!r}"
         )
-    return Action(name="Click", element=clicked.id)
+    return Action(name="Click", element=target.id)
 
 
 def read_text(text: str, page: Page | None) -> Action | ParseFailure:
@@ -201,17 +201,17 @@ def read_text(text: str, page: Page | None) -> Action | ParseFailure:
     >>> read_text("go north", Page(url="", title="", nodes=(Node(kind="textarea", tag="textarea", id=1),)))
     Action(name='Type', element=1, argument='go north')
     """
-    words = text.strip()
+    answer = text.strip()
     nodes = () if page is None else page.nodes
-    chosen = next((node for node in nodes if _is_called(node, words)), None)
-    if chosen is not None:
-        return Action(name="Click", element=chosen.id)
+    target = next((node for node in nodes if _is_called(node, answer)), None)
+    if target is not None:
+        return Action(name="Click", element=target.id)
     field = next((node for node in nodes if node.kind in ("textarea", "input") and node.id is not None), None)
-    if field is not None and words:
-        return Action(name="Type", element=field.id, argument=words)
+    if field is not None and answer:
+        return Action(name="Type", element=field.id, argument=answer)
     offered = [node.text for node in nodes if node.id is not None and node.kind in _CLICKED]
     expected = f"one of {', '.join(offered)}" if offered else "a text"
-    return ParseFailure(reason=f"expected {expected}, found {shown(words)}")
+    return ParseFailure(reason=f"expected {expected}, found {shown(answer)}")
 
 
 def written_text(action: Action, page: Page) -> str:
@@ -221,7 +221,7 @@ def written_text(action: Action, page: Page) -> str:
     return next((node.text for node in page.nodes if node.id == action.element), "")
 
 
-def _is_called(node: Node, words: str) -> bool:
+def _is_called(node: Node, label: str) -> bool:
     return (
-        node.id is not None and node.kind in _CLICKED and " ".join(node.text.split()).lower() == words.lower()
+        node.id is not None and node.kind in _CLICKED and " ".join(node.text.split()).lower() == label.lower()
     )

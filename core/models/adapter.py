@@ -39,11 +39,11 @@ def add_adapter(model: Any, *, rank: int, alpha: int, targets: Sequence[str]) ->
     """
     from peft import LoraConfig, inject_adapter_in_model  # takes seconds to load
 
-    wanted = ALL_LINEAR if ALL_LINEAR in targets else sorted(targets)
+    target_modules = ALL_LINEAR if ALL_LINEAR in targets else sorted(targets)
     config = LoraConfig(
         r=rank,
         lora_alpha=alpha,
-        target_modules=wanted,
+        target_modules=target_modules,
         lora_dropout=0.0,
         exclude_modules=rf"(.*\.)?{TOWER}\..*" if reads_pictures(model) else None,
     )
@@ -80,8 +80,8 @@ def initialize_adapter(model: Any, *, seed: int) -> None:
     for name, value in adapter_of(model).items():
         if ".lora_A." in name:
             bound = value.shape[1] ** -0.5
-            drawn = random.uniform(-bound, bound, size=tuple(value.shape))
-            fill(value, torch.from_numpy(drawn.astype(np.float32)))
+            sample = random.uniform(-bound, bound, size=tuple(value.shape))
+            fill(value, torch.from_numpy(sample.astype(np.float32)))
         else:
             fill(value, torch.zeros(tuple(value.shape)))
 
@@ -119,11 +119,14 @@ def load_adapter(
     Raises:
         ModelFileError: the adapter belongs to another model.
     """
-    if own := adapter_of(model):
-        names = {name: PREFIX + name.replace(f".{NAME}.", ".") for name in own}
-        if any(names[name] not in tensors or tensors[names[name]].shape != own[name].shape for name in own):
+    if adapter := adapter_of(model):
+        names = {name: PREFIX + name.replace(f".{NAME}.", ".") for name in adapter}
+        if any(
+            names[name] not in tensors or tensors[names[name]].shape != adapter[name].shape
+            for name in adapter
+        ):
             raise ModelFileError(f"the adapter in {path} does not fit the model's own (learner.lora_rank)")
-        for name, value in own.items():
+        for name, value in adapter.items():
             fill(value, tensors[names[name]])
         return
     weights = dict(model.named_parameters())
@@ -150,18 +153,18 @@ def _misfits(
     tensors: Mapping[str, torch.Tensor], weights: Mapping[str, torch.Tensor], rank: int
 ) -> list[str]:
     """List what is wrong with an adapter's tensors: each layer has A  # [rank, columns] and B  # [rows, rank]."""
-    wanted = {
+    expected = {
         f"{PREFIX}{layer}.lora_{factor}.weight": shape
         for layer, weight in weights.items()
         for factor, shape in (("A", [rank, weight.shape[-1]]), ("B", [weight.shape[0], rank]))
     }
-    found = [f"{name} is missing" for name in wanted if name not in tensors]
-    found += [
+    problems = [f"{name} is missing" for name in expected if name not in tensors]
+    problems += [
         f"{name} has shape {list(tensors[name].shape)}, the model wants {shape}"
-        for name, shape in wanted.items()
+        for name, shape in expected.items()
         if name in tensors and list(tensors[name].shape) != shape
     ]
-    return [*found, *(f"{name} is no part of an adapter" for name in tensors if name not in wanted)]
+    return [*problems, *(f"{name} is no part of an adapter" for name in tensors if name not in expected)]
 
 
 def unmerge(model: Any) -> None:

@@ -24,13 +24,13 @@ def adapter_config(path: Path) -> dict[str, Any] | None:
     """Read peft's configuration of an adapter file; None if the file holds whole weights. Raises ModelFileError."""
     try:
         with safe_open(path, framework="np") as file:
-            written = (file.metadata() or {}).get(CONFIG)
+            text = (file.metadata() or {}).get(CONFIG)
     except SafetensorError as error:
         raise ModelFileError(f"{path} is no safetensors file: {error}") from error
-    if written is None:
+    if text is None:
         return None
     try:
-        config: dict[str, Any] = parse_json(written)
+        config: dict[str, Any] = parse_json(text)
         if float(config["lora_alpha"]) < 0 or int(config["r"]) < 1:
             raise ValueError(f"lora_alpha = {config['lora_alpha']}, r = {config['r']}")
     except (ValueError, KeyError, TypeError) as error:

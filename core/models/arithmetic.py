@@ -18,16 +18,16 @@ APART: dict[Precision, float] = {"float32": 1e-3, "bf16": 0.05}
 """Least difference by precision, as a share of the largest number, that rounding does not explain."""
 
 
-def device_for(wanted: Device) -> torch.device:
+def device_for(setting: Device) -> torch.device:
     """Choose the device. `cuda` without a GPU gives the CPU; `require_device` refuses that case."""
-    found = torch.cuda.is_available() and wanted != "cpu"
-    return torch.device("cuda", torch.cuda.current_device()) if found else torch.device("cpu")
+    use_cuda = torch.cuda.is_available() and setting != "cpu"
+    return torch.device("cuda", torch.cuda.current_device()) if use_cuda else torch.device("cpu")
 
 
-def precision_for(wanted: WantedPrecision, device: torch.device) -> Precision:
+def precision_for(setting: WantedPrecision, device: torch.device) -> Precision:
     """Choose the precision. `auto` is `bf16` on a GPU that computes in it itself (compute capability 8.0 or newer)."""
-    if wanted != "auto":
-        return wanted
+    if setting != "auto":
+        return setting
     return "bf16" if device.type == "cuda" and _computes_bf16() else "float32"
 
 
@@ -35,15 +35,15 @@ def _computes_bf16() -> bool:
     return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
-def policy_device(wanted: Device) -> torch.device:
+def policy_device(value: Device) -> torch.device:
     """Choose the device of `policy.device`. Raises SettingsError if it demands a GPU and there is none."""
-    require_device(wanted, setting="policy.device")
-    return device_for(wanted)
+    require_device(value, setting="policy.device")
+    return device_for(value)
 
 
-def require_device(wanted: Device, *, setting: str) -> None:
+def require_device(value: Device, *, setting: str) -> None:
     """Raise SettingsError if the setting demands a GPU and there is none."""
-    if wanted == "cuda" and not torch.cuda.is_available():
+    if value == "cuda" and not torch.cuda.is_available():
         raise SettingsError(
             f"{setting} = 'cuda', and torch finds no GPU here. Install a torch that was built for this machine's GPU, or "
             f"set {setting} to auto"
@@ -72,8 +72,8 @@ def require_computing(learner: ComputingSettings, *, processes: int) -> None:
 
 def device_of(model: Any) -> torch.device:
     """Return the device of a model's weights."""
-    found: torch.device = next(model.parameters()).device
-    return found
+    device: torch.device = next(model.parameters()).device
+    return device
 
 
 def arithmetic(precision: WantedPrecision, model: Any) -> AbstractContextManager[Any]:
@@ -91,13 +91,13 @@ def round_frozen_layers(model: Any, precision: Precision, *, head: bool = True) 
     """
     if precision != "bf16":
         return
-    kept = {id(part.weight) for part in model.modules() if isinstance(part, nn.Embedding)}
-    kept |= set() if head else {id(model.get_output_embeddings().weight)}
-    for part in model.modules():
-        own = list(part.parameters(recurse=False))
-        shared = any(one.requires_grad or id(one) in kept for one in own)
-        if type(part) is nn.Linear and not shared:
-            part.to(torch.bfloat16)
+    kept_ids = {id(layer.weight) for layer in model.modules() if isinstance(layer, nn.Embedding)}
+    kept_ids |= set() if head else {id(model.get_output_embeddings().weight)}
+    for layer in model.modules():
+        parameters = list(layer.parameters(recurse=False))
+        shared = any(parameter.requires_grad or id(parameter) in kept_ids for parameter in parameters)
+        if type(layer) is nn.Linear and not shared:
+            layer.to(torch.bfloat16)
 
 
 def recompute_activations(model: Any) -> None:

@@ -19,10 +19,10 @@ REPEATED = "sdpa_repeated"
 """Name of this attention in transformers."""
 
 
-def attention_for(wanted: Attention, device: torch.device, precision: Precision, *, version: int) -> str:
+def attention_for(attention: Attention, device: torch.device, precision: Precision, *, version: int) -> str:
     """Choose the attention of a model, by its name in transformers. `version`: `learner.arithmetic`."""
-    repeats = wanted == "sdpa" and device.type == "cuda" and precision == "float32" and version > 1
-    return REPEATED if repeats else wanted
+    repeats = attention == "sdpa" and device.type == "cuda" and precision == "float32" and version > 1
+    return REPEATED if repeats else attention
 
 
 def _repeated_attention(
@@ -33,11 +33,11 @@ def _repeated_attention(
     attention_mask: torch.Tensor | None,
     dropout: float = 0.0,
     scaling: float | None = None,
-    **_others: Any,
+    **_ignored: Any,
 ) -> tuple[torch.Tensor, None]:
     """Compute attention as transformers asks for it  # [rows, heads, length, width] -> [rows, length, heads, width]."""
     groups = getattr(module, "num_key_value_groups", 1)
-    found = functional.scaled_dot_product_attention(
+    output = functional.scaled_dot_product_attention(
         query,
         repeat_kv(key, groups),
         repeat_kv(value, groups),
@@ -46,7 +46,7 @@ def _repeated_attention(
         scale=scaling,
         is_causal=attention_mask is None and query.shape[2] > 1 and getattr(module, "is_causal", True),
     )
-    return found.transpose(1, 2).contiguous(), None
+    return output.transpose(1, 2).contiguous(), None
 
 
 AttentionInterface.register(REPEATED, _repeated_attention)

@@ -47,8 +47,8 @@ class Critic(nn.Module):
             if form == "scalar":
                 self.head.weight.zero_()  # every value is 1/2 before the first update
             else:
-                drawn = np.random.default_rng(seed).normal(scale=HEAD_DEVIATION, size=(4, width))
-                self.head.weight.copy_(torch.from_numpy(drawn.astype(np.float32)))
+                initial_weights = np.random.default_rng(seed).normal(scale=HEAD_DEVIATION, size=(4, width))
+                self.head.weight.copy_(torch.from_numpy(initial_weights.astype(np.float32)))
 
     def forward(self, prompts: Sequence[Sequence[int]]) -> torch.Tensor:
         """Compute log-probabilities of (failure, success) by each head  # [states, heads, 2], on the CPU.
@@ -75,8 +75,8 @@ def load_critic(folder: Path, form: CriticForm, *, weights: Path, device: Device
 
 def values_of(log_probs: torch.Tensor) -> list[float]:
     """Compute V of each state, the least P(success) over the heads, from `Critic.forward`'s output  # [states, heads, 2]."""
-    found: list[float] = torch.exp(log_probs[..., 1]).amin(dim=1).tolist()
-    return found
+    values: list[float] = torch.exp(log_probs[..., 1]).amin(dim=1).tolist()
+    return values
 
 
 def value_packs(prompts: Sequence[Sequence[int]], *, tokens_per_forward: int) -> list[list[int]]:
@@ -89,8 +89,8 @@ def outcome_losses(log_probs: torch.Tensor, outcomes: torch.Tensor) -> torch.Ten
 
     Summed over the heads, as in the released code.
     """
-    failed, succeeded = log_probs[..., 0], log_probs[..., 1]
-    return -((1 - outcomes)[:, None] * failed + outcomes[:, None] * succeeded).sum(dim=1)
+    log_failure, log_success = log_probs[..., 0], log_probs[..., 1]
+    return -((1 - outcomes)[:, None] * log_failure + outcomes[:, None] * log_success).sum(dim=1)
 
 
 def log_odds(model: Any, prompts: Sequence[Sequence[int]], answers: AnswerIds) -> torch.Tensor:
@@ -98,8 +98,8 @@ def log_odds(model: Any, prompts: Sequence[Sequence[int]], answers: AnswerIds) -
 
     Its logistic function is P(YES) over {YES, NO}.
     """
-    asked = [SampleToScore(prompt, [answers.yes]) for prompt in prompts]
-    logprobs = torch.cat(distributions(model, asked, temperature=1.0))  # [prompts, vocabulary]
+    samples = [SampleToScore(prompt, [answers.yes]) for prompt in prompts]
+    logprobs = torch.cat(distributions(model, samples, temperature=1.0))  # [prompts, vocabulary]
     return logprobs[:, answers.yes] - logprobs[:, answers.no]
 
 
@@ -135,13 +135,15 @@ class TextGenerator:
         self._ends = policy.stops
 
     def write(
-        self, prompt_ids: Sequence[int], *, most: int, given_up: Callable[[], bool] = lambda: False
+        self, prompt_ids: Sequence[int], *, max_tokens: int, given_up: Callable[[], bool] = lambda: False
     ) -> list[int]:
-        """Write the most likely tokens one by one, up to and including an end token, at most `most`.
+        """Write the most likely tokens one by one, up to and including an end token, at most `max_tokens`.
 
         `given_up` is called before each token; if true, writing stops.
         """
-        return write_greedily(self._model, prompt_ids, ends=self._ends, most=most, given_up=given_up)
+        return write_greedily(
+            self._model, prompt_ids, ends=self._ends, max_tokens=max_tokens, given_up=given_up
+        )
 
 
 @torch.inference_mode()
@@ -150,18 +152,18 @@ def write_greedily(
     prompt_ids: Sequence[int],
     *,
     ends: Collection[int],
-    most: int,
+    max_tokens: int,
     given_up: Callable[[], bool] = lambda: False,
 ) -> list[int]:
     """Write tokens greedily with a model: see `TextGenerator.write`."""
-    written: list[int] = []
+    output_ids: list[int] = []
     ids, cache = torch.tensor([list(prompt_ids)], dtype=torch.long, device=device_of(model)), None
-    while len(written) < most and not given_up():
-        found = model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
-        cache = found.past_key_values
-        token = int(found.logits[0, -1].argmax())
-        written.append(token)
+    while len(output_ids) < max_tokens and not given_up():
+        output = model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        cache = output.past_key_values
+        token = int(output.logits[0, -1].argmax())
+        output_ids.append(token)
         if token in ends:
             break
         ids = torch.tensor([[token]], dtype=torch.long, device=device_of(model))
-    return written
+    return output_ids

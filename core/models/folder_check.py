@@ -44,7 +44,7 @@ from hindcast.core.text.printable import one_line
 
 
 @contextmanager
-def bounded_use(*, what: str, seconds: float, most_bytes: int | None = None) -> Iterator[None]:
+def bounded_use(*, activity: str, seconds: float, most_bytes: int | None = None) -> Iterator[None]:
     """Raise ModelFileError if the block takes longer than `seconds`, or more than `most_bytes` of additional memory.
 
     A chat template is a program: it may loop forever, or take all memory by a repeated string. Outside the main thread there is no
@@ -53,32 +53,32 @@ def bounded_use(*, what: str, seconds: float, most_bytes: int | None = None) -> 
 
     def stop(_number: int, _frame: FrameType | None) -> NoReturn:
         raise ModelFileError(
-            f"{what} took longer than {seconds:g} s and was stopped: a chat template may loop without end. Fetch it again."
+            f"{activity} took longer than {seconds:g} s and was stopped: a chat template may loop without end. Fetch it again."
         )
 
     alarmed = threading.current_thread() is threading.main_thread()
     limits = resource.getrlimit(resource.RLIMIT_AS)
-    now = _address_space()
+    address_space = _address_space()
     if (
         most_bytes is not None
-        and now
-        and (limits[0] == resource.RLIM_INFINITY or now + most_bytes < limits[0])
+        and address_space
+        and (limits[0] == resource.RLIM_INFINITY or address_space + most_bytes < limits[0])
     ):
-        resource.setrlimit(resource.RLIMIT_AS, (now + most_bytes, limits[1]))
+        resource.setrlimit(resource.RLIMIT_AS, (address_space + most_bytes, limits[1]))
     before = signal.signal(signal.SIGALRM, stop) if alarmed else None
-    began = time.monotonic()
+    started_at = time.monotonic()
     outer_s = signal.setitimer(signal.ITIMER_REAL, seconds)[0] if alarmed else 0.0
     try:
         yield
     except MemoryError:
         raise ModelFileError(
-            f"{what} takes more memory than it may and was stopped. Fetch it again."
+            f"{activity} takes more memory than it may and was stopped. Fetch it again."
         ) from None
     finally:
         if alarmed:
             signal.signal(signal.SIGALRM, before)
             # restore an outer alarm
-            left_s = max(0.001, outer_s - (time.monotonic() - began)) if outer_s else 0.0
+            left_s = max(0.001, outer_s - (time.monotonic() - started_at)) if outer_s else 0.0
             signal.setitimer(signal.ITIMER_REAL, left_s)
         resource.setrlimit(resource.RLIMIT_AS, limits)
 
@@ -133,9 +133,9 @@ class ModelFolder(msgspec.Struct, kw_only=True):
 def check_folder(path: Path, settings: Settings) -> list[CheckFinding]:
     """Check a folder without computing, part by part; a failed part skips all that depend on it."""
     folder = ModelFolder(path=path)
-    found: list[CheckFinding] = []
-    shown = settings.actors.screenshot_observation != "off"
-    looks: list[tuple[str, Callable[[ModelFolder, Settings], CheckFinding]]] = [
+    findings: list[CheckFinding] = []
+    sends_pictures = settings.actors.screenshot_observation != "off"
+    checks: list[tuple[str, Callable[[ModelFolder, Settings], CheckFinding]]] = [
         ("files", _files),
         ("model", _model),
         ("tokenizer", _tokenizer),
@@ -147,37 +147,37 @@ def check_folder(path: Path, settings: Settings) -> list[CheckFinding]:
         ("answers", _answers),
         ("memory", _memory),
     ]
-    for part, look in looks:
-        if part == "pictures" and not shown:
+    for part, check in checks:
+        if part == "pictures" and not sends_pictures:
             continue
         try:
-            most = TEMPLATE_BYTES if part == "template" else None
+            most_bytes = TEMPLATE_BYTES if part == "template" else None
             with bounded_use(
-                what=f"the {part} of {path}", seconds=LOOK_S[part == "template"], most_bytes=most
+                activity=f"the {part} of {path}", seconds=LOOK_S[part == "template"], most_bytes=most_bytes
             ):
-                found.append(look(folder, settings))
+                findings.append(check(folder, settings))
         except HindcastError as error:
-            found.append(CheckFinding(part=part, verdict="failed", result=one_line(str(error))))
+            findings.append(CheckFinding(part=part, verdict="failed", result=one_line(str(error))))
             if part in GROUNDS:
-                return found
+                return findings
         except (KeyboardInterrupt, SystemExit):
             raise
         except (
             BaseException
         ) as error:  # transformers and tokenizers on untrusted files; a panic of Rust is not an Exception
-            found.append(_fault(folder.path, part, error))
+            findings.append(_fault(folder.path, part, error))
             if part in GROUNDS:
-                return found
-    return found
+                return findings
+    return findings
 
 
 def _fault(path: Path, part: str, error: BaseException) -> CheckFinding:
     """Turn a library's exception into a finding, on one line."""
-    said = one_line(f"{type(error).__name__}: {error}")
+    message = one_line(f"{type(error).__name__}: {error}")
     return CheckFinding(
         part=part,
         verdict="failed",
-        result=said if len(said) <= LONGEST_SAID else f"{said[:LONGEST_SAID]}…",
+        result=message if len(message) <= LONGEST_SAID else f"{message[:LONGEST_SAID]}…",
         fix=f"A file in {path} holds a value that cannot be worked with. Fetch the model's files again.",
     )
 
@@ -201,9 +201,9 @@ def stored(path: Path) -> tuple[dict[str, list[int]], int]:
                 f"{file} is no regular file: only safetensors files are read. Fetch it again."
             )
         try:
-            with safe_open(file, "pt") as opened:
-                for name in opened.keys():  # noqa: SIM118  # it is not a mapping
-                    shapes[name] = list(opened.get_slice(name).get_shape())
+            with safe_open(file, "pt") as tensors:
+                for name in tensors.keys():  # noqa: SIM118  # it is not a mapping
+                    shapes[name] = list(tensors.get_slice(name).get_shape())
         except FileNotFoundError:
             raise ModelFileError(f"there are no weights at {file}; only safetensors files are read") from None
         except (SafetensorError, OSError) as error:
@@ -255,17 +255,19 @@ def _model(folder: ModelFolder, settings: Settings) -> CheckFinding:
             "configuration and weights of the same model."
         )
     tied = ", head tied to the embedding" if folder.config.tie_word_embeddings else ""
-    said = f"{type(model).__name__}, {_count(folder.shapes) / 1e6:.1f} M parameters{tied}"
-    shown = settings.actors.screenshot_observation != "off"
-    return _ok("model", f"{said}; reads pictures, and is shown none" if sees and not shown else said)
+    summary = f"{type(model).__name__}, {_count(folder.shapes) / 1e6:.1f} M parameters{tied}"
+    sends_pictures = settings.actors.screenshot_observation != "off"
+    return _ok(
+        "model", f"{summary}; reads pictures, and is shown none" if sees and not sends_pictures else summary
+    )
 
 
 def _tokenizer(folder: ModelFolder, settings: Settings) -> CheckFinding:
     folder.tokenizer = load_tokenizer(folder.path)
-    size, known = int(text_config(folder.config).vocab_size), len(folder.tokenizer)
-    if known > size:
+    vocab_size, token_count = int(text_config(folder.config).vocab_size), len(folder.tokenizer)
+    if token_count > vocab_size:
         raise ModelFileError(
-            f"the tokenizer in {folder.path} knows {known} tokens, the model {size}: it is another model's, or tokens were added "
+            f"the tokenizer in {folder.path} knows {token_count} tokens, the model {vocab_size}: it is another model's, or tokens were added "
             "and the embedding was not enlarged."
         )
     scaffold = settings.scaffold
@@ -275,7 +277,7 @@ def _tokenizer(folder: ModelFolder, settings: Settings) -> CheckFinding:
             f"it decodes by {decoder}, and answers are constrained for byte-level tokenizers alone. Set "
             "scaffold.constrained = false."
         )
-    return _ok("tokenizer", f"{known} tokens of {size}, decoded by {decoder}")
+    return _ok("tokenizer", f"{token_count} tokens of {vocab_size}, decoded by {decoder}")
 
 
 def _template(folder: ModelFolder, settings: Settings) -> CheckFinding:
@@ -313,8 +315,8 @@ def _template(folder: ModelFolder, settings: Settings) -> CheckFinding:
         raise ModelFileError(
             f"the chat template of {folder.path} begins with {tokenizer.bos_token} twice. Remove one."
         )
-    own = tokenizer(rendered, add_special_tokens=False)["input_ids"]
-    differing = "" if own == ids else "; some tokens at the borders of contents are cut otherwise"
+    rendered_ids = tokenizer(rendered, add_special_tokens=False)["input_ids"]
+    differing = "" if rendered_ids == ids else "; some tokens at the borders of contents are cut otherwise"
     result = f"{frame.name}, turns closed by {_shown(tokenizer, [turns_of(tokenizer).end])}{differing}"
     if bos is not None and bos in tokenizer("a")["input_ids"] and bos not in frame.opening:
         return _note(
@@ -327,14 +329,14 @@ def _template(folder: ModelFolder, settings: Settings) -> CheckFinding:
 
 def _ends(folder: ModelFolder, settings: Settings) -> CheckFinding:
     stops = stop_tokens(folder.path, folder.config, folder.tokenizer)
-    shown = _shown(folder.tokenizer, stops)
+    stop_text = _shown(folder.tokenizer, stops)
     if not (folder.path / GENERATION).is_file():
         return _note(
             "ends",
-            f"{shown}, by configuration and template: there is no {GENERATION}",
+            f"{stop_text}, by configuration and template: there is no {GENERATION}",
             fix=f"Fetch {GENERATION} too: it may name further ends.",
         )
-    return _ok("ends", shown)
+    return _ok("ends", stop_text)
 
 
 def _pictures(folder: ModelFolder, settings: Settings) -> CheckFinding:
@@ -344,21 +346,21 @@ def _pictures(folder: ModelFolder, settings: Settings) -> CheckFinding:
 def _context(folder: ModelFolder, settings: Settings) -> CheckFinding:
     longest = context_length(folder.config)
     actors = settings.actors
-    wanted = actors.max_prompt_tokens + actors.max_answer_tokens
+    needed = actors.max_prompt_tokens + actors.max_answer_tokens
     if "orm" in settings.judge.judges:
-        wanted = max(wanted, settings.judge.orm_prompt_tokens + 1)
+        needed = max(needed, settings.judge.orm_prompt_tokens + 1)
     if longest is None:
         return _note(
             "context",
-            f"the configuration names no length; prompt and answer take up to {wanted}",
+            f"the configuration names no length; prompt and answer take up to {needed}",
             fix="Look up what the model was trained on, and set actors.max_prompt_tokens so.",
         )
-    if wanted > longest:
+    if needed > longest:
         raise ModelFileError(
-            f"prompt and answer take up to {wanted} tokens, and the model has {longest} positions. Lower "
+            f"prompt and answer take up to {needed} tokens, and the model has {longest} positions. Lower "
             "actors.max_prompt_tokens, actors.max_answer_tokens or judge.orm_prompt_tokens."
         )
-    return _ok("context", f"{longest} positions, of which prompt and answer take up to {wanted}")
+    return _ok("context", f"{longest} positions, of which prompt and answer take up to {needed}")
 
 
 def _pages(folder: ModelFolder, settings: Settings) -> CheckFinding:
@@ -367,8 +369,8 @@ def _pages(folder: ModelFolder, settings: Settings) -> CheckFinding:
     turns = turns_of(folder.tokenizer, actors.framing)
     fixed = len(turns.head(EXAMPLE, [EXAMPLE] * 3, [None] * 3)) + len(turns.closing)
     needs = {name: len(encode_text(folder.tokenizer, render(PAGE))) for name, render in RENDERERS.items()}
-    said = ", ".join(f"{name} {tokens}" for name, tokens in needs.items())
-    result = f"of {len(PAGE.nodes)} elements take tokens: {said}; three rounds round them {fixed}"
+    counts = ", ".join(f"{name} {tokens}" for name, tokens in needs.items())
+    result = f"of {len(PAGE.nodes)} elements take tokens: {counts}; three rounds round them {fixed}"
     needed = fixed + needs[actors.renderer]
     if needed <= actors.max_prompt_tokens:
         return _ok("pages", result)

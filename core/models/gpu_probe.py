@@ -43,9 +43,9 @@ class GpuFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 def probe_gpus(environment: Mapping[str, str] = os.environ, *, driver: Path = DRIVER) -> GpuFacts:
     """Read the facts of this machine."""
-    seen = torch.cuda.is_available()
+    available = torch.cuda.is_available()
     properties = [
-        torch.cuda.get_device_properties(gpu) for gpu in range(torch.cuda.device_count() if seen else 0)
+        torch.cuda.get_device_properties(gpu) for gpu in range(torch.cuda.device_count() if available else 0)
     ]
     return GpuFacts(
         torch=str(torch.__version__),
@@ -53,10 +53,10 @@ def probe_gpus(environment: Mapping[str, str] = os.environ, *, driver: Path = DR
         driver=_driver(driver),
         present=driver.exists() or DEVICE.exists(),
         devices=tuple(
-            GpuDevice(name=one.name, memory_gib=one.total_memory / 2**30, bf16=one.major >= 8)
-            for one in properties
+            GpuDevice(name=device.name, memory_gib=device.total_memory / 2**30, bf16=device.major >= 8)
+            for device in properties
         ),
-        nccl=_nccl() if seen else "",
+        nccl=_nccl() if available else "",
         visible=environment.get("CUDA_VISIBLE_DEVICES"),
         workspace=environment.get("CUBLAS_WORKSPACE_CONFIG"),
     )
@@ -64,10 +64,10 @@ def probe_gpus(environment: Mapping[str, str] = os.environ, *, driver: Path = DR
 
 def _driver(file: Path) -> str:
     try:
-        found = re.search(r"Kernel Module.*?\s(\d+\.[\d.]+)", file.read_text())
+        match = re.search(r"Kernel Module.*?\s(\d+\.[\d.]+)", file.read_text())
     except OSError:
         return ""
-    return found[1] if found else ""
+    return match[1] if match else ""
 
 
 def _nccl() -> str:

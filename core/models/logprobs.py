@@ -55,8 +55,8 @@ def score(
     """
     scores: list[torch.Tensor] = [torch.empty(0)] * len(samples)
     for pack in packs(samples, tokens_per_forward=tokens_per_forward):
-        part = score_pack(model, [samples[index] for index in pack], temperature=temperature)
-        for index, logprobs in zip(pack, part, strict=True):
+        pack_scores = score_pack(model, [samples[index] for index in pack], temperature=temperature)
+        for index, logprobs in zip(pack, pack_scores, strict=True):
             scores[index] = logprobs
     return scores
 
@@ -97,14 +97,14 @@ def score_pack(
     chunks = [
         checkpoint(
             _sampled_logprobs,
-            part,
-            targets[begin : begin + len(part)],
-            allowed[begin : begin + len(part)],
+            chunk,
+            targets[start : start + len(chunk)],
+            allowed[start : start + len(chunk)],
             temperature,
             use_reentrant=False,
             preserve_rng_state=False,
         )
-        for begin, part in zip(
+        for start, chunk in zip(
             range(0, max(len(logits), 1), TOKENS_PER_CHUNK),
             torch.split(logits, TOKENS_PER_CHUNK),
             strict=True,
@@ -125,8 +125,8 @@ def distributions(model: Any, samples: Sequence[SampleToScore], *, temperature: 
 
     The samples must fit one forward pass. `score_pack` selects the sampled tokens from the same distributions.
     """
-    found = _log_softmax(_action_logits(model, samples), _allowed(samples), temperature).cpu()
-    return list(torch.split(found, [len(sample.action_ids) for sample in samples]))
+    log_probs = _log_softmax(_action_logits(model, samples), _allowed(samples), temperature).cpu()
+    return list(torch.split(log_probs, [len(sample.action_ids) for sample in samples]))
 
 
 def _action_logits(
@@ -138,16 +138,18 @@ def _action_logits(
 ) -> torch.Tensor:
     """Compute the logits of each action token in the head's precision  # [action tokens, vocabulary]."""
     device = device_of(model)
-    read = getattr(model, "read_out", None) or partial(read_out, model)
+    compute_logits = getattr(model, "read_out", None) or partial(read_out, model)
     if trees:
-        given = tree_inputs(trees)
-        extra = {"position_ids": given.positions.to(device), "attention_mask": given.mask.to(device)}
-        logits: torch.Tensor = read(given.ids.to(device), *answer_places(trees), lambda: extra)
+        inputs = tree_inputs(trees)
+        extra = {"position_ids": inputs.positions.to(device), "attention_mask": inputs.mask.to(device)}
+        logits: torch.Tensor = compute_logits(inputs.ids.to(device), *answer_places(trees), lambda: extra)
     elif joined:
-        ids = torch.tensor([[token for one in samples for token in (*one.prompt_ids, *one.action_ids)]])
-        places = torch.tensor([[place for one in samples for place in range(_length(one))]])
+        ids = torch.tensor(
+            [[token for sample in samples for token in (*sample.prompt_ids, *sample.action_ids)]]
+        )
+        positions = torch.tensor([[position for sample in samples for position in range(_length(sample))]])
         rows, columns = _before_actions(samples, joined=True)
-        logits = read(ids.to(device), rows, columns, lambda: {"position_ids": places.to(device)})
+        logits = compute_logits(ids.to(device), rows, columns, lambda: {"position_ids": positions.to(device)})
     else:
         ids = torch.zeros((len(samples), max(map(_length, samples))), dtype=torch.long)
         for row, sample in enumerate(samples):
@@ -155,8 +157,8 @@ def _action_logits(
         ids = ids.to(device)
         pictures = [picture for sample in samples for picture in sample.pictures]
         lengths, prompts = list(map(_length, samples)), [len(sample.prompt_ids) for sample in samples]
-        seen = partial(picture_inputs, model, ids, pictures, lengths, prompts=prompts)
-        logits = read(ids, *_before_actions(samples), seen if pictures else dict)
+        extra_inputs = partial(picture_inputs, model, ids, pictures, lengths, prompts=prompts)
+        logits = compute_logits(ids, *_before_actions(samples), extra_inputs if pictures else dict)
     return logits
 
 
@@ -178,8 +180,8 @@ def read_out(
     by which transformers separates them, a mask of trees, or the embeddings of pictures (`picture_inputs`). A model sharded over processes has
     its own `read_out`, which gathers the parameters that it needs (`learner.distributed.ranks`).
     """
-    given = {"input_ids": ids, **extra_inputs()}
-    hidden = model.base_model(use_cache=False, **given).last_hidden_state[rows, columns]
+    inputs = {"input_ids": ids, **extra_inputs()}
+    hidden = model.base_model(use_cache=False, **inputs).last_hidden_state[rows, columns]
     head = model.get_output_embeddings()
     if getattr(model, FLOAT32_HEAD, False):
         with torch.autocast(hidden.device.type, enabled=False):
@@ -202,10 +204,10 @@ def restrict(logits: torch.Tensor, allowed: Sequence[Allowed | None]) -> torch.T
 
 def _allowed(samples: Sequence[SampleToScore]) -> list[Allowed | None]:
     """Return the allowed set of each action token of all samples."""
-    found: list[Allowed | None] = []
+    allowed: list[Allowed | None] = []
     for sample in samples:
-        found.extend(unpack_allowed(sample.allowed) if sample.allowed else [None] * len(sample.action_ids))
-    return found
+        allowed.extend(unpack_allowed(sample.allowed) if sample.allowed else [None] * len(sample.action_ids))
+    return allowed
 
 
 def _before_actions(
@@ -214,12 +216,12 @@ def _before_actions(
     """Return rows and columns of the positions whose logits predict action tokens."""
     rows: list[int] = []
     columns: list[int] = []
-    begin = 0
+    offset = 0
     for row, sample in enumerate(samples):
-        start = begin + len(sample.prompt_ids) - 1
+        start = offset + len(sample.prompt_ids) - 1
         rows += [0 if joined else row] * len(sample.action_ids)
         columns += range(start, start + len(sample.action_ids))
-        begin += _length(sample) if joined else 0
+        offset += _length(sample) if joined else 0
     return torch.tensor(rows, dtype=torch.long), torch.tensor(columns, dtype=torch.long)
 
 
@@ -239,10 +241,10 @@ def keeps_apart(model: Any, precision: Precision = "float32") -> bool:
     """
     device = device_of(model)
     first, second = torch.arange(2, 9, device=device)[None], torch.arange(9, 20, device=device)[None]
-    places = torch.cat([torch.arange(one.shape[1], device=device) for one in (first, second)])[None]
-    read = getattr(model, "hidden_states", None) or partial(hidden_states, model)
+    positions = torch.cat([torch.arange(ids.shape[1], device=device) for ids in (first, second)])[None]
+    compute_hidden = getattr(model, "hidden_states", None) or partial(hidden_states, model)
     with arithmetic(precision, model):
-        together = read(input_ids=torch.cat([first, second], 1), position_ids=places)
-        alone = read(input_ids=second)
-    apart = (together[:, first.shape[1] :] - alone).abs().max()
-    return bool(apart <= APART[precision] * alone.abs().max())
+        together = compute_hidden(input_ids=torch.cat([first, second], 1), position_ids=positions)
+        alone = compute_hidden(input_ids=second)
+    distance = (together[:, first.shape[1] :] - alone).abs().max()
+    return bool(distance <= APART[precision] * alone.abs().max())

@@ -79,14 +79,14 @@ def weight_files(folder: Path) -> list[Path]:
 
 def misfits(model: Mapping[str, Sequence[int]], stored: Mapping[str, Sequence[int]]) -> list[str]:
     """List the differences between a model's tensors and stored ones; both are shapes by name."""
-    found = [f"{name} is missing" for name in model if name not in stored]
-    found += [
+    problems = [f"{name} is missing" for name in model if name not in stored]
+    problems += [
         f"{name} has shape {list(stored[name])}, the model {list(shape)}"
         for name, shape in model.items()
         if name in stored and list(stored[name]) != list(shape)
     ]
     extra = {name for name in set(stored) - set(model) if not name.endswith(DERIVED)}
-    return [*found, *(f"{name} is unknown to the model" for name in sorted(extra))]
+    return [*problems, *(f"{name} is unknown to the model" for name in sorted(extra))]
 
 
 def read_config_file(folder: Path) -> dict[str, Any]:
@@ -151,19 +151,19 @@ def stop_tokens(folder: Path, config: Any, tokenizer: Any) -> tuple[int, ...]:
     its chat template. Raises ModelFileError if generation_config.json cannot be read.
     """
     try:
-        named = _ids(_read(folder / GENERATION).get("eos_token_id"))
-        named = named or _ids(getattr(text_config(config), "eos_token_id", None))
+        token_ids = _ids(_read(folder / GENERATION).get("eos_token_id"))
+        token_ids = token_ids or _ids(getattr(text_config(config), "eos_token_id", None))
     except (TypeError, ValueError) as error:
         raise ModelFileError(
             f"eos_token_id in {folder} is no token id: {error}. Fetch the model again."
         ) from error
-    return tuple(sorted({*named, int(tokenizer.eos_token_id), end_of_answer(tokenizer)}))
+    return tuple(sorted({*token_ids, int(tokenizer.eos_token_id), end_of_answer(tokenizer)}))
 
 
 def context_length(config: Any) -> int | None:
     """Return the number of positions of the model; None if its configuration does not say."""
-    found = getattr(text_config(config), "max_position_embeddings", None)
-    return int(found) if found else None
+    length = getattr(text_config(config), "max_position_embeddings", None)
+    return int(length) if length else None
 
 
 def text_config(config: Any) -> Any:
@@ -171,10 +171,10 @@ def text_config(config: Any) -> Any:
     return config.get_text_config(decoder=True)
 
 
-def _ids(found: Any) -> list[int]:
-    if found is None:
+def _ids(value: Any) -> list[int]:
+    if value is None:
         return []
-    return [int(number) for number in found] if isinstance(found, list) else [int(found)]
+    return [int(number) for number in value] if isinstance(value, list) else [int(value)]
 
 
 def _read(path: Path) -> dict[str, Any]:

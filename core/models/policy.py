@@ -57,7 +57,7 @@ def load_policy(folder: Path, *, device: torch.device = CPU) -> LoadedPolicy:
     tokenizer = load_tokenizer(folder)
     model = model_without_weights(folder)
     allocate_weights(model, device)
-    _fill(model, _StoredTensors(weight_files(folder), model.config.model_type), where=folder)
+    _fill(model, _StoredTensors(weight_files(folder), model.config.model_type), path=folder)
     return LoadedPolicy(model, tokenizer, folder, stop_tokens(folder, model.config, tokenizer))
 
 
@@ -121,12 +121,12 @@ def load_weights(model: Any, path: Path) -> None:
 
     Raises ModelFileError if they do not fit; then no weight has changed.
     """
-    stored = _StoredTensors([path])
+    tensors = _StoredTensors([path])
     config = adapter_config(path)
     if config is not None:
-        load_adapter(model, {name: stored.read(name) for name in stored.shapes}, config, path)
+        load_adapter(model, {name: tensors.read(name) for name in tensors.shapes}, config, path)
         return
-    _fill(model, stored, where=path)
+    _fill(model, tensors, path=path)
     model.unmerged = {}
 
 
@@ -189,16 +189,16 @@ class _StoredTensors:
         self._places: dict[str, tuple[Path, str]] = {}
         for path in paths:
             with _opened(path) as file:
-                for stored in file.keys():  # noqa: SIM118 - not a mapping
-                    name = name_in_model(stored, kind)
-                    self._places[name] = path, stored
-                    self.shapes[name] = list(file.get_slice(stored).get_shape())
+                for stored_name in file.keys():  # noqa: SIM118 - not a mapping
+                    name = name_in_model(stored_name, kind)
+                    self._places[name] = path, stored_name
+                    self.shapes[name] = list(file.get_slice(stored_name).get_shape())
 
     def read(self, name: str) -> torch.Tensor:
         """Read a tensor. Raises ModelFileError."""
-        path, stored = self._places[name]
+        path, stored_name = self._places[name]
         with _opened(path) as file:
-            tensor: torch.Tensor = file.get_tensor(stored)
+            tensor: torch.Tensor = file.get_tensor(stored_name)
         return tensor
 
 
@@ -216,14 +216,14 @@ def _opened(path: Path) -> Iterator[Any]:
         ) from error
 
 
-def _fill(model: Any, stored: _StoredTensors, *, where: Path) -> None:
+def _fill(model: Any, tensors: _StoredTensors, *, path: Path) -> None:
     """Copy weights in place, so that optimizers and caches keep their tensors."""
-    own = _whole_weights_of(model)
-    problems = misfits({name: list(value.shape) for name, value in own.items()}, stored.shapes)
+    weights = _whole_weights_of(model)
+    problems = misfits({name: list(value.shape) for name, value in weights.items()}, tensors.shapes)
     if problems:
-        raise ModelFileError(f"the weights in {where} do not fit the model: {'; '.join(problems[:3])}")
-    for name, value in own.items():
-        fill(value, stored.read(name))
+        raise ModelFileError(f"the weights in {path} do not fit the model: {'; '.join(problems[:3])}")
+    for name, value in weights.items():
+        fill(value, tensors.read(name))
 
 
 def state_digest(model: Any, optimizer: torch.optim.Optimizer | None = None, *, arithmetic: int = 1) -> str:
@@ -234,8 +234,8 @@ def state_digest(model: Any, optimizer: torch.optim.Optimizer | None = None, *, 
     """
     tensors = {f"weights/{name}": value for name, value in weights_of(model).items()}
     if optimizer is not None:
-        own = optimizer_tensors(model, optimizer)
-        tensors |= {f"optimizer/{name}": value for name, value in own.items()}
+        optimizer_state = optimizer_tensors(model, optimizer)
+        tensors |= {f"optimizer/{name}": value for name, value in optimizer_state.items()}
     state = sha256()
     if arithmetic == 1:
         for name, value in tensors.items():

@@ -25,25 +25,25 @@ _ROW = (
 def _outline(rows: int) -> tuple[Element, ...]:
     """Return the page's elements with their boxes, each row in a list item."""
     width, height = 246, 20
-    found = [
+    elements = [
         Element(tag="html", attributes={"data-bbox": "0,0,1280,720"}),
         Element(tag="ul", depth=1, attributes={"data-bbox": f"8,8,{width * len(_ROW)},{height * rows}"}),
     ]
     for row in range(rows):
         box = f"8,{8 + height * row},{width * len(_ROW)},{height}"
-        found.append(Element(tag="li", depth=2, attributes={"data-bbox": box}))
-        for place, (kind, tag, text) in enumerate(_ROW):
-            box = f"{8 + width * place},{8 + height * row},{width},{height}"
-            found.append(
+        elements.append(Element(tag="li", depth=2, attributes={"data-bbox": box}))
+        for column, (kind, tag, text) in enumerate(_ROW):
+            box = f"{8 + width * column},{8 + height * row},{width},{height}"
+            elements.append(
                 Element(
                     tag=tag,
                     depth=3,
-                    id=None if kind == "text" else 5 * row + place,
+                    id=None if kind == "text" else 5 * row + column,
                     text=text,
                     attributes={"data-text": text, "data-bbox": box},
                 )
             )
-    return tuple(found)
+    return tuple(elements)
 
 
 PAGE = Page(
@@ -71,8 +71,8 @@ def sample_pictures(folder: Path, settings: Settings) -> tuple[ProcessedImage, .
     if settings.actors.screenshot_observation == "off":
         return ()
     width = settings.actors.screenshot_width
-    across, down = np.arange(width) % 251, np.arange(round(ASPECT * width)) % 241
-    pixels = np.stack(np.broadcast_arrays(across[None], down[:, None], across[None] ^ down[:, None]), axis=-1)
+    xs, ys = np.arange(width) % 251, np.arange(round(ASPECT * width)) % 241
+    pixels = np.stack(np.broadcast_arrays(xs[None], ys[:, None], xs[None] ^ ys[:, None]), axis=-1)
     file = BytesIO()
     Image.fromarray(pixels.astype(np.uint8)).save(file, "JPEG", quality=settings.actors.screenshot_quality)
     return (ImageProcessor(folder).look(file.getvalue()),)
@@ -84,9 +84,9 @@ def check_pictures(folder: Path, tokenizer: object, settings: Settings) -> str:
     Raises ModelFileError if the model, its tokenizer or the prompt length cannot take one.
     """
     (picture,) = sample_pictures(folder, settings)
-    known = getattr(tokenizer, "added_tokens_decoder", {})
+    added_tokens = getattr(tokenizer, "added_tokens_decoder", {})
     marks = ImageProcessor(folder).marks
-    if plain := [mark for mark in marks if mark not in known or not known[mark].special]:
+    if plain := [mark for mark in marks if mark not in added_tokens or not added_tokens[mark].special]:
         raise ModelFileError(
             f"its configuration marks pictures by the tokens {list(marks)}, of which its tokenizer does not know {plain} as special "
             "ones: text of a page could stand for a picture. Fetch tokenizer and configuration of the same model."

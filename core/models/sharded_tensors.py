@@ -9,8 +9,8 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 def whole(value: torch.Tensor) -> torch.Tensor:
     """Gather the whole tensor on the CPU. For a sharded one, every process must call this, in the same order."""
     full: Any = value.full_tensor() if isinstance(value, DTensor) else value
-    found: torch.Tensor = full.cpu()
-    return found
+    tensor: torch.Tensor = full.cpu()
+    return tensor
 
 
 def is_split(value: torch.Tensor) -> bool:
@@ -20,19 +20,21 @@ def is_split(value: torch.Tensor) -> bool:
 
 def own_rows(value: torch.Tensor) -> torch.Tensor:
     """Return this process's rows of a sharded tensor, on the CPU; those of all ranks in order make up the whole."""
-    own: Any = value
-    found: torch.Tensor = own.to_local().cpu()
-    return found
+    local: Any = value
+    rows: torch.Tensor = local.to_local().cpu()
+    return rows
 
 
-def fill(own: torch.Tensor, content: torch.Tensor) -> None:
+def fill(target: torch.Tensor, content: torch.Tensor) -> None:
     """Copy a whole tensor into one that may be sharded: each process keeps its part."""
     with torch.no_grad():
-        own.copy_(shared_like(own, content))
+        target.copy_(shared_like(target, content))
 
 
-def shared_like(own: torch.Tensor, content: torch.Tensor) -> torch.Tensor:
+def shared_like(target: torch.Tensor, content: torch.Tensor) -> torch.Tensor:
     """Shard a whole tensor like another one, if that is sharded; every process passes the same content."""
-    if not isinstance(own, DTensor):
+    if not isinstance(target, DTensor):
         return content
-    return distribute_tensor(content.to(own.device), own.device_mesh, own.placements, src_data_rank=None)
+    return distribute_tensor(
+        content.to(target.device), target.device_mesh, target.placements, src_data_rank=None
+    )

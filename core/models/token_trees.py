@@ -82,21 +82,21 @@ class TokenTree:
 
     def mask(self, length: int) -> torch.Tensor:
         """Whether a token attends to another  # bool [length, length]; padding attends to itself."""
-        seen = torch.eye(length, dtype=torch.bool)
-        ends = [stretch.start for stretch in self._stretches[1:]] + [len(self.ids)]
+        allowed = torch.eye(length, dtype=torch.bool)
+        ends = [segment.start for segment in self._stretches[1:]] + [len(self.ids)]
         for (start, copied, parent), end in zip(self._stretches, ends, strict=True):
             if copied:
-                seen[start:end] = seen[list(copied)]
+                allowed[start:end] = allowed[list(copied)]
                 continue
             if parent >= 0:
-                seen[start:end] |= seen[parent]
-            seen[start:end, start:end] = torch.ones(end - start, end - start, dtype=torch.bool).tril()
-        return seen
+                allowed[start:end] |= allowed[parent]
+            allowed[start:end, start:end] = torch.ones(end - start, end - start, dtype=torch.bool).tril()
+        return allowed
 
     def _shared(self, tokens: Sequence[int]) -> int:
         pairs = zip(self._newest, tokens, strict=False)
         return next(
-            (depth for depth, (own, other) in enumerate(pairs) if own != other),
+            (depth for depth, (previous, current) in enumerate(pairs) if previous != current),
             min(len(self._newest), len(tokens)),
         )
 
@@ -111,8 +111,8 @@ class TokenTree:
         start = len(self.ids)
         if copies:
             self._stretches.append(_Stretch(start, tuple(tokens), -1))
-            self.ids += [self.ids[place] for place in tokens]
-            self.depths += [self.depths[place] for place in tokens]
+            self.ids += [self.ids[index] for index in tokens]
+            self.depths += [self.depths[index] for index in tokens]
             return
         self._stretches.append(_Stretch(start, (), self._path[-1] if self._path else -1))
         self.depths += range(len(self._path), len(self._path) + len(tokens))
@@ -121,19 +121,19 @@ class TokenTree:
 
 
 def token_trees(
-    prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]], *, most: int, reach: int
+    prompts: Sequence[Sequence[int]], answers: Sequence[Sequence[int]], *, max_tokens: int, reach: int
 ) -> list[TokenTree]:
-    """Put samples into rows of at most `most` tokens, each with those that begin alike, in an order of the tokens alone.
+    """Put samples into rows of at most `max_tokens` tokens, each with those that begin alike, in an order of the tokens alone.
 
     `reach`: how far the model's convolutions see back (`reach_back`). A longer sample has a row of its own.
     """
-    whole = [(*prompt, *answer) for prompt, answer in zip(prompts, answers, strict=True)]
+    samples = [(*prompt, *answer) for prompt, answer in zip(prompts, answers, strict=True)]
     trees: list[TokenTree] = []
-    for index in sorted(range(len(whole)), key=lambda index: (whole[index], index)):
-        tokens, prompt = whole[index], len(prompts[index])
+    for index in sorted(range(len(samples)), key=lambda index: (samples[index], index)):
+        tokens, prompt = samples[index], len(prompts[index])
         if trees:
-            more = trees[-1].cost(tokens, reach=reach)
-            if len(trees[-1].ids) + more <= most and len(tokens) - more >= WORTH * len(tokens):
+            cost = trees[-1].cost(tokens, reach=reach)
+            if len(trees[-1].ids) + cost <= max_tokens and len(tokens) - cost >= WORTH * len(tokens):
                 trees[-1].add(index, tokens, prompt, reach=reach)
                 continue
         trees.append(TokenTree(index, tokens, prompt))
@@ -163,25 +163,27 @@ def tree_inputs(trees: Sequence[TokenTree]) -> TreeInputs:
 
 def tree_passes(trees: Sequence[TokenTree], *, tokens_per_forward: int) -> list[list[TokenTree]]:
     """Group rows of similar length into forward passes of at most `tokens_per_forward` tokens, padding counted."""
-    found: list[list[TokenTree]] = []
+    passes: list[list[TokenTree]] = []
     for tree in sorted(trees, key=lambda tree: len(tree.ids)):
-        if found and len(tree.ids) * (len(found[-1]) + 1) <= tokens_per_forward:
-            found[-1].append(tree)
+        if passes and len(tree.ids) * (len(passes[-1]) + 1) <= tokens_per_forward:
+            passes[-1].append(tree)
         else:
-            found.append([tree])
-    return found
+            passes.append([tree])
+    return passes
 
 
 def answer_places(trees: Sequence[TokenTree]) -> tuple[torch.Tensor, torch.Tensor]:
     """Rows and columns whose logits predict the answers of all members, in the order of the trees."""
-    places = [(row, place) for row, tree in enumerate(trees) for answer in tree.answers for place in answer]
-    rows, columns = zip(*places, strict=True) if places else ((), ())
+    positions = [
+        (row, column) for row, tree in enumerate(trees) for answer in tree.answers for column in answer
+    ]
+    rows, columns = zip(*positions, strict=True) if positions else ((), ())
     return torch.tensor(rows, dtype=torch.long), torch.tensor(columns, dtype=torch.long)
 
 
 def reach_back(model: Any) -> int:
     """How many tokens before its own a model's convolutions reach together, one after the other."""
-    return sum(part.kernel_size[0] - 1 for part in model.modules() if isinstance(part, nn.Conv1d))
+    return sum(layer.kernel_size[0] - 1 for layer in model.modules() if isinstance(layer, nn.Conv1d))
 
 
 def hidden_states(model: Any, **inputs: torch.Tensor) -> torch.Tensor:
@@ -189,8 +191,8 @@ def hidden_states(model: Any, **inputs: torch.Tensor) -> torch.Tensor:
 
     A model sharded over processes has its own `hidden_states`, which gathers the parameters that it needs.
     """
-    found: torch.Tensor = model.base_model(use_cache=False, **inputs).last_hidden_state
-    return found
+    hidden: torch.Tensor = model.base_model(use_cache=False, **inputs).last_hidden_state
+    return hidden
 
 
 @torch.no_grad()
@@ -206,15 +208,17 @@ def can_share(model: Any, precision: Precision = "float32") -> bool:
     device, reach = device_of(model), reach_back(model)
     start = list(range(2, 10)) * max(reach, 4)
     samples = [[*start, 3, 5, 7], [*start, 4, 6], [*start, 4, 9, 8, 2]]
-    (tree,) = token_trees([start] * 3, [one[len(start) :] for one in samples], most=10**6, reach=reach)
-    ids, positions, mask = (part.to(device) for part in tree_inputs([tree]))
-    read = getattr(model, "hidden_states", None) or partial(hidden_states, model)
+    (tree,) = token_trees(
+        [start] * 3, [sample[len(start) :] for sample in samples], max_tokens=10**6, reach=reach
+    )
+    ids, positions, mask = (tensor.to(device) for tensor in tree_inputs([tree]))
+    compute_hidden = getattr(model, "hidden_states", None) or partial(hidden_states, model)
     with arithmetic(precision, model):
-        together = read(input_ids=ids, position_ids=positions, attention_mask=mask)
-        for index, places in zip(tree.members, tree.answers, strict=True):
+        together = compute_hidden(input_ids=ids, position_ids=positions, attention_mask=mask)
+        for index, columns in zip(tree.members, tree.answers, strict=True):
             tokens = torch.tensor([samples[index]], device=device)
-            alone = read(input_ids=tokens)[0, len(start) - 1 : -1]
-            apart = (together[0, places] - alone).abs().max()
-            if not bool(apart <= APART[precision] * alone.abs().max()):
+            alone = compute_hidden(input_ids=tokens)[0, len(start) - 1 : -1]
+            distance = (together[0, columns] - alone).abs().max()
+            if not bool(distance <= APART[precision] * alone.abs().max()):
                 return False
     return True

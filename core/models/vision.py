@@ -71,12 +71,12 @@ class ImageProcessor:
     def look(self, image: bytes) -> ProcessedImage:
         """Process the bytes of an image file. Raises PictureUnreadable."""
         try:
-            with Image.open(BytesIO(image)) as opened:
-                found = self._processor(images=[opened.convert("RGB")], return_tensors="pt")
+            with Image.open(BytesIO(image)) as picture:
+                inputs = self._processor(images=[picture.convert("RGB")], return_tensors="pt")
         except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
             raise PictureUnreadable(f"an image of {len(image)} bytes cannot be read: {error}") from error
-        patches = found["pixel_values"].to(torch.float32).contiguous()
-        time, height, width = (int(number) for number in found["image_grid_thw"][0])
+        patches = inputs["pixel_values"].to(torch.float32).contiguous()
+        time, height, width = (int(number) for number in inputs["image_grid_thw"][0])
         vectors = time * height * width // self._processor.merge_size**2
         state = sha256(f"{time} {height} {width}\n".encode())
         state.update(patches.numpy().tobytes())
@@ -130,25 +130,29 @@ def picture_inputs(
     device = ids.device
     grids = torch.tensor([picture.grid for picture in pictures], device=device)
     columns = torch.arange(ids.shape[1])
-    asked = columns < torch.tensor(lengths if prompts is None else prompts)[:, None]
-    standing = (ids == model.config.image_token_id) & asked.to(device)
-    places, _ = model.base_model.get_rope_index(
+    in_prompt = columns < torch.tensor(lengths if prompts is None else prompts)[:, None]
+    is_placeholder = (ids == model.config.image_token_id) & in_prompt.to(device)
+    positions, _ = model.base_model.get_rope_index(
         ids,
-        mm_token_type_ids=standing.int(),
+        mm_token_type_ids=is_placeholder.int(),
         image_grid_thw=grids,
         attention_mask=(columns < torch.tensor(lengths)[:, None]).to(device),
     )
     patches = torch.cat([picture.patches for picture in pictures]).to(device)
-    read = model.get_input_embeddings()(ids)
-    seen = torch.cat(model.base_model.get_image_features(patches, grids, return_dict=True).pooler_output)
-    assert int(standing.sum()) == len(seen), "prompts and the pictures in them do not belong together"
-    read = read.masked_scatter(standing[..., None], seen.to(read.device, read.dtype))
-    return {"input_ids": None, "inputs_embeds": read, "position_ids": places}
+    embeddings = model.get_input_embeddings()(ids)
+    vectors = torch.cat(model.base_model.get_image_features(patches, grids, return_dict=True).pooler_output)
+    assert int(is_placeholder.sum()) == len(vectors), (
+        "prompts and the pictures in them do not belong together"
+    )
+    embeddings = embeddings.masked_scatter(
+        is_placeholder[..., None], vectors.to(embeddings.device, embeddings.dtype)
+    )
+    return {"input_ids": None, "inputs_embeds": embeddings, "position_ids": positions}
 
 
-def name_in_model(stored: str, kind: str) -> str:
+def name_in_model(name: str, kind: str) -> str:
     """Translate a tensor's name in a published file to its name in the model: files of this family use an earlier layout."""
     if kind not in KINDS:
-        return stored
-    named = re.sub(rf"^{TOWER}\.", f"model.{TOWER}.", stored)
-    return re.sub(rf"^model\.(?!language_model\.|{TOWER}\.)", "model.language_model.", named)
+        return name
+    renamed = re.sub(rf"^{TOWER}\.", f"model.{TOWER}.", name)
+    return re.sub(rf"^model\.(?!language_model\.|{TOWER}\.)", "model.language_model.", renamed)

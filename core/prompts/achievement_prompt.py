@@ -75,15 +75,15 @@ def build_achievement_prompt(
 def write_achievements(achievements: Iterable[Achievement]) -> str:
     """Write achievements as the text that the model is trained to produce."""
     lines = [
-        f"by {one.until_step} of {' '.join(map(str, one.relevant))}: {' '.join(one.instruction.split())}"
-        for one in sorted(achievements, key=lambda one: one.until_step)
+        f"by {achievement.until_step} of {' '.join(map(str, achievement.relevant))}: {' '.join(achievement.instruction.split())}"
+        for achievement in sorted(achievements, key=lambda achievement: achievement.until_step)
     ]
     return "\n".join(lines) or NOTHING
 
 
 def read_achievements(text: str, *, steps: int) -> WrittenAchievements:
     """Parse the output for an episode of `steps` steps; a line that does not fit the episode is unreadable."""
-    found: list[Achievement] = []
+    achievements: list[Achievement] = []
     unreadable = 0
     for line in text.strip().splitlines():
         if line.strip() == NOTHING:
@@ -92,15 +92,15 @@ def read_achievements(text: str, *, steps: int) -> WrittenAchievements:
         if achievement is None:
             unreadable += 1
         else:
-            found.append(achievement)
-    return WrittenAchievements(tuple(found), unreadable)
+            achievements.append(achievement)
+    return WrittenAchievements(tuple(achievements), unreadable)
 
 
 def _read_line(line: str, *, steps: int) -> Achievement | None:
-    matched = _LINE.fullmatch(line)
-    if matched is None:
+    match = _LINE.fullmatch(line)
+    if match is None:
         return None
-    until, relevant = int(matched[1]), tuple(map(int, matched[2].split()))
+    until_step, relevant = int(match[1]), tuple(map(int, match[2].split()))
     rising = all(before < after for before, after in pairwise(relevant))
-    fits = 1 <= until <= steps and rising and relevant[0] >= 1 and relevant[-1] == until
-    return Achievement(matched[3], until, relevant) if fits else None
+    fits = 1 <= until_step <= steps and rising and relevant[0] >= 1 and relevant[-1] == until_step
+    return Achievement(match[3], until_step, relevant) if fits else None

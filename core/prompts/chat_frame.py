@@ -98,8 +98,8 @@ class ChatTurns:
         ids = list(self._frame.opening)
         opening = _task(instruction)
         for number, (page, answer) in enumerate(zip(pages, answers, strict=True)):
-            shown = STAND_IN if page is None else page
-            ids += encode_text(self._tokenizer, f"{opening}{_round(number)}{shown}")
+            page_text = STAND_IN if page is None else page
+            ids += encode_text(self._tokenizer, f"{opening}{_round(number)}{page_text}")
             ids += self._frame.to_past_answer
             ids += encode_text(self._tokenizer, answer.strip())
             ids += self._frame.to_user
@@ -120,8 +120,8 @@ class WebrlTurns:
     lead = ""
 
     def __init__(self, tokenizer: Any, *, max_chars: int | None) -> None:
-        known = tokenizer.get_vocab()
-        if WEBRL_END not in known:
+        vocabulary = tokenizer.get_vocab()
+        if WEBRL_END not in vocabulary:
             raise ModelFileError(
                 f"actors.framing = 'webrl/…' closes turns by {WEBRL_END}, which this model's tokenizer does not know. WebRL's "
                 "published checkpoints do; for any other model leave actors.framing at 'chat/1'."
@@ -129,8 +129,8 @@ class WebrlTurns:
         self._tokenizer = tokenizer
         self._max_chars = max_chars
         self._opening = _own_prefix(tokenizer)
-        self.end = int(known[WEBRL_END])
-        are_tokens = WEBRL_ROLE.partition("{}")[0] in known
+        self.end = int(vocabulary[WEBRL_END])
+        are_tokens = WEBRL_ROLE.partition("{}")[0] in vocabulary
         self._to_user, self._user = self._role("user", are_tokens=are_tokens)
         self._to_answer, self._assistant = self._role("assistant", are_tokens=are_tokens)
         self.around_page = (f"{self._user}\n", "\n\n")
@@ -165,9 +165,9 @@ class WebrlTurns:
             return page
         user, assistant = (WEBRL_END + WEBRL_ROLE.format(role) for role in ("user", "assistant"))
         past = 0
-        for number, (shown, answer) in enumerate(zip(pages, answers, strict=True)):
+        for number, (past_page, answer) in enumerate(zip(pages, answers, strict=True)):
             stand_in = STAND_IN if number else instruction
-            content = stand_in if shown is None else shown
+            content = stand_in if past_page is None else past_page
             past += len(f"{_round(number)}{user}\n{content}\n\n{assistant}\n{answer}\n\n")
         if past + len(page) <= self._max_chars:
             return page
@@ -185,17 +185,17 @@ def turns_of(tokenizer: Any, framing: FramingName = "chat/1", *, thinking: bool 
 def encode_text(tokenizer: Any, text: str) -> list[int]:
     """Encode plain text: nothing in it becomes a special token or a token that frames a turn."""
     ids: list[int] = tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
-    kept_out = framing_tokens(tokenizer)
-    if kept_out.keys().isdisjoint(ids):
+    framing = framing_tokens(tokenizer)
+    if framing.keys().isdisjoint(ids):
         return ids
     # tokenizers do not split added tokens that are not declared special: cut the text within each, after its first letter
-    within = re.compile(
-        "|".join(f"(?<={re.escape(text[0])})(?={re.escape(text[1:])})" for text in kept_out.values() if text)
+    pattern = re.compile(
+        "|".join(f"(?<={re.escape(text[0])})(?={re.escape(text[1:])})" for text in framing.values() if text)
     )
     parts = (
-        tokenizer(part, add_special_tokens=False, split_special_tokens=True) for part in within.split(text)
+        tokenizer(part, add_special_tokens=False, split_special_tokens=True) for part in pattern.split(text)
     )
-    return [token for part in parts for token in part["input_ids"] if token not in kept_out]
+    return [token for part in parts for token in part["input_ids"] if token not in framing]
 
 
 def encode_frame(tokenizer: Any, text: str) -> list[int]:
@@ -271,8 +271,8 @@ def framing_tokens(tokenizer: Any) -> dict[int, str]:
 def _own_prefix(tokenizer: Any) -> list[int]:
     """Find the tokenizer's prefix of any text: Llama's `<|begin_of_text|>`, GLM-4's `[gMASK]<sop>`."""
     plain = encode_frame(tokenizer, "a")
-    whole: list[int] = tokenizer("a")["input_ids"]
-    return whole[: whole.index(plain[0])]
+    ids: list[int] = tokenizer("a")["input_ids"]
+    return ids[: ids.index(plain[0])]
 
 
 def _task(instruction: str) -> str:

@@ -136,18 +136,18 @@ class _Marks:
             return self._protected_text(value, compared=compared)
         if isinstance(value, Mapping):
             return {
-                self.protected(key): self.protected(one, compared=key in _COMPARED)
-                for key, one in value.items()
+                self.protected(key): self.protected(item, compared=key in _COMPARED)
+                for key, item in value.items()
             }
         if isinstance(value, list | tuple):
-            return [self.protected(one) for one in value]
+            return [self.protected(item) for item in value]
         return value
 
     def encode(self, rendered: str) -> list[int]:
         """Encode a rendered template: special tokens as such, marked texts as plain text."""
         ids: list[int] = []
-        for place, piece in enumerate(re.split(rf"mark-{self._salt}-(\d+)-end", rendered)):
-            if place % 2:
+        for index, piece in enumerate(re.split(rf"mark-{self._salt}-(\d+)-end", rendered)):
+            if index % 2:
                 ids += encode_text(self._tokenizer, self._texts[int(piece)])
             else:
                 ids += encode_frame(self._tokenizer, piece)
@@ -164,10 +164,12 @@ class _Marks:
             sizes = range(special.longest, 1, -1)
             tail = next((end for size in sizes if (end := plain[-1][-size:]) in special.starts), "")
             plain[-1] = plain[-1].removesuffix(tail)
-            head = next((begin for size in sizes if (begin := plain[0][:size]) in special.ends), "")
+            head = next((prefix for size in sizes if (prefix := plain[0][:size]) in special.ends), "")
             plain[0] = plain[0].removeprefix(head)
         middle = [
-            one for token, rest in zip(tokens, plain[1:], strict=True) for one in (self.mark(token), rest)
+            piece
+            for token, text_after in zip(tokens, plain[1:], strict=True)
+            for piece in (self.mark(token), text_after)
         ]
         return "".join((self.mark(head), plain[0], *middle, self.mark(tail)))
 

@@ -84,7 +84,7 @@ def build_prompt(
     """
     turns = turns_of(tokenizer, framing, thinking=thinking)
     before, after = turns.around_page
-    shown, in_full = list(answers), list(earlier_pages)
+    kept_answers, in_full = list(answers), list(earlier_pages)
     granted_text = turns.cut(page_text, instruction, answers, _shown_pages(answers, in_full))
     while in_full and len(granted_text) < len(page_text):
         in_full.pop(0)
@@ -92,26 +92,26 @@ def build_prompt(
     page = encode_text(tokenizer, before + granted_text + after)
     closing = [*encode_text(tokenizer, question), *turns.closing] if question else turns.closing
     while True:
-        head = [*_head(turns, instruction, shown, in_full), *picture]
+        head = [*_head(turns, instruction, kept_answers, in_full), *picture]
         room = max_tokens - len(head) - len(closing)
         if in_full and room < len(page):
             in_full.pop(0)
             continue
         granted = min(len(page), int(HISTORIES[history].page_share * max_tokens))
-        if len(shown) <= KEPT_ANSWERS or room >= granted:
+        if len(kept_answers) <= KEPT_ANSWERS or room >= granted:
             break
-        shown.pop(0)
+        kept_answers.pop(0)
     tail = encode_text(tokenizer, after)
     if room <= len(tail):
         raise SettingsError(
-            f"the instruction and the last {len(shown)} answers{' and the screenshot' if picture else ''} take {len(head)} "
+            f"the instruction and the last {len(kept_answers)} answers{' and the screenshot' if picture else ''} take {len(head)} "
             f"tokens, which leaves none of {max_tokens} for the page. Raise actors.max_prompt_tokens, or shorten the "
             f"instruction{', or lower actors.screenshot_width' if picture else ''}."
         )
     cut = (
         len(page) > room
         or len(granted_text) < len(page_text)
-        or len(shown) < len(answers)
+        or len(kept_answers) < len(answers)
         or len(in_full) < len(earlier_pages)
     )
     if len(page) > room:

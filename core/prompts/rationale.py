@@ -26,23 +26,23 @@ def reason_for(action: Action, *, page: Page, instruction: str, steps: int) -> s
     'The page is Lamps. It shows link Brass lamp [7]. The task names Brass lamp. So I click on it.'
     """
     opening = f"The page is {_quote(page.title)}." if page.title else f"This is step {steps + 1}."
-    node = next((one for one in page.nodes if one.id == action.element), None)
+    node = next((candidate for candidate in page.nodes if candidate.id == action.element), None)
     return " ".join([opening, *_looked_at(action, node, page, instruction), _conclusion(action)])
 
 
 def _looked_at(action: Action, node: Node | None, page: Page, instruction: str) -> list[str]:
-    said = []
+    sentences = []
     if node is not None and node.id is not None:
-        said.append(
+        sentences.append(
             f"It shows {_quote(render_line(node))}." if node.text else f"It has {node.kind} [{node.id}]."
         )
         if _names(instruction, node.text):
-            said.append(f"The task names {_quote(node.text)}.")
+            sentences.append(f"The task names {_quote(node.text)}.")
     if action.argument is not None and _names(instruction, action.argument):
-        said.append(f"The task gives {_quote(action.argument)}.")
+        sentences.append(f"The task gives {_quote(action.argument)}.")
     elif action.name == "exit" and action.argument and _shown(page, action.argument):
-        said.append(f"It shows {_quote(action.argument)}.")
-    return said
+        sentences.append(f"It shows {_quote(action.argument)}.")
+    return sentences
 
 
 def _conclusion(action: Action) -> str:
@@ -64,8 +64,8 @@ def _conclusion(action: Action) -> str:
 
 def _names(instruction: str, text: str) -> bool:
     """Whether the instruction contains these words in sequence, in any case."""
-    wanted, said = _folded(text), _folded(instruction)
-    return bool(wanted) and f" {wanted} " in f" {said} "
+    phrase, words = _folded(text), _folded(instruction)
+    return bool(phrase) and f" {phrase} " in f" {words} "
 
 
 def _shown(page: Page, text: str) -> bool:

@@ -66,15 +66,15 @@ def build_webrl_verdict_prompt(
     """
     opening, to_user, closing = _frame(tokenizer)
     history = render_history(instruction, answers if ended_itself else [*answers, ""])
-    said = encode_text(tokenizer, history)
-    shown = encode_text(tokenizer, history + RENDERERS[RENDERER](page).strip())
+    history_ids = encode_text(tokenizer, history)
+    content_ids = encode_text(tokenizer, history + RENDERERS[RENDERER](page).strip())
     room = max_tokens - len(opening) - len(to_user) - len(closing)
-    if room <= len(said):
+    if room <= len(history_ids):
         raise SettingsError(
-            f"instruction and actions take {len(said)} tokens, which leaves none of {max_tokens} for the page. Raise "
+            f"instruction and actions take {len(history_ids)} tokens, which leaves none of {max_tokens} for the page. Raise "
             "judge.webrl_orm_tokens."
         )
-    return Prompt(ids=[*opening, *to_user, *shown[:room], *closing], truncated=len(shown) > room)
+    return Prompt(ids=[*opening, *to_user, *content_ids[:room], *closing], truncated=len(content_ids) > room)
 
 
 def render_history(instruction: str, answers: Sequence[str]) -> str:
@@ -92,8 +92,8 @@ def _one_line(answer: str) -> str:
 def _frame(tokenizer: Any) -> tuple[list[int], list[int], list[int]]:
     """Return the token ids of the system turn, of the start of the user's turn, and of its end."""
     system, user, assistant = map(WEBRL_ROLE.format, ("system", "user", "assistant"))
-    known = tokenizer.get_vocab()
-    missing = [mark for mark in (_BEGIN, WEBRL_END, *WEBRL_ROLE.split("{}")) if mark not in known]
+    vocabulary = tokenizer.get_vocab()
+    missing = [mark for mark in (_BEGIN, WEBRL_END, *WEBRL_ROLE.split("{}")) if mark not in vocabulary]
     if missing:
         raise ModelFileError(
             f"the judge {WEBRL_ORM} reads a prompt in Llama 3's turns, and this model's tokenizer does not know "

@@ -81,8 +81,8 @@ def options_of(settings: LearnerSettings) -> Any:
 
 def options_as(settings: LearnerSettings, family: type[OptionsT]) -> OptionsT:
     """The algorithm's options as those of a family; the family's defaults if the algorithm is not one of it."""
-    own = options_of(settings)
-    return own if isinstance(own, family) else family()
+    options = options_of(settings)
+    return options if isinstance(options, family) else family()
 
 
 def fill_options(settings: Settings) -> Settings:
@@ -93,9 +93,9 @@ def fill_options(settings: Settings) -> Settings:
 
 
 @lru_cache(maxsize=256)
-def _read_options(algorithm: str, given: bytes) -> Any:
+def _read_options(algorithm: str, options_json: bytes) -> Any:
     of = f"learner.options of learner.algorithm = {algorithm!r}"
-    return read_options(find_algorithm(algorithm).options, msgspec.json.decode(given), of=of)
+    return read_options(find_algorithm(algorithm).options, msgspec.json.decode(options_json), of=of)
 
 
 def traits_of(name: str) -> AlgorithmTraits:

@@ -10,5 +10,5 @@ def is_held_out(task: str, *, share: float) -> bool:
 
     A digest of the id decides, so that a larger share contains every smaller one.
     """
-    drawn = int(digest_hex(f"held out {task}".encode())[:8], 16)
-    return drawn < share * _RANGE
+    hash_value = int(digest_hex(f"held out {task}".encode())[:8], 16)
+    return hash_value < share * _RANGE

@@ -51,20 +51,20 @@ def correct(
     prox = proximal.astype(np.float64)
     mu = behaviour.astype(np.float64)
     ratios = np.exp(np.clip(prox - mu, -LARGEST_LOG_RATIO, LARGEST_LOG_RATIO))
-    kept = np.ones(len(ratios), dtype=np.bool_)
+    mask = np.ones(len(ratios), dtype=np.bool_)
     weights = np.ones(len(ratios), dtype=np.float64)
     if kind == "truncated":
         weights = np.minimum(ratios, ratio_cap)
     elif kind == "decoupled":
-        kept = ratios <= ratio_cap
-        weights = np.where(kept, ratios, 0.0)
+        mask = ratios <= ratio_cap
+        weights = np.where(mask, ratios, 0.0)
     elif kind == "icepop":
-        kept = (ratios >= icepop_alpha) & (ratios <= icepop_beta)
-        weights = np.where(kept, ratios, 0.0)
+        mask = (ratios >= icepop_alpha) & (ratios <= icepop_beta)
+        weights = np.where(mask, ratios, 0.0)
     elif kind == "masked":
-        kept = np.abs(np.exp(prox) - np.exp(mu)) <= mask_difference
-        weights = np.where(kept, 1.0, 0.0)
-    return TokenCorrection(ratios, weights.astype(np.float32), kept)
+        mask = np.abs(np.exp(prox) - np.exp(mu)) <= mask_difference
+        weights = np.where(mask, 1.0, 0.0)
+    return TokenCorrection(ratios, weights.astype(np.float32), mask)
 
 
 def effective_sample_size(ratios: NDArray[np.float64]) -> float:

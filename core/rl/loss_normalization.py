@@ -31,8 +31,8 @@ def nested_shares(episodes: Sequence[EpisodeTokens]) -> list[float]:
     shares: list[float] = []
     for episode in episodes:
         steps = len(episode.tokens)
-        outer = len(members) * members[episode.group]
-        shares += [1.0 / (outer * steps * tokens) for tokens in episode.tokens]
+        episode_count = len(members) * members[episode.group]
+        shares += [1.0 / (episode_count * steps * tokens) for tokens in episode.tokens]
     return shares
 
 

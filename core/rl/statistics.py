@@ -72,10 +72,10 @@ def cohen_kappa(counts: Mapping[tuple[str, str], int]) -> float | None:
     if total == 0:
         return None
     categories = {category for pair in counts for category in pair}
-    observed = sum(count for (one, other), count in counts.items() if one == other) / total
+    observed = sum(count for (first, second), count in counts.items() if first == second) / total
     expected = sum(
-        sum(count for (one, _), count in counts.items() if one == category)
-        * sum(count for (_, other), count in counts.items() if other == category)
+        sum(count for (first, _), count in counts.items() if first == category)
+        * sum(count for (_, second), count in counts.items() if second == category)
         for category in categories
     ) / (total * total)
     return None if expected == 1.0 else (observed - expected) / (1.0 - expected)
@@ -92,11 +92,11 @@ def paired_difference(pairs: Sequence[tuple[float, float]], *, z: float = NORMAL
 
     Fewer than two pairs: the interval is [-1, 1].
     """
-    apart = [one - other for one, other in pairs]
-    mean = fmean(apart) if apart else 0.0
-    if len(apart) < 2:
+    differences = [first - second for first, second in pairs]
+    mean = fmean(differences) if differences else 0.0
+    if len(differences) < 2:
         return Interval(rate=mean, low=-1.0, high=1.0)
-    half = z * stdev(apart) / sqrt(len(apart))
+    half = z * stdev(differences) / sqrt(len(differences))
     return Interval(rate=mean, low=max(-1.0, mean - half), high=min(1.0, mean + half))
 
 
@@ -109,26 +109,26 @@ def standardized(
     rate and the interval [0, 1]. The interval combines the strata's Wilson intervals as `difference` does (MOVER, Zou and
     Donner 2008); for one stratum it is the Wilson interval. Without trials: rate 0, interval [0, 1].
     """
-    whole = sum(trials for _, trials in standard.values())
-    if not whole or not any(trials for _, trials in strata.values()):
+    total_trials = sum(trials for _, trials in standard.values())
+    if not total_trials or not any(trials for _, trials in strata.values()):
         return Interval(rate=0.0, low=0.0, high=1.0)
     rate = below = above = 0.0
     for name, (successes, trials) in standard.items():
         won, played = strata.get(name, (0, 0))
-        own = wilson(won, played, z=z)
-        known = own.rate if played else successes / max(1, trials)
-        share = trials / whole
-        rate += share * known
-        below += (share * (known - own.low)) ** 2
-        above += (share * (own.high - known)) ** 2
+        interval = wilson(won, played, z=z)
+        stratum_rate = interval.rate if played else successes / max(1, trials)
+        share = trials / total_trials
+        rate += share * stratum_rate
+        below += (share * (stratum_rate - interval.low)) ** 2
+        above += (share * (interval.high - stratum_rate)) ** 2
     return Interval(rate=rate, low=max(0.0, rate - sqrt(below)), high=min(1.0, rate + sqrt(above)))
 
 
-def gap(one: Interval, other: Interval) -> Interval:
+def gap(first: Interval, second: Interval) -> Interval:
     """The other rate minus the first, from the intervals of both (MOVER)."""
-    rate = other.rate - one.rate
-    below = sqrt((other.rate - other.low) ** 2 + (one.high - one.rate) ** 2)
-    above = sqrt((other.high - other.rate) ** 2 + (one.rate - one.low) ** 2)
+    rate = second.rate - first.rate
+    below = sqrt((second.rate - second.low) ** 2 + (first.high - first.rate) ** 2)
+    above = sqrt((second.high - second.rate) ** 2 + (first.rate - first.low) ** 2)
     return Interval(rate=rate, low=rate - below, high=rate + above)
 
 
@@ -144,9 +144,9 @@ class Confusion(msgspec.Struct, frozen=True, kw_only=True):
     false_alarms: int = 0
     """Failures judged successes (false positives)."""
 
-    def with_one(self, *, success: bool, said: bool) -> "Confusion":
-        """Add one episode: `success` is its true outcome, `said` the verdict."""
-        name = ("hits" if said else "misses") if success else ("false_alarms" if said else "rejections")
+    def with_one(self, *, success: bool, verdict: bool) -> "Confusion":
+        """Add one episode: `success` is its true outcome, `verdict` what the judge decided."""
+        name = ("hits" if verdict else "misses") if success else ("false_alarms" if verdict else "rejections")
         return msgspec.structs.replace(self, **{name: getattr(self, name) + 1})
 
     @property
@@ -182,10 +182,10 @@ def balanced_accuracy(table: Confusion) -> Interval | None:
     """
     if not table.successes or not table.failures:
         return None
-    one, other = wilson(table.hits, table.successes), wilson(table.rejections, table.failures)
-    rate = (one.rate + other.rate) / 2
-    below = sqrt((one.rate - one.low) ** 2 + (other.rate - other.low) ** 2) / 2
-    above = sqrt((one.high - one.rate) ** 2 + (other.high - other.rate) ** 2) / 2
+    sensitivity, specificity = wilson(table.hits, table.successes), wilson(table.rejections, table.failures)
+    rate = (sensitivity.rate + specificity.rate) / 2
+    below = sqrt((sensitivity.rate - sensitivity.low) ** 2 + (specificity.rate - specificity.low) ** 2) / 2
+    above = sqrt((sensitivity.high - sensitivity.rate) ** 2 + (specificity.high - specificity.rate) ** 2) / 2
     return Interval(rate=rate, low=rate - below, high=rate + above)
 
 
@@ -220,4 +220,4 @@ def calibration_error(predicted: Sequence[float], outcomes: Sequence[float], *, 
     errors: dict[int, list[float]] = {}
     for probability, outcome in zip(predicted, outcomes, strict=True):
         errors.setdefault(min(int(probability * bins), bins - 1), []).append(probability - outcome)
-    return fsum(abs(fsum(own)) for own in errors.values()) / max(1, len(predicted))
+    return fsum(abs(fsum(bin_errors)) for bin_errors in errors.values()) / max(1, len(predicted))

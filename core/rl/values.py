@@ -21,12 +21,12 @@ def blended_advantages(
     step and 0 before, and the last step's exponent is 0.
     """
     last = len(values) - 1
-    found = []
+    advantages = []
     for step, value in enumerate(values):
         gained = reward if step == last else discount * values[step + 1]
         returned = discount ** (last - step) * reward
-        found.append(blend * (gained - value) + (1 - blend) * (returned - value))
-    return found
+        advantages.append(blend * (gained - value) + (1 - blend) * (returned - value))
+    return advantages
 
 
 def clamped_advantages(values: Sequence[float], rewards: Sequence[float], *, discount: float) -> list[float]:
@@ -35,12 +35,12 @@ def clamped_advantages(values: Sequence[float], rewards: Sequence[float], *, dis
     As released: `webrl/algorithms/webrl/trainer.py`, whose data repeat R at every step, and
     `digirl/algorithms/digirl/trainer.py`, whose data have R at the last step only.
     """
-    found, returned = [0.0] * len(values), 0.0
+    advantages, returned = [0.0] * len(values), 0.0
     for step in reversed(range(len(values))):
         following = values[step + 1] if step + 1 < len(values) else 0.0
         returned = rewards[step] + discount * returned
-        found[step] = min(1.0, max(-1.0, following - values[step] - MARGIN + rewards[step] + returned))
-    return found
+        advantages[step] = min(1.0, max(-1.0, following - values[step] - MARGIN + rewards[step] + returned))
+    return advantages
 
 
 def released_advantages(values: Sequence[float], reward: float, *, discount: float) -> list[float]:
@@ -64,10 +64,10 @@ def surprising(gains: Sequence[float], *, share: float) -> list[bool]:
     code). If all gains are equal, all are kept.
     """
     ordered = sorted(gains)
-    place = (1 - share) * (len(ordered) - 1)
-    below = int(place)
+    rank = (1 - share) * (len(ordered) - 1)
+    below = int(rank)
     above = min(below + 1, len(ordered) - 1)
-    cut = ordered[below] + (place - below) * (ordered[above] - ordered[below])
+    cut = ordered[below] + (rank - below) * (ordered[above] - ordered[below])
     return [gain >= cut for gain in gains]
 
 

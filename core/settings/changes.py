@@ -50,8 +50,10 @@ def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     """Apply changes to settings: sections are merged, values replaced."""
     merged = dict(base)
     for key, value in changes.items():
-        inner = merged.get(key)
-        merged[key] = merge(inner, value) if isinstance(inner, dict) and isinstance(value, dict) else value
+        section = merged.get(key)
+        merged[key] = (
+            merge(section, value) if isinstance(section, dict) and isinstance(value, dict) else value
+        )
     return merged
 
 
@@ -62,12 +64,16 @@ def apply_change(settings: Settings, changes: dict[str, Any]) -> Settings:
 
 def flatten_settings(settings: Settings) -> dict[str, Any]:
     """List all values by dotted key, as the log records them; an option has the key `learner.options.NAME`."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for section, values in settings.model_dump(mode="json").items():
         for name, value in values.items():
-            one = f"{section}.{name}"
-            found |= {f"{one}.{key}": each for key, each in value.items()} if one == TABLE else {one: value}
-    return found
+            setting = f"{section}.{name}"
+            flat |= (
+                {f"{setting}.{key}": item for key, item in value.items()}
+                if setting == TABLE
+                else {setting: value}
+            )
+    return flat
 
 
 def nest(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,8 +81,8 @@ def nest(values: Mapping[str, Any]) -> dict[str, Any]:
     nested: dict[str, Any] = {}
     for key, value in values.items():
         *sections, name = key.split(".")
-        inner = nested
+        target = nested
         for section in sections:
-            inner = inner.setdefault(section, {})
-        inner[name] = value
+            target = target.setdefault(section, {})
+        target[name] = value
     return nested

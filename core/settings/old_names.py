@@ -65,6 +65,6 @@ def translate(sections: Mapping[str, Any]) -> dict[str, Any]:
     learner = sections.get("learner")
     if not isinstance(learner, Mapping) or not OPTIONS & learner.keys():
         return dict(sections)
-    kept = {name: value for name, value in learner.items() if name not in OPTIONS}
+    remaining = {name: value for name, value in learner.items() if name not in OPTIONS}
     moved = {name: value for name, value in learner.items() if name in OPTIONS}
-    return {**sections, "learner": {**kept, "options": {**moved, **kept.get("options", {})}}}
+    return {**sections, "learner": {**remaining, "options": {**moved, **remaining.get("options", {})}}}

@@ -28,12 +28,12 @@ RECORDED = {"recorded": True}
 """Validation context for the settings of an existing run."""
 
 
-def _network(written: str) -> str:
+def _network(text: str) -> str:
     try:
-        ip_network(written)
+        ip_network(text)
     except ValueError as error:
         raise ValueError(f"{error}; write a network as 10.1.0.0/16, or one address") from error
-    return written
+    return text
 
 
 NetworkName = Annotated[str, AfterValidator(_network)]
@@ -64,8 +64,13 @@ class Section(BaseModel):
         if not is_recorded(info) or not isinstance(values, Mapping):
             return values
         marks = {name: field.metadata for name, field in cls.model_fields.items() if name not in values}
-        former = [(name, one) for name, found in marks.items() for one in found if isinstance(one, Formerly)]
-        return {**values, **{name: one.value for name, one in former}}
+        former = [
+            (name, mark)
+            for name, metadata in marks.items()
+            for mark in metadata
+            if isinstance(mark, Formerly)
+        ]
+        return {**values, **{name: mark.value for name, mark in former}}
 
     @field_validator("*", mode="wrap")
     @classmethod
@@ -74,7 +79,7 @@ class Section(BaseModel):
         try:
             return validate(value)
         except ValidationError as error:
-            only_bounds = all(one["type"] == "less_than_equal" for one in error.errors())
+            only_bounds = all(problem["type"] == "less_than_equal" for problem in error.errors())
             if is_recorded(info) and only_bounds and isinstance(value, int | float):
                 return value
             raise

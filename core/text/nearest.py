@@ -85,15 +85,15 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def nearest(name: str, known: Iterable[str], *, most: int = 1) -> list[str]:
+def nearest(name: str, known: Iterable[str], *, limit: int = 1) -> list[str]:
     """Find the known names most like a name, best first: its alias, then by spelling."""
     names = sorted(known)
     plain = re.sub(r"[\W_]+", "_", name.lower()).strip("_")
-    meant = [one for one in ALIASES.get(plain, ()) if one in names][:1]
+    aliases = [alias for alias in ALIASES.get(plain, ()) if alias in names][:1]
     alike = process.extract(
-        name, names, scorer=fuzz.ratio, processor=utils.default_process, score_cutoff=ALIKE, limit=most
+        name, names, scorer=fuzz.ratio, processor=utils.default_process, score_cutoff=ALIKE, limit=limit
     )
-    return list(dict.fromkeys([*meant, *(match for match, *_ in alike)]))[:most]
+    return list(dict.fromkeys([*aliases, *(match for match, *_ in alike)]))[:limit]
 
 
 def advice(name: str, known: Iterable[str]) -> str:
@@ -106,8 +106,8 @@ def advice(name: str, known: Iterable[str]) -> str:
     """
     names = sorted(known)
     near = nearest(name, names)
-    said = [f"the nearest is {near[0]}"] if near else []
+    clauses = [f"the nearest is {near[0]}"] if near else []
     if not near or len(names) <= MOST_NAMED:
         more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-        said.append(f"there are: {', '.join(names[:MOST_NAMED]) or 'none'}{more}")
-    return "; ".join(said)
+        clauses.append(f"there are: {', '.join(names[:MOST_NAMED]) or 'none'}{more}")
+    return "; ".join(clauses)

@@ -26,16 +26,16 @@ def find_unkeepable(value: Any) -> str:
     """
     waiting = [(value, 0)]
     while waiting:
-        one, depth = waiting.pop()
+        item, depth = waiting.pop()
         if depth > DEEPEST:
             return f"is nested more than {DEEPEST} levels deep"
-        why = _why_not(one)
-        if why:
-            return why
-        if isinstance(one, Mapping):
-            waiting += [(inner, depth + 1) for pair in one.items() for inner in pair]
-        elif isinstance(one, list | tuple):
-            waiting += [(inner, depth + 1) for inner in one]
+        reason = _why_not(item)
+        if reason:
+            return reason
+        if isinstance(item, Mapping):
+            waiting += [(child, depth + 1) for pair in item.items() for child in pair]
+        elif isinstance(item, list | tuple):
+            waiting += [(child, depth + 1) for child in item]
     return ""
 
 

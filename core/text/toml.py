@@ -19,7 +19,7 @@ def as_toml(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(as_toml, value))}]"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{_key(key)} = {as_toml(one)}' for key, one in value.items())}}}"
+        return f"{{{', '.join(f'{_key(key)} = {as_toml(item)}' for key, item in value.items())}}}"
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, float) and not math.isfinite(value):

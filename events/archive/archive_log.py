@@ -47,17 +47,17 @@ class ArchiveLog:
 
     async def read(self, *, after: int, limit: int) -> list[Stored]:
         """See `EventLog.read`. Raises BeyondArchive for positions before the archive's beginning."""
-        found: list[Stored] = []
+        events: list[Stored] = []
         refreshed = False
-        while len(found) < limit:
-            batch = await asyncio.to_thread(self._reader.following, after + len(found))
+        while len(events) < limit:
+            batch = await asyncio.to_thread(self._reader.following, after + len(events))
             if not batch:
                 if refreshed:
                     break
                 refreshed = True
                 await asyncio.to_thread(self._reader.refresh)
-            found += batch[: limit - len(found)]
-        return found
+            events += batch[: limit - len(events)]
+        return events
 
     async def tail(self, *, after: int, headers: bool = True) -> AsyncGenerator[list[Stored], None]:
         """See `EventLog.tail`; new events are seen within `POLL_S`. Raises BeyondArchive like `read`."""

@@ -88,9 +88,9 @@ def check_segment(folder: Path, index: int) -> Defect | None:
     return check.defects[0] if check.defects else None
 
 
-def _holds(place: Path, content: bytes) -> bool:
+def _holds(path: Path, content: bytes) -> bool:
     """Whether a file has this content; a file of another size is not read."""
-    return place.stat().st_size == len(content) and place.read_bytes() == content
+    return path.stat().st_size == len(content) and path.read_bytes() == content
 
 
 class _Check:
@@ -110,66 +110,72 @@ class _Check:
     def closed(self, index: int) -> None:
         """Check a closed segment against the manifest, and every frame and digest in it."""
         segment = self._manifest.segments[index]
-        place = segment_path(self._folder, segment.first)
+        path = segment_path(self._folder, segment.first)
         digest = self._manifest.before(index)[1]
         self.digest = RollingDigest(bytes.fromhex(digest))
         self.last = segment.last
         self._subjects.clear()
         try:
             frames = closed_frames(self._folder, self._manifest, index)
-            content = place.read_bytes()
+            content = path.read_bytes()
             chain = decode_header(content).chain
             for frame in frames:
                 check_frame(content, frame, chain=chain)
                 chain = frame.chain
-                self._frame(place, content, frame)
+                self._frame(path, content, frame)
         except (ArchiveDamaged, NotWhole) as error:
-            self._defect(place, segment.first, str(error))
+            self._defect(path, segment.first, str(error))
             return
         self.bytes += len(content)
-        self._compare_digest(place, segment)
-        beside = index_path(self._folder, segment.first)
-        if beside.exists() and not _holds(beside, encode_index(self._subjects)):
-            self._defect(beside, segment.first, "it is not the segment's; delete it, it is only for speed")
+        self._compare_digest(path, segment)
+        index_file = index_path(self._folder, segment.first)
+        if index_file.exists() and not _holds(index_file, encode_index(self._subjects)):
+            self._defect(
+                index_file, segment.first, "it is not the segment's; delete it, it is only for speed"
+            )
 
     def open(self) -> None:
         """Check the whole frames of the open segment."""
         manifest = self._manifest
-        place = segment_path(self._folder, manifest.next)
+        path = segment_path(self._folder, manifest.next)
         self.digest = RollingDigest(bytes.fromhex(manifest.before(len(manifest.segments))[1]))
         try:
-            found = look_at_open(self._folder, manifest)
+            content_read = look_at_open(self._folder, manifest)
         except ArchiveDamaged as error:
-            self._defect(place, manifest.next, str(error))
+            self._defect(path, manifest.next, str(error))
             return
-        self.bytes += found.end
-        self.unfinished_bytes = found.left
-        if found.frames:
-            content = place.read_bytes()
-            for frame in found.frames:
-                self._frame(place, content, frame)
+        self.bytes += content_read.end
+        self.unfinished_bytes = content_read.left
+        if content_read.frames:
+            content = path.read_bytes()
+            for frame in content_read.frames:
+                self._frame(path, content, frame)
                 self.open_events += frame.events
-                noted = manifest.open
-                if noted is not None and frame.last == noted.last and self.digest.value.hex() != noted.digest:
-                    self._defect(place, noted.first, "its events have another rolling digest than noted")
-            self.last = found.frames[-1].last
-        if manifest.open is not None and found.end < manifest.open.bytes:
-            lost = found.frames[-1].last + 1 if found.frames else manifest.next
-            what = f"positions {lost} to {manifest.open.last} stood in it: {found.reason or 'it is cut'}"
-            self._defect(place, lost, what)
+                recorded = manifest.open
+                if (
+                    recorded is not None
+                    and frame.last == recorded.last
+                    and self.digest.value.hex() != recorded.digest
+                ):
+                    self._defect(path, recorded.first, "its events have another rolling digest than noted")
+            self.last = content_read.frames[-1].last
+        if manifest.open is not None and content_read.end < manifest.open.bytes:
+            first_lost = content_read.frames[-1].last + 1 if content_read.frames else manifest.next
+            problem = f"positions {first_lost} to {manifest.open.last} stood in it: {content_read.reason or 'it is cut'}"
+            self._defect(path, first_lost, problem)
 
     def strangers(self) -> None:
         """Report files that no archiver has written."""
         manifest = self._manifest
-        known = {segment_path(self._folder, segment.first).name for segment in manifest.segments}
-        known |= {index_path(self._folder, segment.first).name for segment in manifest.segments}
+        names = {segment_path(self._folder, segment.first).name for segment in manifest.segments}
+        names |= {index_path(self._folder, segment.first).name for segment in manifest.segments}
         # a crash may come between writing a segment's index and closing the segment
-        known |= {path(self._folder, manifest.next).name for path in (segment_path, index_path)}
+        names |= {path(self._folder, manifest.next).name for path in (segment_path, index_path)}
         for path in sorted((self._folder / SEGMENTS).iterdir()):
-            if path.name not in known and not path.name.startswith("."):
+            if path.name not in names and not path.name.startswith("."):
                 self._defect(path, manifest.next, "the manifest does not know it")
 
-    def _frame(self, place: Path, content: bytes, frame: Frame) -> None:
+    def _frame(self, path: Path, content: bytes, frame: Frame) -> None:
         for stored in decode_frame(content[frame.offset : frame.end], frame=frame):
             self.digest.advance(sha256(stored.data).digest())
             self.events += 1
@@ -178,19 +184,19 @@ class _Check:
             try:
                 envelope = decode_envelope(stored)
             except CorruptEvent as error:
-                self._defect(place, stored.position, f"it was damaged before it was archived: {error}")
+                self._defect(path, stored.position, f"it was damaged before it was archived: {error}")
                 continue
             if self._take is not None:
                 self._take(stored, envelope)
 
-    def _compare_digest(self, place: Path, segment: Segment) -> None:
-        found = self.digest.value.hex()
-        if found != segment.digest:
-            what = (
-                f"its events have the rolling digest {found[:16]}…, the manifest says {segment.digest[:16]}…"
+    def _compare_digest(self, path: Path, segment: Segment) -> None:
+        digest = self.digest.value.hex()
+        if digest != segment.digest:
+            problem = (
+                f"its events have the rolling digest {digest[:16]}…, the manifest says {segment.digest[:16]}…"
             )
-            self._defect(place, segment.first, what)
+            self._defect(path, segment.first, problem)
 
-    def _defect(self, place: Path, position: int, what: str) -> None:
-        where = str(place.relative_to(self._folder))
-        self.defects.append(Defect(where=where, position=position, what=what))
+    def _defect(self, path: Path, position: int, problem: str) -> None:
+        relative_path = str(path.relative_to(self._folder))
+        self.defects.append(Defect(where=relative_path, position=position, what=problem))

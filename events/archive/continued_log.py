@@ -55,14 +55,14 @@ class ContinuedLog:
     async def read(self, *, after: int, limit: int) -> list[Stored]:
         """See `EventLog.read`."""
         if after + 1 >= (self._live or await self._look()):
-            found = await self._stream.read(after=after, limit=limit)
-            if not found or found[0].position == after + 1:
-                return found
+            events = await self._stream.read(after=after, limit=limit)
+            if not events or events[0].position == after + 1:
+                return events
             await self._look()
-        found = await self._archived(after + 1).read(after=after, limit=limit)
-        if not found:
+        events = await self._archived(after + 1).read(after=after, limit=limit)
+        if not events:
             raise self._gap(after + 1, self._live)
-        return found
+        return events
 
     async def tail(self, *, after: int, headers: bool = True) -> AsyncGenerator[list[Stored], None]:
         """See `EventLog.tail`."""
@@ -86,9 +86,9 @@ class ContinuedLog:
 
     async def last_under(self, subject: str, *, until: int | None = None) -> Stored | None:
         """See `EventLog.last_under`. Older events are searched in the archive, segment by segment."""
-        found = await self._stream.last_under(subject, until=until)
-        if found is not None or await self._look() <= self._first:
-            return found
+        event = await self._stream.last_under(subject, until=until)
+        if event is not None or await self._look() <= self._first:
+            return event
         moved = self._live - 1 if until is None else min(until, self._live - 1)
         return await self._archived(self._first).last_under(subject, until=moved)
 
@@ -98,10 +98,12 @@ class ContinuedLog:
         self._live = stream.first or stream.last + 1
         if self._live <= self._first:
             return stream
-        older = await self._archived(self._first).identity()
-        if older.last < self._live - 1:
-            raise self._gap(older.last + 1, self._live)
-        return LogIdentity(run=self.run, first_digest=older.first_digest, first=older.first, last=stream.last)
+        archived = await self._archived(self._first).identity()
+        if archived.last < self._live - 1:
+            raise self._gap(archived.last + 1, self._live)
+        return LogIdentity(
+            run=self.run, first_digest=archived.first_digest, first=archived.first, last=stream.last
+        )
 
     async def open_queue(
         self, name: str, *, family: str, dead_letters: Publisher | None = None

@@ -154,8 +154,8 @@ def encode_frame(events: Sequence[Stored], *, chain: bytes) -> tuple[bytes, byte
     """Encode consecutive events as a frame that continues `chain`; also return the chain value after it."""
     rows = [_Row(stored.position, stored.subject, stored.id, stored.data) for stored in events]
     body = zstandard.ZstdCompressor(level=LEVEL).compress(_encoder.encode(rows))
-    covered = _FRAME.pack(len(body), events[0].position, len(events)) + body
-    content = _CRC.pack(crc32c(covered)) + covered
+    checked = _FRAME.pack(len(body), events[0].position, len(events)) + body
+    content = _CRC.pack(crc32c(checked)) + checked
     after = sha256(chain + content).digest()
     return content + after, after
 
@@ -170,11 +170,11 @@ def frame_at(content: bytes | memoryview, offset: int) -> Frame:
     if offset + FRAME_HEAD_BYTES > len(content):
         raise NotWhole("a frame's head is cut")
     size, first, events = _FRAME.unpack_from(content, offset + _CRC.size)
-    whole = FRAME_HEAD_BYTES + size + CHAIN_BYTES
-    if offset + whole > len(content):
+    frame_size = FRAME_HEAD_BYTES + size + CHAIN_BYTES
+    if offset + frame_size > len(content):
         raise NotWhole("a frame is cut, or its size damaged")
-    end = offset + whole
-    return Frame(first, events, offset, whole, bytes(content[end - CHAIN_BYTES : end]))
+    end = offset + frame_size
+    return Frame(first, events, offset, frame_size, bytes(content[end - CHAIN_BYTES : end]))
 
 
 def check_frame(content: bytes | memoryview, frame: Frame, *, chain: bytes) -> None:
@@ -184,11 +184,11 @@ def check_frame(content: bytes | memoryview, frame: Frame, *, chain: bytes) -> N
         NotWhole: the crc is wrong, or the frame does not continue `chain`.
 
     """
-    covered = content[frame.offset : frame.end - CHAIN_BYTES]
-    if crc32c(bytes(covered[_CRC.size :])) != _CRC.unpack_from(covered)[0]:
+    checked = content[frame.offset : frame.end - CHAIN_BYTES]
+    if crc32c(bytes(checked[_CRC.size :])) != _CRC.unpack_from(checked)[0]:
         raise NotWhole("a frame has another crc32c")
     after = sha256(chain)
-    after.update(covered)
+    after.update(checked)
     if after.digest() != frame.chain:
         raise NotWhole("a frame does not continue the chain")
 
@@ -216,14 +216,14 @@ def decode_frame(content: bytes | memoryview, *, frame: Frame) -> list[Stored]:
         NotWhole: its crc is wrong, or it has other positions than its head says.
 
     """
-    covered = bytes(content[_CRC.size : -CHAIN_BYTES])
-    if len(content) != frame.size or crc32c(covered) != _CRC.unpack_from(content)[0]:
+    checked = bytes(content[_CRC.size : -CHAIN_BYTES])
+    if len(content) != frame.size or crc32c(checked) != _CRC.unpack_from(content)[0]:
         raise NotWhole("a frame has another crc32c")
     try:
         # streamed: `decompress` allocates the size that the data declares, whatever `max_output_size` says
         decompressor = zstandard.ZstdDecompressor(max_window_size=LARGEST_WINDOW_BYTES)
-        with decompressor.stream_reader(BytesIO(covered[_FRAME.size :])) as stream:
-            body = read_bounded(stream, most_bytes=LARGEST_BODY_BYTES, what="the body of a frame")
+        with decompressor.stream_reader(BytesIO(checked[_FRAME.size :])) as stream:
+            body = read_bounded(stream, most_bytes=LARGEST_BODY_BYTES, content_name="the body of a frame")
         rows = _rows_decoder.decode(body)
     except (zstandard.ZstdError, MemoryError, TooLarge, *UNDECODABLE) as error:
         raise NotWhole(f"a frame does not decode ({error})") from error

@@ -39,8 +39,8 @@ def is_indexed(subject: str) -> bool:
 
     If a family of older logs becomes one per entity, the index needs another magic: older indexes lack its subjects.
     """
-    known = SUBJECTS.get(family_of(subject))
-    return known is not None and known.per_entity and "*" not in subject and ">" not in subject
+    declaration = SUBJECTS.get(family_of(subject))
+    return declaration is not None and declaration.per_entity and "*" not in subject and ">" not in subject
 
 
 def hash_of(subject: str) -> int:
@@ -67,7 +67,7 @@ def load_index(folder: Path, first: int) -> Hashes | None:
     return np.frombuffer(body, dtype="<u8")
 
 
-def holds(hashes: Hashes, wanted: int) -> bool:
+def holds(hashes: Hashes, value: int) -> bool:
     """Whether the hashes contain one."""
-    at = int(np.searchsorted(hashes, np.uint64(wanted)))
-    return at < len(hashes) and int(hashes[at]) == wanted
+    index = int(np.searchsorted(hashes, np.uint64(value)))
+    return index < len(hashes) and int(hashes[index]) == value

@@ -164,31 +164,32 @@ def _check_segments(manifest: Manifest, folder: Path) -> None:
     parts = (*manifest.segments, *(() if manifest.open is None else (manifest.open,)))
     digests = [manifest.digest, *(value for part in parts for value in (part.chain, part.digest))]
     digests += [segment.sha256 for segment in manifest.segments]
-    wrong = next((value for value in digests if not _DIGEST.fullmatch(value)), None)
-    if wrong is not None:
-        raise _damaged(folder, f"{wrong[:70]!r} is no digest of 64 hexadecimal digits")
-    due = manifest.first
+    malformed = next((value for value in digests if not _DIGEST.fullmatch(value)), None)
+    if malformed is not None:
+        raise _damaged(folder, f"{malformed[:70]!r} is no digest of 64 hexadecimal digits")
+    expected_first = manifest.first
     for part in parts:
-        if part.first != due or not 1 <= part.first <= part.last < 2**63:
+        if part.first != expected_first or not 1 <= part.first <= part.last < 2**63:
             raise _damaged(
-                folder, f"a segment of positions {part.first} to {part.last} stands where {due} is due"
+                folder,
+                f"a segment of positions {part.first} to {part.last} stands where {expected_first} is due",
             )
         if not 0 < part.bytes <= LARGEST_SEGMENT_BYTES:
             raise _damaged(
                 folder, f"a segment has {part.bytes} bytes, at most {LARGEST_SEGMENT_BYTES} are read"
             )
-        due = part.last + 1
+        expected_first = part.last + 1
 
 
-def _check_format(found: object, folder: Path) -> None:
-    if isinstance(found, int) and found > FORMAT:
+def _check_format(version: object, folder: Path) -> None:
+    if isinstance(version, int) and version > FORMAT:
         raise ArchiveUnknown(
-            f"the archive in {folder} has format {found}; this Hindcast reads up to {FORMAT}. Update Hindcast."
+            f"the archive in {folder} has format {version}; this Hindcast reads up to {FORMAT}. Update Hindcast."
         )
 
 
-def _damaged(folder: Path, what: str) -> ArchiveDamaged:
+def _damaged(folder: Path, problem: str) -> ArchiveDamaged:
     return ArchiveDamaged(
-        f"{folder / NAME} is damaged: {what}. It names every segment and its digest, so that nothing of the archive can be "
+        f"{folder / NAME} is damaged: {problem}. It names every segment and its digest, so that nothing of the archive can be "
         "trusted without it. Restore it from a copy of the archive, or archive the run again into another folder."
     )

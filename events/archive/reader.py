@@ -91,13 +91,13 @@ class ArchiveReader:
 
         """
         with self._lock:
-            known: OpenSegmentContent | None = self._open
-            seen = _signature(self.folder)
-            if seen != self._seen:
+            open_segment: OpenSegmentContent | None = self._open
+            signature = _signature(self.folder)
+            if signature != self._seen:
                 manifest = load(self.folder)
-                known = known if manifest.next == self.manifest.next else None
-                self.manifest, self._seen = manifest, seen
-            self._open = self._look_at_open(known)
+                open_segment = open_segment if manifest.next == self.manifest.next else None
+                self.manifest, self._seen = manifest, signature
+            self._open = self._look_at_open(open_segment)
             return self.last
 
     def following(self, position: int) -> list[Stored]:
@@ -109,29 +109,29 @@ class ArchiveReader:
 
         """
         with self._lock:
-            wanted = position + 1
-            if wanted < self.first:
+            first = position + 1
+            if first < self.first:
                 raise BeyondArchive(
                     f"the archive in {self.folder} begins at position {self.first} of run {self.manifest.run}: position "
-                    f"{wanted} is not in it. Begin reading after position {self.first - 1}, or use the archive or run that "
+                    f"{first} is not in it. Begin reading after position {self.first - 1}, or use the archive or run that "
                     "holds what stands before."
                 )
-            if wanted > self.last:
+            if first > self.last:
                 return []
-            segment, frames = self._frames_around(wanted)
-            events = self._decode(segment, next(frame for frame in frames if frame.last >= wanted))
-            return events[wanted - events[0].position :]
+            segment, frames = self._frames_around(first)
+            events = self._decode(segment, next(frame for frame in frames if frame.last >= first))
+            return events[first - events[0].position :]
 
     def backwards(self, subject: str, *, until: int | None = None) -> Iterator[Stored]:
         """Yield events backwards from the end, or from `until`, without segments that lack the subject."""
         family = _literal_family(subject)
-        wanted = hash_of(subject) if family is not None and is_indexed(subject) else None
+        subject_hash = hash_of(subject) if family is not None and is_indexed(subject) else None
         with self._lock:
             last = self.last if until is None else min(until, self.last)
         while last >= self.first:
             with self._lock:
                 first = self._segment_of(last)
-                may_hold = self._may_hold(first, family, wanted, until=last)
+                may_hold = self._may_hold(first, family, subject_hash, until=last)
                 frames = self._frames_around(last)[1] if may_hold else []
             for frame in reversed(frames):
                 if frame.first <= last:
@@ -140,30 +140,32 @@ class ArchiveReader:
                     yield from (stored for stored in reversed(events) if stored.position <= last)
             last = first - 1
 
-    def _may_hold(self, first: int, family: str | None, wanted: int | None, *, until: int) -> bool:
+    def _may_hold(self, first: int, family: str | None, subject_hash: int | None, *, until: int) -> bool:
         """Whether a segment may hold an event of a family, and of a subject by its hash, up to a position."""
         if first == self.manifest.next:
-            last, found = self.last, wanted is None or wanted in self._open_hashes()
+            last, may_hold = self.last, subject_hash is None or subject_hash in self._open_hashes()
         else:
             index = bisect_left(self.manifest.segments, first, key=lambda segment: segment.first)
             last = self.manifest.segments[index].last
             if family is not None and family not in self.manifest.segments[index].families:
                 return False
-            found = wanted is None or self._closed_may_hold(first, wanted)
-        return found and (wanted is None or last <= until or wanted in self._hashes_up_to(first, until))
+            may_hold = subject_hash is None or self._closed_may_hold(first, subject_hash)
+        return may_hold and (
+            subject_hash is None or last <= until or subject_hash in self._hashes_up_to(first, until)
+        )
 
-    def _closed_may_hold(self, first: int, wanted: int) -> bool:
+    def _closed_may_hold(self, first: int, subject_hash: int) -> bool:
         if first not in self._indexes:
             self._indexes[first] = load_index(self.folder, first)
         hashes = self._indexes[first]
-        return hashes is None or holds(hashes, wanted)
+        return hashes is None or holds(hashes, subject_hash)
 
     def _hashes_up_to(self, first: int, until: int) -> set[int]:
         """Return the hashes of a segment's subjects up to a position: a fork asks repeatedly for the same one."""
         if self._hashed_up_to[:2] != (first, until):
             frames = [frame for frame in self._frames_around(until)[1] if frame.first <= until]
-            taken = (stored for frame in frames for stored in self._decode(first, frame))
-            subjects = (stored.subject for stored in taken if stored.position <= until)
+            events = (stored for frame in frames for stored in self._decode(first, frame))
+            subjects = (stored.subject for stored in events if stored.position <= until)
             self._hashed_up_to = (
                 first,
                 until,
@@ -202,21 +204,21 @@ class ArchiveReader:
 
     def _decode(self, segment: int, frame: Frame) -> list[Stored]:
         key = (segment, frame.offset)
-        found = self._cache.pop(key, None)
-        if found is None:
+        events = self._cache.pop(key, None)
+        if events is None:
             try:
                 with segment_path(self.folder, segment).open("rb") as file:
                     file.seek(frame.offset)
-                    found = decode_frame(file.read(frame.size), frame=frame)
+                    events = decode_frame(file.read(frame.size), frame=frame)
             except (NotWhole, FileNotFoundError) as error:
                 raise ArchiveDamaged(
                     f"the segment {segment_path(self.folder, segment)} is damaged at positions {frame.first} to "
                     f"{frame.last}: {error}. It changed after it was checked. Restore it from a copy of the archive."
                 ) from error
-        self._cache[key] = found
+        self._cache[key] = events
         while len(self._cache) > CACHED_FRAMES:
             self._cache.pop(next(iter(self._cache)))
-        return found
+        return events
 
     def _look_at_open(self, known: OpenSegmentContent | None) -> OpenSegmentContent:
         """Read the open segment.
@@ -225,11 +227,11 @@ class ArchiveReader:
             ArchiveDamaged: it holds less than the archiver noted.
 
         """
-        found = look_at_open(self.folder, self.manifest, known=known)
-        noted = self.manifest.open
-        if noted is not None and found.end < noted.bytes:
-            refuse_open(self.folder, self.manifest, found)
-        return found
+        content = look_at_open(self.folder, self.manifest, known=known)
+        recorded = self.manifest.open
+        if recorded is not None and content.end < recorded.bytes:
+            refuse_open(self.folder, self.manifest, content)
+        return content
 
 
 def closed_frames(folder: Path, manifest: Manifest, index: int) -> list[Frame]:
@@ -241,18 +243,20 @@ def closed_frames(folder: Path, manifest: Manifest, index: int) -> list[Frame]:
     """
     segment = manifest.segments[index]
     try:
-        place = segment_path(folder, segment.first)
-        size = place.stat().st_size
+        path = segment_path(folder, segment.first)
+        size = path.stat().st_size
         if size != segment.bytes:
             _refuse(folder, segment, f"it has {size} bytes, the manifest says {segment.bytes}")
-        content = read_file_bounded(place, most_bytes=segment.bytes)
+        content = read_file_bounded(path, most_bytes=segment.bytes)
     except FileNotFoundError:
         _refuse(folder, segment, "its file is missing")
     except TooLarge as error:
         _refuse(folder, segment, str(error))
-    found = sha256(content).hexdigest()
-    if found != segment.sha256:
-        _refuse(folder, segment, f"its sha256 is {found[:16]}…, the manifest says {segment.sha256[:16]}…")
+    content_digest = sha256(content).hexdigest()
+    if content_digest != segment.sha256:
+        _refuse(
+            folder, segment, f"its sha256 is {content_digest[:16]}…, the manifest says {segment.sha256[:16]}…"
+        )
     before, digest = manifest.before(index)
     try:
         header, offset, _ = decode_header(content)
@@ -262,17 +266,17 @@ def closed_frames(folder: Path, manifest: Manifest, index: int) -> list[Frame]:
             offset = frames[-1].end
     except NotWhole as error:
         _refuse(folder, segment, str(error))
-    named = (header.run, header.first, header.chain.hex(), header.digest.hex())
-    if named != (manifest.run, segment.first, before, digest):
+    identity = (header.run, header.first, header.chain.hex(), header.digest.hex())
+    if identity != (manifest.run, segment.first, before, digest):
         _refuse(folder, segment, "it belongs to another archive, or to another place in this one")
     if not frames or (frames[-1].chain.hex(), frames[-1].last) != (segment.chain, segment.last):
         _refuse(folder, segment, f"it does not end as the manifest says, with position {segment.last}")
     return frames
 
 
-def _refuse(folder: Path, segment: Segment, what: str) -> NoReturn:
+def _refuse(folder: Path, segment: Segment, problem: str) -> NoReturn:
     raise ArchiveDamaged(
-        f"the segment {segment_path(folder, segment.first)} (positions {segment.first} to {segment.last}) is damaged: {what}. "
+        f"the segment {segment_path(folder, segment.first)} (positions {segment.first} to {segment.last}) is damaged: {problem}. "
         "Restore that file from a copy of the archive, or archive the run again into another folder."
     )
 
@@ -286,53 +290,53 @@ def look_at_open(
         ArchiveDamaged: the segment belongs to another archive or place.
 
     """
-    place = segment_path(folder, manifest.next)
+    path = segment_path(folder, manifest.next)
     before = manifest.before(len(manifest.segments))[0]
-    found = known or OpenSegmentContent([], 0, bytes.fromhex(before), 0, "")
+    previous = known or OpenSegmentContent([], 0, bytes.fromhex(before), 0, "")
     try:
-        with place.open("rb") as file:
-            file.seek(found.end)
-            content = read_bounded(file, most_bytes=LARGEST_SEGMENT_BYTES, what=str(place))
+        with path.open("rb") as file:
+            file.seek(previous.end)
+            content = read_bounded(file, most_bytes=LARGEST_SEGMENT_BYTES, content_name=str(path))
     except TooLarge as error:
         raise ArchiveDamaged(
             f"the open segment {error}. Restore the folder from a copy of the archive."
         ) from error
     except FileNotFoundError:
         return OpenSegmentContent([], 0, bytes.fromhex(before), 0, "it is missing")
-    frames, end, after, at, reason = list(found.frames), found.end, found.chain, 0, ""
+    frames, end, after, offset, reason = list(previous.frames), previous.end, previous.chain, 0, ""
     try:
         if end == 0:
-            header, at, after = decode_header(content)
-            _check_place(place, header, manifest)
+            header, offset, after = decode_header(content)
+            _check_place(path, header, manifest)
         for frame in frames_from(
-            content, at, first=frames[-1].last + 1 if frames else manifest.next, chain=after
+            content, offset, first=frames[-1].last + 1 if frames else manifest.next, chain=after
         ):
             frames.append(frame._replace(offset=end + frame.offset))
-            at, after = frame.end, frame.chain
+            offset, after = frame.end, frame.chain
     except NotWhole as error:
         reason = str(error)
-    return OpenSegmentContent(frames, end + at, after, len(content) - at, reason)
+    return OpenSegmentContent(frames, end + offset, after, len(content) - offset, reason)
 
 
-def _check_place(place: Path, header: Header, manifest: Manifest) -> None:
+def _check_place(path: Path, header: Header, manifest: Manifest) -> None:
     before, digest = manifest.before(len(manifest.segments))
-    named = (header.run, header.first, header.chain.hex(), header.digest.hex())
-    if named != (manifest.run, manifest.next, before, digest):
+    identity = (header.run, header.first, header.chain.hex(), header.digest.hex())
+    if identity != (manifest.run, manifest.next, before, digest):
         raise ArchiveDamaged(
-            f"the segment {place} belongs to another archive, or to another place in this one: it says run "
+            f"the segment {path} belongs to another archive, or to another place in this one: it says run "
             f"{header.run!r} from position {header.first}. Restore the folder from a copy of the archive, or archive the "
             "run again into another folder."
         )
 
 
-def refuse_open(folder: Path, manifest: Manifest, found: OpenSegmentContent) -> NoReturn:
+def refuse_open(folder: Path, manifest: Manifest, content: OpenSegmentContent) -> NoReturn:
     """Raise ArchiveDamaged: the open segment lost events that were noted."""
     assert manifest.open is not None
-    lost = found.frames[-1].last + 1 if found.frames else manifest.open.first
-    place = segment_path(folder, manifest.open.first)
+    first_lost = content.frames[-1].last + 1 if content.frames else manifest.open.first
+    path = segment_path(folder, manifest.open.first)
     raise ArchiveDamaged(
-        f"the open segment {place} is damaged from position {lost} on, though positions up to {manifest.open.last} stood in "
-        f"it: {found.reason or 'it is shorter than noted'}. Restore it from a copy; or, while the run's log is still there, "
+        f"the open segment {path} is damaged from position {first_lost} on, though positions up to {manifest.open.last} stood in "
+        f"it: {content.reason or 'it is shorter than noted'}. Restore it from a copy; or, while the run's log is still there, "
         f"delete that file and run: hindcast archive {manifest.run} {folder}"
     )
 
@@ -340,10 +344,10 @@ def refuse_open(folder: Path, manifest: Manifest, found: OpenSegmentContent) -> 
 def _signature(folder: Path) -> tuple[int, int, int]:
     """Return a value that changes whenever the manifest is replaced."""
     try:
-        found = (folder / NAME).stat()
+        status = (folder / NAME).stat()
     except (FileNotFoundError, NotADirectoryError):
         return (0, 0, 0)
-    return (found.st_ino, found.st_mtime_ns, found.st_size)
+    return (status.st_ino, status.st_mtime_ns, status.st_size)
 
 
 def _literal_family(subject: str) -> str | None:

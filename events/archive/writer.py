@@ -149,10 +149,10 @@ class ArchiveWriter:
         """
         with self._guard:
             assert self._lock_file is not None, "closed: another process may be writing"
-            for due, stored in enumerate(batch, self.last + 1):
-                if stored.position != due:
+            for expected, stored in enumerate(batch, self.last + 1):
+                if stored.position != expected:
                     raise ForeignLog(
-                        f"position {stored.position} was to be archived in {self.folder} where {due} is due: the log of run "
+                        f"position {stored.position} was to be archived in {self.folder} where {expected} is due: the log of run "
                         f"{self.manifest.run} has a gap, or is another one."
                     )
             if batch:
@@ -235,39 +235,39 @@ class ArchiveWriter:
 
     def _recover(self) -> None:
         """Continue after the last whole frame of the open segment."""
-        found = look_at_open(self.folder, self.manifest)
-        place = segment_path(self.folder, self.manifest.next)
-        noted = self.manifest.open
-        if noted is not None and found.end < noted.bytes:
-            if found.end + found.left >= noted.bytes:
+        content_read = look_at_open(self.folder, self.manifest)
+        path = segment_path(self.folder, self.manifest.next)
+        recorded = self.manifest.open
+        if recorded is not None and content_read.end < recorded.bytes:
+            if content_read.end + content_read.left >= recorded.bytes:
                 # altered, not cut: after the damage there may be events that exist nowhere else
-                refuse_open(self.folder, self.manifest, found)
+                refuse_open(self.folder, self.manifest, content_read)
             _log.warning(
-                "the open segment lost its end: its events are taken from the log again", segment=place.name
+                "the open segment lost its end: its events are taken from the log again", segment=path.name
             )
             self._store(msgspec.structs.replace(self.manifest, open=None))
         self._digest = RollingDigest(bytes.fromhex(self.manifest.before(len(self.manifest.segments))[1]))
-        if found.end == 0:
+        if content_read.end == 0:
             if self.manifest.segments:
                 self.last_digest = self._last_event_of_closed()
             return
-        self._file = os.open(place, os.O_WRONLY | os.O_APPEND)
-        if found.left:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
+        if content_read.left:
             _log.warning(
                 "what stood behind the last whole frame is cut off",
-                segment=place.name,
-                bytes=found.left,
-                reason=found.reason,
+                segment=path.name,
+                bytes=content_read.left,
+                reason=content_read.reason,
             )
-            self._disk.cut(self._file, found.end)
-        content = place.read_bytes()
-        self._bytes, self._chain, self._content = found.end, found.chain, sha256(content)
-        for frame in found.frames:
+            self._disk.cut(self._file, content_read.end)
+        content = path.read_bytes()
+        self._bytes, self._chain, self._content = content_read.end, content_read.chain, sha256(content)
+        for frame in content_read.frames:
             for stored in decode_frame(content[frame.offset : frame.end], frame=frame):
                 self._take_in(stored)
-        if not found.frames and self.manifest.segments:
+        if not content_read.frames and self.manifest.segments:
             self.last_digest = self._last_event_of_closed()
-        if self._bytes >= self._segment_bytes and found.frames:
+        if self._bytes >= self._segment_bytes and content_read.frames:
             self._close_segment()
 
     def _last_event_of_closed(self) -> bytes:
@@ -284,9 +284,9 @@ class ArchiveWriter:
             digest=bytes.fromhex(digest),
         )
         opening, chain = encode_header(header)
-        place = segment_path(self.folder, self.manifest.next)
-        self._disk.replace(place, opening)
-        self._file = os.open(place, os.O_WRONLY | os.O_APPEND)
+        path = segment_path(self.folder, self.manifest.next)
+        self._disk.replace(path, opening)
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND)
         self._bytes, self._chain, self._content = len(opening), chain, sha256(opening)
         return self._file
 
@@ -347,8 +347,8 @@ def _require_empty(folder: Path) -> None:
     """
     if not folder.exists():
         return
-    ours = {LOCK, SEGMENTS, f".{NAME}.new"}
-    foreign = sorted(path.name for path in folder.iterdir() if path.name not in ours)
+    own_names = {LOCK, SEGMENTS, f".{NAME}.new"}
+    foreign = sorted(path.name for path in folder.iterdir() if path.name not in own_names)
     if foreign:
         raise ForeignLog(
             f"{folder} is no archive and not empty: it holds {', '.join(foreign[:3])}. Choose another folder."

@@ -113,14 +113,14 @@ def log_accounts(users: Mapping[str, Collection[Block]]) -> Block:
     for role in users:
         for subject in (*_requests(role), *_messages(role)):
             exports.setdefault(subject, []).append(account_of(role))
-    held = {
+    log_account = {
         "jetstream": "enabled",
         "exports": [
             {"service": subject, "accounts": accounts, **_response(subject)}
             for subject, accounts in exports.items()
         ],
     }
-    return {LOG_ACCOUNT: held} | {
+    return {LOG_ACCOUNT: log_account} | {
         account_of(role): {"imports": _imports(role), "users": list(block)} for role, block in users.items()
     }
 
@@ -131,7 +131,7 @@ def _response(subject: str) -> Block:
 
 
 def _imports(role: str) -> list[Block]:
-    same = [{"service": {"account": LOG_ACCOUNT, "subject": subject}} for subject in _messages(role)]
+    unchanged = [{"service": {"account": LOG_ACCOUNT, "subject": subject}} for subject in _messages(role)]
     renamed = [
         {
             "service": {"account": LOG_ACCOUNT, "subject": subject},
@@ -139,7 +139,7 @@ def _imports(role: str) -> list[Block]:
         }
         for subject in _requests(role)
     ]
-    return [*same, *renamed]
+    return [*unchanged, *renamed]
 
 
 def leaf_accounts(users: Mapping[str, Collection[Block]]) -> Block:
@@ -150,9 +150,9 @@ def leaf_accounts(users: Mapping[str, Collection[Block]]) -> Block:
 @lru_cache(maxsize=1024)
 def role_of_producer(producer: str) -> str | None:
     """Return the role under which a producer appends; None if its name does not imply one."""
-    words = producer.split(".")
-    named = words[1] if words[0] == "start" and len(words) > 1 else OTHER_PRODUCERS.get(words[0], words[0])
-    return named if named in PUBLISHES else None
+    parts = producer.split(".")
+    role = parts[1] if parts[0] == "start" and len(parts) > 1 else OTHER_PRODUCERS.get(parts[0], parts[0])
+    return role if role in PUBLISHES else None
 
 
 OTHER_PRODUCERS = {

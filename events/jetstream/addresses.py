@@ -37,13 +37,13 @@ def servers_in(url: str) -> list[str]:
 def _check(server: str) -> None:
     try:
         parts = urlsplit(server)
-        named = parts.password is not None or parts.username is not None
+        has_credentials = parts.password is not None or parts.username is not None
         _ = parts.port
     except ValueError as error:
         raise SettingsError(
             f"log.url {server!r} is no broker address ({error}); it looks like nats://127.0.0.1:4222."
         ) from error
-    if named:
+    if has_credentials:
         raise SettingsError(
             "log.url carries a name or password. Put the password into the role's file under secrets/."
         )

@@ -221,22 +221,22 @@ class StreamApi:
         if until < 1:
             return None  # to the broker 0 means no bound
         try:
-            found = await self._several({"multi_last": [subject], "up_to_seq": until})
+            candidates = await self._several({"multi_last": [subject], "up_to_seq": until})
         except TooManySubjects:
             return await self._look_back(subject, until=until)
-        return max(found, key=lambda stored: stored.position, default=None)
+        return max(candidates, key=lambda stored: stored.position, default=None)
 
     async def _look_back(self, subject: str, *, until: int) -> Stored | None:
         while until > 0:
             start = max(1, until - LOOK_BACK_EVENTS + 1)
-            found: list[Stored] = []
+            events: list[Stored] = []
             position = start - 1
             while position < until and (
                 batch := await self.ranged(start=position + 1, limit=until - position)
             ):
-                found += batch
+                events += batch
                 position = batch[-1].position
-            for stored in reversed(found):
+            for stored in reversed(events):
                 if stored.position <= until and matches(subject, stored.subject):
                     return stored
             until = start - 1
@@ -320,10 +320,10 @@ async def clock_ahead_s(connection: Connection, run: str, *, clock: Callable[[],
 
     """
     api = StreamApi(connection, stream_name(run), bound_s=JOIN_S)
-    asked = clock()
+    sent_at = clock()
     answer = await api.call("STREAM.INFO")
-    answered = clock()
+    received_at = clock()
     if "ts" not in answer:
         raise BrokerUnreachable("the broker does not say what time it is: nats-server 2.10 and later do")
-    there = datetime.fromisoformat(answer["ts"]).timestamp()
-    return (asked + answered) / 2 - there
+    broker_time = datetime.fromisoformat(answer["ts"]).timestamp()
+    return (sent_at + received_at) / 2 - broker_time

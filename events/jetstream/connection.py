@@ -58,10 +58,10 @@ def heeding_cancellation() -> Iterator[None]:
     frequent in a busy event loop. Other places of the library catch the cancellation and continue.
     """
     task = asyncio.current_task()
-    asked = task.cancelling() if task is not None else 0
+    cancellations = task.cancelling() if task is not None else 0
 
     def is_cancelled() -> bool:
-        return task is not None and task.cancelling() > asked
+        return task is not None and task.cancelling() > cancellations
 
     try:
         yield

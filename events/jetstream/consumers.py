@@ -61,8 +61,8 @@ async def list_served(api: StreamApi, run: str) -> list[BrokerConsumer]:
         infos += answer["consumers"] or []
         if not answer["consumers"] or len(infos) >= int(answer["total"]):
             break
-    served = [await _served(api, info) for info in infos] + await _followers(api, run)
-    return sorted(served, key=lambda one: one.name)
+    consumers = [await _served(api, info) for info in infos] + await _followers(api, run)
+    return sorted(consumers, key=lambda consumer: consumer.name)
 
 
 async def _followers(api: StreamApi, run: str) -> list[BrokerConsumer]:
@@ -73,11 +73,11 @@ async def _followers(api: StreamApi, run: str) -> list[BrokerConsumer]:
         if error.code != STREAM_NOT_FOUND:
             raise
         return []  # an older run without this stream
-    found = []
+    consumers = []
     for stored in await positions.last_under_each(f"reading.{run}.>"):
         _, _, role, reader = stored.subject.split(".")
         if stored.data.isdigit() and len(stored.data) < MOST_DIGITS:
-            found.append(
+            consumers.append(
                 BrokerConsumer(
                     name=f"{role}-{reader}",
                     role=role,
@@ -88,7 +88,7 @@ async def _followers(api: StreamApi, run: str) -> list[BrokerConsumer]:
                     oldest=None,
                 )
             )
-    return found
+    return consumers
 
 
 MOST_DIGITS = 19
@@ -104,8 +104,8 @@ async def _served(api: StreamApi, info: dict[str, Any]) -> BrokerConsumer:
             "seq": int(info["ack_floor"]["stream_seq"]) + 1,
             "next_by_subj": info["config"].get("filter_subject") or ">",
         }
-        found = await api.first_under(after)
-        oldest = found.position if found else None
+        first_waiting = await api.first_under(after)
+        oldest = first_waiting.position if first_waiting else None
     return BrokerConsumer(
         name=str(info["name"]),
         queue=queue,

@@ -114,10 +114,10 @@ class JetStreamLog:
             await log._api.call("STREAM.CREATE", log._config() | beginning)
         else:
             await log._verify(info)
-            began = int(info["config"].get("first_seq") or 1)
-            if began != first:
+            existing_first = int(info["config"].get("first_seq") or 1)
+            if existing_first != first:
                 raise ForeignLog(
-                    f"the stream {log._api.stream} exists already, but its first event stands or will stand at position {began} "
+                    f"the stream {log._api.stream} exists already, but its first event stands or will stand at position {existing_first} "
                     f"and not at {first}: a fork of that name was made or begun. Choose another run name."
                 )
             if info["config"]["max_bytes"] != settings.max_bytes:
@@ -204,20 +204,20 @@ class JetStreamLog:
     async def find(self, batch: Sequence[Record]) -> list[int | None] | None:
         """Find the positions of stored events: first near the last one under their subject, else by scanning the subject."""
         wanted = {record.id for record in batch}
-        found: dict[str, int] = {}
+        positions: dict[str, int] = {}
         for subject in dict.fromkeys(record.subject for record in reversed(batch)):
-            ids = {record.id for record in batch if record.subject == subject} - found.keys()
-            last = await self._api.first_under({"last_by_subj": subject}) if ids else None
+            missing_ids = {record.id for record in batch if record.subject == subject} - positions.keys()
+            last = await self._api.first_under({"last_by_subj": subject}) if missing_ids else None
             if last is None:
                 continue
             near = await self._api.ranged(start=max(1, last.position - len(batch) + 1), limit=2 * len(batch))
-            found.update({stored.id: stored.position for stored in near if stored.id in wanted})
+            positions.update({stored.id: stored.position for stored in near if stored.id in wanted})
             start = 1
-            while ids - found.keys() and start <= last.position:
+            while missing_ids - positions.keys() and start <= last.position:
                 scanned = await self._api.ranged(start=start, limit=SCAN_EVENTS, subject=subject)
-                found.update({stored.id: stored.position for stored in scanned if stored.id in wanted})
+                positions.update({stored.id: stored.position for stored in scanned if stored.id in wanted})
                 start = scanned[-1].position + 1 if scanned else last.position + 1
-        return [found.get(record.id) for record in batch]
+        return [positions.get(record.id) for record in batch]
 
     async def read(self, *, after: int, limit: int) -> list[Stored]:
         """See `EventLog.read`."""
@@ -232,14 +232,14 @@ class JetStreamLog:
             try:
                 await self._check_reach(position)
                 patience = None
-                started = position
+                start = position
                 async with aclosing(follow(self._api, self.run, after=position, headers=headers)) as batches:
                     async for batch in batches:
                         position = batch[-1].position
                         yield batch
-                if position == started:
+                if position == start:
                     await asyncio.sleep(PAUSE_S)
-                    await self._check_gap(position, again=stuck_at == position)
+                    await self._check_gap(position, repeated=stuck_at == position)
                     stuck_at = position
             except RequestTimeout as error:
                 patience = patience or self._api.patience()
@@ -319,17 +319,17 @@ class JetStreamLog:
             )
         self.began, self._first_digest = identity.first, identity.first_digest
 
-    async def _check_gap(self, position: int, *, again: bool) -> None:
+    async def _check_gap(self, position: int, *, repeated: bool) -> None:
         """Raise CorruptEvent for a gap, if following ended without an event for the second time at the same position."""
-        if not again:
+        if not repeated:
             return
         last = (await self.identity()).last
         following = await self._api.first_under({"seq": position + 1, "next_by_subj": everything(self.run)})
-        until = last if following is None else following.position - 1
-        if until > position:
+        gap_end = last if following is None else following.position - 1
+        if gap_end > position:
             how = "cannot be read from" if following is None else "are missing from"
             raise CorruptEvent(
-                f"positions {position + 1} to {until} {how} the log of run {self.run}: the broker lost events, or its files "
+                f"positions {position + 1} to {gap_end} {how} the log of run {self.run}: the broker lost events, or its files "
                 f"are damaged. Run: hindcast audit {self.run}    Then restore its folder, or hindcast repair {self.run} "
                 "--from ARCHIVE"
             )

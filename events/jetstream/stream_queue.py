@@ -102,16 +102,16 @@ class JetStreamQueue:
     async def fetch(self, limit: int, *, wait_s: float) -> list[Delivery]:
         """See `WorkQueue.fetch`. Raises BrokerUnreachable if the broker is away for `log.append_timeout_s`."""
         try:
-            taken = await self._pull(limit, None)
-            if not taken and (taken := await self._pull(1, wait_s)) and limit > 1:
-                taken += await self._pull(limit - 1, None)
+            pulled = await self._pull(limit, None)
+            if not pulled and (pulled := await self._pull(1, wait_s)) and limit > 1:
+                pulled += await self._pull(limit - 1, None)
         except (RequestTimeout, NatsError) as error:
             self._patience = self._patience or self._api.patience()
             await self._api.pause(self._patience, RequestTimeout(str(error) or type(error).__name__))
             return []
         self._patience = None
         deliveries = [
-            await admit(handed, queue=self._name, dead_letters=self._dead_letters) for handed in taken
+            await admit(handed, queue=self._name, dead_letters=self._dead_letters) for handed in pulled
         ]
         return [delivery for delivery in deliveries if delivery is not None]
 
@@ -125,11 +125,11 @@ class JetStreamQueue:
             request["expires"] = int(wait_s * NANOSECONDS)
         inbox = connection.new_inbox()
         subscription = await connection.subscribe(inbox)
-        taken: list[Handed] = []
+        pulled: list[Handed] = []
         try:
             async with connection.exchange((wait_s or 0.0) + GRACE_S):
                 await connection.publish(self._next, json.dumps(request).encode(), reply=inbox)
-                while len(taken) < limit:
+                while len(pulled) < limit:
                     message = await _next_message(subscription)
                     status = status_of(message)
                     if status == "503":
@@ -140,14 +140,14 @@ class JetStreamQueue:
                     headers = message.headers or {}
                     event_id, traceparent = headers.get("Nats-Msg-Id", ""), headers.get(TRACEPARENT, "")
                     stored = Stored(numbers.position, message.subject, message.data, event_id, traceparent)
-                    taken.append(Handed(stored, numbers.tries, _Handle(self._api, message.reply)))
+                    pulled.append(Handed(stored, numbers.tries, _Handle(self._api, message.reply)))
         except TimeoutError:
-            if not taken and not connection.is_connected:
+            if not pulled and not connection.is_connected:
                 raise RequestTimeout("the connection to the broker is lost") from None
         finally:
             if not (connection.is_closed or connection.is_draining):
                 await subscription.unsubscribe()
-        return taken
+        return pulled
 
 
 def queue_config(run: str, name: str, *, family: str) -> dict[str, Any]:
@@ -175,35 +175,35 @@ async def ensure_queue(api: StreamApi, run: str, name: str, *, family: str) -> s
     Returns what was wrong: empty if nothing, `it was not there` if it is new. A new consumer delivers every event again,
     which is a no-op for events with a result.
     """
-    wanted = queue_config(run, name, family=family)
-    wrong = await _difference(api, name, wanted)
-    if wrong and wrong != NOT_THERE:
+    config = queue_config(run, name, family=family)
+    difference = await _difference(api, name, config)
+    if difference and difference != NOT_THERE:
         await api.call("CONSUMER.DELETE", suffix=f".{name}")
-    if wrong:
-        body = {"stream_name": api.stream, "config": wanted}
-        await api.call("CONSUMER.CREATE", body, suffix=f".{name}.{wanted['filter_subject']}")
-    return wrong
+    if difference:
+        body = {"stream_name": api.stream, "config": config}
+        await api.call("CONSUMER.CREATE", body, suffix=f".{name}.{config['filter_subject']}")
+    return difference
 
 
 NOT_THERE = "it was not there"
 
 
-async def _difference(api: StreamApi, name: str, wanted: dict[str, Any]) -> str:
+async def _difference(api: StreamApi, name: str, expected: dict[str, Any]) -> str:
     try:
         info = await api.call("CONSUMER.INFO", suffix=f".{name}")
     except ApiError as error:
         if error.code != CONSUMER_NOT_FOUND:
             raise
         return NOT_THERE
-    found = info["config"]
-    for key, value in wanted.items():
-        there = found.get(key)
+    actual = info["config"]
+    for key, value in expected.items():
+        actual_value = actual.get(key)
         if key == "metadata":
-            value, there = value["hindcast_run"], (there or {}).get("hindcast_run")
-        if there != value:
-            return f"its {key} was {there!r}, not {value!r}"
-    extra = next((key for key in OURS_ALONE if found.get(key)), None)
-    return f"it had a {extra}, {found[extra]!r}" if extra else ""
+            value, actual_value = value["hindcast_run"], (actual_value or {}).get("hindcast_run")
+        if actual_value != value:
+            return f"its {key} was {actual_value!r}, not {value!r}"
+    extra = next((key for key in OURS_ALONE if actual.get(key)), None)
+    return f"it had a {extra}, {actual[extra]!r}" if extra else ""
 
 
 async def _next_message(subscription: Subscription) -> Msg:

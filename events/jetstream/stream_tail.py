@@ -66,7 +66,7 @@ async def follow(
     """
     connection = api.connection
     reconnects = connection.stats["reconnects"]
-    said = _Position(connection, run)
+    reported = _Position(connection, run)
     position = after
     pause_s = FIRST_POLL_S
     idle_since = time.monotonic()
@@ -76,25 +76,25 @@ async def follow(
             batch = await following
             if connection.stats["reconnects"] != reconnects or connection.is_closed:
                 return
-            whole = _following(batch, position)
-            gap = len(whole) < len(batch)
-            if whole:
-                position = whole[-1].position
+            contiguous = _following(batch, position)
+            gap = len(contiguous) < len(batch)
+            if contiguous:
+                position = contiguous[-1].position
                 pause_s, idle_since = FIRST_POLL_S, time.monotonic()
             elif time.monotonic() - idle_since > CHECK_S:
                 if await _goes_on(api, position):
                     return
                 idle_since = time.monotonic()
-            if not whole and not gap:
-                await said.report(position)
+            if not contiguous and not gap:
+                await reported.report(position)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_POLL_S)
             following = _request(api, position, headers=headers)
-            for first in range(0, len(whole), SLICE_EVENTS):
-                yield whole[first : first + SLICE_EVENTS]
+            for first in range(0, len(contiguous), SLICE_EVENTS):
+                yield contiguous[first : first + SLICE_EVENTS]
                 await asyncio.sleep(0)
-            if whole:
-                await said.report(position)
+            if contiguous:
+                await reported.report(position)
             if gap:
                 return
     except NatsError as error:
@@ -116,10 +116,10 @@ async def _goes_on(api: StreamApi, position: int) -> bool:
 
 def _following(batch: list[Stored], position: int) -> list[Stored]:
     """Return the part of a batch that follows `position` without a gap."""
-    whole: list[Stored] = []
+    contiguous: list[Stored] = []
     for stored in batch:
         if stored.position != position + 1:
             break
-        whole.append(stored)
+        contiguous.append(stored)
         position = stored.position
-    return whole
+    return contiguous

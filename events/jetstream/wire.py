@@ -49,22 +49,22 @@ class StreamParser(Parser):
         if self.buf:
             data = bytes(self.buf) + data
             self.buf.clear()
-        at, whole = self._deliver(data)
-        if whole:
-            await super().parse(data[at:])
+        end, complete = self._deliver(data)
+        if complete:
+            await super().parse(data[end:])
         else:
-            self.buf.extend(data[at:])
+            self.buf.extend(data[end:])
 
     def _deliver(self, data: bytes) -> tuple[int, bool]:
         """Deliver whole messages; return their end, and whether the library shall parse the rest now."""
         connection, size = self._connection, len(data)
-        at = messages = content_bytes = 0
-        whole = True
-        while (plain := data.startswith(_PLAIN, at)) or data.startswith(_WITH_HEADERS, at):
-            line = data.find(_END, at)
+        offset = messages = content_bytes = 0
+        complete = True
+        while (plain := data.startswith(_PLAIN, offset)) or data.startswith(_WITH_HEADERS, offset):
+            line = data.find(_END, offset)
             if line < 0:
                 break
-            fields = data[at:line].split()
+            fields = data[offset:line].split()
             if plain:
                 fields.insert(-1, b"0")
             if len(fields) not in _FIELDS or not (fields[2] + fields[-2] + fields[-1]).isdigit():
@@ -75,16 +75,16 @@ class StreamParser(Parser):
             start = line + len(_END)
             middle, stop = start + int(fields[-2]), start + int(fields[-1])
             if stop + len(_END) > size:
-                whole = False
+                complete = False
                 break
             reply = fields[3] if len(fields) == _FIELDS[-1] else b""
             connection.hand(receiver, fields[1], reply, data[middle:stop], data[start:middle])
             messages += 1
             content_bytes += stop - middle
-            at = stop + len(_END)
+            offset = stop + len(_END)
         connection.stats["in_msgs"] += messages
         connection.stats["in_bytes"] += content_bytes
-        return at, whole
+        return offset, complete
 
 
 def status_in(block: bytes) -> str:
@@ -94,12 +94,12 @@ def status_in(block: bytes) -> str:
 
 def parse_headers(block: bytes) -> dict[str, str]:
     """Parse all headers; if a name occurs several times, the last one counts."""
-    found = {}
+    headers = {}
     for line in block.decode("utf-8", "replace").split("\r\n")[1:]:
         name, colon, value = line.partition(":")
         if colon:
-            found[name.strip()] = value.strip()
-    return found
+            headers[name.strip()] = value.strip()
+    return headers
 
 
 def format_headers(headers: dict[str, str]) -> bytes:

@@ -89,18 +89,22 @@ async def append_once(
         if isinstance(outcome, OutcomeUnknown):
             uncertain, reason = True, outcome.reason
         else:
-            found = await link.find(missing)
-            if found is None:
+            stored_positions = await link.find(missing)
+            if stored_positions is None:
                 uncertain, reason = True, "it cannot be read back whether they are stored"
             else:
-                known = {record.id: at for record, at in zip(missing, found, strict=True) if at is not None}
-                absent = [record for record in missing if record.id not in known]
+                stored = {
+                    record.id: position
+                    for record, position in zip(missing, stored_positions, strict=True)
+                    if position is not None
+                }
+                absent = [record for record in missing if record.id not in stored]
                 if absent and (
-                    isinstance(outcome, ExpectationRefused | StreamFull) or (known and expect is not None)
+                    isinstance(outcome, ExpectationRefused | StreamFull) or (stored and expect is not None)
                 ):
                     raise _refusal(link.run, outcome, expect)
-                if known:
-                    placed.update(known)
+                if stored:
+                    placed.update(stored)
                     missing = absent
                     continue
                 reason = "the broker calls them repeated, but they cannot be read back"

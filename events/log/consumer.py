@@ -41,9 +41,9 @@ class Retries(msgspec.Struct, frozen=True, kw_only=True):
     first_wait_s: float = 0.1
     max_wait_s: float = 5.0
 
-    def wait_s(self, failed: int) -> float:
+    def wait_s(self, failures: int) -> float:
         """Return the wait in seconds after a number of failures; it doubles each time."""
-        return float(min(self.max_wait_s, self.first_wait_s * 2 ** (failed - 1)))
+        return float(min(self.max_wait_s, self.first_wait_s * 2 ** (failures - 1)))
 
 
 class Effect(Protocol):
@@ -53,8 +53,8 @@ class Effect(Protocol):
         """Return the position of the last event whose effect is durable; 0 at the beginning."""
         ...
 
-    async def apply(self, recordeds: Sequence[Recorded], position: int) -> None:
-        """Apply events and store `position`, all or nothing. `recordeds` may be empty (types that it skips).
+    async def apply(self, events: Sequence[Recorded], position: int) -> None:
+        """Apply events and store `position`, all or nothing. `events` may be empty (types that it skips).
 
         A HindcastError means that the effect itself cannot work now; any other exception, that it cannot apply the events.
         """
@@ -115,11 +115,11 @@ async def consume(
     await consumer.recall()
     bookmark = await effect.bookmark() if isinstance(effect, Bookmarked) else None
     async with aclosing(tail_batches(log, after=position, bookmark=bookmark)) as batches:
-        async for recordeds, reached in batches:
-            wanted = recordeds
+        async for events, reached in batches:
+            selected = events
             if until is not None and reached > until:
-                wanted, reached = [recorded for recorded in recordeds if recorded.position <= until], until
-            await consumer.take(wanted, reached)
+                selected, reached = [recorded for recorded in events if recorded.position <= until], until
+            await consumer.take(selected, reached)
             position = reached
             if on_progress is not None:
                 on_progress(position)
@@ -144,17 +144,17 @@ class _Consumer:
         if self._live is not None:
             self._held = set(await self._live.held_back())
 
-    async def take(self, recordeds: Sequence[Recorded], position: int) -> None:
+    async def take(self, events: Sequence[Recorded], position: int) -> None:
         """Apply a batch; if that fails for good, apply its events one by one."""
-        if not any(key_of(recorded) in self._held for recorded in recordeds):
-            error = await self._try(recordeds, position)
+        if not any(key_of(recorded) in self._held for recorded in events):
+            error = await self._try(events, position)
             if error is None:
                 return
-            if not recordeds:
+            if not events:
                 raise self._stopped(
                     f"position {position} (no event, its own position)", position, error
                 ) from error
-        for recorded in recordeds:
+        for recorded in events:
             if self._live is not None and key_of(recorded) in self._held:
                 await self._set_aside(
                     recorded, "an earlier event about the same entity was set aside", tries=0
@@ -164,20 +164,20 @@ class _Consumer:
             if error is None:
                 continue
             if self._live is None:
-                what = (
+                description = (
                     f"position {recorded.position} ({recorded.envelope.type} of {recorded.envelope.entity})"
                 )
-                raise self._stopped(what, recorded.position, error) from error
+                raise self._stopped(description, recorded.position, error) from error
             await self._set_aside(recorded, f"{type(error).__name__}: {error}", tries=self._retries.tries)
-        if not recordeds or recordeds[-1].position < position:
+        if not events or events[-1].position < position:
             await self._effect.apply([], position)
 
-    async def _try(self, recordeds: Sequence[Recorded], position: int) -> Exception | None:
+    async def _try(self, events: Sequence[Recorded], position: int) -> Exception | None:
         """Apply with retries; return None, or the last error. Raises a HindcastError, which concerns the system, not the event."""
         failed = 0
         while True:
             try:
-                await self._effect.apply(recordeds, position)
+                await self._effect.apply(events, position)
             except Exception as error:  # the effect is foreign code: any exception counts as poison
                 failed += 1
                 _log.warning(
@@ -192,9 +192,9 @@ class _Consumer:
             else:
                 return None
 
-    def _stopped(self, what: str, position: int, error: Exception) -> ConsumerStopped:
+    def _stopped(self, description: str, position: int, error: Exception) -> ConsumerStopped:
         return ConsumerStopped(
-            f"consumer {self._name} cannot take in {what} after {self._retries.tries} tries: {type(error).__name__}: "
+            f"consumer {self._name} cannot take in {description} after {self._retries.tries} tries: {type(error).__name__}: "
             f"{error}. Its state ends before; mend the cause and start it again, or rebuild it. "
             f"Run: hindcast log show --position {position}"
         )

@@ -55,9 +55,9 @@ class ChainChecker:
                     f"position {position} is damaged: number 0 of {envelope.incarnation} names a predecessor."
                 )
         elif seq != last.seq + 1:
-            what = "repeated or out of order" if seq <= last.seq else "missing"
+            problem = "repeated or out of order" if seq <= last.seq else "missing"
             raise CorruptEvent(
-                f"events are {what}: {envelope.incarnation} has number {seq} at position {position} after number "
+                f"events are {problem}: {envelope.incarnation} has number {seq} at position {position} after number "
                 f"{last.seq} at position {last.position}. The log lost or reordered events, or two processes share an "
                 "incarnation."
             )

@@ -36,8 +36,10 @@ class JoinedLog:
     @property
     def lineage(self) -> tuple[Ancestor, ...]:
         """See `EventLog.lineage`."""
-        before = [one for one in self._older.lineage if one.until < self._at]
-        owner = next((one.run for one in self._older.lineage if one.until >= self._at), self._older.run)
+        before = [ancestor for ancestor in self._older.lineage if ancestor.until < self._at]
+        owner = next(
+            (ancestor.run for ancestor in self._older.lineage if ancestor.until >= self._at), self._older.run
+        )
         if owner != self._newer.run:
             before.append(Ancestor(run=owner, until=self._at))
         return tuple(before)
@@ -60,19 +62,19 @@ class JoinedLog:
         """See `EventLog.read`."""
         if after >= self._at:
             return await self._newer.read(after=after, limit=limit)
-        found = await self._older.read(after=after, limit=min(limit, self._at - after))
-        own = [stored for stored in found if stored.position <= self._at]
+        events = await self._older.read(after=after, limit=min(limit, self._at - after))
+        older_events = [stored for stored in events if stored.position <= self._at]
         # the older part has no more events up to `at`
-        return own or await self._newer.read(after=self._at, limit=limit)
+        return older_events or await self._newer.read(after=self._at, limit=limit)
 
     async def tail(self, *, after: int, headers: bool = True) -> AsyncGenerator[list[Stored], None]:
         """See `EventLog.tail`."""
         if after < self._at:
             async with aclosing(self._older.tail(after=after, headers=headers)) as batches:
                 async for batch in batches:
-                    wanted = [stored for stored in batch if stored.position <= self._at]
-                    if wanted:
-                        yield wanted
+                    events = [stored for stored in batch if stored.position <= self._at]
+                    if events:
+                        yield events
                     if batch[-1].position >= self._at:
                         break
         async with aclosing(self._newer.tail(after=max(after, self._at), headers=headers)) as batches:
@@ -82,9 +84,9 @@ class JoinedLog:
     async def last_under(self, subject: str, *, until: int | None = None) -> Stored | None:
         """See `EventLog.last_under`."""
         if until is None or until > self._at:
-            found = await self._newer.last_under(subject, until=until)
-            if found is not None:
-                return found
+            event = await self._newer.last_under(subject, until=until)
+            if event is not None:
+                return event
         return await self._last_in_older(subject, until=self._at if until is None else min(until, self._at))
 
     async def _last_in_older(self, subject: str, *, until: int) -> Stored | None:

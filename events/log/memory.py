@@ -153,13 +153,13 @@ class MemoryLog:
         return [self._by_id.get(record.id) for record in batch]
 
     async def _store(self, batch: Sequence[Record], expect: Expectation | None) -> Outcome:
-        known = [self._by_id[record.id] for record in batch if record.id in self._by_id]
-        if known and len(batch) > 1:
+        stored_positions = [self._by_id[record.id] for record in batch if record.id in self._by_id]
+        if stored_positions and len(batch) > 1:
             return AlreadyStored()
         if expect is not None and self._position_under(expect.subject) != expect.last:
             return ExpectationRefused()  # checked before a single repeated id, as in JetStream
-        if known:
-            return Committed(known)
+        if stored_positions:
+            return Committed(stored_positions)
         size = sum(len(record.data) for record in batch)
         if self.max_bytes is not None and self._bytes + size > self.max_bytes:
             return StreamFull()
@@ -180,7 +180,9 @@ class MemoryLog:
     def _position_under(self, subject: str) -> int:
         if "*" not in subject and ">" not in subject:
             return self._last_under.get(subject, 0)
-        return max((at for name, at in self._last_under.items() if matches(subject, name)), default=0)
+        return max(
+            (position for name, position in self._last_under.items() if matches(subject, name)), default=0
+        )
 
     async def read(self, *, after: int, limit: int) -> list[Stored]:
         """See `EventLog.read`."""
@@ -259,14 +261,16 @@ class MemoryQueue:
     async def fetch(self, limit: int, *, wait_s: float) -> list[Delivery]:
         """See `WorkQueue.fetch`."""
         deadline = self._state.clock() + wait_s
-        while not (taken := self._take(limit)):
-            now = self._state.clock()
-            if now >= deadline:
+        while not (handed_out := self._take(limit)):
+            current = self._state.clock()
+            if current >= deadline:
                 return []
-            due = min((lease.due for lease in self._state.leases.values()), default=deadline)
-            await self._log.wait_for_growth(self._state.scanned, timeout_s=max(0.0, min(due, deadline) - now))
+            next_due = min((lease.due for lease in self._state.leases.values()), default=deadline)
+            await self._log.wait_for_growth(
+                self._state.scanned, timeout_s=max(0.0, min(next_due, deadline) - current)
+            )
         deliveries = [
-            await admit(handed, queue=self._name, dead_letters=self._dead_letters) for handed in taken
+            await admit(handed, queue=self._name, dead_letters=self._dead_letters) for handed in handed_out
         ]
         return [delivery for delivery in deliveries if delivery is not None]
 
@@ -278,10 +282,12 @@ class MemoryQueue:
             state.scanned += 1
             if matches(self._subject, events[state.scanned - state.after - 1].subject):
                 ready.append(state.scanned)
-        taken = []
+        handed_out = []
         for position in ready:
             before = state.leases.get(position)
             tries = before.tries + 1 if before else 1
             state.leases[position] = _Lease(tries, now + ACK_WAIT_S)
-            taken.append(Handed(events[position - state.after - 1], tries, _Handle(state, position, tries)))
-        return taken
+            handed_out.append(
+                Handed(events[position - state.after - 1], tries, _Handle(state, position, tries))
+            )
+        return handed_out

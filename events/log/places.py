@@ -67,13 +67,13 @@ def parse_place(text: str) -> Place:
     """
     if text == "end":
         return END
-    found = _PLACE.fullmatch(text)
-    if found is None or text == "last":
+    match = _PLACE.fullmatch(text)
+    if match is None or text == "last":
         raise NoSuchPlace(
             f"{text!r} is no place in a log: give a position such as 812, `end`, or update=N, batch=N, policy=N, "
             "checkpoint=N, where N is a number or `last`"
         )
-    noun, number = found.groups()
+    noun, number = match.groups()
     return Place(_NOUNS[noun] if noun else "position", None if number == "last" else int(number))
 
 
@@ -113,14 +113,14 @@ class Landmarks:
             NoSuchPlace: there is no such event; the message says which exist.
 
         """
-        known = self.positions.get(place.noun, {})
-        number = max(known, default=None) if place.number is None else place.number
-        if number is None or number not in known:
-            there_are = what_there_is(min(known, default=None), max(known, default=None))
-            if place.noun == "batch" and known:
+        positions = self.positions.get(place.noun, {})
+        number = max(positions, default=None) if place.number is None else place.number
+        if number is None or number not in positions:
+            there_are = what_there_is(min(positions, default=None), max(positions, default=None))
+            if place.noun == "batch" and positions:
                 there_are += " whose weights are published"
             raise NoSuchPlace(f"the log has no {place}: {there_are}. Positions can be given, too.")
-        return known[number]
+        return positions[number]
 
 
 def what_there_is(lowest: int | None, highest: int | None) -> str:
@@ -151,8 +151,8 @@ async def position_of(log: EventLog, place: Place) -> int:
 async def find_landmarks(log: EventLog, *, end: int) -> Landmarks:
     """Collect landmarks from the learner's events up to `end`."""
     landmarks = Landmarks()
-    async with aclosing(skim(log, family="learner", until=end)) as recordeds:
-        async for recorded in recordeds:
+    async with aclosing(skim(log, family="learner", until=end)) as events:
+        async for recorded in events:
             landmarks.take(recorded.position, recorded.fact)
     return landmarks
 
@@ -171,22 +171,22 @@ class OpenBatch(msgspec.Struct, frozen=True, kw_only=True):
     """Number of updates up to the position, including skipped ones."""
 
 
-async def find_open_batch(log: EventLog, *, at: int) -> OpenBatch | None:
+async def find_open_batch(log: EventLog, *, position: int) -> OpenBatch | None:
     """Find the batch whose updates a position divides; None between two batches."""
-    found: OpenBatch | None = None
-    async with aclosing(skim(log, family="learner", until=at)) as recordeds:
-        async for recorded in recordeds:
+    open_batch: OpenBatch | None = None
+    async with aclosing(skim(log, family="learner", until=position)) as events:
+        async for recorded in events:
             match recorded.fact:
                 case BatchPlanned() as fact:
-                    found = OpenBatch(
+                    open_batch = OpenBatch(
                         batch=fact.batch,
                         model=fact.model,
                         planned_at=recorded.position,
                         updates=len(unpack_ids(fact.minibatches)),
                         done=0,
                     )
-                case UpdateApplied() | UpdateSkipped() if found is not None:
-                    found = msgspec.structs.replace(found, done=found.done + 1)
+                case UpdateApplied() | UpdateSkipped() if open_batch is not None:
+                    open_batch = msgspec.structs.replace(open_batch, done=open_batch.done + 1)
                 case _:
                     pass
-    return found if found is not None and found.done < found.updates else None
+    return open_batch if open_batch is not None and open_batch.done < open_batch.updates else None

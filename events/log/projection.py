@@ -24,9 +24,9 @@ class Projection(Protocol[S]):
         ...
 
 
-def fold(projection: Projection[S], recordeds: Iterable[Recorded], state: S | None = None) -> S:
+def fold(projection: Projection[S], events: Iterable[Recorded], state: S | None = None) -> S:
     """Apply events in order, from the initial state or from `state`."""
     current = projection.initial() if state is None else state
-    for recorded in recordeds:
+    for recorded in events:
         current = projection.apply(current, recorded)
     return current

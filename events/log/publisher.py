@@ -153,7 +153,7 @@ class Publisher:
         drain_s = self._settings.append_timeout_s if error is None else HURRIED_DRAIN_S
         self._closing = True
         self._wake.set()
-        left: Exception | None = None
+        pending_error: Exception | None = None
         try:
             if self._failure is not None:  # the group has cancelled the body: let it undo that
                 await self._tasks.__aexit__(kind, error, trace)
@@ -161,11 +161,11 @@ class Publisher:
                 async with asyncio.timeout(drain_s):
                     await self._tasks.__aexit__(None, None, None)
         except TimeoutError:
-            left = self._undelivered(drain_s)
+            pending_error = self._undelivered(drain_s)
         except BaseExceptionGroup:
-            left = self._failure
-        if left is not None and (error is None or isinstance(error, asyncio.CancelledError)):
-            raise left
+            pending_error = self._failure
+        if pending_error is not None and (error is None or isinstance(error, asyncio.CancelledError)):
+            raise pending_error
 
     async def publish(
         self,
@@ -248,9 +248,9 @@ class Publisher:
         return decision.position
 
     def _subject(self, fact: Fact, entity: str) -> str:
-        known = self._subjects.get(type(fact))
-        if known is not None:
-            return known
+        cached = self._subjects.get(type(fact))
+        if cached is not None:
+            return cached
         per_entity = BY_CLASS[type(fact)].subject.per_entity
         key = entity if per_entity else self.incarnation
         if not _KEY.fullmatch(key):
@@ -273,14 +273,17 @@ class Publisher:
         decision: _Decision | None,
         follows: Sequence[Fact] = (),
     ) -> int:
-        sealed = [(one, self._subject(one, entity), self._payload(one, entity)) for one in (fact, *follows)]
+        sealed = [
+            (sealed_fact, self._subject(sealed_fact, entity), self._payload(sealed_fact, entity))
+            for sealed_fact in (fact, *follows)
+        ]
         if self._closing:
             raise RuntimeError(f"{self.incarnation} is closed: nothing can be published any more")
         if self._failure is not None or len(self._queued) >= self._settings.queue_events:
             await self._until(lambda: len(self._queued) < self._settings.queue_events)
-        for one, subject, payload in sealed:
+        for sealed_fact, subject, payload in sealed:
             occurred_ns = self._clock_ns()
-            entry = BY_CLASS[type(one)]
+            entry = BY_CLASS[type(sealed_fact)]
             fields = {
                 "id": uuid7(occurred_ns // 1_000_000, self._randomness(10)),
                 "type": entry.name,
@@ -294,8 +297,8 @@ class Publisher:
                 "payload": payload,
             }
             self._accepted += 1
-            size, own = memoryview(payload).nbytes, decision if one is fact else None
-            follows_it = one is not fact
+            size, own = memoryview(payload).nbytes, decision if sealed_fact is fact else None
+            follows_it = sealed_fact is not fact
             self._queued.append(
                 _Pending(self._accepted, subject, fields, size, own, follows_it, current_traceparent())
             )

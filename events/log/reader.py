@@ -58,8 +58,8 @@ async def check_log(log: EventLog, *, after: int, bookmark: Bookmark | None = No
             f"(sha256 {identity.first_digest.hex()[:16]}…, was {bookmark.first_digest.hex()[:16]}…): it is another log "
             "under the same name."
         )
-    found = await log.read(after=bookmark.position - 1, limit=1)
-    if not found or sha256(found[0].data).digest() != bookmark.digest:
+    events = await log.read(after=bookmark.position - 1, limit=1)
+    if not events or sha256(events[0].data).digest() != bookmark.digest:
         raise ForeignLog(
             f"the log of run {log.run} holds another event at position {bookmark.position} than when it was read before: "
             "it was swapped, or written anew after losing events."
@@ -187,13 +187,13 @@ async def tail_batches(
     checker = Checker(log, after=after, strict=strict, check=True, chains=chains)
     async with aclosing(log.tail(after=after, headers=False)) as batches:
         async for batch in batches:
-            taken = [recorded for recorded in map(checker.take, batch) if recorded is not None]
-            yield taken, batch[-1].position
+            events = [recorded for recorded in map(checker.take, batch) if recorded is not None]
+            yield events, batch[-1].position
 
 
 async def tail(log: EventLog, *, after: int) -> AsyncGenerator[Recorded, None]:
     """Yield the events following `after`, then new ones as they come, forever; events of unknown types are skipped."""
     async with aclosing(tail_batches(log, after=after)) as batches:
-        async for taken, _ in batches:
-            for recorded in taken:
+        async for events, _ in batches:
+            for recorded in events:
                 yield recorded

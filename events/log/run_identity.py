@@ -26,15 +26,15 @@ async def log_name(log: EventLog) -> str:
         ForeignLog: the log has no such event.
 
     """
-    stored = await log.read(after=before_own(log.lineage), limit=1)
-    beginning_in(stored[0] if stored else None, run=log.run)
-    return f"{log.run}.{digest_hex(stored[0].data)[:NAME_DIGITS]}"
+    events = await log.read(after=before_own(log.lineage), limit=1)
+    beginning_in(events[0] if events else None, run=log.run)
+    return f"{log.run}.{digest_hex(events[0].data)[:NAME_DIGITS]}"
 
 
 async def beginning(log: EventLog) -> RunStarted:
     """Read the run's `run.started`; see `beginning_in`."""
-    stored = await log.read(after=before_own(log.lineage), limit=1)
-    return beginning_in(stored[0] if stored else None, run=log.run)
+    events = await log.read(after=before_own(log.lineage), limit=1)
+    return beginning_in(events[0] if events else None, run=log.run)
 
 
 def beginning_in(stored: Stored | None, *, run: str) -> RunStarted:

@@ -7,9 +7,9 @@ from hindcast.learner.algorithms.base import Loss
 
 def loss_for(settings: LearnerSettings, name: str | None = None) -> Loss:
     """The loss of a batch's algorithm; None: of the one that `learner.algorithm` names."""
-    found = find_algorithm(name or settings.algorithm).loss(settings)
-    assert isinstance(found, Loss)
-    return found
+    loss = find_algorithm(name or settings.algorithm).loss(settings)
+    assert isinstance(loss, Loss)
+    return loss
 
 
 __all__ = ["Loss", "loss_for"]

@@ -138,14 +138,14 @@ def cloning_episodes_per_batch(settings: Settings) -> int:
 
 def check_demonstrations(settings: Settings) -> list[str]:
     """What an algorithm needs that learns at demonstrated tasks alone."""
-    name, found = settings.learner.algorithm, []
+    name, problems = settings.learner.algorithm, []
     if settings.curriculum.demonstrations == 0:
-        found.append(
+        problems.append(
             f"curriculum.demonstrations = 0 leaves learner.algorithm = {name!r} nothing to imitate or to prefer"
         )
     if settings.evolution.generator:
-        found.append(
+        problems.append(
             f"learner.algorithm = {name!r} learns from demonstrated tasks, and nobody demonstrates those of "
             f"evolution.generator = {settings.evolution.generator!r}: leave it empty"
         )
-    return found
+    return problems

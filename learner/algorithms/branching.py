@@ -32,67 +32,67 @@ def segment_advantages(values: Mapping[int, float], reward: float, *, steps: Seq
     `values`: V by the index of the step; one is known at or before each of `steps`. Each step has the value at the end of its
     segment, which is the reward for the last segment, minus that at its beginning.
     """
-    found = []
+    advantages = []
     for step in steps:
-        start = max(valued for valued in values if valued <= step)
-        end = min((valued for valued in values if valued > step), default=None)
-        found.append((reward if end is None else values[end]) - values[start])
-    return found
+        start = max(boundary for boundary in values if boundary <= step)
+        end = min((boundary for boundary in values if boundary > step), default=None)
+        advantages.append((reward if end is None else values[end]) - values[start])
+    return advantages
 
 
 class BranchPlanner(GroupPlanner):
     """Plans groups as M-GRPO does, with an advantage for every step."""
 
-    def entries(self, compared: Sequence[GroupSlot], options: GroupOptions) -> list[BatchEntry]:
+    def entries(self, slots: Sequence[GroupSlot], options: GroupOptions) -> list[BatchEntry]:
         """See `GroupPlanner.entries`. `advantage` is reward - V where an episode's own steps begin."""
-        rewards = {slot.episode.id: slot.reward for slot in compared}
-        begun = [slot.reward for slot in compared if slot.episode.branch is None]
+        rewards = {slot.episode.id: slot.reward for slot in slots}
+        first_rewards = [slot.reward for slot in slots if slot.episode.branch is None]
         outcomes: dict[tuple[str, int], list[float]] = defaultdict(list)
-        for slot in compared:
+        for slot in slots:
             if (branch := slot.episode.branch) is not None:
                 outcomes[branch.episode, branch.step].append(slot.reward)
         values: dict[str, dict[int, float]] = defaultdict(dict)
-        for (source, step), later in outcomes.items():
-            samples = [*later, rewards[source]] if source in rewards else later
+        for (source, step), branch_rewards in outcomes.items():
+            samples = [*branch_rewards, rewards[source]] if source in rewards else branch_rewards
             values[source][step] = fsum(samples) / len(samples)
         divisor = 1.0
         if is_informative(list(rewards.values())):
             divisor = group_divisor(
                 list(rewards.values()), deviation=options.group_deviation, epsilon=options.group_epsilon
             )
-        found = []
-        for entry, slot in zip(super().entries(compared, options), compared, strict=True):
+        result = []
+        for entry, slot in zip(super().entries(slots, options), slots, strict=True):
             branch = slot.episode.branch
             if branch is None:
-                first, own = 0, {0: fsum(begun) / len(begun)} | values[slot.episode.id]
+                first, own_values = 0, {0: fsum(first_rewards) / len(first_rewards)} | values[slot.episode.id]
             else:
-                first, own = branch.step, {branch.step: values[branch.episode][branch.step]}
+                first, own_values = branch.step, {branch.step: values[branch.episode][branch.step]}
             advantages = segment_advantages(
-                own, slot.reward, steps=[one.index for one in slot.episode.samples]
+                own_values, slot.reward, steps=[sample.index for sample in slot.episode.samples]
             )
-            found.append(
+            result.append(
                 entry._replace(
-                    advantage=(slot.reward - own[first]) / divisor,
-                    step_advantages=tuple(one / divisor for one in advantages),
+                    advantage=(slot.reward - own_values[first]) / divisor,
+                    step_advantages=tuple(advantage / divisor for advantage in advantages),
                 )
             )
-        return found
+        return result
 
 
 def check(settings: Settings) -> list[str]:
     """It needs continuations, and stored successes have none."""
-    found = check_grpo(settings)
+    problems = check_grpo(settings)
     if settings.curriculum.branches == 0:
-        found.append(
+        problems.append(
             "curriculum.branches = 0 leaves learner.algorithm = 'branching' nothing to value steps by: set it to the number of "
             "continuations from a step, such as 2"
         )
     if options_as(settings.learner, GrpoOptions).success_replay != "off":
-        found.append(
+        problems.append(
             "learner.algorithm = 'branching' needs learner.options.success_replay = 'off': a stored success is no part of the "
             "tree that it would be put into"
         )
-    return found
+    return problems
 
 
 ALGORITHM = Algorithm(

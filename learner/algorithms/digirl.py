@@ -27,13 +27,18 @@ class DigiRl(Reinforce):
         beyond the value of their first state; else 0.
         """
         options = options_as(self._settings, DigiRlOptions)
-        gains = {one.episode: one.reward - own[0] for one, own in zip(planned, values, strict=True)}
-        chosen = dict(zip(gains, surprising(list(gains.values()), share=options.episode_share), strict=True))
+        gains = {
+            episode.episode: episode.reward - step_values[0]
+            for episode, step_values in zip(planned, values, strict=True)
+        }
+        is_selected = dict(
+            zip(gains, surprising(list(gains.values()), share=options.episode_share), strict=True)
+        )
         return [
-            progress_weights(own, one.reward, discount=options.discount)
-            if chosen[one.episode]
-            else [0.0] * len(own)
-            for one, own in zip(planned, values, strict=True)
+            progress_weights(step_values, episode.reward, discount=options.discount)
+            if is_selected[episode.episode]
+            else [0.0] * len(step_values)
+            for episode, step_values in zip(planned, values, strict=True)
         ]
 
 

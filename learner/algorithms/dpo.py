@@ -68,8 +68,8 @@ class Dpo:
     def weigh(self, terms: Sequence[SampleTerms], current: CurrentLogProbs) -> list[SampleTerms]:
         """See `Weighing`: advantages become +-beta sigmoid(-m); each pair's loss stands in its first sample."""
         rises = [
-            fsum(now[term.first :].tolist()) - fsum(_reference(term))
-            for term, now in zip(terms, current([term.sample for term in terms]), strict=True)
+            fsum(log_probs[term.first :].tolist()) - fsum(_reference(term))
+            for term, log_probs in zip(terms, current([term.sample for term in terms]), strict=True)
         ]
         weighed: list[SampleTerms] = []
         for better, worse in _pairs(terms):
@@ -91,9 +91,9 @@ class Dpo:
 
         The value of the loss is that of the pairs; through the sample goes its gradient alone.
         """
-        whole = log_probs.sum()
-        loss = terms.constant - terms.share * terms.advantage * (whole - whole.detach())
-        surprisal = float(-whole.detach())
+        log_prob = log_probs.sum()
+        loss = terms.constant - terms.share * terms.advantage * (log_prob - log_prob.detach())
+        surprisal = float(-log_prob.detach())
         return SampleLoss(
             loss=loss,
             policy=terms.constant,
@@ -167,10 +167,13 @@ class PairPlanner(PolicyPlanner):
         failures.sort(key=lambda episode: episode.judged)
         pairs: list[list[BatchEntry]] = []
         for failure in failures:
-            shown = _demonstrations(state, failure.task)
-            if not shown:
+            demonstrations = _demonstrations(state, failure.task)
+            if not demonstrations:
                 continue
-            best = min(shown, key=lambda one: derive_seed(seed, "pair", failure.id, one.id))
+            best = min(
+                demonstrations,
+                key=lambda demonstration: derive_seed(seed, "pair", failure.id, demonstration.id),
+            )
             pairs.append([BatchEntry(best, best.group, PREFERRED), BatchEntry(failure, failure.group, OTHER)])
             if len(pairs) == options_as(learner, DpoOptions).pair_batch:
                 parts = cut(pairs, min(learner.minibatches, len(pairs))) * learner.epochs
@@ -179,7 +182,7 @@ class PairPlanner(PolicyPlanner):
 
     def use_up(self, state: BufferState, fact: BatchPlanned) -> None:
         """Failures are used once; demonstrations stay."""
-        for name in dict.fromkeys(one.episode for one in fact.episodes if one.advantage == OTHER):
+        for name in dict.fromkeys(planned.episode for planned in fact.episodes if planned.advantage == OTHER):
             drop(state, state.episodes[name])
 
     def missing(self, state: BufferState, settings: Settings) -> str:
@@ -195,11 +198,11 @@ class PairPlanner(PolicyPlanner):
 def _any_demonstrated(state: BufferState) -> bool:
     """Whether a demonstration that may be preferred is there, or may still come of one under way."""
     return any(
-        one.origin == DEMONSTRATION
-        and not one.swept
-        and one.gone is None
-        and one.outcome in (None, "success")
-        for one in state.episodes.values()
+        episode.origin == DEMONSTRATION
+        and not episode.swept
+        and episode.gone is None
+        and episode.outcome in (None, "success")
+        for episode in state.episodes.values()
     )
 
 

@@ -43,10 +43,10 @@ class FilteredCloningPlanner(PolicyPlanner):
         self, state: BufferState, swept: set[str], settings: LearnerSettings
     ) -> dict[str, list[str]]:
         """`unsuccessful`: a whole window without a success."""
-        window = [one for one in _window(state, settings) if one.id not in swept]
-        if len(window) < _options(settings).filter_episodes or any(one.succeeded for one in window):
+        window = [episode for episode in _window(state, settings) if episode.id not in swept]
+        if len(window) < _options(settings).filter_episodes or any(episode.succeeded for episode in window):
             return {}
-        return {"unsuccessful": [one.id for one in window]}
+        return {"unsuccessful": [episode.id for episode in window]}
 
     def plan(self, state: BufferState, settings: Settings) -> BatchPlanned | None:
         """The best of the first `filter_episodes` decided episodes, by the time of their verdict; the others are given up."""
@@ -54,13 +54,13 @@ class FilteredCloningPlanner(PolicyPlanner):
         window = _window(state, learner)
         if len(window) < _options(learner).filter_episodes:
             return None
-        kept = best_of(window, learner)
-        if not kept:
+        selected = best_of(window, learner)
+        if not selected:
             return None
-        names = {episode.id for episode in kept}
+        names = {episode.id for episode in selected}
         return as_fact(
             state,
-            cut([[BatchEntry(episode, episode.group, 1.0)] for episode in kept], learner.minibatches)
+            cut([[BatchEntry(episode, episode.group, 1.0)] for episode in selected], learner.minibatches)
             * learner.epochs,
             planner=self,
             consumed=[episode.id for episode in window if episode.id not in names],
@@ -79,10 +79,10 @@ def best_of(window: list[Episode], settings: LearnerSettings) -> list[Episode]:
     """
     returns = {episode.id: _discounted(episode, settings) for episode in window}
     ranked = sorted(returns.values())
-    place = -(-len(ranked) * _options(settings).filter_percentile // 100)
-    bound = ranked[max(0, int(place) - 1)]
-    kept = [episode for episode in window if episode.succeeded and returns[episode.id] >= bound]
-    return sorted(kept, key=lambda episode: (-returns[episode.id], episode.judged))
+    rank = -(-len(ranked) * _options(settings).filter_percentile // 100)
+    bound = ranked[max(0, int(rank) - 1)]
+    selected = [episode for episode in window if episode.succeeded and returns[episode.id] >= bound]
+    return sorted(selected, key=lambda episode: (-returns[episode.id], episode.judged))
 
 
 def _discounted(episode: Episode, settings: LearnerSettings) -> float:
@@ -94,8 +94,12 @@ def _discounted(episode: Episode, settings: LearnerSettings) -> float:
 
 def _window(state: BufferState, settings: LearnerSettings) -> list[Episode]:
     """The decided online episodes that were not used yet, the first `filter_episodes` by the time of their verdict."""
-    decided = [one for one in state.episodes.values() if one.origin == ONLINE and one.decided and one.samples]
-    return sorted(decided, key=lambda one: one.judged)[: _options(settings).filter_episodes]
+    decided = [
+        episode
+        for episode in state.episodes.values()
+        if episode.origin == ONLINE and episode.decided and episode.samples
+    ]
+    return sorted(decided, key=lambda episode: episode.judged)[: _options(settings).filter_episodes]
 
 
 def _options(settings: LearnerSettings) -> FilteredCloningOptions:

@@ -77,23 +77,23 @@ class GroupLoss(ABC):
     def shares(self, episodes: Sequence[EpisodePart]) -> tuple[list[float], list[float]]:
         """See `Loss.shares`: the cloning term is a mean of its own, over the successful episodes."""
         options = options_as(self.settings, GroupLossOptions)
-        compared = [self.is_compared(episode) for episode in episodes]
-        imitated = [episode.succeeded and not episode.rehearsed for episode in episodes]
-        cloning = self._shares_of(episodes, imitated, options.cloning_coefficient)
-        rehearsed = self._shares_of(
+        is_compared = [self.is_compared(episode) for episode in episodes]
+        is_imitated = [episode.succeeded and not episode.rehearsed for episode in episodes]
+        cloning = self._shares_of(episodes, is_imitated, options.cloning_coefficient)
+        rehearsal = self._shares_of(
             episodes, [episode.rehearsed for episode in episodes], options.rehearsal_coefficient
         )
         return (
-            self._shares_of(episodes, compared, 1.0),
-            [own + other for own, other in zip(cloning, rehearsed, strict=True)],
+            self._shares_of(episodes, is_compared, 1.0),
+            [share + rehearsal_share for share, rehearsal_share in zip(cloning, rehearsal, strict=True)],
         )
 
     def _shares_of(
         self, episodes: Sequence[EpisodePart], counts: Sequence[bool], coefficient: float
     ) -> list[float]:
         """The mean over those episodes that count, times a coefficient; 0 for the samples of the others."""
-        chosen = [episode.tokens for episode, count in zip(episodes, counts, strict=True) if count]
-        shares = iter(self.mean(chosen))
+        counted = [episode.tokens for episode, count in zip(episodes, counts, strict=True) if count]
+        shares = iter(self.mean(counted))
         return [
             coefficient * next(shares) if count else 0.0
             for episode, count in zip(episodes, counts, strict=True)
@@ -116,7 +116,7 @@ class GroupLoss(ABC):
         if terms.cloning_share > 0:
             loss = loss - terms.cloning_share * log_probs.sum()
         with torch.no_grad():
-            kept = torch.from_numpy(terms.correction.kept)
+            mask = torch.from_numpy(terms.correction.kept)
             surprisal = float(-log_probs.sum())
             return SampleLoss(
                 loss=loss,
@@ -125,8 +125,8 @@ class GroupLoss(ABC):
                 kl=float(kl.sum()),
                 surprisal=surprisal,
                 ratio=float(torch.exp(log_probs - torch.from_numpy(terms.behaviour)).sum()),
-                clipped=int((surrogate.clipped & kept).sum()),
-                contributing=int((surrogate.learned & kept).sum()),
+                clipped=int((surrogate.clipped & mask).sum()),
+                contributing=int((surrogate.learned & mask).sum()),
             )
 
 

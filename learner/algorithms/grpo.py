@@ -61,12 +61,12 @@ class Grpo(GroupLoss):
 
 def check(settings: Settings) -> list[str]:
     """A group of one is compared with nobody, and a low dual clip leaves failures without a gradient."""
-    found, dual_clip = check_groups(settings), options_as(settings.learner, GrpoOptions).dual_clip
+    problems, dual_clip = check_groups(settings), options_as(settings.learner, GrpoOptions).dual_clip
     if 0 < dual_clip <= 1:
-        found.append(
+        problems.append(
             f"learner.options.dual_clip = {dual_clip:g} must be above 1, or 0 for none: below, every failure would be cut"
         )
-    return found
+    return problems
 
 
 CHANGEABLE = OF_EVERY_LOSS | {"clip_low", "dual_clip"}

@@ -73,16 +73,19 @@ class Gspo(Grpo):
         """See `Weighing`: pi_prox becomes pi / s_i with pi as the update starts, so that the ratio to it is the episode's."""
         if not self._of_episodes:
             return terms
-        compared = [index for index, term in enumerate(terms) if term.share > 0]
-        found = current([terms[index].sample for index in compared])
-        now = {index: own[terms[index].first :] for index, own in zip(compared, found, strict=True)}
+        indices = [index for index, term in enumerate(terms) if term.share > 0]
+        current_log_probs = current([terms[index].sample for index in indices])
+        answer_log_probs = {
+            index: values[terms[index].first :]
+            for index, values in zip(indices, current_log_probs, strict=True)
+        }
         ratios: dict[str, list[np.ndarray]] = defaultdict(list)
-        for index, own in now.items():
-            ratios[terms[index].sample.episode].append(own.astype(np.float64) - terms[index].proximal)
+        for index, values in answer_log_probs.items():
+            ratios[terms[index].sample.episode].append(values.astype(np.float64) - terms[index].proximal)
         means = {episode: float(np.concatenate(each).mean()) for episode, each in ratios.items()}
         return [
-            replace(term, proximal=(now[index] - means[term.sample.episode]).astype(np.float32))
-            if index in now
+            replace(term, proximal=(answer_log_probs[index] - means[term.sample.episode]).astype(np.float32))
+            if index in answer_log_probs
             else term
             for index, term in enumerate(terms)
         ]
@@ -98,14 +101,14 @@ class Gspo(Grpo):
 def check(settings: Settings) -> list[str]:
     """As for GRPO; and its clips of tokens' ratios would never clip a sequence's."""
     options = options_as(settings.learner, GspoOptions)
-    found = check_as_grpo(settings)
+    problems = check_as_grpo(settings)
     if max(options.clip_low, options.clip_high) >= TOO_WIDE:
-        found.append(
+        problems.append(
             f"learner.options.clip_low = {options.clip_low:g} and learner.options.clip_high = {options.clip_high:g} are clips "
             "of tokens' ratios. learner.algorithm = 'gspo' clips ratios of whole sequences, which stay near 1: "
             "set learner.options.clip_low=3e-4 and learner.options.clip_high=4e-4"
         )
-    return found
+    return problems
 
 
 ALGORITHM = Algorithm(

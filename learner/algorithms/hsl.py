@@ -67,17 +67,17 @@ class Hsl(Cloning):
     def shares(self, episodes: Sequence[EpisodePart]) -> tuple[list[float], list[float]]:
         """See `Loss.shares`."""
         relabelled = sum(episode.step_weights is not None for episode in episodes)
-        given = len(episodes) - relabelled
+        demonstrated = len(episodes) - relabelled
         options = _options(self._settings)
         mixture = options.hsl_mixture
         shares: list[float] = []
         for episode in episodes:
             tokens = episode.tokens.tokens
             weights = episode.step_weights
-            part = (1.0 - mixture) / given if weights is None else mixture / relabelled
+            episode_share = (1.0 - mixture) / demonstrated if weights is None else mixture / relabelled
             for count, weight in zip(tokens, weights or (1.0,) * len(tokens), strict=True):
-                over = len(tokens) * (count if options.hsl_tokens == "mean" else 1)
-                shares.append(part * weight / over)
+                divisor = len(tokens) * (count if options.hsl_tokens == "mean" else 1)
+                shares.append(episode_share * weight / divisor)
         return shares, [0.0] * len(shares)
 
 
@@ -111,11 +111,14 @@ class HindsightPlanner(PolicyPlanner):
         """One update's batch."""
         assert state.started is not None
         learner = settings.learner
-        due, memory, given = _due(state, learner), _memory(state, learner), _given(state, learner)
-        if not due or not (memory or given):
+        due, memory, demonstrations = _due(state, learner), _memory(state, learner), _given(state, learner)
+        if not due or not (memory or demonstrations):
             return None
         seed = derive_seed(state.started.run_seed, "hsl", state.batches)
-        entries = [*_relabelled(memory, learner, Random(seed)), *_demonstrated(given, learner, Random(seed))]
+        entries = [
+            *_relabelled(memory, learner, Random(seed)),
+            *_demonstrated(demonstrations, learner, Random(seed)),
+        ]
         return as_fact(state, [entries], planner=self, consumed=[episode.id for episode in due])
 
     def use_up(self, state: BufferState, fact: BatchPlanned) -> None:
@@ -128,15 +131,19 @@ class HindsightPlanner(PolicyPlanner):
 
 def _due(state: BufferState, learner: LearnerSettings) -> list[Episode]:
     """The episodes that the next batch uses up; none while there are too few."""
-    found, wanted = collected(state), _options(learner).hsl_episodes
-    return found[:wanted] if len(found) >= wanted else []
+    episodes, count = collected(state), _options(learner).hsl_episodes
+    return episodes[:count] if len(episodes) >= count else []
 
 
 def _memory(state: BufferState, learner: LearnerSettings) -> list[RelabelledDemonstration]:
     """What may be drawn: with `hsl_failures_only` nothing of an episode that did what it was asked."""
     options = _options(learner)
     latest = state.hindsight[-options.hsl_memory :]
-    return [one for one in latest if not (options.hsl_failures_only and one.episode.succeeded)]
+    return [
+        demonstration
+        for demonstration in latest
+        if not (options.hsl_failures_only and demonstration.episode.succeeded)
+    ]
 
 
 def _given(state: BufferState, learner: LearnerSettings) -> list[Episode]:
@@ -144,9 +151,9 @@ def _given(state: BufferState, learner: LearnerSettings) -> list[Episode]:
     if _options(learner).hsl_mixture == 1.0:
         return []
     return [
-        one
-        for one in state.episodes.values()
-        if one.origin == DEMONSTRATION and one.decided and one.succeeded and one.samples
+        episode
+        for episode in state.episodes.values()
+        if episode.origin == DEMONSTRATION and episode.decided and episode.succeeded and episode.samples
     ]
 
 
@@ -155,36 +162,46 @@ def _relabelled(
 ) -> list[BatchEntry]:
     options = _options(learner)
     if options.hsl_ends == "with_stop":
-        memory = [_stopped(one) for one in memory]
-    weights = [demonstration_weight(one.relevance, alpha=options.hsl_alpha) for one in memory]
+        memory = [_stopped(demonstration) for demonstration in memory]
+    weights = [
+        demonstration_weight(demonstration.relevance, alpha=options.hsl_alpha) for demonstration in memory
+    ]
     by_weight = options.hsl_weighting == "sampling"
-    chosen = drawn(weights if by_weight else [1.0] * len(memory), options.hsl_batch, random)
-    total = sum(weights[index] for index in chosen)
+    indices = drawn(weights if by_weight else [1.0] * len(memory), options.hsl_batch, random)
+    total = sum(weights[index] for index in indices)
     entries = []
-    for index in chosen:
-        one = memory[index]
-        labels = one.relevance if options.hsl_mask else (1.0,) * len(one.relevance)
-        factor = weights[index] * len(chosen) / total if options.hsl_weighting == "factor" else 1.0
+    for index in indices:
+        demonstration = memory[index]
+        labels = demonstration.relevance if options.hsl_mask else (1.0,) * len(demonstration.relevance)
+        factor = weights[index] * len(indices) / total if options.hsl_weighting == "factor" else 1.0
         # rounded, so that a library's last bit cannot make another plan of it
         steps = tuple(round(factor * label, 6) for label in labels)
         entries.append(
-            BatchEntry(one.episode, one.episode.group, 0.0, relabel=one.relabel, step_weights=steps)
+            BatchEntry(
+                demonstration.episode,
+                demonstration.episode.group,
+                0.0,
+                relabel=demonstration.relabel,
+                step_weights=steps,
+            )
         )
     return entries
 
 
-def _stopped(one: RelabelledDemonstration) -> RelabelledDemonstration:
+def _stopped(demonstration: RelabelledDemonstration) -> RelabelledDemonstration:
     """A demonstration with the step that stops it, which is relevant; unchanged if it has none."""
-    if one.stop is None:
-        return one
-    episode = replace(one.episode, samples=one.with_stop)
-    return replace(one, episode=episode, relevance=(*one.relevance, 1.0), stop=None)
+    if demonstration.stop is None:
+        return demonstration
+    episode = replace(demonstration.episode, samples=demonstration.with_stop)
+    return replace(demonstration, episode=episode, relevance=(*demonstration.relevance, 1.0), stop=None)
 
 
-def _demonstrated(given: Sequence[Episode], learner: LearnerSettings, random: Random) -> list[BatchEntry]:
+def _demonstrated(
+    demonstrations: Sequence[Episode], learner: LearnerSettings, random: Random
+) -> list[BatchEntry]:
     return [
-        BatchEntry(given[index], given[index].group, 1.0)
-        for index in drawn([1.0] * len(given), _options(learner).hsl_batch, random)
+        BatchEntry(demonstrations[index], demonstrations[index].group, 1.0)
+        for index in drawn([1.0] * len(demonstrations), _options(learner).hsl_batch, random)
     ]
 
 
@@ -194,17 +211,17 @@ def _options(settings: LearnerSettings) -> HslOptions:
 
 def check(settings: Settings) -> list[str]:
     """Hindsight needs relabels, and prompts that can be written anew."""
-    scaffold, found = settings.scaffold, []
+    scaffold, problems = settings.scaffold, []
     if not settings.relabeler.kind:
-        found.append(
+        problems.append(
             "relabeler.kind is empty, and learner.algorithm = 'hsl' learns from nothing but relabelled episodes: set it to rules, endpoint or learned"
         )
     if scaffold.states and scaffold.shown != "nothing":
-        found.append(
+        problems.append(
             f"scaffold.shown = {scaffold.shown!r} puts a heading over pages, and learner.algorithm = 'hsl' learns from prompts "
             "that are written anew without one: nothing would be relabelled. Set scaffold.shown to nothing"
         )
-    return found
+    return problems
 
 
 ALGORITHM = Algorithm(

@@ -69,7 +69,12 @@ class SuccessPlanner(PolicyPlanner):
             for episode, advantage in _better(state, state.groups[group_id])
             if advantage > 0
         ]
-        pool.sort(key=lambda one: (one[0].uses, derive_seed(seed, "imitated", one[0].uses, one[0].id)))
+        pool.sort(
+            key=lambda candidate: (
+                candidate[0].uses,
+                derive_seed(seed, "imitated", candidate[0].uses, candidate[0].id),
+            )
+        )
         planned: list[list[BatchEntry]] = []
         samples = 0
         for episode, advantage in pool:
@@ -91,11 +96,13 @@ class SuccessPlanner(PolicyPlanner):
 def _better(state: BufferState, group: Group) -> list[tuple[Episode, float]]:
     """The successes of a complete group and R - V, V being the mean reward over all members that a judge decided."""
     members = [state.episodes[group.members[index]] for index in sorted(group.members)]
-    rewards = [one.reward for one in members if one.ended and one.outcome in ("success", "failure")]
+    rewards = [
+        member.reward for member in members if member.ended and member.outcome in ("success", "failure")
+    ]
     return [
-        (one, one.reward - sum(rewards) / len(rewards))
-        for one in members
-        if one.decided and one.succeeded and one.samples
+        (member, member.reward - sum(rewards) / len(rewards))
+        for member in members
+        if member.decided and member.succeeded and member.samples
     ]
 
 

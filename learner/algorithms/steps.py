@@ -44,7 +44,11 @@ class StepLoss:
             for counts in episode.kept or bytes([1] * len(episode.tokens.tokens))
         ]
         tokens = [tokens for episode in episodes for tokens in episode.tokens.tokens]
-        steps = [EpisodeTokens("", (one,)) for one, count in zip(tokens, counts, strict=True) if count]
+        steps = [
+            EpisodeTokens("", (token_count,))
+            for token_count, count in zip(tokens, counts, strict=True)
+            if count
+        ]
         shares = iter(nested_shares(steps))
         return [next(shares) if count else 0.0 for count in counts], [0.0] * len(counts)
 
@@ -54,10 +58,12 @@ class StepLoss:
         """See `Valuing`: as the option `advantage` says."""
         options = options_as(self._settings, StepOptions)
         return [
-            released_advantages(own, one.reward, discount=options.discount)
+            released_advantages(step_values, episode.reward, discount=options.discount)
             if options.advantage == "released"
-            else blended_advantages(own, one.reward, blend=options.advantage_blend, discount=options.discount)
-            for one, own in zip(planned, values, strict=True)
+            else blended_advantages(
+                step_values, episode.reward, blend=options.advantage_blend, discount=options.discount
+            )
+            for episode, step_values in zip(planned, values, strict=True)
         ]
 
 

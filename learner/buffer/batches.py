@@ -34,14 +34,14 @@ def take_plan(state: BufferState, recorded: Recorded, fact: BatchPlanned) -> Non
     samples, succeeded, truncated = [], [], []
     positions = iter(unpack_positions(fact.positions).tolist())
     for planned in fact.episodes:
-        episode, held = plannable.find(planned)
+        episode, steps = plannable.find(planned)
         for position in islice(positions, planned.samples):
-            if position not in held:
+            if position not in steps:
                 raise CorruptEvent(
                     f"batch {fact.batch} (position {recorded.position}) trains on the step at position {position}, which "
                     "the log does not hold for any of its episodes, or which was used up before."
                 )
-            samples.append(held[position])
+            samples.append(steps[position])
         succeeded.append(episode is not None and episode.succeeded)
         truncated.append(episode is not None and episode.truncated)
     state.plan = fact
@@ -72,8 +72,8 @@ def _follows_cloning(state: BufferState, fact: BatchPlanned) -> bool:
 
 def _published(state: BufferState, version: int | None) -> BlobRef | None:
     """The weights of a version, or None if they were released."""
-    found = None if version is None else state.weights.get(version)
-    return None if found is None else found.weights
+    published = None if version is None else state.weights.get(version)
+    return None if published is None else published.weights
 
 
 def take_update(state: BufferState, fact: UpdateApplied | UpdateSkipped) -> None:
@@ -94,19 +94,19 @@ def _take_values(state: BufferState, fact: UpdateApplied) -> None:
     plan, batch = state.plan, state.batch
     if plan is None or batch is None or options_as(batch.settings, PhaseOptions).phase_values != "first_seen":
         return
-    part = minibatches_of(plan)[fact.minibatch]
+    minibatch = minibatches_of(plan)[fact.minibatch]
     outcomes = [
         planned.reward
-        for planned in plan.episodes[part.first_episode : part.end_episode]
+        for planned in plan.episodes[minibatch.first_episode : minibatch.end_episode]
         for _ in range(planned.samples)
     ]
-    samples = batch.samples[part.first_sample : part.end_sample]
-    apart = unpack_floats(fact.samples.advantages).tolist()
-    if len(apart) != len(samples):
+    samples = batch.samples[minibatch.first_sample : minibatch.end_sample]
+    differences = unpack_floats(fact.samples.advantages).tolist()
+    if len(differences) != len(samples):
         raise CorruptEvent(
-            f"update {fact.update} of the critic tells of {len(apart)} samples, and its mini-batch has {len(samples)}"
+            f"update {fact.update} of the critic tells of {len(differences)} samples, and its mini-batch has {len(samples)}"
         )
-    for sample, outcome, difference in zip(samples, outcomes, apart, strict=True):
+    for sample, outcome, difference in zip(samples, outcomes, differences, strict=True):
         state.first_values.setdefault(sample.position, outcome - difference)
 
 
@@ -119,9 +119,9 @@ def take_weights(state: BufferState, fact: WeightsPublished) -> None:
         if state.plan is not None and traits_of(state.plan.algorithm).sets_reference:
             state.cloned_version = fact.version
     else:
-        beside = state.beside(fact.model)
-        weights = beside.weights | {fact.version: fact}
-        state.models[fact.model] = replace(beside, version=fact.version, weights=weights)
+        auxiliary = state.beside(fact.model)
+        weights = auxiliary.weights | {fact.version: fact}
+        state.models[fact.model] = replace(auxiliary, version=fact.version, weights=weights)
     if fact.version > 0:
         state.batch = None
         state.plan = None
@@ -135,17 +135,25 @@ def take_release(state: BufferState, fact: BlobReleased) -> None:
     state.released[fact.blob.sha256] = fact.blob
     if len(state.released) > RELEASED_KEPT:
         del state.released[next(iter(state.released))]
-    for projection, saved in state.snapshots.items():
-        state.snapshots[projection] = [one for one in saved if one.blob.sha256 != fact.blob.sha256]
+    for projection, snapshots in state.snapshots.items():
+        state.snapshots[projection] = [
+            snapshot for snapshot in snapshots if snapshot.blob.sha256 != fact.blob.sha256
+        ]
     state.checkpoints = [
-        msgspec.structs.replace(saved, shards=tuple(part for part in saved.shards if part != fact.blob))
-        for saved in state.checkpoints
-        if saved.blob.sha256 != fact.blob.sha256
+        msgspec.structs.replace(
+            checkpoint, shards=tuple(shard for shard in checkpoint.shards if shard != fact.blob)
+        )
+        for checkpoint in state.checkpoints
+        if checkpoint.blob.sha256 != fact.blob.sha256
     ]
     state.weights = _without(state.weights, fact.blob)
-    for name, beside in state.models.items():
-        state.models[name] = replace(beside, weights=_without(beside.weights, fact.blob))
+    for name, auxiliary in state.models.items():
+        state.models[name] = replace(auxiliary, weights=_without(auxiliary.weights, fact.blob))
 
 
 def _without(weights: dict[int, WeightsPublished], released: BlobRef) -> dict[int, WeightsPublished]:
-    return {version: one for version, one in weights.items() if one.weights.sha256 != released.sha256}
+    return {
+        version: published
+        for version, published in weights.items()
+        if published.weights.sha256 != released.sha256
+    }

@@ -57,9 +57,9 @@ def resolve(state: BufferState, episode: Episode) -> None:
 def _is_resolved(state: BufferState, episode_id: str) -> bool:
     episode = state.episodes[episode_id]
     if episode.gone is not None:
-        tries = state.settings.curriculum.max_attempts
-        tried = state.groups[episode.group].started.get(episode.member, 0)
-        return episode.gone == "cancelled" or tried >= tries
+        max_attempts = state.settings.curriculum.max_attempts
+        attempts = state.groups[episode.group].started.get(episode.member, 0)
+        return episode.gone == "cancelled" or attempts >= max_attempts
     return episode.swept or (episode.ended and episode.outcome is not None)
 
 
@@ -136,22 +136,22 @@ def compared_as(state: BufferState, members: Sequence[Episode], options: GroupOp
 
     The run's seed and the group's name decide which success replaces which member.
     """
-    compared = [GroupSlot(member, _format_term(member, options)) for member in members]
+    slots = [GroupSlot(member, _format_term(member, options)) for member in members]
     if options.success_replay == "off" or not failed_altogether([member.reward for member in members]):
-        return compared
+        return slots
     group = members[0].group
     # episodes of this group that were swept while others still ran are in the store, too
-    store = [one for one in state.stored.get(members[0].task, ()) if one.group != group]
+    store = [episode for episode in state.stored.get(members[0].task, ()) if episode.group != group]
     if not store:
-        return compared
+        return slots
     assert state.started is not None
     seed = state.started.run_seed
-    success = min(store, key=lambda one: derive_seed(seed, "replay", group, "success", one.id))
+    success = min(store, key=lambda episode: derive_seed(seed, "replay", group, "success", episode.id))
     index = 0
     if options.success_replay == "random":
         index = derive_seed(seed, "replay", group, "member") % len(members)
-    compared[index] = GroupSlot(success, _format_term(success, options), replaces=members[index].id)
-    return compared
+    slots[index] = GroupSlot(success, _format_term(success, options), replaces=members[index].id)
+    return slots
 
 
 def _format_term(episode: Episode, options: GroupOptions) -> float:
@@ -161,10 +161,14 @@ def _format_term(episode: Episode, options: GroupOptions) -> float:
 
 def count_replays(state: BufferState, planned: Sequence[PlannedEpisode]) -> dict[str, ReplayUse]:
     """Count the replays of a batch: once per group, in however many epochs."""
-    stored = {episode.id: episode for latest in state.stored.values() for episode in latest}
-    found: dict[str, ReplayUse] = {}
-    for name, _ in dict.fromkeys((one.episode, one.group) for one in planned if one.replaces is not None):
-        success = stored[name]
+    successes = {episode.id: episode for latest in state.stored.values() for episode in latest}
+    uses: dict[str, ReplayUse] = {}
+    for name, _ in dict.fromkeys(
+        (planned_episode.episode, planned_episode.group)
+        for planned_episode in planned
+        if planned_episode.replaces is not None
+    ):
+        success = successes[name]
         success.uses += 1
-        found[name] = ReplayUse(state.version - (success.oldest_version or 0), success.uses)
-    return found
+        uses[name] = ReplayUse(state.version - (success.oldest_version or 0), success.uses)
+    return uses

@@ -16,20 +16,23 @@ class Plannable:
         self._known = _known_to(state, model)
         self._steps = {
             sample.position: sample
-            for one in planned
-            if one.relabel is None and one.episode in self._known
-            for sample in self._known[one.episode].samples
+            for episode in planned
+            if episode.relabel is None and episode.episode in self._known
+            for sample in self._known[episode.episode].samples
         }
-        self._relabelled = {(one.episode.id, one.relabel): one for one in state.hindsight}
+        self._relabelled = {
+            (demonstration.episode.id, demonstration.relabel): demonstration
+            for demonstration in state.hindsight
+        }
 
     def find(self, planned: PlannedEpisode) -> tuple[Episode | None, Mapping[int, Sample]]:
         """A planned episode, and steps by position, among them all of its own. None: the buffer does not have it."""
         if planned.relabel is None:
             return self._known.get(planned.episode), self._steps
-        found = self._relabelled.get((planned.episode, planned.relabel))
-        if found is None:
+        demonstration = self._relabelled.get((planned.episode, planned.relabel))
+        if demonstration is None:
             return None, {}
-        return found.episode, {sample.position: sample for sample in found.with_stop}
+        return demonstration.episode, {sample.position: sample for sample in demonstration.with_stop}
 
 
 def _known_to(state: BufferState, model: str) -> dict[str, Episode]:
@@ -46,5 +49,5 @@ def _plannable(state: BufferState) -> dict[str, Episode]:
 
     An episode swept from a group that is not used up is in both; only the remembered copy still has its steps.
     """
-    kept = (*state.successes.values(), *state.stored.values(), state.earlier.values())
-    return state.episodes | {episode.id: episode for latest in kept for episode in latest}
+    remembered = (*state.successes.values(), *state.stored.values(), state.earlier.values())
+    return state.episodes | {episode.id: episode for latest in remembered for episode in latest}

@@ -132,8 +132,8 @@ class Episode:
         return self.outcome == "success"
 
 
-def requested_episode(fact: EpisodeRequested, *, at: int) -> Episode:
-    """The record of an episode that was requested at position `at`."""
+def requested_episode(fact: EpisodeRequested, *, position: int) -> Episode:
+    """The record of an episode that was requested at position `position`."""
     return Episode(
         id=fact.episode,
         origin=fact.origin,
@@ -142,7 +142,7 @@ def requested_episode(fact: EpisodeRequested, *, at: int) -> Episode:
         group=fact.group,
         member=fact.member,
         attempt=fact.attempt,
-        requested=at,
+        requested=position,
         max_steps=fact.task.max_steps,
         branch=fact.branch,
     )

@@ -42,12 +42,12 @@ def collect(state: BufferState, episode: Episode, *, position: int) -> None:
     learns = traits_of(state.settings.learner.algorithm).learns_from_relabels
     if not learns or episode.id not in state.pending or episode.outcome is None:
         return
-    found = state.pending.pop(episode.id)
+    demonstrations = state.pending.pop(episode.id)
     if not episode.decided:
         return
-    for one in found:
-        one.episode.outcome, one.episode.reward = episode.outcome, episode.reward
-    state.hindsight += found
+    for demonstration in demonstrations:
+        demonstration.episode.outcome, demonstration.episode.reward = episode.outcome, episode.reward
+    state.hindsight += demonstrations
     episode.collected = position
     episode.samples = []
 
@@ -60,21 +60,25 @@ def leave_behind(state: BufferState) -> None:
 
 def collected(state: BufferState) -> list[Episode]:
     """Collected episodes that no batch has used up, in the order of collection."""
-    found = [one for one in state.episodes.values() if one.collected and not one.swept]
-    return sorted(found, key=lambda one: one.collected)
+    episodes = [episode for episode in state.episodes.values() if episode.collected and not episode.swept]
+    return sorted(episodes, key=lambda episode: episode.collected)
 
 
 def _demonstration(episode: Episode, index: int, relabel: Relabel) -> RelabelledDemonstration:
-    until = relabel.until_step
+    until_step = relabel.until_step
     samples = [
         _reading(sample, prompt, step)
-        for step, (sample, prompt) in enumerate(zip(episode.samples[:until], relabel.prompts, strict=True))
+        for step, (sample, prompt) in enumerate(
+            zip(episode.samples[:until_step], relabel.prompts, strict=True)
+        )
     ]
     return RelabelledDemonstration(
         replace(episode, samples=samples, verdicts={}),
         relabel=index,
         relevance=relabel.relevance,
-        stop=None if relabel.stop is None else _stopping(episode.samples[until], relabel.stop, until),
+        stop=None
+        if relabel.stop is None
+        else _stopping(episode.samples[until_step], relabel.stop, until_step),
     )
 
 

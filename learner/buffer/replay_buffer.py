@@ -170,7 +170,7 @@ def _configure(state: BufferState, recorded: Recorded, resolved: dict[str, Any])
         state.stored.clear()
     if options_as(state.settings.learner, PhaseOptions).phase_replay == "off":
         state.earlier.clear()
-    for episode in _change_judge(state, before=before, now=state.settings.judge.judges[0]):
+    for episode in _change_judge(state, before=before, after=state.settings.judge.judges[0]):
         collect(state, episode, position=recorded.position)
         _weigh(state, episode)
     for name in list(state.pending):
@@ -206,18 +206,18 @@ def _request(state: BufferState, recorded: Recorded, fact: EpisodeRequested) -> 
     state.requests += 1
     state.shown += fact.origin == DEMONSTRATION and fact.attempt == 0
     if fact.episode not in state.withheld:
-        state.outcomes.expect(fact, state.settings.learner, at=recorded.position)
-        state.lessons.expect(fact, state.settings.learner, at=recorded.position)
+        state.outcomes.expect(fact, state.settings.learner, position=recorded.position)
+        state.lessons.expect(fact, state.settings.learner, position=recorded.position)
     forget_settled(state)
     if not wanted(fact.origin, state.settings.learner) or fact.episode in state.episodes:
         return
-    state.episodes[fact.episode] = requested_episode(fact, at=recorded.position)
+    state.episodes[fact.episode] = requested_episode(fact, position=recorded.position)
     if fact.group in state.settled_groups:
         return
     group = state.groups.setdefault(fact.group, Group(id=fact.group, size=fact.group_size))
-    earlier = group.members.get(fact.member)
-    if earlier is not None and earlier in state.episodes:
-        del state.episodes[earlier]
+    previous = group.members.get(fact.member)
+    if previous is not None and previous in state.episodes:
+        del state.episodes[previous]
     group.members[fact.member] = fact.episode
     group.complete = False
     state.complete.pop(group.id, None)
@@ -305,28 +305,28 @@ def _take_verdict(episode: Episode, fact: EpisodeJudged, *, position: int, train
     return True
 
 
-def _change_judge(state: BufferState, *, before: str, now: str) -> list[Episode]:
+def _change_judge(state: BufferState, *, before: str, after: str) -> list[Episode]:
     """Switch to another judge's verdicts; returns the episodes that it has judged, in the order of their requests.
 
     Does nothing if the judge stays. Episodes that the old judge left undecided stay so: their steps were dropped.
     """
-    spoken: list[Episode] = []
-    if now == before:
-        return spoken
+    judged: list[Episode] = []
+    if after == before:
+        return judged
     for episode in state.episodes.values():
         if episode.outcome == "undecided":
             continue
-        theirs = episode.verdicts.pop(now, None)
+        verdict = episode.verdicts.pop(after, None)
         if episode.outcome is not None:
             episode.verdicts[before] = Verdict(episode.outcome, episode.reward, episode.judged)
-        _go_by(episode, theirs or Verdict(None, 0.0, 0))
-        if theirs is not None:
-            spoken.append(episode)
+        _go_by(episode, verdict or Verdict(None, 0.0, 0))
+        if verdict is not None:
+            judged.append(episode)
         group = state.groups.get(episode.group)
         if group is not None:
             group.complete = False
             state.complete.pop(group.id, None)
-    return spoken
+    return judged
 
 
 def _go_by(episode: Episode, verdict: Verdict) -> None:

@@ -34,10 +34,10 @@ class RewardModelExamples:
         """Examples that a plan may name, by episode id."""
         return {episode.id: episode for episode in (*self.successes, *self.failures)}
 
-    def expect(self, fact: EpisodeRequested, settings: LearnerSettings, *, at: int) -> None:
-        """Start to wait for the example of an episode that was requested at position `at`."""
+    def expect(self, fact: EpisodeRequested, settings: LearnerSettings, *, position: int) -> None:
+        """Start to wait for the example of an episode that was requested at position `position`."""
         if settings.orm_every and not is_held_out(fact.task.id, share=settings.orm_held_out):
-            self.awaited[fact.episode] = _awaited(fact, at)
+            self.awaited[fact.episode] = _awaited(fact, position)
 
     def forget(self, episode: str) -> None:
         """Forget an episode that was abandoned or cancelled: it will not be judged."""
@@ -46,8 +46,8 @@ class RewardModelExamples:
     def withhold(self, episode: str) -> None:
         """Leave out an episode, whether its example is complete or not."""
         self.forget(episode)
-        self.successes = [one for one in self.successes if one.id != episode]
-        self.failures = [one for one in self.failures if one.id != episode]
+        self.successes = [example for example in self.successes if example.id != episode]
+        self.failures = [example for example in self.failures if example.id != episode]
 
     def take_verdict(self, recorded: Recorded, fact: EpisodeJudged, settings: LearnerSettings) -> None:
         """Take in a verdict: the reward model's gives the prompt, the truth judge's the label. Only the first of each counts."""
@@ -69,10 +69,10 @@ class RewardModelExamples:
 
     def trim(self, settings: LearnerSettings) -> None:
         """Drop the oldest examples beyond the memory, or all of them if no reward model is trained."""
-        kept = settings.orm_memory if settings.orm_every else 0
+        memory = settings.orm_memory if settings.orm_every else 0
         for episodes in (self.successes, self.failures):
-            del episodes[: max(0, len(episodes) - kept)]
-        if not kept:
+            del episodes[: max(0, len(episodes) - memory)]
+        if not memory:
             self.awaited.clear()
 
 
@@ -96,10 +96,10 @@ class RelabelerExamples:
     fresh: int = 0
     """Examples added since the last batch was planned."""
 
-    def expect(self, fact: EpisodeRequested, settings: LearnerSettings, *, at: int) -> None:
-        """Start to wait for the example of an episode that was requested at position `at`."""
+    def expect(self, fact: EpisodeRequested, settings: LearnerSettings, *, position: int) -> None:
+        """Start to wait for the example of an episode that was requested at position `position`."""
         if settings.relabeler_every and not is_held_out(fact.task.id, share=settings.relabeler_held_out):
-            self.awaited[fact.episode] = AwaitedExample(_awaited(fact, at))
+            self.awaited[fact.episode] = AwaitedExample(_awaited(fact, position))
 
     def forget(self, episode: str) -> None:
         """Forget an episode that was abandoned or cancelled: it will not be relabeled."""
@@ -108,51 +108,51 @@ class RelabelerExamples:
     def withhold(self, episode: str) -> None:
         """Leave out an episode, whether its example is complete or not."""
         self.forget(episode)
-        self.known = [one for one in self.known if one.id != episode]
+        self.known = [example for example in self.known if example.id != episode]
 
     def take_relabel(self, recorded: Recorded, fact: EpisodeRelabeled) -> None:
         """Take in the relabeler's first report about an episode; later ones are ignored."""
-        awaited = self.awaited.get(fact.episode)
-        if awaited is None or awaited.episode.samples:
+        example = self.awaited.get(fact.episode)
+        if example is None or example.episode.samples:
             return
         reading = fact.reading
         if reading is None or not reading.lesson_ids:
             del self.awaited[fact.episode]
             return
-        awaited.needs_success = reading.needs_success
-        awaited.episode.samples = [_reading(recorded, fact.episode, reading.prompt_ids, reading.lesson_ids)]
-        self._add(awaited)
+        example.needs_success = reading.needs_success
+        example.episode.samples = [_reading(recorded, fact.episode, reading.prompt_ids, reading.lesson_ids)]
+        self._add(example)
 
     def take_verdict(self, recorded: Recorded, fact: EpisodeJudged, *, training: str) -> None:
         """Take in the first verdict of the judge named `training`."""
-        awaited = self.awaited.get(fact.episode)
-        if awaited is None or fact.judge.name != training:
+        example = self.awaited.get(fact.episode)
+        if example is None or fact.judge.name != training:
             return
-        if _decide(awaited.episode, recorded, fact):
-            self._add(awaited)
+        if _decide(example.episode, recorded, fact):
+            self._add(example)
         else:
             del self.awaited[fact.episode]
 
-    def _add(self, awaited: AwaitedExample) -> None:
+    def _add(self, example: AwaitedExample) -> None:
         """Add the example once both relabel and verdict are known."""
-        episode = awaited.episode
+        episode = example.episode
         if not episode.samples or episode.outcome is None:
             return
         del self.awaited[episode.id]
-        if episode.succeeded or not awaited.needs_success:
+        if episode.succeeded or not example.needs_success:
             self.known.append(episode)
             self.fresh += 1
 
     def trim(self, settings: LearnerSettings) -> None:
         """Drop the oldest examples beyond the memory, or all of them if no relabeler is trained."""
-        kept = settings.relabeler_memory if settings.relabeler_every else 0
-        del self.known[: max(0, len(self.known) - kept)]
-        if not kept:
+        memory = settings.relabeler_memory if settings.relabeler_every else 0
+        del self.known[: max(0, len(self.known) - memory)]
+        if not memory:
             self.awaited.clear()
 
 
-def _awaited(fact: EpisodeRequested, at: int) -> Episode:
-    return replace(requested_episode(fact, at=at), ended=True)
+def _awaited(fact: EpisodeRequested, position: int) -> Episode:
+    return replace(requested_episode(fact, position=position), ended=True)
 
 
 def _reading(recorded: Recorded, episode: str, prompt_ids: bytes, answer_ids: bytes) -> Sample:

@@ -12,14 +12,14 @@ from hindcast.learner.buffer.state import BufferState
 def withhold(state: BufferState, episodes: Iterable[str]) -> None:
     """Leave episodes out from here on: of later batches, and of all that is kept for them."""
     state.withheld |= set(episodes)
-    gone = state.withheld
+    withheld = state.withheld
     for remembered in (state.successes, state.stored):
         for key, latest in remembered.items():
-            remembered[key] = [one for one in latest if one.id not in gone]
-    state.earlier = {key: one for key, one in state.earlier.items() if one.id not in gone}
-    state.hindsight = [one for one in state.hindsight if one.episode.id not in gone]
-    state.phase = [name for name in state.phase if name not in gone]
-    for name in gone:
+            remembered[key] = [episode for episode in latest if episode.id not in withheld]
+    state.earlier = {key: episode for key, episode in state.earlier.items() if episode.id not in withheld}
+    state.hindsight = [episode for episode in state.hindsight if episode.episode.id not in withheld]
+    state.phase = [name for name in state.phase if name not in withheld]
+    for name in withheld:
         state.pending.pop(name, None)
         state.outcomes.withhold(name)
         state.lessons.withhold(name)

@@ -38,19 +38,19 @@ class OrderedReduceScatter:
         """Sum this rank's part of all inputs into the output."""
         assert op == dist.ReduceOp.SUM, f"FSDP asks for {op}, although gradients are sums"
         assert not async_op
-        received = torch.empty_like(input_tensor)
-        dist.all_to_all_single(received, input_tensor, group=group)
-        first, *others = received.view(group.size(), -1)
+        parts = torch.empty_like(input_tensor)
+        dist.all_to_all_single(parts, input_tensor, group=group)
+        first, *rest = parts.view(group.size(), -1)
         output_tensor.copy_(first)
-        for other in others:
-            output_tensor.add_(other)
+        for part in rest:
+            output_tensor.add_(part)
 
 
 def square_sums(shards: Iterable[torch.Tensor]) -> NDArray[np.float64]:
     """Sum of squares of each shard. Each is copied before: on a GPU the order of a sum depends on the tensor's address."""
     sums = [shard.to(torch.float64, copy=True).square_().sum() for shard in shards]
-    found: NDArray[np.float64] = torch.stack(sums).cpu().numpy() if sums else np.zeros(0)
-    return found
+    squares: NDArray[np.float64] = torch.stack(sums).cpu().numpy() if sums else np.zeros(0)
+    return squares
 
 
 def scale_down(gradients: Iterable[torch.Tensor], squares: NDArray[np.float64], largest: float) -> float:

@@ -162,10 +162,10 @@ def follow(
                 with suppress(
                     CheckpointCorrupt
                 ):  # the leader finds the same, and starts again with another checkpoint
-                    found = _read(blobs, order.checkpoint)
-                    _require_all(ranks, order.checkpoint, able=found is not None)
-                    assert found is not None, "this process reported that it cannot read the checkpoint"
-                    training.restore(found)
+                    checkpoint = _read(blobs, order.checkpoint)
+                    _require_all(ranks, order.checkpoint, able=checkpoint is not None)
+                    assert checkpoint is not None, "this process reported that it cannot read the checkpoint"
+                    training.restore(checkpoint)
 
 
 def _read(blobs: BlobStore, ref: BlobRef) -> Checkpoint | None:

@@ -38,7 +38,7 @@ class Ranks:
 
         The flag is False for a repeated pass, which does not count.
         """
-        return [[(one, True)] for one in passes]
+        return [[(forward_pass, True)] for forward_pass in passes]
 
     @contextmanager
     def accumulating(self, _parameters: Sequence[torch.nn.Parameter]) -> Iterator[None]:
@@ -79,7 +79,7 @@ class DistributedRank(Ranks):
         """See `Ranks.clip`."""
         if not self._exact:
             return super().clip(parameters, largest)
-        gradients: list[Any] = [one.grad for one in parameters if one.grad is not None]
+        gradients: list[Any] = [parameter.grad for parameter in parameters if parameter.grad is not None]
         shards = [gradient.to_local() for gradient in gradients]
         squares = np.zeros((self.size, len(shards)))
         squares[self.rank] = square_sums(shards)
@@ -89,21 +89,21 @@ class DistributedRank(Ranks):
         """See `Ranks.add_up`."""
         total = torch.from_numpy(values.copy())
         dist.all_reduce(total)
-        found: NDArray[np.float64] = total.numpy()
-        return found
+        sums: NDArray[np.float64] = total.numpy()
+        return sums
 
     def spread(self, model: Any, device: torch.device) -> Any:
         """See `Ranks.spread`: layer by layer, so that at most one whole layer is in memory."""
         mesh = init_device_mesh(device.type, (self.size,))
-        for layer in [one for one in model.modules() if isinstance(one, GradientCheckpointingLayer)]:
+        for layer in [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]:
             fully_shard(layer, mesh=mesh)
         fully_shard(model, mesh=mesh, reshard_after_forward=True)
-        for part in model.modules():
-            if isinstance(part, FSDPModule):  # gradients are sums: shares divide already
-                part.set_force_sum_reduction_for_comms(True)
-                part.set_gradient_divide_factor(1.0)
+        for module in model.modules():
+            if isinstance(module, FSDPModule):  # gradients are sums: shares divide already
+                module.set_force_sum_reduction_for_comms(True)
+                module.set_gradient_divide_factor(1.0)
                 if self._exact:
-                    part.set_custom_reduce_scatter(OrderedReduceScatter())  # type: ignore[arg-type]
+                    module.set_custom_reduce_scatter(OrderedReduceScatter())  # type: ignore[arg-type]
         for method in (read_out, hidden_states):
             setattr(model, method.__name__, MethodType(method, model))
             register_fsdp_forward_method(model, method.__name__)
@@ -111,28 +111,28 @@ class DistributedRank(Ranks):
 
     def stored(self, put: Callable[[], BlobRef]) -> tuple[BlobRef, ...]:
         """See `Ranks.stored`. Exchanged as numbers, without pickles: a size (0: no room) and 32 bytes of digest."""
-        told = np.zeros((self.size, 33))
+        reports = np.zeros((self.size, 33))
         full: DiskFull | None = None
         try:
             ref = put()
-            told[self.rank] = [ref.size, *bytes.fromhex(ref.sha256)]
+            reports[self.rank] = [ref.size, *bytes.fromhex(ref.sha256)]
         except DiskFull as error:
             full = error
-        told = self.add_up(told)
+        reports = self.add_up(reports)
         if full is not None:
             raise full
-        if lacking := [rank for rank in range(self.size) if not told[rank][0]]:
+        if lacking := [rank for rank in range(self.size) if not reports[rank][0]]:
             raise DiskFull(
                 f"process {lacking[0]} of the learner has no room for its part of a checkpoint; its own log lines name the "
                 "disk. Nothing is lost: make room there, and the run continues."
             )
-        return tuple(BlobRef(bytes(row[1:].astype(np.uint8)).hex(), int(row[0])) for row in told)
+        return tuple(BlobRef(bytes(row[1:].astype(np.uint8)).hex(), int(row[0])) for row in reports)
 
     def unable(self, *, able: bool) -> list[int]:
         """Ranks that report that they cannot continue; every process gets the same list."""
-        told = np.zeros(self.size)
-        told[self.rank] = not able
-        return np.flatnonzero(self.add_up(told)).tolist()
+        reports = np.zeros(self.size)
+        reports[self.rank] = not able
+        return np.flatnonzero(self.add_up(reports)).tolist()
 
 
 class EmulatedRanks(Ranks):
@@ -148,17 +148,17 @@ class EmulatedRanks(Ranks):
     @contextmanager
     def accumulating(self, parameters: Sequence[torch.nn.Parameter]) -> Iterator[None]:
         """See `Ranks.accumulating`: as the ranks do, sum a round's gradients before adding them to the earlier ones."""
-        earlier = [one.grad for one in parameters]
-        for one in parameters:
-            one.grad = None
+        gradients = [parameter.grad for parameter in parameters]
+        for parameter in parameters:
+            parameter.grad = None
         yield
-        for one, gradient in zip(parameters, earlier, strict=True):
+        for parameter, gradient in zip(parameters, gradients, strict=True):
             if gradient is not None:
-                one.grad = gradient if one.grad is None else gradient.add_(one.grad)
+                parameter.grad = gradient if parameter.grad is None else gradient.add_(parameter.grad)
 
     def clip(self, parameters: Sequence[torch.nn.Parameter], largest: float) -> float:
         """See `Ranks.clip`: squares are summed over the rows that each rank holds."""
-        gradients = [one.grad for one in parameters if one.grad is not None]
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         shards = [shard for gradient in gradients for shard in gradient.chunk(self.size)]
         return scale_down(gradients, square_sums(shards), largest)
 
@@ -169,7 +169,10 @@ class EmulatedRanks(Ranks):
 
 def deal(passes: Sequence[T], size: int) -> list[list[tuple[T, bool]]]:
     """Deal passes to `size` ranks  # [rounds][ranks]; ranks without one in the last round repeat the first pass."""
-    rounds = [[(one, True) for one in passes[first : first + size]] for first in range(0, len(passes), size)]
+    rounds = [
+        [(forward_pass, True) for forward_pass in passes[first : first + size]]
+        for first in range(0, len(passes), size)
+    ]
     return [dealt + [(passes[0], False)] * (size - len(dealt)) for dealt in rounds]
 
 

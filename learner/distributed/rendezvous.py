@@ -77,13 +77,13 @@ def place_in(environment: Mapping[str, str]) -> Place | None:
     """
     if "RANK" not in environment:
         return None
-    wrong = [
+    problems = [
         f"{name}={environment.get(name, '')}" for name in NUMBERS if not environment.get(name, "").isdecimal()
     ]
-    wrong += [] if environment.get("MASTER_ADDR") else ["MASTER_ADDR="]
-    if wrong:
+    problems += [] if environment.get("MASTER_ADDR") else ["MASTER_ADDR="]
+    if problems:
         raise SettingsError(
-            f"the environment has RANK={environment['RANK']}, as for one of several processes of a learner, but {', '.join(wrong)}. "
+            f"the environment has RANK={environment['RANK']}, as for one of several processes of a learner, but {', '.join(problems)}. "
             "Start it by torchrun, which sets all of them (docs/learner.md); for a learner of one process unset RANK"
         )
     return Place(int(environment["RANK"]), int(environment["LOCAL_RANK"]), int(environment["WORLD_SIZE"]))
@@ -101,32 +101,32 @@ def found_store(place: Place) -> TCPStore:
         LeaderMissing: no leader started within `MEET_S`.
     """
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    named = TCPStore(host, port, place.size, is_master=False)
+    named_store = TCPStore(host, port, place.size, is_master=False)
     if not dist.is_torchelastic_launched():
-        return named
+        return named_store
     if place.rank == 0:
-        own = open_store(place.size)
-        named.set(LEADER, str(own.port))
-        return own
-    return TCPStore(host, _living(host, named), place.size, is_master=False)
+        leader_store = open_store(place.size)
+        named_store.set(LEADER, str(leader_store.port))
+        return leader_store
+    return TCPStore(host, _living(host, named_store), place.size, is_master=False)
 
 
-def _living(host: str, named: TCPStore) -> int:
+def _living(host: str, store: TCPStore) -> int:
     """Port of the living leader; one that has ended cannot be reached."""
-    until = time.monotonic() + MEET_S
+    deadline = time.monotonic() + MEET_S
     while True:
         try:
-            named.wait([LEADER], timedelta(seconds=MEET_S))
+            store.wait([LEADER], timedelta(seconds=MEET_S))
         except dist.DistStoreError as error:
             raise LeaderMissing(
-                f"the learner's first process named no address at {host}:{named.port} within {MEET_S:.0f} s; its own log lines say "
+                f"the learner's first process named no address at {host}:{store.port} within {MEET_S:.0f} s; its own log lines say "
                 "what it waits for"
             ) from error
-        port = int(named.get(LEADER))
+        port = int(store.get(LEADER))
         try:
             socket.create_connection((host, port), timeout=CALL_S).close()
         except OSError as error:
-            if time.monotonic() > until:
+            if time.monotonic() > deadline:
                 raise LeaderMissing(
                     f"the learner's first process could not be reached at {host}:{port} within {MEET_S:.0f} s ({error}). Its own "
                     "log lines say why it ended, or a firewall blocks its port, which is chosen among the free ones"
@@ -147,10 +147,10 @@ def _require_same_machines(place: Place, store: TCPStore, settings: LearnerSetti
         decode_json(store.get(f"fingerprint/{rank}"), Fingerprint) for rank in range(place.size)
     )
     unlike = [
-        f"process {rank} has {name} {getattr(one, name)}, its leader {getattr(leading, name)}"
-        for rank, one in enumerate(following, start=1)
+        f"process {rank} has {name} {getattr(fingerprint, name)}, its leader {getattr(leading, name)}"
+        for rank, fingerprint in enumerate(following, start=1)
         for name in Fingerprint.__struct_fields__
-        if getattr(one, name) != getattr(leading, name)
+        if getattr(fingerprint, name) != getattr(leading, name)
     ]
     if unlike and settings.exact_ranks:
         raise UnlikeRanks(

@@ -27,15 +27,15 @@ class RewardModelPlanner:
         Episodes of the rarer class are used more often.
         """
         learner, outcomes = settings.learner, state.outcomes
-        due = learner.orm_every > 0 and outcomes.fresh >= learner.orm_every
-        if not due or not outcomes.successes or not outcomes.failures:
+        is_due = learner.orm_every > 0 and outcomes.fresh >= learner.orm_every
+        if not is_due or not outcomes.successes or not outcomes.failures:
             return None
-        parts = ceil(learner.orm_every * learner.orm_epochs / learner.orm_batch)
+        count = ceil(learner.orm_every * learner.orm_epochs / learner.orm_batch)
         half = learner.orm_batch // 2
-        successes = in_turn(state, outcomes.successes, count=parts * half, model=ORM)
-        failures = in_turn(state, outcomes.failures, count=parts * half, model=ORM)
-        chosen = [(*successes[part::parts], *failures[part::parts]) for part in range(parts)]
-        return _as_fact(state, chosen, planner=self)
+        successes = in_turn(state, outcomes.successes, count=count * half, model=ORM)
+        failures = in_turn(state, outcomes.failures, count=count * half, model=ORM)
+        minibatches = [(*successes[index::count], *failures[index::count]) for index in range(count)]
+        return _as_fact(state, minibatches, planner=self)
 
     def use_up(self, state: BufferState, fact: BatchPlanned) -> None:
         """Count the examples as used; they stay until newer ones take their place."""
@@ -52,14 +52,16 @@ class RelabelerPlanner:
     def plan(self, state: BufferState, settings: Settings) -> BatchPlanned | None:
         """Mini-batches of `relabeler_batch` examples, once `relabeler_every` came since the last batch."""
         learner, lessons = settings.learner, state.lessons
-        due = learner.relabeler_every > 0 and lessons.fresh >= learner.relabeler_every
-        if not due or not lessons.known:  # a fork that trained no such model dropped all, and kept counting
+        is_due = learner.relabeler_every > 0 and lessons.fresh >= learner.relabeler_every
+        if (
+            not is_due or not lessons.known
+        ):  # a fork that trained no such model dropped all, and kept counting
             return None
         size = learner.relabeler_batch
-        parts = ceil(learner.relabeler_every * learner.relabeler_epochs / size)
-        chosen = in_turn(state, lessons.known, count=parts * size, model=RELABELER)
+        count = ceil(learner.relabeler_every * learner.relabeler_epochs / size)
+        examples = in_turn(state, lessons.known, count=count * size, model=RELABELER)
         return _as_fact(
-            state, [chosen[part * size : (part + 1) * size] for part in range(parts)], planner=self
+            state, [examples[index * size : (index + 1) * size] for index in range(count)], planner=self
         )
 
     def use_up(self, state: BufferState, fact: BatchPlanned) -> None:
@@ -68,12 +70,16 @@ class RelabelerPlanner:
         _count_uses(state.lessons.known, fact)
 
 
-def _as_fact(state: BufferState, parts: Sequence[Sequence[Episode]], *, planner: Planner) -> BatchPlanned:
-    entries = [[BatchEntry(episode, episode.group, 0.0) for episode in part] for part in parts]
+def _as_fact(
+    state: BufferState, minibatches: Sequence[Sequence[Episode]], *, planner: Planner
+) -> BatchPlanned:
+    entries = [
+        [BatchEntry(episode, episode.group, 0.0) for episode in minibatch] for minibatch in minibatches
+    ]
     return as_fact(state, entries, planner=planner)
 
 
 def _count_uses(examples: Iterable[Episode], fact: BatchPlanned) -> None:
-    known = {episode.id: episode for episode in examples}
+    by_id = {episode.id: episode for episode in examples}
     for planned in fact.episodes:
-        known[planned.episode].uses += 1
+        by_id[planned.episode].uses += 1

@@ -93,7 +93,9 @@ def in_turn(state: BufferState, episodes: Sequence[Episode], *, count: int, mode
     """`count` episodes, least used first, ties in an order drawn from the run's seed; repeated if there are fewer."""
     assert state.started is not None
     seed, batch = state.started.run_seed, state.batches
-    ordered = sorted(episodes, key=lambda one: (one.uses, derive_seed(seed, model, batch, one.id)))
+    ordered = sorted(
+        episodes, key=lambda episode: (episode.uses, derive_seed(seed, model, batch, episode.id))
+    )
     return [ordered[index % len(ordered)] for index in range(count)]
 
 

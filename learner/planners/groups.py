@@ -43,22 +43,22 @@ class GroupPlanner(PolicyPlanner):
         """A group's members with what is added to their rewards; a stored success may replace one of them."""
         return compared_as(state, members, options_as(settings, GroupOptions))
 
-    def entries(self, compared: Sequence[GroupSlot], options: GroupOptions) -> list[BatchEntry]:
+    def entries(self, slots: Sequence[GroupSlot], options: GroupOptions) -> list[BatchEntry]:
         """Entries of a group with their advantages, without a member that a replay replaced."""
-        group = next(one.episode.group for one in compared if one.replaces is None)
+        group = next(slot.episode.group for slot in slots if slot.replaces is None)
         advantages = group_advantages(
-            [one.reward for one in compared], deviation=options.group_deviation, epsilon=options.group_epsilon
+            [slot.reward for slot in slots], deviation=options.group_deviation, epsilon=options.group_epsilon
         )
         return [
             BatchEntry(
-                one.episode,
+                slot.episode,
                 group,
                 advantage,
-                format_term=one.format_term,
-                length_term=one.length_term,
-                replaces=one.replaces,
+                format_term=slot.format_term,
+                length_term=slot.length_term,
+                replaces=slot.replaces,
             )
-            for one, advantage in zip(compared, advantages, strict=True)
+            for slot, advantage in zip(slots, advantages, strict=True)
         ]
 
     def groups_swept(
@@ -77,32 +77,29 @@ class GroupPlanner(PolicyPlanner):
     def plan(self, state: BufferState, settings: Settings) -> BatchPlanned | None:
         """The first `group_batch` groups to be compared, in the order of completion, and rehearsed successes."""
         learner, options = settings.learner, options_as(settings.learner, GroupOptions)
-        chosen: list[list[GroupSlot]] = []
+        groups: list[list[GroupSlot]] = []
         consumed: list[str] = []
         for group_id in state.complete:
             group = state.groups[group_id]
             members = trainable(state, group)
-            compared = self.compared(state, members, learner)
-            if _is_planned(compared, options):
-                chosen.append(compared)
-                consumed += [one.replaces for one in compared if one.replaces is not None]
+            slots = self.compared(state, members, learner)
+            if _is_planned(slots, options):
+                groups.append(slots)
+                consumed += [slot.replaces for slot in slots if slot.replaces is not None]
             else:
                 consumed += [member.id for member in members]
             consumed += [
                 name for _, name in sorted(group.members.items()) if _leaves_nothing(state.episodes[name])
             ]
-            if len(chosen) == options.group_batch:
+            if len(groups) == options.group_batch:
                 break
         else:
             return None
-        parts = (
-            cut([self.entries(compared, options) for compared in chosen], learner.minibatches)
-            * learner.epochs
-        )
-        rehearsed = rehearsal(state, options.rehearsal_episodes * len(parts))
+        parts = cut([self.entries(slots, options) for slots in groups], learner.minibatches) * learner.epochs
+        rehearsals = rehearsal(state, options.rehearsal_episodes * len(parts))
         return as_fact(
             state,
-            [[*part, *rehearsed[index :: len(parts)]] for index, part in enumerate(parts)],
+            [[*part, *rehearsals[index :: len(parts)]] for index, part in enumerate(parts)],
             planner=self,
             consumed=consumed,
             reference_version=state.cloned_version if options.kl_coefficient > 0 else None,
@@ -111,10 +108,10 @@ class GroupPlanner(PolicyPlanner):
 
     def use_up(self, state: BufferState, fact: BatchPlanned) -> None:
         """Drop the compared groups; rehearsed and replayed successes stay."""
-        own = dict.fromkeys(
+        compared = dict.fromkeys(
             planned.episode for planned in fact.episodes if not planned.rehearsed and planned.replaces is None
         )
-        for name in (*own, *fact.consumed):
+        for name in (*compared, *fact.consumed):
             if name in state.episodes:
                 settle(state, state.episodes[name].group)
 
@@ -124,11 +121,11 @@ def episodes_per_batch(settings: Settings) -> int:
     return options_as(settings.learner, GroupOptions).group_batch * settings.curriculum.members
 
 
-def _is_planned(compared: Sequence[GroupSlot], options: GroupOptions) -> bool:
+def _is_planned(slots: Sequence[GroupSlot], options: GroupOptions) -> bool:
     """Whether a group is trained on: its rewards differ or, without `group_filter`, it has at least two members."""
     if not options.group_filter:
-        return len(compared) > 1
-    return is_informative([one.result for one in compared])
+        return len(slots) > 1
+    return is_informative([slot.result for slot in slots])
 
 
 def _leaves_nothing(episode: Episode) -> bool:
@@ -140,12 +137,12 @@ def rehearsal(state: BufferState, count: int) -> list[BatchEntry]:
     """Up to `count` remembered successes: families in turn, their order and the episode of each drawn from the run's seed."""
     assert state.started is not None
     seed = state.started.run_seed
-    drawn = [
-        (place, derive_seed(seed, "rehearsal", state.batches, place, family), episode)
+    candidates = [
+        (rank, derive_seed(seed, "rehearsal", state.batches, rank, family), episode)
         for family, latest in state.successes.items()
-        for place, episode in enumerate(
-            sorted(latest, key=lambda one: derive_seed(seed, "rehearsal", state.batches, one.id))
+        for rank, episode in enumerate(
+            sorted(latest, key=lambda episode: derive_seed(seed, "rehearsal", state.batches, episode.id))
         )
     ]
-    drawn.sort(key=lambda one: one[:2])
-    return [BatchEntry(episode, episode.group, 0.0, rehearsed=True) for _, _, episode in drawn[:count]]
+    candidates.sort(key=lambda candidate: candidate[:2])
+    return [BatchEntry(episode, episode.group, 0.0, rehearsed=True) for _, _, episode in candidates[:count]]

@@ -42,32 +42,32 @@ def kept_plan(state: BufferState) -> BatchPlanned | None:
         return None
     plannable = Plannable(state, plan.model, plan.episodes)
     positions, episodes = iter(unpack_positions(plan.positions).tolist()), iter(plan.episodes)
-    parts: list[list[PlannedEpisode]] = []
-    chosen: list[int] = []
+    minibatches: list[list[PlannedEpisode]] = []
+    kept_positions: list[int] = []
     digests: list[bytes] = []
     for size in unpack_ids(plan.minibatches).tolist():
-        part, left = [], size
-        while left > 0:
+        minibatch, remaining = [], size
+        while remaining > 0:
             planned = next(episodes)
-            own = list(islice(positions, planned.samples))
-            left -= planned.samples
+            episode_positions = list(islice(positions, planned.samples))
+            remaining -= planned.samples
             if planned.episode in state.withheld:
                 continue
-            part.append(planned)
+            minibatch.append(planned)
             _, steps = plannable.find(planned)
-            chosen += own
-            digests += [steps[position].digest for position in own if position in steps]
-        parts.append(part)
+            kept_positions += episode_positions
+            digests += [steps[position].digest for position in episode_positions if position in steps]
+        minibatches.append(minibatch)
     if plan.model == POLICY and traits_of(plan.algorithm).group_advantages:
-        parts = _compared_anew(parts, plan, state.settings.learner)
+        minibatches = _compared_anew(minibatches, plan, state.settings.learner)
     return msgspec.structs.replace(
         plan,
         as_of=state.position,
         log_digest=state.digest.value,
-        positions=pack_positions(chosen),
+        positions=pack_positions(kept_positions),
         sample_digests=b"".join(digests),
-        minibatches=pack_ids([sum(one.samples for one in part) for part in parts]),
-        episodes=tuple(one for part in parts for one in part),
+        minibatches=pack_ids([sum(episode.samples for episode in minibatch) for minibatch in minibatches]),
+        episodes=tuple(episode for minibatch in minibatches for episode in minibatch),
         consumed=tuple(name for name in plan.consumed if name not in state.withheld),
         version=state.version,
         config_digest=config_digest(state.resolved),
@@ -75,35 +75,39 @@ def kept_plan(state: BufferState) -> BatchPlanned | None:
 
 
 def _compared_anew(
-    parts: list[list[PlannedEpisode]], plan: BatchPlanned, settings: LearnerSettings
+    minibatches: list[list[PlannedEpisode]], plan: BatchPlanned, settings: LearnerSettings
 ) -> list[list[PlannedEpisode]]:
     """The episodes with the advantages of their groups as they are now, where a group lost a member."""
     options = options_as(settings, GroupOptions)
     before = _groups(plan.episodes)
     advantages: dict[tuple[str, str], float] = {}
-    for group, members in _groups(tuple(one for part in parts for one in part)).items():
+    for group, members in _groups(
+        tuple(episode for minibatch in minibatches for episode in minibatch)
+    ).items():
         if members.keys() == before[group].keys():
             continue
-        rewards = [one.reward + one.format_term + one.length_term for one in members.values()]
-        found = group_advantages(rewards, deviation=options.group_deviation, epsilon=options.group_epsilon)
-        advantages |= {(group, name): value for name, value in zip(members, found, strict=True)}
+        rewards = [episode.reward + episode.format_term + episode.length_term for episode in members.values()]
+        new_advantages = group_advantages(
+            rewards, deviation=options.group_deviation, epsilon=options.group_epsilon
+        )
+        advantages |= {(group, name): value for name, value in zip(members, new_advantages, strict=True)}
     return [
         [
-            one
-            if one.rehearsed
+            episode
+            if episode.rehearsed
             else msgspec.structs.replace(
-                one, advantage=advantages.get((one.group, one.episode), one.advantage)
+                episode, advantage=advantages.get((episode.group, episode.episode), episode.advantage)
             )
-            for one in part
+            for episode in minibatch
         ]
-        for part in parts
+        for minibatch in minibatches
     ]
 
 
 def _groups(episodes: tuple[PlannedEpisode, ...]) -> dict[str, dict[str, PlannedEpisode]]:
     """Compared episodes by group; one that is in several epochs counts once."""
-    found: dict[str, dict[str, PlannedEpisode]] = {}
-    for one in episodes:
-        if not one.rehearsed:
-            found.setdefault(one.group, {})[one.episode] = one
-    return found
+    groups: dict[str, dict[str, PlannedEpisode]] = {}
+    for episode in episodes:
+        if not episode.rehearsed:
+            groups.setdefault(episode.group, {})[episode.episode] = episode
+    return groups

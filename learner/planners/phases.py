@@ -45,15 +45,15 @@ def in_phases(state: BufferState) -> bool:
 
 def collected(state: BufferState, learner: LearnerSettings) -> list[Episode]:
     """The episodes of the phase that is due, in the order of their verdicts; empty while there are too few."""
-    usable = [one for one in state.episodes.values() if _is_usable(one)]
-    usable.sort(key=lambda one: one.judged)
+    usable = [episode for episode in state.episodes.values() if _is_usable(episode)]
+    usable.sort(key=lambda episode: episode.judged)
     return usable[: learner.phase_episodes] if len(usable) >= learner.phase_episodes else []
 
 
 def valued(state: BufferState) -> list[Episode]:
     """Episodes of the phase that the critic was trained on and the policy was not yet."""
-    found = (state.episodes.get(name) for name in state.phase)
-    return [one for one in found if one is not None and _is_usable(one)]
+    episodes = (state.episodes.get(name) for name in state.phase)
+    return [episode for episode in episodes if episode is not None and _is_usable(episode)]
 
 
 def _is_usable(episode: Episode) -> bool:
@@ -68,8 +68,10 @@ def replays_demonstrations(learner: LearnerSettings) -> bool:
 
 def store_demonstration(state: BufferState, episode: Episode) -> None:
     """Keep a successful demonstration as if an earlier phase had played it. Cloning keeps its own copy."""
-    shown = episode.origin == DEMONSTRATION and episode.decided and episode.succeeded and episode.samples
-    if shown and replays_demonstrations(state.settings.learner):
+    is_demonstration = (
+        episode.origin == DEMONSTRATION and episode.decided and episode.succeeded and episode.samples
+    )
+    if is_demonstration and replays_demonstrations(state.settings.learner):
         store_earlier(state, episode)
 
 
@@ -104,23 +106,25 @@ def replayed(state: BufferState, learner: LearnerSettings, *, steps: int) -> lis
     """
     assert state.started is not None
     options = options_as(learner, PhaseOptions)
-    seed, left = state.started.run_seed, int(options.phase_replay_ratio * steps)
-    scored = [
+    seed, remaining = state.started.run_seed, int(options.phase_replay_ratio * steps)
+    candidates = [
         episode
         for episode in state.earlier.values()
         if all(sample.position in state.perplexities for sample in episode.samples)
     ]
-    order = sorted(scored, key=lambda one: derive_seed(seed, "phase replay", state.version, one.id))
-    found = []
+    order = sorted(
+        candidates, key=lambda candidate: derive_seed(seed, "phase replay", state.version, candidate.id)
+    )
+    replays = []
     for episode in order:
-        kept = bytearray()
+        mask = bytearray()
         for sample in episode.samples:
-            taken = left > 0 and _in_window(state.perplexities[sample.position], options)
-            left -= taken
-            kept.append(taken)
-        if any(kept):
-            found.append(ReplayedEpisode(episode, bytes(kept)))
-    return found
+            is_replayed = remaining > 0 and _in_window(state.perplexities[sample.position], options)
+            remaining -= is_replayed
+            mask.append(is_replayed)
+        if any(mask):
+            replays.append(ReplayedEpisode(episode, bytes(mask)))
+    return replays
 
 
 def _in_window(perplexity: float, options: PhaseOptions) -> bool:
@@ -148,12 +152,12 @@ class PhasePlanner(PolicyPlanner):
 
     def plan(self, state: BufferState, settings: Settings) -> BatchPlanned | None:
         """The policy's batch of the phase that the critic has been trained on."""
-        own, learner = valued(state), settings.learner
-        if not own:
+        episodes, learner = valued(state), settings.learner
+        if not episodes:
             return None
         return as_fact(
             state,
-            _parts(state, own, learner, replay=True, epochs=learner.epochs),
+            _parts(state, episodes, learner, replay=True, epochs=learner.epochs),
             planner=self,
             reference_version=state.version if self._reference else None,
             critic_version=state.beside(CRITIC).version,
@@ -162,7 +166,7 @@ class PhasePlanner(PolicyPlanner):
     def use_up(self, state: BufferState, fact: BatchPlanned) -> None:
         """Drop the phase's episodes; later phases may replay them."""
         names = {planned.episode for planned in fact.episodes if planned.kept is None}
-        for episode in sorted((state.episodes[name] for name in names), key=lambda one: one.judged):
+        for episode in sorted((state.episodes[name] for name in names), key=lambda played: played.judged):
             store_earlier(state, episode)
             drop(state, episode)
         state.phase = []
@@ -179,15 +183,17 @@ class CriticPhasePlanner:
         learner = settings.learner
         if not in_phases(state) or valued(state) or unscored(state, learner):
             return None
-        own = collected(state, learner)
-        if not own:
+        episodes = collected(state, learner)
+        if not episodes:
             return None
-        parts = _parts(state, own, learner, replay=learner.critic_replay, epochs=learner.critic_epochs)
+        parts = _parts(state, episodes, learner, replay=learner.critic_replay, epochs=learner.critic_epochs)
         return as_fact(state, parts, planner=self)
 
     def use_up(self, state: BufferState, fact: BatchPlanned) -> None:
         """Remember the episodes, which the policy is trained on next."""
-        state.phase = list(dict.fromkeys(one.episode for one in fact.episodes if one.kept is None))
+        state.phase = list(
+            dict.fromkeys(episode.episode for episode in fact.episodes if episode.kept is None)
+        )
 
 
 def episodes_per_batch(settings: Settings) -> int:
@@ -197,40 +203,40 @@ def episodes_per_batch(settings: Settings) -> int:
 
 def check_phases(settings: Settings) -> list[str]:
     """What is wrong in the settings for an algorithm that learns in phases, one sentence each."""
-    learner, options, found = settings.learner, options_as(settings.learner, PhaseOptions), []
+    learner, options, problems = settings.learner, options_as(settings.learner, PhaseOptions), []
     if not learner.phase_episodes:
-        found.append(
+        problems.append(
             f"learner.phase_episodes = 0 leaves learner.algorithm = {learner.algorithm!r} without a phase to train on: say "
             "how many episodes fill one"
         )
     if options.phase_window[0] > options.phase_window[1]:
-        found.append(
+        problems.append(
             f"learner.options.phase_window = {list(options.phase_window)} holds nothing: its lower bound comes first"
         )
     if learner.critic_from == "policy" and learner.lora_rank:
-        found.append(
+        problems.append(
             f"learner.critic_from = 'policy' needs a policy whose weights are trained, and learner.lora_rank = {learner.lora_rank} "
             "trains an adapter: set critic_from = 'base'"
         )
     demonstrations = settings.curriculum.demonstrations
     if options.phase_demonstrations and (options.phase_replay == "off" or not demonstrations):
-        found.append(
+        problems.append(
             "learner.options.phase_demonstrations replays demonstrations together with a phase's episodes: it needs "
             f"learner.options.phase_replay = 'successes' or 'all' (it is {options.phase_replay!r}) and curriculum.demonstrations "
             f"(they are {demonstrations})"
         )
-    return found
+    return problems
 
 
 def _parts(
-    state: BufferState, own: Sequence[Episode], learner: LearnerSettings, *, replay: bool, epochs: int
+    state: BufferState, episodes: Sequence[Episode], learner: LearnerSettings, *, replay: bool, epochs: int
 ) -> list[list[BatchEntry]]:
     """Mini-batches of a phase's own episodes and the replayed ones, in a new order in each epoch."""
     assert state.started is not None
     seed = state.started.run_seed
-    entries = [BatchEntry(one, one.group, 0.0) for one in own]
+    entries = [BatchEntry(one, one.group, 0.0) for one in episodes]
     if replay:
-        steps = sum(len(one.samples) for one in own)
+        steps = sum(len(one.samples) for one in episodes)
         entries += [
             BatchEntry(one.episode, one.episode.group, 0.0, kept=one.kept)
             for one in replayed(state, learner, steps=steps)

@@ -43,93 +43,102 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def compare_updates(
-    recorded: UpdateApplied | UpdateSkipped, again: UpdateApplied | UpdateSkipped
+    recorded: UpdateApplied | UpdateSkipped, recomputed: UpdateApplied | UpdateSkipped
 ) -> Difference | None:
     """The first difference between updates, causes before effects; None: they are equal."""
-    return next(update_differences(recorded, again), None)
+    return next(update_differences(recorded, recomputed), None)
 
 
 def update_differences(
-    recorded: UpdateApplied | UpdateSkipped, again: UpdateApplied | UpdateSkipped
+    recorded: UpdateApplied | UpdateSkipped, recomputed: UpdateApplied | UpdateSkipped
 ) -> Iterator[Difference]:
     """All differences between updates except duration, causes before effects."""
-    if isinstance(recorded, UpdateSkipped) or isinstance(again, UpdateSkipped):
-        if type(recorded) is not type(again):
-            yield Difference(what="loss", expected=_outcome(recorded), found=_outcome(again))
-        elif isinstance(recorded, UpdateSkipped) and isinstance(again, UpdateSkipped):
-            yield from _text("plan", place(recorded), place(again))
-            yield from _text("loss", _outcome(recorded), _outcome(again))
-            yield from _text("weights", recorded.state, again.state)
+    if isinstance(recorded, UpdateSkipped) or isinstance(recomputed, UpdateSkipped):
+        if type(recorded) is not type(recomputed):
+            yield Difference(what="loss", expected=_outcome(recorded), found=_outcome(recomputed))
+        elif isinstance(recorded, UpdateSkipped) and isinstance(recomputed, UpdateSkipped):
+            yield from _text("plan", place(recorded), place(recomputed))
+            yield from _text("loss", _outcome(recorded), _outcome(recomputed))
+            yield from _text("weights", recorded.state, recomputed.state)
         return
-    yield from _text("weights", f"before {recorded.before}", f"before {again.before}")
-    yield from _text("plan", place(recorded), place(again))
-    yield from _text("inputs", recorded.inputs, again.inputs)
-    yield from _metrics(recorded.metrics, again.metrics)
-    yield from _report(recorded, again)
-    yield from _text("weights", recorded.after, again.after)
+    yield from _text("weights", f"before {recorded.before}", f"before {recomputed.before}")
+    yield from _text("plan", place(recorded), place(recomputed))
+    yield from _text("inputs", recorded.inputs, recomputed.inputs)
+    yield from _metrics(recorded.metrics, recomputed.metrics)
+    yield from _report(recorded, recomputed)
+    yield from _text("weights", recorded.after, recomputed.after)
 
 
-def plan_differences(recorded: BatchPlanned, again: BatchPlanned | None) -> Iterator[Difference]:
+def plan_differences(recorded: BatchPlanned, recomputed: BatchPlanned | None) -> Iterator[Difference]:
     """Differences between a plan and the one that follows from the log up to its `as_of`: order, advantages, then the rest."""
-    if again is None:
+    if recomputed is None:
         yield Difference(
             what="plan", expected=f"a plan of batch {recorded.batch}", found="no plan can be made there"
         )
         return
-    named = False
-    if recorded.positions != again.positions:
-        named = True
-        yield _order(recorded, again)
-    for ours, theirs in zip(recorded.episodes, again.episodes, strict=False):
-        if (ours.episode, ours.group, ours.samples) != (theirs.episode, theirs.group, theirs.samples):
-            named = True
-            yield Difference(what="order", expected=f"{ours}", found=f"{theirs}")
+    is_named = False
+    if recorded.positions != recomputed.positions:
+        is_named = True
+        yield _order(recorded, recomputed)
+    for expected, found in zip(recorded.episodes, recomputed.episodes, strict=False):
+        if (expected.episode, expected.group, expected.samples) != (
+            found.episode,
+            found.group,
+            found.samples,
+        ):
+            is_named = True
+            yield Difference(what="order", expected=f"{expected}", found=f"{found}")
             break  # everything after it is shifted
-        if (ours.reward, ours.advantage) != (theirs.reward, theirs.advantage):
-            named = True
+        if (expected.reward, expected.advantage) != (found.reward, found.advantage):
+            is_named = True
             yield Difference(
                 what="advantages",
-                expected=f"{ours.episode}: reward {ours.reward!r}, advantage {ours.advantage!r}",
-                found=f"{theirs.episode}: reward {theirs.reward!r}, advantage {theirs.advantage!r}",
+                expected=f"{expected.episode}: reward {expected.reward!r}, advantage {expected.advantage!r}",
+                found=f"{found.episode}: reward {found.reward!r}, advantage {found.advantage!r}",
             )
     for name in recorded.__struct_fields__:
-        if name not in ("positions", "episodes") and getattr(recorded, name) != getattr(again, name):
+        if name not in ("positions", "episodes") and getattr(recorded, name) != getattr(recomputed, name):
             yield Difference(
                 what="chain" if name == "log_digest" else "plan",
                 expected=f"{name} {_show(getattr(recorded, name))}",
-                found=f"{name} {_show(getattr(again, name))}",
+                found=f"{name} {_show(getattr(recomputed, name))}",
             )
-    if recorded.episodes != again.episodes and not named:
-        yield Difference(what="plan", expected=_show(recorded.episodes), found=_show(again.episodes))
+    if recorded.episodes != recomputed.episodes and not is_named:
+        yield Difference(what="plan", expected=_show(recorded.episodes), found=_show(recomputed.episodes))
 
 
-def _order(recorded: BatchPlanned, again: BatchPlanned) -> Difference:
-    ours, theirs = unpack_positions(recorded.positions).tolist(), unpack_positions(again.positions).tolist()
-    for index, (left, right) in enumerate(zip(ours, theirs, strict=False)):
+def _order(recorded: BatchPlanned, recomputed: BatchPlanned) -> Difference:
+    expected, found = (
+        unpack_positions(recorded.positions).tolist(),
+        unpack_positions(recomputed.positions).tolist(),
+    )
+    for index, (left, right) in enumerate(zip(expected, found, strict=False)):
         if left != right:
             return Difference(
                 what="order",
                 expected=f"sample {index} is position {left}",
                 found=f"sample {index} is position {right}",
             )
-    return Difference(what="order", expected=f"{len(ours)} samples", found=f"{len(theirs)} samples")
+    return Difference(what="order", expected=f"{len(expected)} samples", found=f"{len(found)} samples")
 
 
-def _compared(recorded: dict[str, float], again: dict[str, float]) -> set[str]:
-    return {*recorded, *again} - (LATER - recorded.keys())
+def _compared(recorded: dict[str, float], recomputed: dict[str, float]) -> set[str]:
+    return {*recorded, *recomputed} - (LATER - recorded.keys())
 
 
-def _metrics(recorded: dict[str, float], again: dict[str, float]) -> Iterator[Difference]:
-    for name in sorted(_compared(recorded, again), key=lambda name: (name != "loss", name)):
-        if repr(recorded.get(name)) != repr(again.get(name)):  # so that nan equals nan
+def _metrics(recorded: dict[str, float], recomputed: dict[str, float]) -> Iterator[Difference]:
+    for name in sorted(_compared(recorded, recomputed), key=lambda name: (name != "loss", name)):
+        if repr(recorded.get(name)) != repr(recomputed.get(name)):  # so that nan equals nan
             yield Difference(
-                what="loss", expected=f"{name} {recorded.get(name)!r}", found=f"{name} {again.get(name)!r}"
+                what="loss",
+                expected=f"{name} {recorded.get(name)!r}",
+                found=f"{name} {recomputed.get(name)!r}",
             )
 
 
-def _report(recorded: UpdateApplied, again: UpdateApplied) -> Iterator[Difference]:
+def _report(recorded: UpdateApplied, recomputed: UpdateApplied) -> Iterator[Difference]:
     for name in REPORTED:
-        left, right = getattr(recorded.samples, name), getattr(again.samples, name)
+        left, right = getattr(recorded.samples, name), getattr(recomputed.samples, name)
         if left != right:
             yield Difference(
                 what="advantages" if name == "advantages" else "loss",
@@ -187,47 +196,55 @@ class Deviation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def incomparable(
-    recorded: UpdateApplied | UpdateSkipped, again: UpdateApplied | UpdateSkipped, *, valued: bool = False
+    recorded: UpdateApplied | UpdateSkipped,
+    recomputed: UpdateApplied | UpdateSkipped,
+    *,
+    valued: bool = False,
 ) -> Iterator[Difference]:
     """Differences that no tolerance permits. `valued`: advantages came from a critic, and are compared like other numbers."""
-    if type(recorded) is not type(again):
-        yield Difference(what="loss", expected=type(recorded).__name__, found=type(again).__name__)
+    if type(recorded) is not type(recomputed):
+        yield Difference(what="loss", expected=type(recorded).__name__, found=type(recomputed).__name__)
         return
-    yield from _text("plan", place(recorded), place(again))
-    if not isinstance(recorded, UpdateApplied) or not isinstance(again, UpdateApplied):
+    yield from _text("plan", place(recorded), place(recomputed))
+    if not isinstance(recorded, UpdateApplied) or not isinstance(recomputed, UpdateApplied):
         return
-    yield from _text("inputs", recorded.inputs, again.inputs)
-    if recorded.samples.advantages != again.samples.advantages and not valued:
+    yield from _text("inputs", recorded.inputs, recomputed.inputs)
+    if recorded.samples.advantages != recomputed.samples.advantages and not valued:
         yield Difference(what="advantages", expected="samples' advantages", found="others")
-    compared = _compared(recorded.metrics, again.metrics)
-    names = sorted(name for name in compared if (name in recorded.metrics) != (name in again.metrics))
+    metric_names = _compared(recorded.metrics, recomputed.metrics)
+    names = sorted(
+        name for name in metric_names if (name in recorded.metrics) != (name in recomputed.metrics)
+    )
     if names:
         yield Difference(
             what="loss", expected="the same metrics", found=f"only one side has {', '.join(names)}"
         )
     for name in REPORTED:
-        sizes = (f"{name} of {len(getattr(one.samples, name)) // 4} samples" for one in (recorded, again))
+        sizes = (
+            f"{name} of {len(getattr(update.samples, name)) // 4} samples"
+            for update in (recorded, recomputed)
+        )
         yield from _text("loss", *sizes)
 
 
-def deviation(position: int, recorded: UpdateApplied, again: UpdateApplied) -> Deviation:
+def deviation(position: int, recorded: UpdateApplied, recomputed: UpdateApplied) -> Deviation:
     """Deviation of two comparable updates."""
     numbers = [
-        (_apart(value, again.metrics[name]), name, value, again.metrics[name])
+        (_apart(value, recomputed.metrics[name]), name, value, recomputed.metrics[name])
         for name, value in recorded.metrics.items()
-        if name in again.metrics
+        if name in recomputed.metrics
     ]
     metrics = max((number[0] for number in numbers), default=0.0)
     samples = {}
     for name in REPORTED:
-        ours = unpack_floats(getattr(recorded.samples, name)).tolist()
-        theirs = unpack_floats(getattr(again.samples, name)).tolist()
-        listed = [
+        recorded_values = unpack_floats(getattr(recorded.samples, name)).tolist()
+        recomputed_values = unpack_floats(getattr(recomputed.samples, name)).tolist()
+        sample_numbers = [
             (_apart(left, right), f"samples' {name}", left, right)
-            for left, right in zip(ours, theirs, strict=False)
+            for left, right in zip(recorded_values, recomputed_values, strict=False)
         ]
-        samples[name] = max((number[0] for number in listed), default=0.0)
-        numbers += listed
+        samples[name] = max((number[0] for number in sample_numbers), default=0.0)
+        numbers += sample_numbers
     largest = max(numbers, key=lambda number: number[0], default=(0.0, "", 0.0, 0.0))
     return Deviation(
         position=position,
@@ -246,23 +263,25 @@ def _apart(recorded: float, computed: float) -> float:
         return 0.0 if isnan(recorded) and isnan(computed) else inf
     if recorded == computed:
         return 0.0
-    apart = abs(recorded - computed) / max(1.0, abs(recorded))
-    return inf if isnan(apart) else apart
+    distance = abs(recorded - computed) / max(1.0, abs(recorded))
+    return inf if isnan(distance) else distance
 
 
-def weights_distance(recorded: bytes, again: bytes, *, prefix: str = "") -> float:
+def weights_distance(recorded: bytes, recomputed: bytes, *, prefix: str = "") -> float:
     """Norm of the difference over the norm of the recorded weights; of safetensors files, tensors named `prefix`… only.
 
     Infinite if they hold other tensors.
     """
-    ours, theirs = _tensors(recorded, prefix), _tensors(again, prefix)
-    if {name: value.shape for name, value in ours.items()} != {n: v.shape for n, v in theirs.items()}:
+    recorded_tensors, recomputed_tensors = _tensors(recorded, prefix), _tensors(recomputed, prefix)
+    if {name: value.shape for name, value in recorded_tensors.items()} != {
+        n: v.shape for n, v in recomputed_tensors.items()
+    }:
         return inf
-    apart = fsum(_squares(value - theirs[name]) for name, value in ours.items())
-    size = fsum(_squares(value) for value in ours.values())
+    difference = fsum(_squares(value - recomputed_tensors[name]) for name, value in recorded_tensors.items())
+    size = fsum(_squares(value) for value in recorded_tensors.values())
     if size == 0:
-        return 0.0 if apart == 0 else inf
-    return sqrt(apart / size)
+        return 0.0 if difference == 0 else inf
+    return sqrt(difference / size)
 
 
 def _squares(value: NDArray[np.float64]) -> float:

@@ -72,13 +72,13 @@ def witness_of(
     `settings`: the run's; emulated ranks count as processes.
     """
     ranks = settings.processes if is_emulated(settings) else 1
-    now = None
+    machine_now = None
     if machine_then is not None:
-        now = _machine(machine_then.threads, device_then(machine_then), ranks, settings.precision)
+        machine_now = _machine(machine_then.threads, device_then(machine_then), ranks, settings.precision)
     return ComparedEnvironments(
         code_now=code_rev,
         machine_then=machine_then,
-        machine_now=now,
+        machine_now=machine_now,
         changed_plugins=tuple(changed_plugins(plugins, ALGORITHMS)),
     )
 
@@ -90,7 +90,7 @@ def _machine(threads: int, device: Device, processes: int, precision: WantedPrec
 
 def diagnose(
     recorded: Recorded,
-    found: Iterable[Difference],
+    differences: Iterable[Difference],
     *,
     stages: Sequence[What],
     witness: ComparedEnvironments,
@@ -100,11 +100,11 @@ def diagnose(
 
     `stages`: what of such an event is compared, causes before effects.
     """
-    listed = list(found)
-    if not listed:
+    found_differences = list(differences)
+    if not found_differences:
         return None
-    kinds = {difference.what for difference in listed}
-    first = listed[0]
+    kinds = {difference.what for difference in found_differences}
+    first = found_differences[0]
     return Divergence(
         position=recorded.position,
         event=recorded.envelope.type,
@@ -113,7 +113,7 @@ def diagnose(
         found=first.found,
         cause=_cause(recorded, first.what, witness, apart),
         same=tuple(stage for stage in stages if stage not in kinds),
-        differing=tuple(dict.fromkeys(difference.what for difference in listed)),
+        differing=tuple(dict.fromkeys(difference.what for difference in found_differences)),
         apart=apart,
         entity=recorded.envelope.entity,
         code_then=recorded.envelope.code_rev,
@@ -124,8 +124,10 @@ def diagnose(
 
 
 def _cause(recorded: Recorded, what: What, witness: ComparedEnvironments, apart: float | None) -> str:
-    then, now = witness.machine_then, witness.machine_now
-    changed = differences(then, now) if then is not None and now is not None else []
+    recorded_on, verified_on = witness.machine_then, witness.machine_now
+    changed = (
+        differences(recorded_on, verified_on) if recorded_on is not None and verified_on is not None else []
+    )
     numeric = what in ("loss", "weights")
     if numeric and changed:
         return (

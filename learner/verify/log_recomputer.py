@@ -124,19 +124,19 @@ class LogRecomputer:
             self._begin_anew()
         if self._reading is None:
             self._reading = read(self._log, after=0, strict=True)
-        done = self._recomputation
-        done.count_anew()
+        recomputation = self._recomputation
+        recomputation.count_anew()
         divergence = await self._recompute(stretch, updated) if stretch.until > self._state.position else None
         return StretchReport(
             stretch=stretch,
-            updates=done.updates,
-            digests=done.digests,
-            weights=done.weights,
-            checkpoints=done.checkpoints,
+            updates=recomputation.updates,
+            digests=recomputation.digests,
+            weights=recomputation.weights,
+            checkpoints=recomputation.checkpoints,
             cpu_s=time.process_time() - cpu_began,
             divergence=divergence,
-            beyond=done.beyond,
-            deviations=tuple(done.deviations),
+            beyond=recomputation.beyond,
+            deviations=tuple(recomputation.deviations),
         )
 
     async def _recompute(self, stretch: LogStretch, updated: Callable[[], None]) -> Divergence | None:
@@ -232,16 +232,16 @@ class _Sharing:
 
     def _leave_out(self, diverged: LogStretch) -> None:
         """Cancel the stretches after this one."""
-        self._waiting = [one for one in self._waiting if one.until <= diverged.begin.position]
+        self._waiting = [waiting for waiting in self._waiting if waiting.until <= diverged.begin.position]
         for task, stretch in self.busy.items():
             if stretch is not None and stretch.begin.position > diverged.begin.position:
                 task.cancel()
 
     def covered(self) -> list[StretchReport]:
         """The reports in the stretches' order, up to the first with a divergence."""
-        found: list[StretchReport] = []
-        for report in sorted(self._reports, key=lambda one: one.stretch.begin.position):
-            found.append(report)
+        reports: list[StretchReport] = []
+        for report in sorted(self._reports, key=lambda candidate: candidate.stretch.begin.position):
+            reports.append(report)
             if report.divergence is not None:
                 break
-        return found
+        return reports

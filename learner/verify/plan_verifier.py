@@ -56,18 +56,18 @@ async def find_damage(
     If an event does not name the bytes of its predecessor, one of the two was altered: the predecessor, if the event's own
     successor still confirms the event. None: the event is intact, but belongs to another run or a newer Hindcast.
     """
-    found = await log.read(after=after, limit=LOOK_AHEAD_EVENTS)
-    if not found or found[0].position != after + 1:
+    events = await log.read(after=after, limit=LOOK_AHEAD_EVENTS)
+    if not events or events[0].position != after + 1:
         return _divergence(after + 1, "", error, altered=False)
-    stored = found[0]
+    event = events[0]
     try:
-        envelope = decode_envelope(stored)
+        envelope = decode_envelope(event)
     except HindcastError:
-        family = stored.subject.split(".")[2]
-        return _divergence(stored.position, "step.taken" if family == "step" else family, error, altered=True)
+        family = event.subject.split(".")[2]
+        return _divergence(event.position, "step.taken" if family == "step" else family, error, altered=True)
     last = chains.get(envelope.incarnation)
-    if _is_disowned(stored, envelope, found[1:]):
-        return _divergence(stored.position, envelope.type, error, altered=True)
+    if _is_disowned(event, envelope, events[1:]):
+        return _divergence(event.position, envelope.type, error, altered=True)
     seq, digest = (last.seq, last.digest) if last is not None else (-1, b"")
     if last is not None and envelope.producer_seq == seq + 1 and envelope.prev_hash != digest:
         return _divergence(last.position, last.type, error, altered=True)
@@ -76,21 +76,21 @@ async def find_damage(
         digest,
     ):
         return None
-    return _divergence(stored.position, envelope.type, error, altered=False)
+    return _divergence(event.position, envelope.type, error, altered=False)
 
 
-def _is_disowned(stored: Stored, envelope: Envelope, following: Sequence[Stored]) -> bool:
+def _is_disowned(event: Stored, envelope: Envelope, following: Sequence[Stored]) -> bool:
     """Whether the producer's next event names other bytes; False if none is near."""
-    for later in following:
+    for candidate in following:
         try:
-            successor = decode_envelope(later)
+            successor = decode_envelope(candidate)
         except HindcastError:
             continue
         if (successor.incarnation, successor.producer_seq) == (
             envelope.incarnation,
             envelope.producer_seq + 1,
         ):
-            return successor.prev_hash != sha256(stored.data).digest()
+            return successor.prev_hash != sha256(event.data).digest()
     return False
 
 
@@ -155,8 +155,8 @@ class Verifier:
         if isinstance(fact, RunStarted | RunForked):
             require_plugins(self._state.plugins, ALGORITHMS)
         if recorded.position in self._claims.points:
-            again = plan(self._state, self._state.settings)
-            self._plans[recorded.position] = again, self._state.digest.value
+            recomputed = plan(self._state, self._state.settings)
+            self._plans[recorded.position] = recomputed, self._state.digest.value
         if recorded.position in self._claims.swept_at:
             self._sweeps[recorded.position] = self._due()
         envelope = recorded.envelope
@@ -167,28 +167,30 @@ class Verifier:
         return None
 
     def _check_plan(self, recorded: Recorded, fact: BatchPlanned) -> Divergence | None:
-        again, digest = self._plans.pop(fact.as_of, (None, b""))
+        recomputed, digest = self._plans.pop(fact.as_of, (None, b""))
         if digest and digest != fact.log_digest and self._doubts:
             return self._doubts[0]
-        return diagnose(recorded, plan_differences(fact, again), stages=PLAN_STAGES, witness=self.witness())
+        return diagnose(
+            recorded, plan_differences(fact, recomputed), stages=PLAN_STAGES, witness=self.witness()
+        )
 
     def _compare_with_claims(
         self, recorded: Recorded, fact: StepTaken | EpisodeJudged | EpisodeRelabeled
     ) -> None:
         """Record an event that contradicts a plan. Step or plan was altered: the log's digest in the plan decides which."""
-        claimed, found = self._claims.steps.get(recorded.position), recorded.digest[:8]
-        if not isinstance(fact, EpisodeJudged) or claimed not in (None, found):
+        claimed, digest = self._claims.steps.get(recorded.position), recorded.digest[:8]
+        if not isinstance(fact, EpisodeJudged) or claimed not in (None, digest):
             what: What = "inputs"
-            same = claimed in (None, found)
-            texts = f"an event whose bytes have sha256 {(claimed or b'').hex()}…", f"sha256 {found.hex()}…"
+            agrees = claimed in (None, digest)
+            texts = f"an event whose bytes have sha256 {(claimed or b'').hex()}…", f"sha256 {digest.hex()}…"
         else:
             what = "advantages"
             episode = self._state.episodes.get(fact.episode)
             counts = episode is not None and episode.outcome is None and fact.judge.name == self._judge
             claim = self._claims.rewards.get(fact.episode)
-            same = not counts or claim in (None, fact.judgment.reward)
+            agrees = not counts or claim in (None, fact.judgment.reward)
             texts = f"reward {claim!r} of {fact.episode}", f"reward {fact.judgment.reward!r}"
-        if same:
+        if agrees:
             return
         doubt = self._diverged(recorded, what, *texts)
         cause = "The stored event was altered after a batch had been planned from it."
@@ -200,31 +202,31 @@ class Verifier:
 
     def _due(self) -> dict[str, set[str]]:
         """Episodes to sweep now, by reason."""
-        return {due.reason: set(due.episodes) for due in sweep(self._state, self._state.settings)}
+        return {event.reason: set(event.episodes) for event in sweep(self._state, self._state.settings)}
 
     def _check_sweep(self, recorded: Recorded, fact: SamplesSwept) -> Divergence | None:
-        due = self._due() if fact.as_of is None else self._sweeps.pop(fact.as_of, {})
-        wrong = sorted(set(fact.episodes) - due.get(fact.reason, set()))
-        if not wrong and fact.version == self._state.version:
+        expected = self._due() if fact.as_of is None else self._sweeps.pop(fact.as_of, {})
+        unexpected = sorted(set(fact.episodes) - expected.get(fact.reason, set()))
+        if not unexpected and fact.version == self._state.version:
             return None
         return self._diverged(
             recorded,
             "plan",
             f"{fact.reason} at version {fact.version}: {', '.join(fact.episodes)}",
-            f"not so at version {self._state.version}: {', '.join(wrong)}",
+            f"not so at version {self._state.version}: {', '.join(unexpected)}",
         )
 
     def _check_scored(self, recorded: Recorded, fact: ReplayScored) -> Divergence | None:
         """Check that the scored steps were due; `Recomputation` checks the numbers."""
-        due = [sample.position for sample in unscored(self._state, self._state.settings.learner)]
-        found = unpack_positions(fact.positions).tolist()
-        if found == due and fact.version == self._state.version:
+        expected = [sample.position for sample in unscored(self._state, self._state.settings.learner)]
+        scored = unpack_positions(fact.positions).tolist()
+        if scored == expected and fact.version == self._state.version:
             return None
         return self._diverged(
             recorded,
             "plan",
-            f"{len(found)} steps scored under version {fact.version}",
-            f"{len(due)} due under version {self._state.version}, or others",
+            f"{len(scored)} steps scored under version {fact.version}",
+            f"{len(expected)} due under version {self._state.version}, or others",
         )
 
     def _diverged(self, recorded: Recorded, what: What, expected: str, found: str) -> Divergence:

@@ -155,14 +155,14 @@ class Recomputation:
     def _made(self, state: BufferState) -> Trainer:
         """A trainer with the base weights, on the kind of device that the run's learner recorded last."""
         assert state.started is not None
-        then, learner = state.fingerprint or state.started.fingerprint, state.settings.learner
-        self._device = device_then(then)
-        computing = {"device": self._device, "precision": precision_then(then, learner.precision)}
+        fingerprint, learner = state.fingerprint or state.started.fingerprint, state.settings.learner
+        self._device = device_then(fingerprint)
+        overrides = {"device": self._device, "precision": precision_then(fingerprint, learner.precision)}
         return self._make_trainer(
             self._policy,
             state.started.base_policy,
             blobs=self._blobs,
-            settings=learner.model_copy(update=computing),
+            settings=learner.model_copy(update=overrides),
             stop=self._stop,
         )
 
@@ -181,20 +181,20 @@ class Recomputation:
             self._training.restore(load_checkpoint(blobs, saved.blob))
 
     def _check_scores(self, recorded: Recorded, fact: ReplayScored, state: BufferState) -> Divergence | None:
-        known = {sample.position: sample for sample in earlier_samples(state)}
+        samples_by_position = {sample.position: sample for sample in earlier_samples(state)}
         positions = unpack_positions(fact.positions).tolist()
-        if not known.keys() >= set(positions):
+        if not samples_by_position.keys() >= set(positions):
             raise CorruptEvent(f"position {recorded.position} scores steps that are in no earlier phase")
-        samples = [known[position] for position in positions]
-        most = state.settings.learner.tokens_per_forward
-        scored = self._start(state).score(samples, tokens_per_forward=most)
-        again = np.asarray(scored, dtype=np.float32)
-        found = unpack_floats(fact.perplexities)
-        apart = float(np.max(np.abs(np.log(again) - np.log(found)), initial=0.0))
-        if apart <= (self._tolerance or 0.0):
+        samples = [samples_by_position[position] for position in positions]
+        tokens_per_forward = state.settings.learner.tokens_per_forward
+        perplexities = self._start(state).score(samples, tokens_per_forward=tokens_per_forward)
+        recomputed = np.asarray(perplexities, dtype=np.float32)
+        recorded_values = unpack_floats(fact.perplexities)
+        distance = float(np.max(np.abs(np.log(recomputed) - np.log(recorded_values)), initial=0.0))
+        if distance <= (self._tolerance or 0.0):
             return None
-        others = f"others, apart by {apart:.2e} nats"
-        return self._compare(recorded, state, "loss", "perplexities as recorded", others, apart=apart)
+        outcome = f"others, apart by {distance:.2e} nats"
+        return self._compare(recorded, state, "loss", "perplexities as recorded", outcome, apart=distance)
 
     def _check_update(
         self, recorded: Recorded, fact: UpdateApplied | UpdateSkipped, state: BufferState
@@ -208,20 +208,24 @@ class Recomputation:
             raise CorruptEvent(
                 f"position {recorded.position} reports mini-batch {fact.minibatch} of batch {fact.batch}, which is not planned"
             )
-        again = self._start(state).step(fact.minibatch)
-        apart = None
-        if isinstance(fact, UpdateApplied) and isinstance(again, UpdateApplied):
-            apart = deviation(recorded.position, fact, again)
+        recomputed = self._start(state).step(fact.minibatch)
+        update_deviation = None
+        if isinstance(fact, UpdateApplied) and isinstance(recomputed, UpdateApplied):
+            update_deviation = deviation(recorded.position, fact, recomputed)
         if self._tolerance is None:
-            found = list(update_differences(fact, again))
+            differences = list(update_differences(fact, recomputed))
         else:
             valued = planned.critic_version is not None or planned.model == CRITIC
-            found = [*incomparable(fact, again, valued=valued), *self._broken_chain(fact)]
-            if apart is not None and not found:
-                self.deviations.append(apart)
-                self._judge(recorded, state, apart)
+            differences = [*incomparable(fact, recomputed, valued=valued), *self._broken_chain(fact)]
+            if update_deviation is not None and not differences:
+                self.deviations.append(update_deviation)
+                self._judge(recorded, state, update_deviation)
         divergence = self._diverged(
-            recorded, state, found, UPDATE_STAGES, apart=None if apart is None else apart.largest
+            recorded,
+            state,
+            differences,
+            UPDATE_STAGES,
+            apart=None if update_deviation is None else update_deviation.largest,
         )
         reached = self._reached[fact.model] = fact.after if isinstance(fact, UpdateApplied) else fact.state
         self.updates += divergence is None
@@ -234,24 +238,24 @@ class Recomputation:
         reached = self._reached.get(fact.model, before)
         if before == reached or not before or not reached:
             return []
-        ended = f"the update before it ended in {reached}"
-        return [Difference(what="weights", expected=f"before {before}", found=ended)]
+        found = f"the update before it ended in {reached}"
+        return [Difference(what="weights", expected=f"before {before}", found=found)]
 
     def _check_weights(
         self, recorded: Recorded, fact: WeightsPublished, state: BufferState
     ) -> Divergence | None:
         content = b""
         if fact.model == POLICY and fact.version == 0 and state.started is not None:
-            found = state.started.base_policy.sha256
+            digest = state.started.base_policy.sha256
         else:
             content = self._start(state).weights(fact.model)
-            found = digest_hex(content)
+            digest = digest_hex(content)
         if self._tolerance is not None and content:
             if (published := self._at_hand(fact.weights)) is not None:
                 self._measure(recorded, state, weights_distance(published, content))
-            found = fact.weights.sha256
+            digest = fact.weights.sha256
         divergence = self._compare(
-            recorded, state, "weights", f"sha256 {fact.weights.sha256}", f"sha256 {found}"
+            recorded, state, "weights", f"sha256 {fact.weights.sha256}", f"sha256 {digest}"
         )
         self.weights += divergence is None
         return divergence
@@ -259,8 +263,8 @@ class Recomputation:
     def _check_checkpoint(
         self, recorded: Recorded, fact: CheckpointSaved, state: BufferState
     ) -> Divergence | None:
-        held = DigestOnlySink()
-        saved = self._start(state).save(held, batch=fact.batch, version=fact.version)
+        sink = DigestOnlySink()
+        saved = self._start(state).save(sink, batch=fact.batch, version=fact.version)
         counters = saved.counters
         expected = f"update {fact.update}, state {fact.state}"
         if self._tolerance is None:
@@ -269,11 +273,11 @@ class Recomputation:
                 expected += f", sha256 {fact.blob.sha256}"
                 found += f", sha256 {saved.blob.sha256}"
         else:
-            known = self._reached.keys() == {POLICY, *counters.beside} and all(self._reached.values())
-            found = f"update {counters.update}, state {combined(self._reached) if known else fact.state}"
+            is_known = self._reached.keys() == {POLICY, *counters.beside} and all(self._reached.values())
+            found = f"update {counters.update}, state {combined(self._reached) if is_known else fact.state}"
             if (recorded_one := self._whole(fact)) is not None:
                 self._measure(
-                    recorded, state, weights_distance(recorded_one, held.content, prefix="weights/")
+                    recorded, state, weights_distance(recorded_one, sink.content, prefix="weights/")
                 )
         divergence = self._compare(recorded, state, "weights", expected, found)
         self.checkpoints += divergence is None
@@ -289,10 +293,10 @@ class Recomputation:
     def _whole(self, fact: CheckpointSaved) -> bytes | None:
         """A checkpoint to compare with as one file, likewise."""
         try:
-            found = load_checkpoint(self._blobs, fact.blob)
+            checkpoint = load_checkpoint(self._blobs, fact.blob)
         except CheckpointCorrupt:
             return None
-        return encode_checkpoint(found.tensors, found.counters)
+        return encode_checkpoint(checkpoint.tensors, checkpoint.counters)
 
     def _measure(self, recorded: Recorded, state: BufferState, distance: float) -> None:
         """Record the policy's distance from the recorded one after the latest update."""
@@ -301,16 +305,18 @@ class Recomputation:
             self.deviations[-1] = latest
             self._judge(recorded, state, latest)
 
-    def _judge(self, recorded: Recorded, state: BufferState, apart: Deviation) -> None:
+    def _judge(self, recorded: Recorded, state: BufferState, update_deviation: Deviation) -> None:
         """Remember the first place beyond the tolerance. Recomputation continues, since later deviations are reported, too."""
-        if self.beyond is not None or self._tolerance is None or apart.largest <= self._tolerance:
+        if self.beyond is not None or self._tolerance is None or update_deviation.largest <= self._tolerance:
             return
         difference = Difference(
-            what="weights" if apart.where == POLICY_DISTANCE else "loss",
-            expected=f"{apart.where} {apart.recorded!r}, within {self._tolerance:g}",
-            found=f"{apart.where} {apart.computed!r}, apart by {apart.largest:.2e}",
+            what="weights" if update_deviation.where == POLICY_DISTANCE else "loss",
+            expected=f"{update_deviation.where} {update_deviation.recorded!r}, within {self._tolerance:g}",
+            found=f"{update_deviation.where} {update_deviation.computed!r}, apart by {update_deviation.largest:.2e}",
         )
-        self.beyond = self._diverged(recorded, state, [difference], UPDATE_STAGES, apart=apart.largest)
+        self.beyond = self._diverged(
+            recorded, state, [difference], UPDATE_STAGES, apart=update_deviation.largest
+        )
 
     def _compare(
         self,

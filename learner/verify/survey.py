@@ -106,11 +106,11 @@ async def survey(log: EventLog, *, until: int) -> Survey:
             f"the log of run {log.run} begins at position {first} here: its earlier events were moved to an archive. "
             "Recomputation needs them. Name the archive's folder instead of the run."
         )
-    found = Survey()
-    async with aclosing(skim(log, family="learner", until=until)) as recordeds:
-        async for recorded in recordeds:
-            found.take(recorded.position, recorded.fact)
-    return found
+    result = Survey()
+    async with aclosing(skim(log, family="learner", until=until)) as events:
+        async for event in events:
+            result.take(event.position, event.fact)
+    return result
 
 
 def usable_seams(
@@ -120,19 +120,19 @@ def usable_seams(
 
     Reads every blob once, part by part. Released checkpoints are skipped without a message: the log records their release.
     """
-    seams, damaged = [], []
-    for position, saved in survey.checkpoints.items():
+    starts, damaged = [], []
+    for position, checkpoint in survey.checkpoints.items():
         if first <= position <= last:
             try:
-                for part in saved.parts:
-                    blobs.get(part)
+                for blob in checkpoint.parts:
+                    blobs.get(blob)
             except BlobMissing:
                 continue
             except BlobCorrupt as error:
-                damaged.append(f"the checkpoint of update {saved.update} was not used: {error}")
+                damaged.append(f"the checkpoint of update {checkpoint.update} was not used: {error}")
             else:
-                seams.append(RecomputationStart(position=position, update=saved.update))
-    return seams, damaged
+                starts.append(RecomputationStart(position=position, update=checkpoint.update))
+    return starts, damaged
 
 
 class LogStretch(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,25 +143,27 @@ class LogStretch(msgspec.Struct, frozen=True, kw_only=True):
     """Its last position: the next checkpoint, or the end of the verification."""
 
 
-def cut(begin: RecomputationStart, seams: Sequence[RecomputationStart], *, until: int) -> list[LogStretch]:
-    """Split the log from `begin` to `until` into stretches at the given checkpoints."""
-    inner = [seam for seam in seams if begin.position < seam.position < until]
-    ends = [*(seam.position for seam in inner), until]
-    return [LogStretch(begin=seam, until=end) for seam, end in zip([begin, *inner], ends, strict=True)]
+def cut(start: RecomputationStart, starts: Sequence[RecomputationStart], *, until: int) -> list[LogStretch]:
+    """Split the log from `start` to `until` into stretches at the given checkpoints."""
+    inner_starts = [inner for inner in starts if start.position < inner.position < until]
+    ends = [*(inner.position for inner in inner_starts), until]
+    return [
+        LogStretch(begin=begin, until=end) for begin, end in zip([start, *inner_starts], ends, strict=True)
+    ]
 
 
-def leading_to(wanted: Sequence[tuple[int, int]], seams: Sequence[RecomputationStart]) -> list[LogStretch]:
+def leading_to(updates: Sequence[tuple[int, int]], starts: Sequence[RecomputationStart]) -> list[LogStretch]:
     """Stretches that recompute updates, each from the last checkpoint before it; two from the same checkpoint are one.
 
-    `wanted`: position of an update, and the position up to which to continue.
+    `updates`: position of an update, and the position up to which to continue.
     """
-    found: dict[int, LogStretch] = {}
-    for position, until in sorted(wanted):
-        before = [seam for seam in seams if seam.position < position]
-        begin = before[-1] if before else BASE
-        known = found.get(begin.position)
-        found[begin.position] = LogStretch(begin=begin, until=max(until, known.until if known else 0))
-    return list(found.values())
+    stretches: dict[int, LogStretch] = {}
+    for position, until in sorted(updates):
+        before = [candidate for candidate in starts if candidate.position < position]
+        start = before[-1] if before else BASE
+        merged = stretches.get(start.position)
+        stretches[start.position] = LogStretch(begin=start, until=max(until, merged.until if merged else 0))
+    return list(stretches.values())
 
 
 def thin(
@@ -171,12 +173,12 @@ def thin(
 
     Each stretch costs the loading of a checkpoint. Few stretches keep that cost low; enough of them keep all processes busy.
     """
-    total = sum(survey.cpu_s_between(one.begin.position, one.until) for one in stretches)
-    goal, found = total / (processes * each), list[LogStretch]()
-    begin: RecomputationStart | None = None
-    for index, one in enumerate(stretches):
-        begin = begin or one.begin
-        if index == len(stretches) - 1 or survey.cpu_s_between(begin.position, one.until) >= goal:
-            found.append(LogStretch(begin=begin, until=one.until))
-            begin = None
-    return found
+    total = sum(survey.cpu_s_between(stretch.begin.position, stretch.until) for stretch in stretches)
+    goal, merged = total / (processes * each), list[LogStretch]()
+    start: RecomputationStart | None = None
+    for index, stretch in enumerate(stretches):
+        start = start or stretch.begin
+        if index == len(stretches) - 1 or survey.cpu_s_between(start.position, stretch.until) >= goal:
+            merged.append(LogStretch(begin=start, until=stretch.until))
+            start = None
+    return merged

@@ -121,7 +121,7 @@ async def verify(
         InexactRanks, OtherDevice: numbers can only be compared with a tolerance.
         ForeignLog, UnknownVersion, BlobMissing, ModelFileError, PluginError: nothing can be said about this log here.
     """
-    began, cpu_began = time.perf_counter(), time.process_time()
+    started_at, cpu_started_at = time.perf_counter(), time.process_time()
     until = (await log.identity()).last if until is None else until
     surveyed = await survey(log, until=until)
     verifier, divergence = await _check_events(log, surveyed, until=until, code_rev=code_rev)
@@ -144,9 +144,9 @@ async def verify(
             processes=len(recomputers),
             only=only,
         )
-    own: list[Recomputer] = []
+    own_recomputers: list[Recomputer] = []
     if not recomputers:
-        own = [
+        own_recomputers = [
             LogRecomputer(
                 log,
                 blobs,
@@ -156,22 +156,29 @@ async def verify(
                 make_trainer=make_trainer,
             )
         ]
-    total, done = surveyed.updates_between(stretches[0].begin.position, until) if stretches else 0, 0
+    total, finished = surveyed.updates_between(stretches[0].begin.position, until) if stretches else 0, 0
 
     def updated() -> None:
-        nonlocal done
-        done += 1
-        progress(done, total)
+        nonlocal finished
+        finished += 1
+        progress(finished, total)
 
     try:
-        reports = await recompute_all(stretches, recomputers or own, updated=updated)
+        reports = await recompute_all(stretches, recomputers or own_recomputers, updated=updated)
     finally:
-        for recomputer in own:
+        for recomputer in own_recomputers:
             await recomputer.close()
-    found = [divergence, *(one for report in reports for one in (report.divergence, report.beyond))]
-    first = min((one for one in found if one is not None), key=lambda one: one.position, default=None)
+    divergences = [
+        divergence,
+        *(candidate for report in reports for candidate in (report.divergence, report.beyond)),
+    ]
+    first = min(
+        (candidate for candidate in divergences if candidate is not None),
+        key=lambda candidate: candidate.position,
+        default=None,
+    )
     elsewhere = sum(report.cpu_s for report in reports) if any(r.elsewhere for r in recomputers) else 0.0
-    cpu_s = time.process_time() - cpu_began + elsewhere
+    cpu_s = time.process_time() - cpu_started_at + elsewhere
     recorded_cpu_s = sum(surveyed.cpu_s_between(r.stretch.begin.position, r.stretch.until) for r in reports)
     deviations = tuple(deviation for report in reports for deviation in report.deviations)
     witness = verifier.witness()
@@ -186,7 +193,7 @@ async def verify(
         first_divergence=first,
         recorded_on=witness.machine_then,
         verified_on=witness.machine_now,
-        wall_s=time.perf_counter() - began,
+        wall_s=time.perf_counter() - started_at,
         cpu_s=cpu_s,
         until=until,
         stretches=tuple(reports),
@@ -213,11 +220,15 @@ def _inexact(settings: LearnerSettings, *, run: str) -> str:
 
 def _require_device(machines: ComparedEnvironments, *, run: str) -> None:
     """Raises OtherDevice if bits are bound to differ, before anything is computed."""
-    then, now = machines.machine_then, machines.machine_now
-    why = other_accelerator(then, now) if then is not None and now is not None else ""
-    if why:
+    recorded_on, verified_on = machines.machine_then, machines.machine_now
+    reason = (
+        other_accelerator(recorded_on, verified_on)
+        if recorded_on is not None and verified_on is not None
+        else ""
+    )
+    if reason:
         raise OtherDevice(
-            f"the updates of run {run} {why}: their last bits differ, and nothing was recomputed. Verify where they were "
+            f"the updates of run {run} {reason}: their last bits differ, and nothing was recomputed. Verify where they were "
             f"computed, or within rounding. Run: hindcast verify {run} --tolerance 1e-2"
         )
 
@@ -229,9 +240,9 @@ async def _check_events(
     verifier = Verifier(claims=surveyed.claims, code_rev=code_rev)
     divergence: Divergence | None = None
     try:
-        async with aclosing(read(log, after=0, until=until, strict=True)) as recordeds:
-            async for recorded in recordeds:
-                divergence = verifier.take(recorded)
+        async with aclosing(read(log, after=0, until=until, strict=True)) as events:
+            async for event in events:
+                divergence = verifier.take(event)
                 if divergence is not None:
                     break
     except (CorruptEvent, UnknownVersion, ForeignLog) as error:
@@ -255,18 +266,18 @@ def _plan(
 ) -> tuple[list[LogStretch], list[str]]:
     """Stretches to recompute. With a tolerance every checkpoint begins a stretch, so that deviations do not accumulate."""
     if only is not None:
-        seams, damaged = usable_seams(surveyed, blobs, first=1, last=until)
-        return leading_to([one for one in only if one[1] <= until], seams), damaged
-    begin, notices = BASE, list[str]()
+        starts, damaged = usable_seams(surveyed, blobs, first=1, last=until)
+        return leading_to([update for update in only if update[1] <= until], starts), damaged
+    start, notices = BASE, list[str]()
     if since > 0:
-        seams, notices = usable_seams(surveyed, blobs, first=1, last=since)
-        begin = seams[-1] if seams else BASE
-    if until <= begin.position:
+        starts, notices = usable_seams(surveyed, blobs, first=1, last=since)
+        start = starts[-1] if starts else BASE
+    if until <= start.position:
         return [], notices
     if processes == 0 and tolerance is None:
-        return [LogStretch(begin=begin, until=until)], notices
-    seams, damaged = usable_seams(surveyed, blobs, first=begin.position + 1, last=until - 1)
-    stretches = cut(begin, seams, until=until)
+        return [LogStretch(begin=start, until=until)], notices
+    starts, damaged = usable_seams(surveyed, blobs, first=start.position + 1, last=until - 1)
+    stretches = cut(start, starts, until=until)
     if tolerance is None:
         stretches = thin(stretches, surveyed, processes=processes)
     return stretches, [*notices, *damaged]

@@ -58,7 +58,7 @@ def _random(model: Any) -> Any:
 
 def trees_of(samples: list[SampleToScore], reach: int, most: int = MOST) -> list[TokenTree]:
     prompts, answers = [one.prompt_ids for one in samples], [one.action_ids for one in samples]
-    return token_trees(prompts, answers, most=most, reach=reach)
+    return token_trees(prompts, answers, max_tokens=most, reach=reach)
 
 
 def learned_from(model: Any, samples: list[SampleToScore], *, shared: bool) -> tuple[list[Any], list[Any]]:

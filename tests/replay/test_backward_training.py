@@ -181,7 +181,7 @@ async def test_what_it_learned_is_what_it_writes(tmp_path: Path) -> None:
     random = Random(99)
     for success, last in ((1.0, 11), (0.0, 12)):
         prompts = [[random.choice(TOKENS) for _ in range(10)] for _ in range(8)]
-        begun = [model.write([*ids, last], most=1)[0] for ids in prompts]
+        begun = [model.write([*ids, last], max_tokens=1)[0] for ids in prompts]
         assert begun.count(SAID[success][0]) >= 6
 
 

@@ -98,9 +98,9 @@ def test_a_frame_whose_body_is_hostile_is_not_whole(body: bytes) -> None:
 
 
 def test_what_is_read_is_bounded_and_what_fits_is_whole(tmp_path: Path) -> None:
-    assert read_bounded(BytesIO(b"abc"), most_bytes=3, what="it") == b"abc"
+    assert read_bounded(BytesIO(b"abc"), most_bytes=3, content_name="it") == b"abc"
     with pytest.raises(TooLarge, match="more than 2 bytes"):
-        read_bounded(BytesIO(b"abc"), most_bytes=2, what="it")
+        read_bounded(BytesIO(b"abc"), most_bytes=2, content_name="it")
     place = tmp_path / "zeros.gz"
     place.write_bytes(gzip.compress(bytes(4 * MIB)))
     assert len(read_file_bounded(place, most_bytes=4 * MIB)) == 4 * MIB

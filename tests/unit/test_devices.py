@@ -103,7 +103,7 @@ def test_log_probabilities_are_computed_where_the_model_is(tmp_path: Path, form:
             token_trees(
                 [one.prompt_ids for one in samples],
                 [one.action_ids for one in samples],
-                most=10**6,
+                max_tokens=10**6,
                 reach=reach_back(model),
             )
             if form == "trees"

@@ -21,7 +21,7 @@ def test_a_table_is_counted_by_hand() -> None:
     told = [(True, True)] * 30 + [(True, False)] * 10 + [(False, False)] * 54 + [(False, True)] * 6
     table = Confusion()
     for success, said in told:
-        table = table.with_one(success=success, said=said)
+        table = table.with_one(success=success, verdict=said)
     assert (table.hits, table.misses, table.rejections, table.false_alarms) == (30, 10, 54, 6)
     assert of_successes(table).rate == pytest.approx(0.75)
     assert of_failures(table).rate == pytest.approx(0.9)

@@ -195,10 +195,10 @@ def test_writing_with_a_cache_is_what_reading_anew_each_time_would_write(
     path = tmp_path / "weights.safetensors"
     path.write_bytes(encode_weights(model))
     prompt, ends = list(range(5, 45)), load_policy(policy).stops
-    written = TextGenerator(policy, path, threads=1).write(prompt, most=12)
+    written = TextGenerator(policy, path, threads=1).write(prompt, max_tokens=12)
     anew: list[int] = []
     while len(anew) < 12 and (not anew or anew[-1] not in ends):
-        anew += write_greedily(model, [*prompt, *anew], ends=ends, most=1)
+        anew += write_greedily(model, [*prompt, *anew], ends=ends, max_tokens=1)
     assert written == anew
 
 
@@ -210,7 +210,7 @@ def test_nothing_more_is_written_once_nobody_waits_for_it(policy: Path) -> None:
         looks += 1
         return looks > 3
 
-    assert len(write_greedily(model, range(5, 45), ends=(), most=10**6, given_up=given_up)) == 3
+    assert len(write_greedily(model, range(5, 45), ends=(), max_tokens=10**6, given_up=given_up)) == 3
 
 
 async def test_a_relabeler_that_is_out_of_time_ends_its_thread_and_lets_go_of_the_model(

@@ -225,7 +225,7 @@ def why_not(name: str) -> str:
             f"MiniWoB++'s page {name!r} cannot be played here: {known.reason} ({known.kind}). "
             "docs/miniwob.md lists the families that can."
         )
-    near = nearest(name, FAMILIES, most=3)
+    near = nearest(name, FAMILIES, limit=3)
     return (
         f"MiniWoB++ has no page {name!r}{'; near it are ' + ', '.join(near) if near else ''}. "
         "docs/miniwob.md lists the families."

@@ -158,4 +158,4 @@ def looks_of(evidence: Evidence) -> list[ProbedPage]:
 def _unpacked(packed: bytes) -> str:
     with zstandard.ZstdDecompressor().stream_reader(BytesIO(packed)) as stream:
         most_bytes = MAX_CHARACTERS * MAX_CHARACTER_BYTES
-        return read_bounded(stream, most_bytes=most_bytes, what="a page in the evidence").decode()
+        return read_bounded(stream, most_bytes=most_bytes, content_name="a page in the evidence").decode()

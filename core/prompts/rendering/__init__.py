@@ -35,8 +35,8 @@ def find_renderer(name: str) -> Renderer:
     return find_plugin(KIND, name, Renderer)
 
 
-def _render(found: Renderer) -> Callable[[Page], str]:
-    return found.render
+def _render(renderer: Renderer) -> Callable[[Page], str]:
+    return renderer.render
 
 
 RENDERERS: Mapping[str, Callable[[Page], str]] = PluginTable(KIND, _render)

@@ -47,8 +47,8 @@ def _state(node: Node) -> str:
     if node.checked is not None:
         return "on" if node.checked else "off"
     if node.kind == "select":
-        chosen = node.value or ""
-        return " | ".join([chosen, *(option for option in node.options if option != chosen)])
+        selected = node.value or ""
+        return " | ".join([selected, *(option for option in node.options if option != selected)])
     if node.value:
         return node.value
     if "expanded" in node.attributes:

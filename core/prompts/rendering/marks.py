@@ -44,12 +44,12 @@ def draw_marks(image: bytes, marks: Sequence[Mark], *, scale: float) -> bytes:
     Raises ValueError if the image is not a JPEG, or too large.
     """
     try:
-        with Image.open(BytesIO(image), formats=["JPEG"]) as opened:
-            if opened.width * opened.height > MAX_PIXELS:
+        with Image.open(BytesIO(image), formats=["JPEG"]) as picture:
+            if picture.width * picture.height > MAX_PIXELS:
                 raise ValueError(
-                    f"the picture has {opened.width} x {opened.height} pixels, more than are read"
+                    f"the picture has {picture.width} x {picture.height} pixels, more than are read"
                 )
-            canvas = opened.convert("RGB")
+            canvas = picture.convert("RGB")
     except OSError as error:
         raise ValueError(f"the {len(image)} bytes are no picture that can be read: {error}") from error
     drawing = ImageDraw.Draw(canvas)
@@ -57,9 +57,9 @@ def draw_marks(image: bytes, marks: Sequence[Mark], *, scale: float) -> bytes:
         _outline(drawing, _scaled(mark.box, scale), COLOURS[mark.element % len(COLOURS)])
     for mark in marks:  # numbers over every box
         _number(drawing, mark.element, _scaled(mark.box, scale), canvas.size)
-    drawn = BytesIO()
-    canvas.save(drawn, "PNG")
-    return drawn.getvalue()
+    png = BytesIO()
+    canvas.save(png, "PNG")
+    return png.getvalue()
 
 
 def _scaled(box: Box, scale: float) -> tuple[int, int, int, int]:
@@ -88,9 +88,9 @@ def _number(
     top = edges[1] - height if edges[1] >= height else edges[1]
     top = max(0, min(top, size[1] - height))
     drawing.rectangle((left, top, left + width - 1, top + height - 1), fill=COLOURS[number % len(COLOURS)])
-    for place, digit in enumerate(digits):
+    for index, digit in enumerate(digits):
         for dot, filled in enumerate(GLYPHS[digit]):
             if filled == "1":
-                x = left + PADDING + DOT * (place * (DIGIT_WIDTH + 1) + dot % DIGIT_WIDTH)
+                x = left + PADDING + DOT * (index * (DIGIT_WIDTH + 1) + dot % DIGIT_WIDTH)
                 y = top + PADDING + DOT * (dot // DIGIT_WIDTH)
                 drawing.rectangle((x, y, x + DOT - 1, y + DOT - 1), fill=(255, 255, 255))

@@ -48,27 +48,27 @@ def render_outline(page: Page) -> str:
 
 def _parts(outline: tuple[Element, ...]) -> Iterator[str]:
     """Yield opening and closing tags in document order."""
-    opened: list[Element] = []
+    open_elements: list[Element] = []
     for element in outline:
-        while opened and opened[-1].depth >= element.depth:
-            yield f"</{opened.pop().tag}>"
-        opened.append(element)
+        while open_elements and open_elements[-1].depth >= element.depth:
+            yield f"</{open_elements.pop().tag}>"
+        open_elements.append(element)
         yield _opening(element)
-    while opened:
-        yield f"</{opened.pop().tag}>"
+    while open_elements:
+        yield f"</{open_elements.pop().tag}>"
 
 
 def _opening(element: Element) -> str:
-    shown = [] if element.id is None else [f'id="{element.id}"']
-    said: set[str] = set()
+    attributes = [] if element.id is None else [f'id="{element.id}"']
+    seen_values: set[str] = set()
     for name in ATTRIBUTES:
         value = _plain(element.attributes.get(name, ""))
-        if value and value not in said:
-            said.add(value)
+        if value and value not in seen_values:
+            seen_values.add(value)
             quoted = value.replace('"', "&quot;") if "=" in value else value
-            shown.append(f'{name}="{quoted}"')
+            attributes.append(f'{name}="{quoted}"')
     text = _plain(element.text)
-    return f"<{' '.join([element.tag, *shown])}>{f' {text}' if text else ''}"
+    return f"<{' '.join([element.tag, *attributes])}>{f' {text}' if text else ''}"
 
 
 def _plain(text: str) -> str:

@@ -44,22 +44,22 @@ def _element(node: Node) -> str:
 
 
 def _attributes(node: Node) -> str:
-    shown: list[tuple[str, str]] = []
+    attributes: list[tuple[str, str]] = []
     if node.id is not None:
-        shown.append(("id", str(node.id)))
+        attributes.append(("id", str(node.id)))
     kind = _input_type(node)
     if kind:
-        shown.append(("type", kind))
-    shown += [
+        attributes.append(("type", kind))
+    attributes += [
         (name, node.attributes[name])
         for name in _SHOWN_ATTRIBUTES
         if name in node.attributes and name != "type"
     ]
     if node.tag == "input" and node.kind == "button":
-        shown.append(("value", node.text))
+        attributes.append(("value", node.text))
     elif node.tag == "input" and node.value:
-        shown.append(("value", node.value))
-    text = "".join(f' {name}="{escape(value)}"' for name, value in shown)
+        attributes.append(("value", node.value))
+    text = "".join(f' {name}="{escape(value)}"' for name, value in attributes)
     if node.checked:
         text += " checked"
     if node.disabled:

@@ -20,10 +20,10 @@ def render_webshop_text(page: Page) -> str:
 
 def render_webshop_rich(page: Page) -> str:
     """Render the page's texts, a line each, with buttons marked."""
-    chosen = [
+    selected_lines = [
         f"You have clicked {node.text}." for node in page.nodes if node.kind == "radio" and node.checked
     ]
-    return "\n".join([*reversed(chosen), *(_line(node) for node in page.nodes if _has_text(node))])
+    return "\n".join([*reversed(selected_lines), *(_line(node) for node in page.nodes if _has_text(node))])
 
 
 def _line(node: Node) -> str:
