@@ -134,6 +134,7 @@ def page_frame(
     return {
         "run": run,
         "runs": runs,
+        "has_pair": lambda _one, _other: True,
         "views": views,
         "view": view,
         "path": path,

@@ -791,6 +791,9 @@ async def test_the_page_of_a_run_is_exported_with_its_explanations_and_pictures(
     counts = json.loads(done.stdout)["counts"]
     assert counts["episodes"] == len(list((tmp_path / "out" / "episodes").iterdir())) > 0
     assert counts["other pages"] == len(list((tmp_path / "out").glob("*.html")))
+    listed = (tmp_path / "out" / "consumers.html").read_text()
+    assert "were when these files were written" in listed
+    assert all(f"<td>{name}<td>" in listed for name in ("projector", "learner", "curriculum"))
     whys = [file.read_text() for file in (tmp_path / "out").glob("why*.html")]
     for question in list_explanations(run_folder(shown.handle.home, shown.handle.name)).values():
         assert any(f"<h2>{question}</h2>" in text for text in whys)
