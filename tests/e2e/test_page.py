@@ -55,6 +55,7 @@ from hindcast.events.catalogue import (
     EpisodeStarted,
     EvaluationFinished,
     RunForked,
+    RunResumed,
     StepTaken,
     UpdateApplied,
     VerdictDisputed,
@@ -308,6 +309,35 @@ async def test_a_wide_table_is_a_list_on_a_phone_and_a_table_on_a_wide_screen(
     await page.goto(f"{shown.base}/episodes")
     assert await page.locator("table.stacked td[data-label=verdict]").count() > 0
     assert await serious(page) == []
+
+
+async def test_a_long_list_on_a_phone_has_its_first_rows_and_a_button_for_the_others(
+    shown: Shown, page: Page
+) -> None:
+    await page.set_viewport_size({"width": 390, "height": 844})
+    for path in ("episodes", "log", "curriculum"):
+        await page.goto(f"{shown.base}/{path}")
+        rows = page.locator("table.rows").last.locator("tbody tr")
+        visible = "all => all.filter(one => one.checkVisibility()).length"
+        count = await rows.count()
+        assert count > await rows.evaluate_all(visible) == 10, path
+        assert await serious(page) == []
+        button = page.get_by_role("button", name=f"{count - 10} more rows")
+        await button.press("Enter")
+        assert await rows.evaluate_all(visible) == count, path
+        assert await button.count() == 0
+        assert await rows.nth(10).evaluate("row => row.contains(document.activeElement)"), "reading continues"
+        await page.emulate_media(media="print")
+        assert await rows.evaluate_all(visible) == count, path
+        await page.emulate_media(media="screen")
+    await page.goto(f"{shown.base}/log")
+    hidden = await page.locator("tr[id]").nth(20).get_attribute("id")
+    await page.goto(f"{shown.base}/log#{hidden}")
+    await page.reload()
+    assert await page.locator(f"#{hidden}").is_visible(), "a link into the list shows its row"
+    await page.set_viewport_size({"width": 1440, "height": 900})
+    await page.goto(f"{shown.base}/episodes")
+    assert await page.locator(".unfold").count() == 0
 
 
 async def test_every_page_opens_without_an_error_and_its_twin_has_the_same_position(
@@ -1111,7 +1141,13 @@ async def test_a_visitor_resumes_and_pauses_the_run(shown: Shown, page: Page) ->
     await page.get_by_role("button", name="Resume").click()
     await page.get_by_role("button", name="Resume").wait_for(state="detached")
     assert (await shown.twin("/overview.json"))["summary"]["pauses"] == {}
-    await page.locator(".control summary").click()
+    assert await page.locator(".control").count() == 0, (
+        "a run that has ended begins nothing that could be paused"
+    )
+    await tell(shown.handle, [next(told for told in FACTS if isinstance(told.fact, RunResumed))])
+    assert not await asyncio.to_thread(bring_up, [shown.handle])
+    await page.reload()
+    await page.locator(".control summary", has_text="next start").click()
     await page.fill(".control input[name=reason]", "dinner")
     await page.get_by_role("button", name="Pause").click()
     await page.get_by_role("button", name="Resume").wait_for()
