@@ -51,6 +51,7 @@ from hindcast.core.rl.statistics import wilson
 from hindcast.events.catalogue import (
     BatchPlanned,
     EpisodeEnded,
+    EpisodeJudged,
     EpisodeRequested,
     EpisodeStarted,
     EvaluationFinished,
@@ -309,6 +310,56 @@ async def test_a_wide_table_is_a_list_on_a_phone_and_a_table_on_a_wide_screen(
     await page.goto(f"{shown.base}/episodes")
     assert await page.locator("table.stacked td[data-label=verdict]").count() > 0
     assert await serious(page) == []
+
+
+async def test_a_browser_keeps_style_sheet_and_scripts_of_this_version(shown: Shown, page: Page) -> None:
+    await page.goto(f"{shown.base}/")
+    files = await page.eval_on_selector_all(
+        "link[href], script[src]",
+        "all => all.map(one => one.getAttribute('href') ?? one.getAttribute('src'))",
+    )
+    assert len(files) == 5
+    for file in files:
+        status, headers, content = await asyncio.to_thread(shown.fetch_root, file)
+        assert (status, headers["cache-control"]) == (200, "private, max-age=31536000, immutable")
+        assert f"v={digest_hex(content.encode())[:12]}" in file
+        _, headers, _ = await asyncio.to_thread(shown.fetch_root, file.partition("?")[0])
+        assert headers["cache-control"] == "no-store", "it may become another one"
+    await page.goto(f"{shown.base}/policies")
+    sizes = "performance.getEntriesByType('resource').map(one => one.transferSize)"
+    assert await page.evaluate(sizes) == [0, 0], "the second page loads none of them again"
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        await asyncio.to_thread(shown.fetch_root, "/_static/nothing.js")
+
+
+async def test_the_timeline_shows_how_many_episodes_wait_and_for_whom(shown: Shown, page: Page) -> None:
+    told = await shown.twin("/timeline.json?seconds=3600")
+    queues = {one["name"]: one for one in told["queues"]}
+    judged = {told.fact.episode for told in FACTS[:EARLIER] if isinstance(told.fact, EpisodeJudged)}
+    ended = {told.fact.episode for told in FACTS[:EARLIER] if isinstance(told.fact, EpisodeEnded)}
+    assert queues["to judge"]["last"] == len(ended - judged)
+    await page.goto(f"{shown.base}/timeline?seconds=3600")
+    for queue in queues.values():
+        assert await page.locator("svg.lanes text", has_text=f"most {queue['most']}").count() >= 1
+        titles = page.locator("rect.queue title", has_text=f"waiting for {queue['waits_for']}")
+        assert await titles.count() == len(queue["columns"]) > 0
+    assert "Episodes that wait, on average" in await page.locator(".health").inner_text()
+
+
+async def test_the_curriculum_shows_the_success_of_each_family_over_the_versions(
+    shown: Shown, page: Page
+) -> None:
+    await page.goto(f"{shown.base}/curriculum")
+    for family, points in (await shown.twin("/curriculum.json"))["families"].items():
+        row = page.locator("#families tbody tr", has=page.get_by_role("link", name=family, exact=True))
+        assert f"n={points[-1]['judged']}" in await row.inner_text()
+        why = await shown.twin(f"/why.json?{urlencode({'family': family})}")
+        assert [point["judged"] for point in why["change"]["curve"]] == [point["judged"] for point in points]
+    await row.get_by_role("link", name=family, exact=True).click()
+    assert await page.locator("#families tbody tr").count() == 1
+    assert {family} == set(await page.locator("table.rows").last.locator("td:nth-child(2)").all_inner_texts())
+    await page.click("#families >> text=why?")
+    assert (await page.locator("#family h2").inner_text()).startswith(family)
 
 
 async def test_a_long_list_on_a_phone_has_its_first_rows_and_a_button_for_the_others(
