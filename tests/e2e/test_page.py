@@ -713,6 +713,28 @@ async def test_two_runs_stand_side_by_side(shown: Shown, page: Page) -> None:
     assert [await one.locator("span.key").count() for one in await legends.all()] == [2] * len(told["charts"])
 
 
+async def test_two_runs_attempts_at_the_same_task_are_compared_step_by_step(shown: Shown, page: Page) -> None:
+    told = (await shown.twin(f"/compare.json?with={OTHER}"))["same_tasks"]
+    differ = [one["left"]["outcome"] != one["right"]["outcome"] for one in told]
+    assert differ == sorted(differ, reverse=True)
+    assert len(told) > 0
+    await page.goto(f"{shown.base}/compare?with={OTHER}")
+    await page.locator("#tasks a", has_text="first difference").first.click()
+    sides = page.locator(".pair > section[aria-label]")
+    assert await sides.nth(0).locator("h2 a").inner_text() == told[0]["right"]["episode"]
+    assert await sides.nth(1).locator("h2 a").inner_text() == told[0]["left"]["episode"]
+    for place, name in enumerate((shown.handle.name, OTHER)):
+        assert name in await sides.nth(place).locator("h2").inner_text()
+    assert await page.locator("#difference[open]").count() == 1
+    assert await serious(page) == []
+    await page.select_option("select[name=shade]", "advantage")
+    await page.wait_for_url("**shade=advantage*")
+    assert OTHER in await sides.nth(1).locator("h2").inner_text(), "a choice keeps the other run"
+    await sides.nth(1).locator("h2 a").click()
+    await page.wait_for_url(f"**/{OTHER}/episodes/{told[0]['left']['episode']}")
+    assert (await shown.get(f"/episodes/{EPISODE}/pair?with={EPISODE}&run=none"))[0] == 404
+
+
 async def test_many_runs_lie_over_each_other_in_their_own_colors_over_any_axis(
     tmp_path: Path, browser: Browser
 ) -> None:

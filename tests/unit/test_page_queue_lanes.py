@@ -50,7 +50,7 @@ def test_the_words_name_the_queue_that_grew_most() -> None:
     steady, growing = lane("to play", (-1, None)), lane("to train", (6, None), (12, None))
     assert queues_in_words([steady, growing]) == (
         "Episodes that wait, on average: 1.0 requested for an actor, 1.2 judged for the learner. "
-        "The queue for the learner grew most, from 0 to 2: the others are faster."
+        "The queue for the learner grew most, from 0 to 2."
     )
     assert "No queue is longer" in queues_in_words([steady])
     assert queues_in_words([]) == ""

@@ -113,7 +113,7 @@ def queues_in_words(lanes: Sequence[QueueLane]) -> str:
     grown = max(lanes, key=lambda lane: lane.last - lane.first)
     if grown.last <= grown.first:
         return f"{text} No queue is longer at the end of the stretch than at its beginning."
-    return f"{text} The queue for {grown.waits_for} grew most, from {grown.first} to {grown.last}: the others are faster."
+    return f"{text} The queue for {grown.waits_for} grew most, from {grown.first} to {grown.last}."
 
 
 def drawn(lane: QueueLane, *, top: float, window_s: float) -> Markup:
