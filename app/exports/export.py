@@ -152,7 +152,8 @@ async def write_export(
         base_policy=started.base_policy_name,
         base_policy_sha256=started.base_policy.sha256,
         filter={k: v for k, v in msgspec.to_builtins(origin.filter).items() if v is not None},
-        counts=dict(writer.close(digest.value.hex())),
+        # in a thread of its own, because a writer may ask pages that read the log
+        counts=dict(await asyncio.to_thread(writer.close, digest.value.hex())),
         code_rev=origin.code_rev,
     )
     (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(done), indent=2) + b"\n")

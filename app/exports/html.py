@@ -41,6 +41,7 @@ def page_of(played: AssembledEpisode, sources: ExportSources) -> bytes:
         "base": None,
         "pictures": _pictures(answer, sources),
         "frozen": True,
+        "has_pair": lambda _one, _other: False,
         "pieces": pieces,
         "end": end,
     }
@@ -72,7 +73,7 @@ class FrozenPageWriter(Writer):
             sources.source,
             sources.connection,
             position=sources.origin.position,
-            episodes={row.episode for row in ended} & sources.chosen.keys(),
+            episodes={row.episode: row.outcome for row in ended if row.episode in sources.chosen},
             runs=self._runs,
         )
         self._episodes = 0

@@ -17,6 +17,7 @@ import asyncio
 import gc
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from mimetypes import guess_type
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
@@ -28,8 +29,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response, StreamingResponse
-from starlette.routing import Mount, Route
-from starlette.staticfiles import StaticFiles
+from starlette.routing import Route
 
 from hindcast.actors.web_server import serve_app
 from hindcast.app.exports.export import EpisodeDownload, export_episode
@@ -37,7 +37,7 @@ from hindcast.app.page.charts import run_colors
 from hindcast.app.page.forms import FormHandler
 from hindcast.app.page.guard import Guard
 from hindcast.app.page.index_builds import IDLE, IndexBuild
-from hindcast.app.page.rendering import FOLDER, environment
+from hindcast.app.page.rendering import STATIC, environment
 from hindcast.app.page.runs import (
     LIVE_POLL_S,
     LivePositions,
@@ -77,6 +77,10 @@ NEW_OBJECTS = 300_000
 """New objects after which the page's process looks for garbage: more than most answers make."""
 KEEP_ALIVE_S = 15.0
 """Longest silence of a stream; some browsers and proxies close a stream that is silent for longer."""
+
+
+KEPT = {"cache-control": "private, max-age=31536000, immutable"}
+"""For a file whose address names its content: it never becomes another one."""
 
 
 class PageView(NamedTuple):
@@ -134,6 +138,7 @@ def page_frame(
     return {
         "run": run,
         "runs": runs,
+        "has_pair": lambda _one, _other: True,
         "views": views,
         "view": view,
         "path": path,
@@ -160,10 +165,10 @@ class Pages:
         self._looks = LivePositions(runs.indexing)
         self._rows = RunRows(runs)
 
-    def routes(self) -> list[Route | Mount]:
+    def routes(self) -> list[Route]:
         """All routes."""
-        routes: list[Route | Mount] = [
-            Mount("/_static", StaticFiles(directory=FOLDER / "static")),  # no run's name begins so
+        routes = [
+            Route("/_static/{path:path}", self.static),  # no run's name begins so
             Route("/", self.home),
             Route("/_runs.json", self.home),
             Route("/_live", self.live_home),
@@ -242,15 +247,22 @@ class Pages:
 
         return StreamingResponse(lines(), media_type="text/event-stream")
 
+    async def static(self, request: Request) -> Response:
+        """Serve a style sheet or script, for good if its address has its version."""
+        path = request.path_params["path"]
+        if path not in STATIC:
+            raise HTTPException(404, f"there is no file {path[:60]!r}")
+        content, version = STATIC[path]
+        headers = KEPT if request.query_params.get("v") == version else None
+        return Response(content, media_type=guess_type(path)[0], headers=headers)
+
     async def picture(self, request: Request) -> Response:
         """Serve a screenshot of an episode of the run; no other blob."""
         found = self._runs.open(request.path_params["run"])
         image = await asyncio.to_thread(
             _screenshot, found, request.path_params["episode"], request.path_params["sha256"]
         )
-        # named by its content: it never becomes another one
-        headers = {"cache-control": "private, max-age=31536000, immutable"}
-        return Response(image, media_type="image/jpeg", headers=headers)
+        return Response(image, media_type="image/jpeg", headers=KEPT)
 
     async def file(self, request: Request) -> Response:
         """Serve an episode as a download."""

@@ -5,6 +5,10 @@
     why.html …           also for each family; compare.html …: with each other run of the home, as they are now
     lineage-….html       what an update, a policy version or an episode came from, and what came of it
     episodes/ID.html     an episode with its player; its steps are inside, where the live page fetches them
+    pair-A~B.html        a failure and a success of one group side by side
+    log.html …           the newest events
+    consumers.html       who read the log at the moment of the export
+    sql.html …           the tables and their columns, and the rows of each saved query
     pictures/SHA256.jpg  screenshots
     _static/             style sheet and scripts
 
@@ -30,6 +34,7 @@ from hindcast.app.page.application import VIEWS, PageView, page_frame
 from hindcast.app.page.rendering import FOLDER, environment
 from hindcast.app.page.runs import OpenRuns, PageQuery
 from hindcast.app.page.step_detail import EpisodeEnd, StepDetail, screenshot
+from hindcast.app.page.views.log import PAGE as LOG_PAGE
 from hindcast.app.page.views.timeline import TimelinePage
 from hindcast.app.runs.sources import Source
 from hindcast.core.errors import HindcastError
@@ -37,6 +42,7 @@ from hindcast.core.ids import digest_hex
 from hindcast.storage.readmodel.episode_counts import FACETS
 from hindcast.storage.readmodel.lineage.lineage import lineage
 from hindcast.storage.readmodel.query_parts import NotInReadModel
+from hindcast.storage.readmodel.sql import SAVED
 from hindcast.storage.readmodel.tables import episodes
 
 PARAMETERS: Mapping[str, Collection[str]] = {
@@ -47,9 +53,13 @@ PARAMETERS: Mapping[str, Collection[str]] = {
     "policies": ("before",),
     "why": ("of", "family", "since", "until"),
     "compare": ("with",),
+    "log": ("to",),
     "alerts": (),
+    "consumers": (),
     "settings": (),
+    "sql": ("query",),
     "lineage": (),
+    "pair": ("with",),
 }
 """Views that are frozen, and parameters of their addresses that have a file for each value."""
 MOST_FILTERS = 1
@@ -58,6 +68,11 @@ LINEAGES = ("update", "policy", "episode")
 """Kinds of things whose lineage is frozen. Of steps, batches and tasks there are too many."""
 WINDOW_S = 600
 """Seconds of a timeline's file."""
+LOGGED = 20 * LOG_PAGE
+"""Newest events that the files of the log hold. A whole log is its archive (`hindcast archive`)."""
+TITLES = {saved.sql: saved.title for saved in SAVED}
+"""Titles of the queries whose rows have a file."""
+OTHER_OUTCOME = {"failure": "success", "success": "failure"}
 SECOND_NS = 1_000_000_000
 _ADDRESS = re.compile(r' (href|src|data-chart)="([^"]*)"')
 _FORM = re.compile(r"<form\b.*?</form>", re.DOTALL)
@@ -81,10 +96,10 @@ class FrozenPage:
         connection: Connection,
         *,
         position: int,
-        episodes: Collection[str],
+        episodes: Mapping[str, str | None],
         runs: OpenRuns | None,
     ) -> None:
-        """`episodes`: those that are written. `runs`: the run's home, whose forks may continue its episodes; None: an archive."""
+        """`episodes`: those that are written, with their outcomes. `runs`: the run's home; None: the run is an archive."""
         self._folder = folder
         self._source = source
         self._connection = connection
@@ -94,8 +109,10 @@ class FrozenPage:
         self._templates = environment()
         self._base = f"/{source.name}"
         self._views = {view.name: view for view in VIEWS if view.name in PARAMETERS}
-        if runs is None:  # an archive has no other run to compare with, and no watcher's findings
-            del self._views["compare"], self._views["alerts"]
+        if (
+            runs is None
+        ):  # an archive has no other run to compare with, no watcher's findings and no consumers
+            del self._views["compare"], self._views["alerts"], self._views["consumers"]
         self._due: dict[str, Due] = {}
         self._lineages: dict[str, Due] = {}
         """Lineages to write, after all other files. Those that only other lineages lead to have no file."""
@@ -158,7 +175,7 @@ class FrozenPage:
             as_of=self._position,
             going_on=False,
         )
-        page = frame | {"frozen": True} | more
+        page = frame | {"frozen": True, "has_pair": self._has_pair, "logged": LOGGED} | more
         text: str = self._templates.get_template(f"{view.name}.html").render(answer=answer, page=page)
         return text
 
@@ -198,6 +215,16 @@ class FrozenPage:
             return None
         fragment = f"#{parts.fragment}" if parts.fragment else ""
         match below.split("/"):
+            case ["log"]:
+                return self._log_file(query)
+            case ["episodes", name, "pair"] if query.keys() == {"with"} and self._has_pair(
+                name, query["with"]
+            ):
+                one, other = sorted((name, query["with"]))
+                file = f"pair-{one}~{other}.html"
+                if file not in self._written:
+                    self._due[file] = Due(self._views["pair"], {"episode": one}, {"with": other})
+                return file + fragment
             case ["episodes", name] if not query and name in self._episodes and PLAIN.fullmatch(name):
                 return f"episodes/{name}.html{fragment}"
             case ["episodes", name, "pictures", sha256]:
@@ -219,7 +246,29 @@ class FrozenPage:
         known = query.keys() <= set(PARAMETERS[view.name])
         if view.name == "episodes" and len(query.keys() - {"before"}) > MOST_FILTERS:
             return False
+        if view.name == "sql" and query.get("query", SAVED[0].sql) not in TITLES:
+            return False
         return known and ("until" not in query or query["until"] in self._untils)
+
+    def _has_pair(self, one: str, other: str) -> bool:
+        """Whether two episodes have a file side by side: both are written, and one of them failed where the other succeeded."""
+        known = self._episodes.get(one), self._episodes.get(other)
+        return known[0] in OTHER_OUTCOME and known[1] == OTHER_OUTCOME[known[0]] and _are_plain(one, other)
+
+    def _log_file(self, query: Mapping[str, str]) -> str | None:
+        """The file with the newest events up to `to`, or with the event of that position; None: it is older than those written."""
+        if query.keys() - {"from", "to"} or query.get("from") not in (None, query.get("to")):
+            return None
+        to = int(query.get("to", self._position))
+        back = self._position - to
+        if not 0 <= back < min(LOGGED, self._position):
+            return None
+        first = self._position - back // LOG_PAGE * LOG_PAGE
+        named = {} if first == self._position else {"to": str(first)}
+        file = _name_of(self._views["log"], named)
+        if file not in self._written:
+            self._due[file] = Due(self._views["log"], {}, named)
+        return file if to == first and "from" not in query else f"{file}#at-{to}"
 
     def _has_lineage(self, kind: str, name: str) -> bool:
         """Whether a thing has a frozen lineage: pages may name things that this part of the log does not hold."""
@@ -246,9 +295,16 @@ class FrozenPage:
 def _name_of(view: PageView, query: Mapping[str, str]) -> str:
     name = view.name if query or view.path else "index"
     for parameter, value in sorted(query.items()):
+        if value in TITLES:
+            name += "" if value == SAVED[0].sql else f"-{TITLES[value].replace(' ', '-')}"
+            continue
         word = re.sub(r"[^A-Za-z0-9_.-]+", "-", value)[:80]
         name += f"-{parameter}-{word}" + ("" if word == value else f"-{digest_hex(value.encode())[:8]}")
     return f"{name}.html"
+
+
+def _are_plain(*names: str) -> bool:
+    return all(PLAIN.fullmatch(name) for name in names)
 
 
 def _unlinked(chart: str) -> str:

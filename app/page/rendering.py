@@ -2,7 +2,7 @@
 
 from math import exp
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -21,10 +21,27 @@ from hindcast.app.page.charts import (
 from hindcast.app.page.lineage_graph import lineage_graph
 from hindcast.app.page.views.axes import AXES
 from hindcast.app.page.views.timeline import lanes
+from hindcast.core.ids import digest_hex
 from hindcast.storage.readmodel.evaluation_queries import EvaluationRate
 from hindcast.storage.readmodel.outcome_counts import WATCHED, Stretch
 
 FOLDER = Path(__file__).parent
+
+
+class StaticFile(NamedTuple):
+    """A style sheet or script, held in memory because every page asks for several at once."""
+
+    content: bytes
+    version: str
+    """From its content. Its address has it, so that a browser may keep the file."""
+
+
+STATIC = {
+    file.relative_to(FOLDER / "static").as_posix(): StaticFile(content, digest_hex(content)[:12])
+    for file in sorted((FOLDER / "static").rglob("*.*"))
+    for content in (file.read_bytes(),)
+}
+"""The static files by their path."""
 DIGEST = 40
 """Characters from which a value is too long for a line."""
 MOST_SHOWN = 10_000
@@ -67,6 +84,7 @@ def environment() -> Environment:
         lanes=lanes,
         lineage_graph=lineage_graph,
         address=address,
+        static=lambda name: f"/_static/{name}?v={STATIC[name].version}",
         shade=shade,
         exp=exp,
         watched=WATCHED,

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 from msgspec.structs import replace
-from sqlalchemy import ColumnElement, Connection, RowMapping, case, func, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, and_, case, func, select
 
 from hindcast.core.text.nearest import advice
 from hindcast.events.catalogue.curriculum import ONLINE
@@ -33,6 +33,7 @@ from hindcast.storage.readmodel.tables import (
     judged,
     notices,
     tasks,
+    verdicts,
     weights,
 )
 
@@ -156,6 +157,47 @@ def _instructions(connection: Connection, wanted: Sequence[str], position: int) 
 
 TOLD = ("task", "phase", "state", "reason", "value", "change")
 """Columns of a task that a phase is summarized from."""
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """A judged episode of a task."""
+
+    episode: str
+    outcome: str
+    """`success` or `failure`, by the training judge."""
+    family: str
+    """`environment/family`."""
+
+
+def newest_attempts(
+    connection: Connection, *, after: int = 0, limit: int, as_of: int | None = None
+) -> dict[str, Attempt]:
+    """The newest judged episode of each task, among the newest `limit` verdicts after a position."""
+    position = position_of(connection, as_of)
+    judge = training_judge(connection, as_of=position)
+    newest = (
+        select(verdicts.c.position, verdicts.c.episode, verdicts.c.judge)
+        .where(verdicts.c.position.between(after + 1, position), verdicts.c.judge == judge)
+        .order_by(verdicts.c.position.desc())
+        .limit(limit)
+        .subquery()
+    )
+    first = and_(
+        judged.c.episode == newest.c.episode,
+        judged.c.judge
+        == newest.c.judge,  # a constant would lead SQLite to the index of all episodes of the judge
+        judged.c.valid_from == newest.c.position,
+    )
+    statement = (
+        select(judged.c.task, judged.c.episode, judged.c.outcome, judged.c.environment, judged.c.family)
+        .select_from(newest.join(judged, first))
+        .where(judged.c.outcome.in_(("success", "failure")), judged.c.task.is_not(None))
+        .order_by(newest.c.position.desc(), judged.c.episode)
+    )
+    found: dict[str, Attempt] = {}
+    for task, episode, outcome, environment, family in connection.execute(statement):
+        found.setdefault(task, Attempt(episode=episode, outcome=outcome, family=f"{environment}/{family}"))
+    return found
 
 
 def list_phases(connection: Connection, *, as_of: int | None = None) -> list[PhaseRow]:

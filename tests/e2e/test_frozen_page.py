@@ -11,6 +11,9 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from hindcast.actors.environments.chromium import find_browser
+from hindcast.app.page import frozen
+from hindcast.app.page.views.log import PAGE as LOG_PAGE
+from hindcast.storage.readmodel.sql import SAVED
 from stories.export_story import HOSTILE, IMAGE, export_archive
 
 pytestmark = [pytest.mark.browser]
@@ -22,7 +25,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def bounded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An export with two pages of the log."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(frozen, "LOGGED", 2 * LOG_PAGE)
+        return export_archive(tmp_path_factory.mktemp("bounded"), "html")
+
+
+@pytest.fixture(scope="module")
+def browser(folder: Path, bounded: Path) -> Iterator[Browser]:
+    """Opened after the exports, because its event loop runs in this thread."""
     with sync_playwright() as playwright:
         found = playwright.chromium.launch(executable_path=find_browser(""), args=["--no-sandbox"])
         yield found
@@ -59,6 +71,9 @@ def test_every_address_of_every_file_is_a_file(folder: Path) -> None:
         "why",
         "settings",
         "lineage",
+        "pair",
+        "log",
+        "sql",
     }
     reached = {folder / "index.html"}
     for file in files(folder):
@@ -125,6 +140,49 @@ def test_a_visitor_filters_episodes_and_walks_from_one_to_the_update_that_it_mov
     assert page.locator("h1").inner_text().startswith("episode ")
     page.locator("main a[href^='lineage-']").first.click()
     assert page.locator("h1").inner_text().split()[0] in ("update", "policy", "episode")
+
+
+def test_a_visitor_sees_where_a_failure_and_a_success_of_its_group_part(folder: Path, page: Page) -> None:
+    page.goto((folder / "episodes.html").as_uri())
+    page.locator("#look-first a[href]", has_text="first difference").first.click()
+    assert page.locator("h1").inner_text().startswith("Side by side")
+    outcomes = page.locator(".pair h2 .badge").all_inner_texts()
+    assert sorted(text.split()[-1] for text in outcomes) == ["failure", "success"]
+    assert page.locator("#difference[open] .drawn").count() > 0
+    page.locator("section:has(> h2:text-is('The group')) a.id[href]").last.click()
+    assert page.locator("#player").is_visible()
+    page.locator("a[href]", has_text="side by side").first.click()
+    assert page.locator("h1").inner_text().startswith("Side by side")
+
+
+def test_the_newest_events_have_files_and_a_page_says_which_have_none(
+    bounded: Path, folder: Path, page: Page
+) -> None:
+    position = int(re.findall(r"as of position (\d+)", (bounded / "log.html").read_text())[0])
+    page.goto((bounded / "log.html").as_uri())
+    assert f"the {position - 2 * LOG_PAGE} positions before" in page.inner_text("main")
+    shown = page.locator("tr[id]").evaluate_all("rows => rows.map(row => row.id)")
+    page.click("text=older")
+    shown += page.locator("tr[id]").evaluate_all("rows => rows.map(row => row.id)")
+    assert shown == [f"at-{position - back}" for back in range(2 * LOG_PAGE)]
+    assert page.locator("a[rel=next]").count() == 0
+    page.goto((folder / "log.html").as_uri())
+    whole = len(list(folder.glob("log*.html")))
+    assert whole == -(-position // LOG_PAGE)
+    assert "positions before" not in page.inner_text("main")
+    page.locator("td.number a").nth(3).click()
+    assert page.url.endswith(f"log.html#at-{position - 3}")
+
+
+def test_saved_queries_have_their_rows_and_the_tables_their_columns(folder: Path, page: Page) -> None:
+    page.goto((folder / "sql.html").as_uri())
+    for title in [saved.title for saved in SAVED]:
+        page.click(f"main p a:text-is('{title}')")
+        assert page.inner_text("main pre") == next(one.sql for one in SAVED if one.title == title)
+    page.click("main p a:text-is('updates')")
+    assert page.locator("table.rows th").all_inner_texts() == ["update_number", "outcome", "position"]
+    assert page.locator("table.rows tbody tr").count() > 0
+    assert page.locator("details", has_text="judged_current").count() > 0
 
 
 def test_a_printed_episode_has_its_screenshots_and_the_pages_of_all_steps(folder: Path, page: Page) -> None:

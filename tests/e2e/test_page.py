@@ -51,10 +51,12 @@ from hindcast.core.rl.statistics import wilson
 from hindcast.events.catalogue import (
     BatchPlanned,
     EpisodeEnded,
+    EpisodeJudged,
     EpisodeRequested,
     EpisodeStarted,
     EvaluationFinished,
     RunForked,
+    RunResumed,
     StepTaken,
     UpdateApplied,
     VerdictDisputed,
@@ -308,6 +310,85 @@ async def test_a_wide_table_is_a_list_on_a_phone_and_a_table_on_a_wide_screen(
     await page.goto(f"{shown.base}/episodes")
     assert await page.locator("table.stacked td[data-label=verdict]").count() > 0
     assert await serious(page) == []
+
+
+async def test_a_browser_keeps_style_sheet_and_scripts_of_this_version(shown: Shown, page: Page) -> None:
+    await page.goto(f"{shown.base}/")
+    files = await page.eval_on_selector_all(
+        "link[href], script[src]",
+        "all => all.map(one => one.getAttribute('href') ?? one.getAttribute('src'))",
+    )
+    assert len(files) == 5
+    for file in files:
+        status, headers, content = await asyncio.to_thread(shown.fetch_root, file)
+        assert (status, headers["cache-control"]) == (200, "private, max-age=31536000, immutable")
+        assert f"v={digest_hex(content.encode())[:12]}" in file
+        _, headers, _ = await asyncio.to_thread(shown.fetch_root, file.partition("?")[0])
+        assert headers["cache-control"] == "no-store", "it may become another one"
+    await page.goto(f"{shown.base}/policies")
+    sizes = "performance.getEntriesByType('resource').map(one => one.transferSize)"
+    assert await page.evaluate(sizes) == [0, 0], "the second page loads none of them again"
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        await asyncio.to_thread(shown.fetch_root, "/_static/nothing.js")
+
+
+async def test_the_timeline_shows_how_many_episodes_wait_and_for_whom(shown: Shown, page: Page) -> None:
+    told = await shown.twin("/timeline.json?seconds=3600")
+    queues = {one["name"]: one for one in told["queues"]}
+    judged = {told.fact.episode for told in FACTS[:EARLIER] if isinstance(told.fact, EpisodeJudged)}
+    ended = {told.fact.episode for told in FACTS[:EARLIER] if isinstance(told.fact, EpisodeEnded)}
+    assert queues["to judge"]["last"] == len(ended - judged)
+    await page.goto(f"{shown.base}/timeline?seconds=3600")
+    for queue in queues.values():
+        assert await page.locator("svg.lanes text", has_text=f"most {queue['most']}").count() >= 1
+        titles = page.locator("rect.queue title", has_text=f"waiting for {queue['waits_for']}")
+        assert await titles.count() == len(queue["columns"]) > 0
+    assert "Episodes that wait, on average" in await page.locator(".health").inner_text()
+
+
+async def test_the_curriculum_shows_the_success_of_each_family_over_the_versions(
+    shown: Shown, page: Page
+) -> None:
+    await page.goto(f"{shown.base}/curriculum")
+    for family, points in (await shown.twin("/curriculum.json"))["families"].items():
+        row = page.locator("#families tbody tr", has=page.get_by_role("link", name=family, exact=True))
+        assert f"n={points[-1]['judged']}" in await row.inner_text()
+        why = await shown.twin(f"/why.json?{urlencode({'family': family})}")
+        assert [point["judged"] for point in why["change"]["curve"]] == [point["judged"] for point in points]
+    await row.get_by_role("link", name=family, exact=True).click()
+    assert await page.locator("#families tbody tr").count() == 1
+    assert {family} == set(await page.locator("table.rows").last.locator("td:nth-child(2)").all_inner_texts())
+    await page.click("#families >> text=why?")
+    assert (await page.locator("#family h2").inner_text()).startswith(family)
+
+
+async def test_a_long_list_on_a_phone_has_its_first_rows_and_a_button_for_the_others(
+    shown: Shown, page: Page
+) -> None:
+    await page.set_viewport_size({"width": 390, "height": 844})
+    for path in ("episodes", "log", "curriculum"):
+        await page.goto(f"{shown.base}/{path}")
+        rows = page.locator("table.rows").last.locator("tbody tr")
+        visible = "all => all.filter(one => one.checkVisibility()).length"
+        count = await rows.count()
+        assert count > await rows.evaluate_all(visible) == 10, path
+        assert await serious(page) == []
+        button = page.get_by_role("button", name=f"{count - 10} more rows")
+        await button.press("Enter")
+        assert await rows.evaluate_all(visible) == count, path
+        assert await button.count() == 0
+        assert await rows.nth(10).evaluate("row => row.contains(document.activeElement)"), "reading continues"
+        await page.emulate_media(media="print")
+        assert await rows.evaluate_all(visible) == count, path
+        await page.emulate_media(media="screen")
+    await page.goto(f"{shown.base}/log")
+    hidden = await page.locator("tr[id]").nth(20).get_attribute("id")
+    await page.goto(f"{shown.base}/log#{hidden}")
+    await page.reload()
+    assert await page.locator(f"#{hidden}").is_visible(), "a link into the list shows its row"
+    await page.set_viewport_size({"width": 1440, "height": 900})
+    await page.goto(f"{shown.base}/episodes")
+    assert await page.locator(".unfold").count() == 0
 
 
 async def test_every_page_opens_without_an_error_and_its_twin_has_the_same_position(
@@ -632,6 +713,28 @@ async def test_two_runs_stand_side_by_side(shown: Shown, page: Page) -> None:
     assert [await one.locator("span.key").count() for one in await legends.all()] == [2] * len(told["charts"])
 
 
+async def test_two_runs_attempts_at_the_same_task_are_compared_step_by_step(shown: Shown, page: Page) -> None:
+    told = (await shown.twin(f"/compare.json?with={OTHER}"))["same_tasks"]
+    differ = [one["left"]["outcome"] != one["right"]["outcome"] for one in told]
+    assert differ == sorted(differ, reverse=True)
+    assert len(told) > 0
+    await page.goto(f"{shown.base}/compare?with={OTHER}")
+    await page.locator("#tasks a", has_text="first difference").first.click()
+    sides = page.locator(".pair > section[aria-label]")
+    assert await sides.nth(0).locator("h2 a").inner_text() == told[0]["right"]["episode"]
+    assert await sides.nth(1).locator("h2 a").inner_text() == told[0]["left"]["episode"]
+    for place, name in enumerate((shown.handle.name, OTHER)):
+        assert name in await sides.nth(place).locator("h2").inner_text()
+    assert await page.locator("#difference[open]").count() == 1
+    assert await serious(page) == []
+    await page.select_option("select[name=shade]", "advantage")
+    await page.wait_for_url("**shade=advantage*")
+    assert OTHER in await sides.nth(1).locator("h2").inner_text(), "a choice keeps the other run"
+    await sides.nth(1).locator("h2 a").click()
+    await page.wait_for_url(f"**/{OTHER}/episodes/{told[0]['left']['episode']}")
+    assert (await shown.get(f"/episodes/{EPISODE}/pair?with={EPISODE}&run=none"))[0] == 404
+
+
 async def test_many_runs_lie_over_each_other_in_their_own_colors_over_any_axis(
     tmp_path: Path, browser: Browser
 ) -> None:
@@ -791,6 +894,9 @@ async def test_the_page_of_a_run_is_exported_with_its_explanations_and_pictures(
     counts = json.loads(done.stdout)["counts"]
     assert counts["episodes"] == len(list((tmp_path / "out" / "episodes").iterdir())) > 0
     assert counts["other pages"] == len(list((tmp_path / "out").glob("*.html")))
+    listed = (tmp_path / "out" / "consumers.html").read_text()
+    assert "were when these files were written" in listed
+    assert all(f"<td>{name}<td>" in listed for name in ("projector", "learner", "curriculum"))
     whys = [file.read_text() for file in (tmp_path / "out").glob("why*.html")]
     for question in list_explanations(run_folder(shown.handle.home, shown.handle.name)).values():
         assert any(f"<h2>{question}</h2>" in text for text in whys)
@@ -1108,7 +1214,13 @@ async def test_a_visitor_resumes_and_pauses_the_run(shown: Shown, page: Page) ->
     await page.get_by_role("button", name="Resume").click()
     await page.get_by_role("button", name="Resume").wait_for(state="detached")
     assert (await shown.twin("/overview.json"))["summary"]["pauses"] == {}
-    await page.locator(".control summary").click()
+    assert await page.locator(".control").count() == 0, (
+        "a run that has ended begins nothing that could be paused"
+    )
+    await tell(shown.handle, [next(told for told in FACTS if isinstance(told.fact, RunResumed))])
+    assert not await asyncio.to_thread(bring_up, [shown.handle])
+    await page.reload()
+    await page.locator(".control summary", has_text="next start").click()
     await page.fill(".control input[name=reason]", "dinner")
     await page.get_by_role("button", name="Pause").click()
     await page.get_by_role("button", name="Resume").wait_for()

@@ -46,12 +46,13 @@ from hindcast.storage.readmodel.lineage.nodes import FINDERS
 from hindcast.storage.readmodel.metrics import throughput, update_metrics
 from hindcast.storage.readmodel.outcome_counts import success_by_version, training_tallies
 from hindcast.storage.readmodel.query_parts import holding, position_of, training_judge
+from hindcast.storage.readmodel.queue_queries import queue_waits
 from hindcast.storage.readmodel.rebuild import digests, dump
 from hindcast.storage.readmodel.run_queries import list_policies, recipe_changes, run_status, run_summary
 from hindcast.storage.readmodel.tables import batches, episodes, steps, tasks, updates, weights
-from hindcast.storage.readmodel.task_queries import list_phases, list_tasks
+from hindcast.storage.readmodel.task_queries import list_phases, list_tasks, newest_attempts
 from servers.postgres_server import LivePostgres
-from stories.synthetic_run import recorded_run
+from stories.synthetic_run import SECOND_NS, recorded_run
 
 SEEDS = (1, 2, 3)
 
@@ -216,6 +217,14 @@ QUESTIONS: dict[str, Callable[[Connection, int | None], Any]] = {
     ),
     "count_states": lambda connection, as_of: count_states(connection, as_of=as_of),
     "lineage": ask_lineage,
+    "newest_attempts": lambda connection, as_of: [
+        newest_attempts(connection, after=after, limit=limit, as_of=as_of)
+        for after, limit in ((0, 1000), (40, 5))
+    ],
+    "queue_waits": lambda connection, as_of: [
+        queue_waits(connection, since_ns=at, until_ns=at + 20 * SECOND_NS, as_of=as_of)
+        for (at,) in ids_of(connection, as_of, steps, "occurred_ns")
+    ],
 }
 """Every question to the read model, by its name."""
 

@@ -12,17 +12,22 @@ from hindcast.core.rl.statistics import wilson
 from hindcast.events.catalogue import (
     BatchPlanned,
     BlobReleased,
+    EpisodeAbandoned,
+    EpisodeCancelled,
     EpisodeEnded,
     EpisodeJudged,
     EpisodeRequested,
+    EpisodeStarted,
     EvaluationFinished,
     EvaluationStarted,
     RunStarted,
+    SamplesSwept,
     StepTaken,
     UpdateApplied,
     UpdateSkipped,
     WeightsPublished,
 )
+from hindcast.events.catalogue.curriculum import NEVER_TRAINED
 from hindcast.events.catalogue.training import SampleReport
 from hindcast.events.catalogue.verdict import JudgeIdentity
 from hindcast.events.envelope import Recorded
@@ -42,6 +47,7 @@ from hindcast.storage.readmodel.fold import apply
 from hindcast.storage.readmodel.metrics import throughput
 from hindcast.storage.readmodel.outcome_counts import success_by_version
 from hindcast.storage.readmodel.query_parts import NotInReadModel, training_judge
+from hindcast.storage.readmodel.queue_queries import Wait, queue_waits
 from hindcast.storage.readmodel.run_queries import ModelSummary, list_policies, run_summary
 from hindcast.storage.readmodel.tables import batches
 from hindcast.storage.readmodel.task_queries import list_tasks
@@ -518,3 +524,46 @@ async def test_where_a_judge_spoke_twice_its_first_verdict_counts(url: str) -> N
     model.close()
     assert (point.success.judged, point.success.successes) == (1, 0)
     assert row.outcome == "failure"
+
+
+@pytest.mark.parametrize("share", [0.0, 0.4, 0.8])
+def test_work_waits_from_the_event_that_made_it_until_the_one_that_took_it(
+    asked: Connection, recordeds: list[Recorded], share: float
+) -> None:
+    times = [one.envelope.occurred_ns for one in recordeds]
+    since = times[int(share * len(times))]
+    until = since + (times[-1] - times[0]) // 5
+    empty: list[dict[str, int]] = [{} for _ in range(7)]
+    requested, begun, over, ended, judged, taken, swept = empty
+    judge, never = training_judge(asked), set[str]()
+    for one in recordeds:
+        at = one.envelope.occurred_ns
+        match one.fact:
+            case EpisodeRequested(episode=episode, origin=origin):
+                requested[episode] = at
+                if origin in NEVER_TRAINED:
+                    never.add(episode)
+            case EpisodeStarted(episode=episode):
+                begun[episode] = at
+            case EpisodeEnded(episode=episode):
+                ended[episode] = over[episode] = at
+            case EpisodeAbandoned(episode=episode) | EpisodeCancelled(episode=episode):
+                over[episode] = at
+            case EpisodeJudged(episode=episode, judge=JudgeIdentity(name=name)) if name == judge:
+                judged.setdefault(episode, at)
+            case BatchPlanned():
+                for episode in {*(row.episode for row in one.fact.episodes), *one.fact.consumed}:
+                    taken.setdefault(episode, at)
+            case SamplesSwept(episodes=episodes):
+                swept |= dict.fromkeys(episodes, at)
+
+    def waits(entered: dict[str, int], left: dict[str, int]) -> list[Wait]:
+        found = (Wait(at, left.get(episode)) for episode, at in entered.items())
+        within = (one for one in found if one.entered_ns <= until and (one.left_ns or until) > since)
+        return sorted(within, key=lambda one: (one.entered_ns, one.left_ns or 0))
+
+    found = queue_waits(asked, since_ns=since, until_ns=until)
+    assert found.requested == waits(requested, over | begun)
+    assert found.ended == waits(ended, judged)
+    trainable = {name: at for name, at in judged.items() if name not in never | swept.keys()}
+    assert found.judged == waits(trainable, taken)

@@ -33,10 +33,50 @@ function stackWideTables() {
     table.classList.add("stacked");
   }
 }
-stackWideTables();
-addEventListener("resize", stackWideTables);
-document.addEventListener("renewed", stackWideTables);
-document.addEventListener("toggle", stackWideTables, true);
+
+// a long list has its first rows there, and a button for the others; the style sheet has the same number
+const FIRST_ROWS = 10;
+const unfolded = new Set(); // tables whose rows were all asked for
+const isFar = `:scope > tbody > tr:nth-child(n + ${FIRST_ROWS + 1})`;
+function foldLongTables() {
+  for (const button of document.querySelectorAll(".unfold")) button.remove();
+  const named = document.getElementById(location.hash.slice(1)); // `:target` is not yet known when the page begins
+  for (const table of document.querySelectorAll("main .scroll > table")) {
+    const name = (table.tHead ?? table.rows[0])?.textContent;
+    const far = table.querySelectorAll(isFar);
+    const linked = unfolded.has(name) ? undefined : [...far].find((row) => row === named);
+    if (linked) unfolded.add(name);
+    const folded = phone.matches && far.length > 0 && !unfolded.has(name);
+    table.classList.toggle("folded", folded);
+    if (phone.matches) linked?.scrollIntoView();
+    if (folded) table.parentElement.after(rest(far, name));
+  }
+}
+
+function rest(rows, name) {
+  const place = document.createElement("p");
+  place.className = "unfold";
+  const button = document.createElement("button");
+  button.type = "button";
+  button.textContent = `${rows.length} more ${rows.length === 1 ? "row" : "rows"}`;
+  button.addEventListener("click", () => {
+    unfolded.add(name);
+    foldLongTables();
+    rows[0].querySelector("a, summary")?.focus({ preventScroll: true });
+  });
+  place.append(button);
+  return place;
+}
+
+function fitTables() {
+  stackWideTables();
+  foldLongTables();
+}
+fitTables();
+addEventListener("resize", fitTables);
+addEventListener("hashchange", foldLongTables);
+document.addEventListener("renewed", fitTables);
+document.addEventListener("toggle", fitTables, true);
 
 // the position in the log
 document.addEventListener("input", (event) => {
@@ -201,7 +241,7 @@ if (document.body.dataset.live) follow(document.body.dataset.live);
 // j and k move, o and Enter open, [ and ] lead to the pages beside
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || /INPUT|SELECT|TEXTAREA/.test(event.target.tagName)) return;
-  const items = [...document.querySelectorAll(".steps .step, table.rows tbody tr")];
+  const items = [...document.querySelectorAll(".steps .step, table.rows tbody tr")].filter((item) => item.offsetParent);
   const now = items.findIndex((item) => item.classList.contains("here"));
   if (event.key === "j" || event.key === "k") {
     const next = items[Math.max(0, Math.min(items.length - 1, now + (event.key === "j" ? 1 : -1)))];

@@ -26,11 +26,16 @@ from hindcast.storage.readmodel.comparison import (
 )
 from hindcast.storage.readmodel.evaluation_queries import list_evaluations
 from hindcast.storage.readmodel.outcome_counts import training_tallies
+from hindcast.storage.readmodel.task_queries import Attempt, newest_attempts
 
 METRICS = ("loss", "kl", "entropy_estimate", "gradient_norm", "reward_mean")
 """Metrics of updates that are compared if a run has them."""
 MOST_UPDATES = 60
 """Most updates shown after the runs diverge."""
+MOST_TASKS = 10
+"""Most tasks that both runs attempted which are shown."""
+MOST_VERDICTS = 500
+"""Newest verdicts of each run among which those tasks are looked for."""
 MOST_POINTS = 60
 """Most rows of success; of more versions, neighbors are pooled."""
 LAST = 2**62
@@ -64,6 +69,15 @@ class ComparedSuccess(msgspec.Struct, frozen=True, kw_only=True):
     """Right minus left with its 95 % interval; the two are taken as independent."""
 
 
+class SameTask(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that two runs attempted after they part."""
+
+    task: str
+    left: Attempt
+    """The newest judged one."""
+    right: Attempt
+
+
 class ComparePage(msgspec.Struct, frozen=True, kw_only=True):
     """The page's values; all runs in their current state."""
 
@@ -80,6 +94,8 @@ class ComparePage(msgspec.Struct, frozen=True, kw_only=True):
     settings: list[SettingOfRuns]
     held_out: ComparedSuccess | None
     """Of two runs; None: more are chosen, or none, or they were not both evaluated."""
+    same_tasks: list[SameTask]
+    """Of two runs: tasks that both attempted lately, those with different outcomes first; at most `MOST_TASKS`."""
     comparison: Comparison | None
     """Details of two runs; None: more are chosen, or none."""
     metrics: list[str]
@@ -113,6 +129,7 @@ def compare(ask: PageQuery) -> ComparePage:
             charts=[],
             settings=[],
             held_out=None,
+            same_tasks=[],
             comparison=None,
             metrics=[],
             updates_shown=0,
@@ -127,8 +144,9 @@ def compare(ask: PageQuery) -> ComparePage:
         charts = _charts(ask, together, connections, played, parted_at, over, colors)
         apart = settings_apart(connections)
         held_out = _held_out(connections[0], ask.connection) if len(chosen) == 1 else None
-        found = None
+        found, same_tasks = None, []
         if len(chosen) == 1:
+            same_tasks = _same_tasks(connections[0], ask.connection, parted_at or 0)
             found = compare_runs(
                 connections[0],
                 ask.connection,
@@ -144,6 +162,7 @@ def compare(ask: PageQuery) -> ComparePage:
         charts=charts,
         settings=[SettingOfRuns(key=key, values=values) for key, values in apart.items()],
         held_out=held_out,
+        same_tasks=same_tasks,
         comparison=found,
         metrics=[
             n
@@ -159,6 +178,12 @@ def _run_before(names: Sequence[str], name: str) -> list[str]:
     """The run made before this one, or after the first; none if there is no other. `names`: oldest first."""
     place = names.index(name)
     return [*names[:place][-1:], *names[place + 1 :]][:1]
+
+
+def _same_tasks(left: Connection, right: Connection, parted_at: int) -> list[SameTask]:
+    ours, theirs = (newest_attempts(one, after=parted_at, limit=MOST_VERDICTS) for one in (left, right))
+    both = [SameTask(task=task, left=ours[task], right=theirs[task]) for task in ours if task in theirs]
+    return sorted(both, key=lambda one: one.left.outcome == one.right.outcome)[:MOST_TASKS]
 
 
 def _held_out(left: Connection, right: Connection) -> ComparedSuccess | None:

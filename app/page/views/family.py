@@ -19,6 +19,7 @@ from hindcast.storage.readmodel.family_queries import (
 )
 from hindcast.storage.readmodel.outcome_counts import (
     FamilyPoint,
+    Tally,
     families_by_version,
     stretches,
     training_origin,
@@ -98,12 +99,7 @@ def family_change(ask: PageQuery) -> FamilyChange | None:
     """
     known = training_tallies(ask.connection, as_of=ask.position)
     origin = training_origin(known)
-    played = families_by_version(known, origin=origin)
-    points: dict[str, list[FamilyPoint]] = {}
-    for version, families in played.items():
-        for name, (won, judged) in families.items():
-            if judged:
-                points.setdefault(name, []).append(FamilyPoint(version, won, judged))
+    points = _points_by_family(known, origin)
     family = ask.word("family")
     if family is not None and family not in points:
         raise SettingsError(
@@ -138,6 +134,23 @@ def family_change(ask: PageQuery) -> FamilyChange | None:
         trained=trained,
         failures=failed_episodes(ask, family, origin, after),
     )
+
+
+def family_curves(ask: PageQuery, *, most: int) -> dict[str, list[CurvePoint]]:
+    """Success of each family by policy version, in at most `most` points each; families in the order of their names."""
+    known = training_tallies(ask.connection, as_of=ask.position)
+    points = _points_by_family(known, training_origin(known))
+    return {name: pool_versions(_of_family(points[name], name), most=most) for name in sorted(points)}
+
+
+def _points_by_family(known: Sequence[Tally], origin: str) -> dict[str, list[FamilyPoint]]:
+    """Judged episodes of each family by rising version."""
+    points: dict[str, list[FamilyPoint]] = {}
+    for version, families in families_by_version(known, origin=origin).items():
+        for name, (won, judged) in families.items():
+            if judged:
+                points.setdefault(name, []).append(FamilyPoint(version, won, judged))
+    return points
 
 
 def _chosen_sides(

@@ -41,6 +41,8 @@ METRICS = {
 """Metrics to draw, in this order, if an update has them."""
 BUSY = 0.5
 """Share of computing time above which the learner is the bottleneck."""
+ENDED = ("finished", "sealed")
+"""States in which a run begins nothing more, unless it is started again with another goal."""
 STEP_PARTS = {
     "mean_observe_ms": "reading the page",
     "mean_generate_ms": "the policy",
@@ -76,6 +78,8 @@ class OverviewPage(msgspec.Struct, frozen=True, kw_only=True):
     summary: RunStatus
     going_on: bool
     """Whether the home's system works on the run now."""
+    pausable: bool
+    """Whether there is work that a pause would hold back: the run has not ended."""
     health: str
     """What delays the run, in words."""
     learning: LearningSign | None
@@ -113,6 +117,7 @@ def overview(ask: PageQuery) -> OverviewPage:
     return OverviewPage(
         summary=summary,
         going_on=going_on,
+        pausable=summary.state not in ENDED,
         health=health(summary, going_on=going_on),
         learning=_learning(curves, curve),
         alerts=_raised_alerts(ask),

@@ -1,12 +1,15 @@
-"""Two attempts side by side: the steps of two episodes, usually members of one group, and where they first differ."""
+"""Two attempts side by side: the steps of two episodes, members of one group or of two runs, and where they first differ."""
 
 import asyncio
+from typing import NamedTuple
 
 import msgspec
+from sqlalchemy import Connection
 
 from hindcast.app.page.runs import PageQuery
 from hindcast.app.page.step_detail import StepDetail, read_steps, steps_in_full
 from hindcast.app.page.views.episode import group_members
+from hindcast.app.runs.sources import Source
 from hindcast.events.catalogue import StepTaken
 from hindcast.storage.readmodel.episode_queries import (
     EpisodeDetail,
@@ -52,8 +55,10 @@ class PairPage(msgspec.Struct, frozen=True, kw_only=True):
     """The group's episodes, to pick from."""
     sides: list[EpisodeDetail]
     """Both episodes; only the first if there is no other to compare with."""
-    advantages: dict[int, float]
-    """By position: the step's advantage in the newest update that trained on it."""
+    runs: list[str]
+    """Run of each side."""
+    advantages: list[dict[int, float]]
+    """Of each side, by position: the step's advantage in the newest update that trained on it."""
     steps: list[PairedStep]
     difference: Difference | None
     """None: every step has the same prompt and the same answer."""
@@ -61,37 +66,64 @@ class PairPage(msgspec.Struct, frozen=True, kw_only=True):
     """Whether there are more steps than are shown."""
 
 
+class _Side(NamedTuple):
+    """An episode with what it is read from."""
+
+    run: Source
+    detail: EpisodeDetail
+    facts: dict[int, StepTaken]
+    """The steps shown, by position."""
+    advantages: dict[int, float]
+
+
 def pair(ask: PageQuery) -> PairPage:
     """The address's episode and the one that `with` names, by default a member with another outcome.
 
+    `run` names the other's run, which is then read as it is now; without it both are of this run.
+
     Raises:
-        NotInReadModel: there is no such episode.
+        NotInReadModel, NoSuchRun: there is no such episode or run.
         ModelFolderMissing: tokens cannot be written as text.
         HindcastError: the log cannot be read.
 
     """
     first = show_episode(ask.connection, ask.parts["episode"], as_of=ask.position)
     members = group_members(ask, first.episode)
-    chosen = ask.word("with") or _other(first.episode, members)
+    chosen, other_run = ask.word("with"), ask.word("run") or ask.run.name
     if chosen is None:
-        return PairPage(members=members, sides=[first], advantages={}, steps=[], difference=None, cut=False)
-    second = show_episode(ask.connection, chosen, as_of=ask.position)
-    shown = [side.steps[:MOST_STEPS] for side in (first, second)]
-    facts = asyncio.run(read_steps(ask.run, {row.position for rows in shown for row in rows}))
-    details = [steps_in_full(ask.run, {row.position: facts[row.position] for row in rows}) for rows in shown]
-    by_number = [{row.step: row for row in rows} for rows in shown]
-    steps = [
-        _paired(number, by_number[0].get(number), by_number[1].get(number), facts, details)
-        for number in sorted({number for rows in by_number for number in rows})
-    ]
+        chosen, other_run = _other(first.episode, members), ask.run.name
+    own = _side(ask.run, ask.connection, first, ask.position)
+    if chosen is None:
+        return _page(members, [own], [])
+    if other_run == ask.run.name:
+        second = show_episode(ask.connection, chosen, as_of=ask.position)
+        other = _side(ask.run, ask.connection, second, ask.position)
+    else:
+        with ask.home_runs.asking(other_run, None) as (opened, connection, place):
+            second = show_episode(connection, chosen, as_of=place.position)
+            other = _side(opened.handle, connection, second, place.position)
+    return _page(members, [own, other], _paired_steps(own, other))
+
+
+def _side(run: Source, connection: Connection, detail: EpisodeDetail, position: int) -> _Side:
+    positions = [row.position for row in detail.steps[:MOST_STEPS]]
+    return _Side(
+        run=run,
+        detail=detail,
+        facts=asyncio.run(read_steps(run, positions)),
+        advantages=step_advantages(connection, detail.episode.episode, as_of=position),
+    )
+
+
+def _page(members: list[EpisodeRow], sides: list[_Side], steps: list[PairedStep]) -> PairPage:
     return PairPage(
         members=members,
-        sides=[first, second],
-        advantages=step_advantages(ask.connection, first.episode.episode, as_of=ask.position)
-        | step_advantages(ask.connection, second.episode.episode, as_of=ask.position),
+        sides=[side.detail for side in sides],
+        runs=[side.run.name for side in sides],
+        advantages=[side.advantages for side in sides],
         steps=steps,
         difference=next((found for step in steps if (found := _difference(step)) is not None), None),
-        cut=any(len(side.steps) > MOST_STEPS for side in (first, second)),
+        cut=any(len(side.detail.steps) > MOST_STEPS for side in sides),
     )
 
 
@@ -102,25 +134,29 @@ def _other(own: EpisodeRow, members: list[EpisodeRow]) -> str | None:
     return next((row.episode for row in (*judged, *others)), None)
 
 
-def _paired(
-    number: int,
-    left: StepRow | None,
-    right: StepRow | None,
-    facts: dict[int, StepTaken],
-    details: list[dict[int, StepDetail]],
-) -> PairedStep:
-    both = left is not None and right is not None
-    one, other = (None if row is None else facts[row.position] for row in (left, right))
-    return PairedStep(
-        step=number,
-        rows=(left, right),
-        details=(
-            None if left is None else details[0][left.position],
-            None if right is None else details[1][right.position],
-        ),
-        same_prompt=both and one is not None and other is not None and one.prompt_ids == other.prompt_ids,
-        same_answer=both and one is not None and other is not None and one.action_ids == other.action_ids,
-    )
+def _paired_steps(*sides: _Side) -> list[PairedStep]:
+    details = [steps_in_full(side.run, side.facts) for side in sides]
+    rows = [{row.step: row for row in side.detail.steps[:MOST_STEPS]} for side in sides]
+    found = []
+    for number in sorted({number for one in rows for number in one}):
+        left, right = (one.get(number) for one in rows)
+        one, other = (
+            None if row is None else side.facts[row.position]
+            for row, side in zip((left, right), sides, strict=True)
+        )
+        found.append(
+            PairedStep(
+                step=number,
+                rows=(left, right),
+                details=(
+                    None if left is None else details[0][left.position],
+                    None if right is None else details[1][right.position],
+                ),
+                same_prompt=one is not None and other is not None and one.prompt_ids == other.prompt_ids,
+                same_answer=one is not None and other is not None and one.action_ids == other.action_ids,
+            )
+        )
+    return found
 
 
 def _difference(paired: PairedStep) -> Difference | None:

@@ -4,6 +4,7 @@ import msgspec
 
 from hindcast.app.page.runs import PageQuery
 from hindcast.storage.readmodel.database import VIEWS, columns_of
+from hindcast.storage.readmodel.query_parts import position_of
 from hindcast.storage.readmodel.sql import SAVED, QueryRefused, SqlAnswer, ask_sql
 from hindcast.storage.readmodel.tables import TABLES
 
@@ -15,6 +16,8 @@ class SqlPage(msgspec.Struct, frozen=True, kw_only=True):
     """The page's values."""
 
     query: str
+    position: int
+    """Position of the read model, which the tables have reached."""
     answer: SqlAnswer | None
     """None: nothing was asked, or it was refused."""
     refused: str
@@ -23,7 +26,7 @@ class SqlPage(msgspec.Struct, frozen=True, kw_only=True):
     tables: dict[str, list[str]]
     """Columns by table or view."""
     file: str
-    """SQLite file of the read model, for other programs; empty: another database."""
+    """SQLite file of the read model, for other programs; empty: another database, or an archive."""
 
 
 def sql(ask: PageQuery) -> SqlPage:
@@ -34,9 +37,10 @@ def sql(ask: PageQuery) -> SqlPage:
         answer = ask_sql(ask.connection, query, limit=MOST_ROWS, seconds=LIMIT_S)
     except QueryRefused as error:
         refused = str(error)
-    file = ask.home_runs.open(ask.run.name).model.file
+    file = None if ask.runs is None else ask.runs.open(ask.run.name).model.file
     return SqlPage(
         query=query,
+        position=position_of(ask.connection, None),
         answer=answer,
         refused=refused,
         saved={one.title: one.sql for one in SAVED},

@@ -9,9 +9,10 @@ from sqlalchemy import select
 
 from hindcast.app.alerts.report import AlertReport, alert_report
 from hindcast.app.attach.consumers import ConsumerRow, list_consumers
+from hindcast.app.page.charts import CurvePoint
 from hindcast.app.page.index_builds import IDLE, IndexBuild
 from hindcast.app.page.runs import PageQuery, whole_number
-from hindcast.app.page.views.family import FailedEpisode, failed_episodes
+from hindcast.app.page.views.family import FailedEpisode, failed_episodes, family_curves
 from hindcast.app.settings.configuration import Layer, flatten, merge
 from hindcast.core.errors import HindcastError, SettingsError
 from hindcast.core.settings.changes import decode_settings, flatten_settings
@@ -53,6 +54,8 @@ NOTICES = 50
 """Number of newest notices shown."""
 MOST_TASKS = 200
 """Most tasks shown."""
+FAMILY_POINTS = 24
+"""Most points of a family's curve, so that each has enough episodes."""
 
 
 class ConsumersPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -302,16 +305,24 @@ class CurriculumPage(msgspec.Struct, frozen=True, kw_only=True):
     """Values of the curriculum page."""
 
     phases: list[PhaseRow]
+    families: dict[str, list[CurvePoint]]
+    """Success of each family that matches by policy version, neighboring versions pooled."""
     tasks: list[TaskRow]
     """Tasks, most attempted first."""
     filters: dict[str, str]
 
 
 def curriculum(ask: PageQuery) -> CurriculumPage:
-    """Phases, and the tasks that match."""
+    """Phases, and the families and tasks that match."""
     names = ("environment", "family", "state", "phase")
     return CurriculumPage(
         phases=list_phases(ask.connection, as_of=ask.position),
+        families={
+            name: points
+            for name, points in family_curves(ask, most=FAMILY_POINTS).items()
+            if ask.word("environment") in (None, name.rpartition("/")[0])
+            and ask.word("family") in (None, name.rpartition("/")[2])
+        },
         tasks=list_tasks(
             ask.connection,
             as_of=ask.position,

@@ -1,4 +1,4 @@
-"""Timeline of a run: a lane for each actor and for the learner; weights lead to the first episode sampled with them."""
+"""Timeline of a run: a lane for each actor, for the learner and for each queue; weights lead to the first episode sampled with them."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, Select, or_, select
 from hindcast.app.page.charts import svg
 from hindcast.app.page.runs import PageQuery
 from hindcast.app.page.views.overview import BUSY
+from hindcast.app.page.views.queue_lanes import TALL, QueueLane, drawn, queue_lanes, queues_in_words
 from hindcast.storage.readmodel.query_parts import (
     also_holding,
     first_verdicts,
@@ -70,7 +71,11 @@ class TimelinePage(msgspec.Struct, frozen=True, kw_only=True):
     published: list[Published]
     cut: bool
     bottleneck: str
-    """Who waited for whom in the window, in words."""
+    """Who waited for whom in the window, in words; empty: there are no bars, or not all of them."""
+    queues: list[QueueLane] = []
+    """Queues in which an episode waited in the window."""
+    waiting: str = ""
+    """How much waited for whom, in words; empty: nothing did."""
 
 
 def timeline(ask: PageQuery) -> TimelinePage:
@@ -88,6 +93,7 @@ def timeline(ask: PageQuery) -> TimelinePage:
     if learned:
         placed, rows["learner"] = _stack(learned, since)
         bars += placed
+    queues = queue_lanes(ask.connection, position=ask.position, since_ns=since, until_ns=until)
     return TimelinePage(
         until_ns=until,
         window_s=window_s,
@@ -95,7 +101,9 @@ def timeline(ask: PageQuery) -> TimelinePage:
         bars=bars,
         published=_published(ask, since, until),
         cut=cut,
-        bottleneck=bottleneck_of(bars, window_s),
+        bottleneck="" if cut else bottleneck_of(bars, window_s),
+        queues=queues,
+        waiting=queues_in_words(queues),
     )
 
 
@@ -183,6 +191,7 @@ def _updates(ask: PageQuery, since: int, until: int) -> list[Span]:
             updates.c.outcome,
             updates.c.occurred_ns,
             updates.c.duration_ms,
+            updates.c.cpu_ms,
         )
         .where(holding(updates, ask.position), updates.c.occurred_ns > since, updates.c.occurred_ns <= until)
         .order_by(updates.c.occurred_ns.desc())
@@ -195,9 +204,9 @@ def _updates(ask: PageQuery, since: int, until: int) -> list[Span]:
             at,
             str(number) if model == "policy" else f"{model}/{number}",
             "update",
-            f"update {number} of the {model}, {outcome}, {(duration or 0) / 1000:.1f} s",
+            f"update {number} of the {model}, {outcome}, {(duration or 0) / 1000:.1f} s, {(cpu or 0) / 1000:.1f} s of processor time",
         )
-        for model, number, outcome, at, duration in found
+        for model, number, outcome, at, duration, cpu in found
     ]
 
 
@@ -280,7 +289,13 @@ def lanes(told: TimelinePage, *, base: str, as_of: int | None) -> Markup:
     for lane, rows in told.rows.items():
         tops[lane] = height
         height += rows * ROW + GAP
+    begin_of_queues = height
+    height += len(told.queues) * (TALL + GAP)
     parts = [_marks(told, height)]
+    parts += [
+        drawn(lane, top=begin_of_queues + place * (TALL + GAP), window_s=told.window_s)
+        for place, lane in enumerate(told.queues)
+    ]
     for lane, top in tops.items():
         parts.append(Markup('<text class="lane" x="-80" y="{}">{}</text>').format(f"{top + BAR:.0f}", lane))
     for bar in told.bars:
