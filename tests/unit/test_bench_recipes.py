@@ -126,6 +126,16 @@ def test_a_result_is_found_under_its_own_settings_alone(tmp_path: Path) -> None:
         results.find("x", 1, "0")
 
 
+def test_a_row_is_reported_also_if_its_parent_was_trained_anew_since(tmp_path: Path) -> None:
+    """`find` compares it with rows of that parent alone."""
+    table, results = load_table(), Results(tmp_path)
+    for row, others in (("bc", {"log_digest": "new"}), ("bc_store", {"parent_log": "old"})):
+        results.keep(result(row, 31, 40, identity=identity_of(table, table.row(row)), **others))
+    kept = running.Runner(table, folder=tmp_path, results=results).kept(table.row("bc_store"), 31)
+    assert kept is not None
+    assert kept.parent_log == "old"
+
+
 def test_a_claim_counts_only_seeds_that_both_rows_were_run_with() -> None:
     results = by_place(result("x", 1, 60), result("x", 2, 90), result("y", 1, 30))
     finding = find(CLAIM, results, (1, 2, 3), temperature=1.0)

@@ -95,7 +95,7 @@ def bench_recipes(
         (row.name, seed): result
         for row in table.rows
         for seed in chosen_seeds
-        if (result := runner.known(row, seed)) is not None
+        if (result := runner.kept(row, seed)) is not None
     }
     text = report(table, found, chosen_seeds)
     kept = write or root

@@ -62,9 +62,13 @@ class Runner:
         """`folder`: of the runs."""
         self._table, self._folder, self._results, self._say = table, folder, results, say
 
-    def known(self, row: Row, seed: int) -> Result | None:
+    def kept(self, row: Row, seed: int) -> Result | None:
+        """The result that is kept of a row, whichever run of its parent it began with."""
+        return self._results.find(row.name, seed, identity_of(self._table, row))
+
+    def _usable(self, row: Row, seed: int) -> Result | None:
         """The result that is kept of a row, unless its parent was trained anew since."""
-        parent = self.known(self._table.row(row.parent), seed) if row.parent else None
+        parent = self._usable(self._table.row(row.parent), seed) if row.parent else None
         if row.parent and parent is None:
             return None
         above = parent.log_digest if parent is not None else ""
@@ -77,7 +81,7 @@ class Runner:
             TrainingFailed: the training did not end as it should.
 
         """
-        found = self.known(row, seed)
+        found = self._usable(row, seed)
         if found is not None and (not self._is_parent(row) or self._home(found).is_dir()):
             return found
         parent = await self.run(self._table.row(row.parent), seed=seed) if row.parent else None
