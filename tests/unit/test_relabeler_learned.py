@@ -219,7 +219,7 @@ async def test_a_relabeler_that_is_out_of_time_ends_its_thread_and_lets_go_of_th
     writing = threading.Event()
 
     class Endless:
-        def write(self, prompt_ids: object, *, most: int, given_up: Callable[[], bool]) -> list[int]:
+        def write(self, prompt_ids: object, *, max_tokens: int, given_up: Callable[[], bool]) -> list[int]:
             writing.set()
             while not given_up():
                 time.sleep(0.001)
