@@ -327,6 +327,8 @@ class Pages:
         """The answer, and the values that every page shows around it. Raises HindcastError."""
         name = request.path_params["run"]
         with self._runs.asking(name, request.query_params.get("as_of")) as (open_run, connection, place):
+            # before the answer: what ends while the page is made must lead to a new page
+            going_on, indexing = open_run.handle.is_running(), self._runs.indexing.state(name)
             ask = PageQuery(
                 runs=self._runs,
                 run=open_run.handle,
@@ -346,8 +348,8 @@ class Pages:
             position=place.position,
             reached=place.reached,
             as_of=place.position if place.chosen else None,
-            going_on=open_run.handle.is_running(),
-            indexing=self._runs.indexing.state(name),
+            going_on=going_on,
+            indexing=indexing,
         )
         return answer, chrome | {"form": self._saying.word}
 

@@ -29,6 +29,7 @@ from hindcast.app.alerts.watcher import TARGET
 from hindcast.app.attach.attachment import AttachmentStatus, consumers_folder, store_url
 from hindcast.app.attach.store import ConsumerStore
 from hindcast.app.cli import app
+from hindcast.app.page.index_builds import IDLE, IndexBuild, IndexBuilds
 from hindcast.app.page.runs import OpenRuns
 from hindcast.app.page.views import log as log_view
 from hindcast.app.page.views.home import RunRows
@@ -1161,6 +1162,16 @@ async def test_pages_are_searched_once_a_visitor_has_them_indexed_and_until_they
     )
     assert json.loads(done.output)["pages"] == 1
     assert {row["episode"] for row in (await shown.twin("/episodes.json?text=rooibos"))["episodes"]} == found
+
+
+async def test_an_index_that_is_finished_while_its_page_is_made_leads_to_a_new_page(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    states = iter([IndexBuild(3, True, "")])
+    monkeypatch.setattr(IndexBuilds, "state", lambda _self, _run: next(states, IDLE))
+    _, _, text = await shown.get("/episodes")
+    assert "are being indexed" not in text
+    assert ', indexing at 3"' in text, "a mark that the next look does not have"
 
 
 async def test_an_episode_can_be_taken_along(shown: Shown) -> None:
