@@ -304,7 +304,7 @@ class Learner:
         assert state.batch is not None
         assert state.plan is not None
         training, model = self._training, state.plan.model
-        auxiliary = state.beside(model)
+        auxiliary = state.auxiliary_model(model)
         current, updates = (
             (state.version, state.updates) if model == POLICY else (auxiliary.version, auxiliary.updates)
         )

@@ -145,7 +145,7 @@ class Training:
             arithmetic=settings.arithmetic,
             digest_every=digest_interval(settings, base, whole=not settings.lora_rank),
         )
-        self._beside: dict[str, AuxiliaryTrainer[Any]] = {}
+        self._auxiliary: dict[str, AuxiliaryTrainer[Any]] = {}
         """Trainers of auxiliary models, each made at the first batch of its model."""
         self._plan: BatchPlanned | None = None
         self._replays: dict[str, ReplayUse] | None = None
@@ -165,7 +165,7 @@ class Training:
     @property
     def digest(self) -> str:
         """Digest of weights and optimizer states of all models."""
-        states = {name: trainer.learned.digest for name, trainer in self._beside.items()}
+        states = {name: trainer.learned.digest for name, trainer in self._auxiliary.items()}
         return combined(states | {POLICY: self._policy.digest})
 
     def _as_chosen(self, settings: LearnerSettings) -> LearnerSettings:
@@ -178,11 +178,11 @@ class Training:
 
     def _model(self, name: str) -> AuxiliaryTrainer[Any]:
         """The trainer of an auxiliary model, made at its first batch from the base weights, or from the policy's then."""
-        if name not in self._beside:
+        if name not in self._auxiliary:
             seed = derive_seed(0, "model", name, self._base.sha256)
             cloned = name == CRITIC and self._settings.critic_from == "policy"
             model = self._policies.copy_of(self._policy.model) if cloned else self._policies.plain()
-            self._beside[name] = MODELS[name](
+            self._auxiliary[name] = MODELS[name](
                 self._folder,
                 model,
                 self._settings,
@@ -190,7 +190,7 @@ class Training:
                 check=self._check,
                 digest_every=digest_interval(self._settings, self._base, whole=True),
             )
-        return self._beside[name]
+        return self._auxiliary[name]
 
     def begin(self, plan: BatchPlanned, batch: Batch) -> None:
         """Start a batch. Proximal and reference log-probabilities are computed now, for all of its mini-batches."""
@@ -415,12 +415,12 @@ class Training:
 
     def _held(self) -> dict[str, torch.Tensor]:
         tensors = self._policy.held()
-        for name, trainer in self._beside.items():
+        for name, trainer in self._auxiliary.items():
             tensors |= {f"{name}/{key}": value for key, value in trainer.learned.held().items()}
         return tensors
 
     def _counters(self, batch: int, version: int) -> Counters:
-        updates = {name: trainer.learned.update for name, trainer in self._beside.items()}
+        updates = {name: trainer.learned.update for name, trainer in self._auxiliary.items()}
         return Counters(update=self.update, batch=batch, version=version, state=self.digest, beside=updates)
 
     def save(self, blobs: BlobSink, *, batch: int, version: int) -> Saved:
@@ -453,7 +453,9 @@ class Training:
         """
         tensors, counters = checkpoint.tensors, checkpoint.counters
         self._policy.restore(TensorPart(tensors, "weights/", "optimizer/"), update=counters.update)
-        self._beside = {name: trainer for name, trainer in self._beside.items() if name in counters.beside}
+        self._auxiliary = {
+            name: trainer for name, trainer in self._auxiliary.items() if name in counters.beside
+        }
         for name, update in counters.beside.items():
             if name not in MODELS:
                 raise CheckpointCorrupt(

@@ -82,7 +82,7 @@ def take_update(state: BufferState, fact: UpdateApplied | UpdateSkipped) -> None
         if fact.model == POLICY:
             state.updates = fact.update
         else:
-            state.models[fact.model] = replace(state.beside(fact.model), updates=fact.update)
+            state.models[fact.model] = replace(state.auxiliary_model(fact.model), updates=fact.update)
         if fact.model == CRITIC:
             _take_values(state, fact)
     if state.batch is not None:
@@ -119,7 +119,7 @@ def take_weights(state: BufferState, fact: WeightsPublished) -> None:
         if state.plan is not None and traits_of(state.plan.algorithm).sets_reference:
             state.cloned_version = fact.version
     else:
-        auxiliary = state.beside(fact.model)
+        auxiliary = state.auxiliary_model(fact.model)
         weights = auxiliary.weights | {fact.version: fact}
         state.models[fact.model] = replace(auxiliary, version=fact.version, weights=weights)
     if fact.version > 0:

@@ -119,6 +119,6 @@ class BufferState:
     checkpointed: int = 0
     """Batches covered by the newest checkpoint, released or not."""
 
-    def beside(self, model: str) -> AuxiliaryModelState:
+    def auxiliary_model(self, model: str) -> AuxiliaryModelState:
         """State of an auxiliary model."""
         return self.models.get(model, AuxiliaryModelState())

@@ -160,7 +160,7 @@ class PhasePlanner(PolicyPlanner):
             _parts(state, episodes, learner, replay=True, epochs=learner.epochs),
             planner=self,
             reference_version=state.version if self._reference else None,
-            critic_version=state.beside(CRITIC).version,
+            critic_version=state.auxiliary_model(CRITIC).version,
         )
 
     def use_up(self, state: BufferState, fact: BatchPlanned) -> None:

@@ -334,10 +334,10 @@ async def test_a_browser_keeps_style_sheet_and_scripts_of_this_version(shown: Sh
 
 
 async def test_the_timeline_shows_how_many_episodes_wait_and_for_whom(shown: Shown, page: Page) -> None:
-    told = await shown.twin("/timeline.json?seconds=3600")
-    queues = {one["name"]: one for one in told["queues"]}
-    judged = {told.fact.episode for told in FACTS[:EARLIER] if isinstance(told.fact, EpisodeJudged)}
-    ended = {told.fact.episode for told in FACTS[:EARLIER] if isinstance(told.fact, EpisodeEnded)}
+    timeline = await shown.twin("/timeline.json?seconds=3600")
+    queues = {one["name"]: one for one in timeline["queues"]}
+    judged = {event.fact.episode for event in FACTS[:EARLIER] if isinstance(event.fact, EpisodeJudged)}
+    ended = {event.fact.episode for event in FACTS[:EARLIER] if isinstance(event.fact, EpisodeEnded)}
     assert queues["to judge"]["last"] == len(ended - judged)
     await page.goto(f"{shown.base}/timeline?seconds=3600")
     for queue in queues.values():
@@ -715,15 +715,15 @@ async def test_two_runs_stand_side_by_side(shown: Shown, page: Page) -> None:
 
 
 async def test_two_runs_attempts_at_the_same_task_are_compared_step_by_step(shown: Shown, page: Page) -> None:
-    told = (await shown.twin(f"/compare.json?with={OTHER}"))["same_tasks"]
-    differ = [one["left"]["outcome"] != one["right"]["outcome"] for one in told]
+    same_tasks = (await shown.twin(f"/compare.json?with={OTHER}"))["same_tasks"]
+    differ = [one["left"]["outcome"] != one["right"]["outcome"] for one in same_tasks]
     assert differ == sorted(differ, reverse=True)
-    assert len(told) > 0
+    assert len(same_tasks) > 0
     await page.goto(f"{shown.base}/compare?with={OTHER}")
     await page.locator("#tasks a", has_text="first difference").first.click()
     sides = page.locator(".pair > section[aria-label]")
-    assert await sides.nth(0).locator("h2 a").inner_text() == told[0]["right"]["episode"]
-    assert await sides.nth(1).locator("h2 a").inner_text() == told[0]["left"]["episode"]
+    assert await sides.nth(0).locator("h2 a").inner_text() == same_tasks[0]["right"]["episode"]
+    assert await sides.nth(1).locator("h2 a").inner_text() == same_tasks[0]["left"]["episode"]
     for place, name in enumerate((shown.handle.name, OTHER)):
         assert name in await sides.nth(place).locator("h2").inner_text()
     assert await page.locator("#difference[open]").count() == 1
@@ -732,7 +732,7 @@ async def test_two_runs_attempts_at_the_same_task_are_compared_step_by_step(show
     await page.wait_for_url("**shade=advantage*")
     assert OTHER in await sides.nth(1).locator("h2").inner_text(), "a choice keeps the other run"
     await sides.nth(1).locator("h2 a").click()
-    await page.wait_for_url(f"**/{OTHER}/episodes/{told[0]['left']['episode']}")
+    await page.wait_for_url(f"**/{OTHER}/episodes/{same_tasks[0]['left']['episode']}")
     assert (await shown.get(f"/episodes/{EPISODE}/pair?with={EPISODE}&run=none"))[0] == 404
 
 
@@ -1228,7 +1228,7 @@ async def test_a_visitor_resumes_and_pauses_the_run(shown: Shown, page: Page) ->
     assert await page.locator(".control").count() == 0, (
         "a run that has ended begins nothing that could be paused"
     )
-    await tell(shown.handle, [next(told for told in FACTS if isinstance(told.fact, RunResumed))])
+    await tell(shown.handle, [next(event for event in FACTS if isinstance(event.fact, RunResumed))])
     assert not await asyncio.to_thread(bring_up, [shown.handle])
     await page.reload()
     await page.locator(".control summary", has_text="next start").click()

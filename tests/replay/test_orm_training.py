@@ -118,7 +118,7 @@ async def test_the_model_has_batches_of_its_own_and_its_versions_are_published(t
     assert [update.minibatch for update in updates] == [0, 1]  # 8 labelled, once each, 4 in an update
     assert (published.version, published.update) == (1, 2)
     assert await find_newest(made.log, ORM, until=(await made.log.identity()).last) == published
-    assert (await folded(made.log)).beside(ORM).version == 1
+    assert (await folded(made.log)).auxiliary_model(ORM).version == 1
     verdicts = {r.position: r.fact for r in await all_of(made, EpisodeJudged)}
     for position, part in zip(unpack_positions(planned.positions).tolist(), planned.episodes, strict=True):
         read = verdicts[position]

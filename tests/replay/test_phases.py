@@ -259,7 +259,7 @@ async def test_a_phase_ends_with_the_policy_that_it_was_begun_with(tmp_path: Pat
     with pytest.raises(Killed):
         await learn(made, log=Watched(made.log, 5, after=die))
     state = await folded(made.log)
-    assert (state.beside("critic").version, len(state.phase)) == (1, 4)
+    assert (state.auxiliary_model("critic").version, len(state.phase)) == (1, 4)
     weights = state.weights[0].weights
     other = WeightsPublished(version=1, model="policy", weights=weights, update=0)
     await tell(made.log, [Told("learner", "policy_v1", other)])

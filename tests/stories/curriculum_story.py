@@ -215,7 +215,9 @@ class Story:
         """Its updates and the weights that follow."""
         for minibatch in range(len(unpack_ids(planned.minibatches))):
             self.tell(applied(planned.batch, minibatch, model=planned.model))
-        before = planned.version if planned.model == POLICY else self.buffer.beside(planned.model).version
+        before = (
+            planned.version if planned.model == POLICY else self.buffer.auxiliary_model(planned.model).version
+        )
         self.tell(published(before + 1, model=planned.model))
 
 

@@ -142,11 +142,11 @@ Span = tuple[str, int, int, str, str, str]
 
 def _newest(ask: PageQuery) -> int:
     """Time of the newest event in the picture."""
-    told = [newest_ns(ask.connection, table, ask.position) for table in (steps, updates)]
+    newest = [newest_ns(ask.connection, table, ask.position) for table in (steps, updates)]
     for column in (episodes.c.started_ns, episodes.c.terminal_ns):
         latest = select(column).where(also_holding(episodes, ask.position), column.is_not(None))
-        told.append(ask.connection.scalar(latest.order_by(column.desc()).limit(1)))
-    return max((at for at in told if at is not None), default=0)
+        newest.append(ask.connection.scalar(latest.order_by(column.desc()).limit(1)))
+    return max((at for at in newest if at is not None), default=0)
 
 
 def _episodes(ask: PageQuery, since: int, until: int) -> tuple[list[Span], bool]:
@@ -248,10 +248,10 @@ def _published(ask: PageQuery, since: int, until: int) -> list[Published]:
     for version, lane, began in _began_with(ask, list(found), since, until):
         if began > found[version]:  # one that was under way may go on with it
             first.setdefault(version, (lane, began))
-    told = []
+    arrows = []
     for version, at in found.items():
         lane, began_ns = first.get(version, (None, None))
-        told.append(
+        arrows.append(
             Published(
                 version=version,
                 at_s=(at - since) / SECOND_NS,
@@ -259,7 +259,7 @@ def _published(ask: PageQuery, since: int, until: int) -> list[Published]:
                 first_s=None if began_ns is None else (began_ns - since) / SECOND_NS,
             )
         )
-    return told
+    return arrows
 
 
 def _began_with(
@@ -282,24 +282,24 @@ def _began_with(
     return [(v, lane, at) for v, lane, at in ask.connection.execute(statement) if v in known]
 
 
-def lanes(told: TimelinePage, *, base: str, as_of: int | None) -> Markup:
+def lanes(page: TimelinePage, *, base: str, as_of: int | None) -> Markup:
     """The picture; `base` is the run's address, `as_of` is added to every link."""
     tops: dict[str, float] = {}
     height = float(TOP)
-    for lane, rows in told.rows.items():
+    for lane, rows in page.rows.items():
         tops[lane] = height
         height += rows * ROW + GAP
     begin_of_queues = height
-    height += len(told.queues) * (TALL + GAP)
-    parts = [_marks(told, height)]
+    height += len(page.queues) * (TALL + GAP)
+    parts = [_marks(page, height)]
     parts += [
-        drawn(lane, top=begin_of_queues + place * (TALL + GAP), window_s=told.window_s)
-        for place, lane in enumerate(told.queues)
+        drawn(lane, top=begin_of_queues + place * (TALL + GAP), window_s=page.window_s)
+        for place, lane in enumerate(page.queues)
     ]
     for lane, top in tops.items():
         parts.append(Markup('<text class="lane" x="-80" y="{}">{}</text>').format(f"{top + BAR:.0f}", lane))
-    for bar in told.bars:
-        begin, end = _x(told, max(0.0, bar.begin_s)), _x(told, min(told.window_s, bar.end_s))
+    for bar in page.bars:
+        begin, end = _x(page, max(0.0, bar.begin_s)), _x(page, min(page.window_s, bar.end_s))
         below, tall = SHAPES.get(bar.kind, (0, BAR))
         parts.append(
             Markup(
@@ -315,8 +315,8 @@ def lanes(told: TimelinePage, *, base: str, as_of: int | None) -> Markup:
             )
         )
     parts += [
-        _arrow(told, tops, height, one.version, one.at_s, one.first_lane, one.first_s)
-        for one in told.published
+        _arrow(page, tops, height, one.version, one.at_s, one.first_lane, one.first_s)
+        for one in page.published
     ]
     return svg(parts, "Timeline", tall=round(height + 6), kind="lanes")
 
@@ -326,17 +326,17 @@ def _link(base: str, bar: Bar, as_of: int | None) -> str:
     return quote(f"{base}/{page}") + (f"?as_of={as_of}" if as_of is not None else "")
 
 
-def _x(told: TimelinePage, at_s: float) -> float:
+def _x(page: TimelinePage, at_s: float) -> float:
     """Percent from the left."""
-    return 100 * at_s / told.window_s
+    return 100 * at_s / page.window_s
 
 
-def _marks(told: TimelinePage, height: float) -> Markup:
+def _marks(page: TimelinePage, height: float) -> Markup:
     """Vertical lines, seconds before the end."""
-    step = next((one for one in STEPS_S if told.window_s / one <= MOST_MARKS), STEPS_S[-1])
+    step = next((one for one in STEPS_S if page.window_s / one <= MOST_MARKS), STEPS_S[-1])
     parts = []
-    for number in range(int(told.window_s // step) + 1):
-        x = _x(told, told.window_s - number * step)
+    for number in range(int(page.window_s // step) + 1):
+        x = _x(page, page.window_s - number * step)
         parts.append(
             Markup(
                 '<line class="grid" x1="{x}%" x2="{x}%" y1="{top}" y2="{bottom}"/>'
@@ -352,7 +352,7 @@ def _marks(told: TimelinePage, height: float) -> Markup:
 
 
 def _arrow(
-    told: TimelinePage,
+    page: TimelinePage,
     tops: dict[str, float],
     height: float,
     version: int,
@@ -361,12 +361,12 @@ def _arrow(
     first_s: float | None,
 ) -> Markup:
     """From a version's publication, at the foot, to the first episode that began with it."""
-    x = _x(told, at_s)
+    x = _x(page, at_s)
     mark = Markup(
         '<line class="published" x1="{x}%" x2="{x}%" y1="{foot}" y2="{top}"><title>policy {version} published</title></line>'
     ).format(x=f"{x:.2f}", foot=f"{height:.0f}", top=f"{height - 6:.0f}", version=version)
-    if lane not in tops or first_s is None or first_s > told.window_s:
+    if lane not in tops or first_s is None or first_s > page.window_s:
         return mark
     return mark + Markup(
         '<line class="leads" x1="{}%" y1="{}" x2="{}%" y2="{}"><title>policy {}</title></line>'
-    ).format(f"{x:.2f}", f"{height - 6:.0f}", f"{_x(told, first_s):.2f}", f"{tops[lane]:.0f}", version)
+    ).format(f"{x:.2f}", f"{height - 6:.0f}", f"{_x(page, first_s):.2f}", f"{tops[lane]:.0f}", version)
