@@ -109,9 +109,7 @@ class FrozenPage:
         self._templates = environment()
         self._base = f"/{source.name}"
         self._views = {view.name: view for view in VIEWS if view.name in PARAMETERS}
-        if (
-            runs is None
-        ):  # an archive has no other run to compare with, no watcher's findings and no consumers
+        if runs is None:  # an archive has no other run, no findings of a watcher and no consumers
             del self._views["compare"], self._views["alerts"], self._views["consumers"]
         self._due: dict[str, Due] = {}
         self._lineages: dict[str, Due] = {}

@@ -196,7 +196,10 @@ def _send(connection: socket.socket, answer: ForkAnswer) -> None:
 
 
 def close_inherited(listener: int) -> None:
-    """Close what the supervisor had open without marking it as its own, as some native libraries do; workers would hold it, too."""
+    """Close the files that the supervisor passes on to every program that it starts; workers would hold them, too.
+
+    Native libraries open such files: without close-on-exec.
+    """
     os.closerange(3, listener)
     os.closerange(listener + 1, os.sysconf("SC_OPEN_MAX"))
 
