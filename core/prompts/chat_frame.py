@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import lru_cache
 from hashlib import sha256
+from threading import Lock
 from typing import Any, Literal, Protocol
 
 import msgspec
@@ -22,6 +23,8 @@ import msgspec
 from hindcast.core.errors import ModelFileError
 
 FramingName = Literal["chat/1", "webrl/1", "webrl/2"]
+
+_ENCODING = Lock()
 
 STAND_IN = "** Simplified html **"
 """Placeholder for the page of a past round."""
@@ -184,7 +187,7 @@ def turns_of(tokenizer: Any, framing: FramingName = "chat/1", *, thinking: bool 
 
 def encode_text(tokenizer: Any, text: str) -> list[int]:
     """Encode plain text: nothing in it becomes a special token or a token that frames a turn."""
-    ids: list[int] = tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+    ids = _encode(tokenizer, text, as_plain=True)
     framing = framing_tokens(tokenizer)
     if framing.keys().isdisjoint(ids):
         return ids
@@ -192,15 +195,23 @@ def encode_text(tokenizer: Any, text: str) -> list[int]:
     pattern = re.compile(
         "|".join(f"(?<={re.escape(text[0])})(?={re.escape(text[1:])})" for text in framing.values() if text)
     )
-    parts = (
-        tokenizer(part, add_special_tokens=False, split_special_tokens=True) for part in pattern.split(text)
-    )
-    return [token for part in parts for token in part["input_ids"] if token not in framing]
+    parts = (_encode(tokenizer, part, as_plain=True) for part in pattern.split(text))
+    return [token for part in parts for token in part if token not in framing]
 
 
 def encode_frame(tokenizer: Any, text: str) -> list[int]:
     """Encode a frame's text, including its special tokens."""
-    ids: list[int] = tokenizer(text, add_special_tokens=False)["input_ids"]
+    return _encode(tokenizer, text, as_plain=False)
+
+
+def _encode(tokenizer: Any, text: str, *, as_plain: bool, add_special_tokens: bool = False) -> list[int]:
+    """Encode text in one thread at a time.
+
+    What a call wants of special tokens is a switch of the whole tokenizer, so two threads would encode by each other's.
+    """
+    with _ENCODING:
+        encoded = tokenizer(text, add_special_tokens=add_special_tokens, split_special_tokens=as_plain)
+    ids: list[int] = encoded["input_ids"]
     return ids
 
 
@@ -271,7 +282,7 @@ def framing_tokens(tokenizer: Any) -> dict[int, str]:
 def _own_prefix(tokenizer: Any) -> list[int]:
     """Find the tokenizer's prefix of any text: Llama's `<|begin_of_text|>`, GLM-4's `[gMASK]<sop>`."""
     plain = encode_frame(tokenizer, "a")
-    ids: list[int] = tokenizer("a")["input_ids"]
+    ids = _encode(tokenizer, "a", as_plain=False, add_special_tokens=True)
     return ids[: ids.index(plain[0])]
 
 
