@@ -42,6 +42,15 @@ UNAVAILABLE = 503
 TOO_MANY = "413"
 """Status if the answer would exceed the broker's limit."""
 LOOK_BACK_EVENTS = 500
+NO_ROOM = 10047
+"""The stream's size limit is more than the broker still lets streams have."""
+HINT = "Is its disk full, or its JetStream limited?"
+HINTS = {
+    NO_ROOM: (
+        "It cannot promise this log log.max_bytes: streams may have its max_file_store together, without that setting three "
+        "quarters of the disk that was free when it started. Lower log.max_bytes, or raise max_file_store."
+    )
+}
 
 
 class ApiError(HindcastError):
@@ -49,7 +58,7 @@ class ApiError(HindcastError):
 
     def __init__(self, request: str, code: int, text: str) -> None:
         super().__init__(
-            f"the broker refused {request}: {text} (JetStream error {code}). Is its disk full, or its JetStream limited?"
+            f"the broker refused {request}: {text} (JetStream error {code}). {HINTS.get(code, HINT)}"
         )
         self.code = code
         self.text = text

@@ -63,6 +63,7 @@ class Services:
     def __init__(self, text: str, root: Path, overrides: Mapping[str, str]) -> None:
         self._services: dict[str, Any] = yaml.safe_load(text)["services"]
         self._root = root
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._image = image()
         self._overrides = {
             f"HINDCAST__{key.upper().replace('.', '__')}": value for key, value in overrides.items()
@@ -101,6 +102,7 @@ class Services:
             process = subprocess.Popen(
                 self.words(name), cwd=self._root, env=self.environment(name), stdout=output, stderr=output
             )
+        self._processes[name] = process
         try:
             yield process
             process.send_signal(signal.SIGTERM)
@@ -134,8 +136,10 @@ class Services:
         return (self._root / f"{name}.log").read_text(errors="replace")[-4000:]
 
     def wait_for(self, name: str, what: str, condition: Callable[[], bool]) -> None:
+        """Wait until the condition holds, as long as the container runs."""
         until = time.monotonic() + READY_S
         while not condition():
+            assert self._processes[name].poll() is None, f"{name} ended: {what}\n{self.said(name)}"
             assert time.monotonic() < until, f"{what}\n{self.said(name)}"
             time.sleep(1)
 

@@ -18,6 +18,7 @@ from hindcast.actors.policy_servers.command import HOST, server_command, server_
 from hindcast.app.settings.deployment import HUB_NAMES, VLLM_PYTHON, Deployment, home_gib, main_memory_gib
 from hindcast.app.settings.deployment_text import head_lines, settings_tables
 from hindcast.app.settings.sizing import GIB, PUBLISHED_BYTES
+from hindcast.events.jetstream.broker import STORE_LIMIT_BYTES
 
 RUN = "main"
 """Name of the run that a launcher starts, so that the same file resumes it."""
@@ -94,6 +95,7 @@ def launcher_text(name: str, deployment: Deployment) -> str:
         settings=settings_tables(deployment),
         run=RUN,
         broker=settings.log.url,
+        broker_bytes=STORE_LIMIT_BYTES,
         base=settings.policy.base,
         hub=HUB_NAMES.get(deployment.load.model, "") if not deployment.request.base else "",
         gpu=deployment.load.gpu,
