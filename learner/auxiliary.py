@@ -80,7 +80,7 @@ class AuxiliaryTrainer(ABC, Generic[Example]):
     def step(self, index: int) -> UpdateApplied | UpdateSkipped:
         """Compute one mini-batch. The model changes as the returned event says."""
         assert self._plan is not None, "no batch was begun"
-        started_at = Clocks.now()
+        started_at = Clocks.read()
         examples = self._parts[index]
         if not examples:  # of a derived run
             return UpdateSkipped(

@@ -61,7 +61,7 @@ def planner_of(algorithm: str) -> Planner:
     return BESIDE.get(algorithm) or policy_planner(algorithm)
 
 
-def wanted(origin: str, settings: LearnerSettings) -> bool:
+def may_be_trained_on(origin: str, settings: LearnerSettings) -> bool:
     """Whether episodes of this origin may ever be trained on under these settings."""
     first = settings.cloning_updates > 0 and policy_planner(CLONING_BEFORE).wants(origin, settings)
     return first or policy_planner(settings.algorithm).wants(origin, settings)

@@ -21,7 +21,7 @@ from hindcast.core.models.arithmetic import (
     round_frozen_layers,
 )
 from hindcast.core.models.attention import attention_for
-from hindcast.core.models.logprobs import FLOAT32_HEAD, keeps_apart
+from hindcast.core.models.logprobs import FLOAT32_HEAD, computes_packed_alike
 from hindcast.core.models.policy import allocate_weights, load_weights, model_without_weights, weights_of
 from hindcast.core.models.sharded_tensors import is_split, whole
 from hindcast.core.models.token_trees import can_share, reach_back
@@ -58,7 +58,7 @@ class Policies:
 
     def plain(self) -> Any:
         """A model with the base weights. Raises ModelFileError, BlobMissing, BlobCorrupt."""
-        return self._loaded(self._made(), self._base)
+        return self._loaded(self._without_weights(), self._base)
 
     def copy_of(self, policy: Any) -> Any:
         """A model with the weights that the trained one has now. Raises as `plain`."""
@@ -66,7 +66,7 @@ class Policies:
 
     def trained(self) -> Any:
         """The model to train, before its first update. Raises as `plain`."""
-        model, settings = self._made(), self._settings
+        model, settings = self._without_weights(), self._settings
         freeze_tower(model)
         if settings.lora_rank:
             add_adapter(
@@ -78,7 +78,7 @@ class Policies:
         model = self._loaded(self._ranks.spread(model, self._device), self._base)
         if settings.lora_rank:
             initialize_adapter(model, seed=derive_seed(0, "adapter", self._base.sha256))
-        self.joinable = settings.packed_sequences and keeps_apart(model, self._precision)
+        self.joinable = settings.packed_sequences and computes_packed_alike(model, self._precision)
         shares = settings.shared_prefixes and settings.attention == "sdpa"
         self.reach = reach_back(model) if shares and can_share(model, self._precision) else None
         return model
@@ -107,7 +107,7 @@ class Policies:
 
     def _frozen(self, policy: Any, version: int, plan: BatchPlanned, batch: Batch) -> Any:
         """A separate model with the weights of a version."""
-        model = self._made().requires_grad_(False)
+        model = self._without_weights().requires_grad_(False)
         round_frozen_layers(model, self._precision, head=not self._settings.float32_head)
         model = self._ranks.spread(model, self._device)
         if version == plan.version and version != 0:
@@ -115,7 +115,7 @@ class Policies:
             return _with_weights_of(policy, model)
         return self._loaded(model, self._base if version == 0 else _kept(plan, batch))
 
-    def _made(self) -> Any:
+    def _without_weights(self) -> Any:
         """A model without weights."""
         model, settings = model_without_weights(self._folder), self._settings
         attention = attention_for(

@@ -194,7 +194,7 @@ class Training:
 
     def begin(self, plan: BatchPlanned, batch: Batch) -> None:
         """Start a batch. Proximal and reference log-probabilities are computed now, for all of its mini-batches."""
-        started_at = Clocks.now()
+        started_at = Clocks.read()
         batch = replace(batch, settings=self._as_chosen(batch.settings))
         self._plan = plan
         self._settings = batch.settings
@@ -228,7 +228,7 @@ class Training:
                     advantages=advantages and advantages[minibatch.first_episode : minibatch.end_episode],
                 )
             )
-        self._beginning = Clocks.now().minus(started_at)
+        self._beginning = Clocks.read().minus(started_at)
 
     def _advantages(self, plan: BatchPlanned, batch: Batch) -> list[list[float]]:
         """Advantages from the values of states  # per planned episode [steps]: those of the batch, else the current critic's."""
@@ -305,7 +305,7 @@ class Training:
         if self._plan.model != POLICY:
             self._check()
             return self._model(self._plan.model).step(index)
-        started_at = Clocks.now()
+        started_at = Clocks.read()
         plan, minibatch, terms = self._plan, self._parts[index], self._terms[index]
         weighed = self.weighed_terms(index)
         if not any(term.counts for term in weighed):
@@ -374,7 +374,7 @@ class Training:
                     if counts:
                         losses |= zip(indices, pass_losses, strict=True)
         self._check()
-        return self._joined([losses.get(index, SILENT) for index in range(len(terms))])
+        return self._gather_losses([losses.get(index, SILENT) for index in range(len(terms))])
 
     def _backward_pass(
         self, shared: ForwardPass, terms: Sequence[SampleTerms], *, counts: bool
@@ -391,7 +391,7 @@ class Training:
         (total if counts else total * 0).backward()  # type: ignore[no-untyped-call]
         return [loss._replace(loss=loss.loss.detach()) for loss in losses]
 
-    def _joined(self, losses: Sequence[SampleLoss]) -> list[SampleLoss]:
+    def _gather_losses(self, losses: Sequence[SampleLoss]) -> list[SampleLoss]:
         """Losses of the samples of all processes: each has computed some, and has `SILENT` for the others."""
         rows = np.array([[float(value) for value in loss] for loss in losses]).reshape(len(losses), -1)
         result = []
@@ -410,13 +410,13 @@ class Training:
 
     def snapshot(self, *, batch: int, version: int) -> tuple[dict[str, NDArray[np.generic]], Counters]:
         """Whole tensors of a checkpoint: the policy's, and those of each auxiliary model under its name."""
-        tensors = {name: whole(value).numpy() for name, value in self._held().items()}
+        tensors = {name: whole(value).numpy() for name, value in self._state_tensors().items()}
         return tensors, self._counters(batch, version)
 
-    def _held(self) -> dict[str, torch.Tensor]:
-        tensors = self._policy.held()
+    def _state_tensors(self) -> dict[str, torch.Tensor]:
+        tensors = self._policy.state_tensors()
         for name, trainer in self._auxiliary.items():
-            tensors |= {f"{name}/{key}": value for key, value in trainer.learned.held().items()}
+            tensors |= {f"{name}/{key}": value for key, value in trainer.learned.state_tensors().items()}
         return tensors
 
     def _counters(self, batch: int, version: int) -> Counters:
@@ -429,7 +429,7 @@ class Training:
         shards = self.save_shard(blobs)
         if not shards:
             return Saved(save_checkpoint(blobs, *self.snapshot(batch=batch, version=version)), counters)
-        tensors = self._held()
+        tensors = self._state_tensors()
         replicated = {name: whole(value).numpy() for name, value in tensors.items() if not is_split(value)}
         shapes = {name: tuple(value.shape) for name, value in tensors.items() if is_split(value)}
         return Saved(
@@ -439,11 +439,11 @@ class Training:
     def save_shard(self, blobs: BlobSink) -> tuple[BlobRef, ...]:
         """Store this process's rows of sharded tensors; returns the references of all processes, none if nothing is sharded."""
         _ = self.digest  # every process takes part in gathering it, before the shards
-        split = {name: value for name, value in self._held().items() if is_split(value)}
+        split = {name: value for name, value in self._state_tensors().items() if is_split(value)}
         if not split:
             return ()
         shard = {name: own_rows(value).numpy() for name, value in split.items()}
-        return self._ranks.stored(lambda: save_shard(blobs, shard))
+        return self._ranks.store_parts(lambda: save_shard(blobs, shard))
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """See `Trainer.restore`.

@@ -33,7 +33,7 @@ class Clocks(NamedTuple):
     """CPU time of all threads of this process."""
 
     @classmethod
-    def now(cls) -> "Clocks":
+    def read(cls) -> "Clocks":
         """Read both clocks."""
         return cls(time.perf_counter(), time.process_time())
 
@@ -195,7 +195,7 @@ class TrainedModel:
         """The weights as a safetensors file."""
         return encode_weights(self.model)
 
-    def held(self) -> dict[str, torch.Tensor]:
+    def state_tensors(self) -> dict[str, torch.Tensor]:
         """Tensors for a checkpoint, `weights/…` and `optimizer/…`; sharded if several processes compute the model."""
         tensors = {f"weights/{name}": value for name, value in weights_of(self.model).items()}
         optimizer_state = optimizer_tensors(self.model, self.optimizer)
@@ -305,7 +305,7 @@ def step_along(
     )
     after = learned.recorded_digest
     give_back_freed()
-    duration, report = Clocks.now().minus(started_at), account()
+    duration, report = Clocks.read().minus(started_at), account()
     return UpdateApplied(
         update=number,
         model=learned.name,

@@ -16,7 +16,7 @@ from hindcast.app.system.learner_ranks import companions, start_rank
 from hindcast.core.models.folders import policy_folder
 from hindcast.core.settings.schema import LearnerSettings
 from hindcast.learner.distributed.leader import follow
-from hindcast.learner.distributed.rendezvous import found_store, joined, place_in
+from hindcast.learner.distributed.rendezvous import found_store, join_group, place_in
 from hindcast.learner.numerics import configure
 from hindcast.learner.training import MakeTrainer
 from hindcast.storage.checkpoints import DigestOnlySink
@@ -49,6 +49,6 @@ def main() -> None:
     assert place is not None, "started by a leader"
     settings = source.settings.learner
     configure(settings.threads)
-    with joined(place, found_store(place), settings) as (orders, ranks):
+    with join_group(place, found_store(place), settings) as (orders, ranks):
         folder = policy_folder(source.settings.policy.base)
         follow(orders, folder, blobs=source.blobs, ranks=ranks, sink=DigestOnlySink())

@@ -23,7 +23,7 @@ from hindcast.core.settings.schema import LearnerSettings
 from hindcast.events.log.port import EventLog
 from hindcast.events.log.publisher import Publisher
 from hindcast.learner.distributed.leader import MakeLeading, follow
-from hindcast.learner.distributed.rendezvous import Place, found_store, joined, open_store
+from hindcast.learner.distributed.rendezvous import Place, found_store, join_group, open_store
 from hindcast.learner.loop import run_learner
 from hindcast.learner.numerics import configure
 from hindcast.learner.training import MakeTrainer, Training
@@ -78,7 +78,7 @@ def help_leader(place: Place, handle: RunHandle) -> None:
     settings = handle.settings.learner
     require_place(place, settings)
     configure(settings.threads)
-    with joined(place, found_store(place), settings) as (orders, ranks):
+    with join_group(place, found_store(place), settings) as (orders, ranks):
         follow(orders, policy_folder(handle.settings.policy.base), blobs=handle.blobs, ranks=ranks)
 
 
@@ -116,7 +116,7 @@ def companions(
 
     Raises:
         SettingsError: see `require_place`; or there is no GPU although the settings require one.
-        UnlikeRanks: see `joined`.
+        UnlikeRanks: see `join_group`.
 
     """
     require_computing(settings, processes=settings.processes if place is None else 1)
@@ -126,7 +126,7 @@ def companions(
         return
     if place is not None:
         require_place(place, settings)
-        with joined(place, found_store(place), settings) as (orders, ranks):
+        with join_group(place, found_store(place), settings) as (orders, ranks):
             yield MakeLeading(orders, ranks), RankProcesses([])
             orders.end()  # only an order ends them, and torchrun waits for all
         return
@@ -135,7 +135,7 @@ def companions(
         start(Place(rank, rank, settings.processes), store.port) for rank in range(1, settings.processes)
     ]
     try:
-        with joined(Place(0, 0, settings.processes), store, settings) as (orders, ranks):
+        with join_group(Place(0, 0, settings.processes), store, settings) as (orders, ranks):
             yield MakeLeading(orders, ranks), RankProcesses(started)
     finally:
         for process in started:

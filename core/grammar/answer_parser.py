@@ -24,7 +24,15 @@ from typing import Any, Literal
 
 from hindcast.core.domain.action import ACTIONS, Action, ParseFailure
 from hindcast.core.domain.observation import Node, Page
-from hindcast.core.grammar.calls import Call, MalformedCall, checked, quoted, read_call, shown, skip_space
+from hindcast.core.grammar.calls import (
+    Call,
+    MalformedCall,
+    abbreviated,
+    checked,
+    quoted,
+    read_call,
+    skip_space,
+)
 from hindcast.core.grammar.dialects import read_bracketed, read_browsergym, read_text, write_browsergym
 
 Dialect = Literal["webrl", "browsergym"]
@@ -64,7 +72,7 @@ def _only_call(text: str, call: Call) -> Action:
     """Read the action of a call. Raises MalformedCall if more than comments follows it."""
     rest = text[skip_space(text, call.end) :].strip()
     if rest:
-        raise MalformedCall(f"expected one call, found {shown(rest)} after it")
+        raise MalformedCall(f"expected one call, found {abbreviated(rest)} after it")
     name, (positional, keywords), _ = call
     if name == "do":
         return _webrl(positional, keywords)
@@ -75,7 +83,7 @@ def _only_call(text: str, call: Call) -> Action:
         return action
     if _fold(name) in _NAMES and not positional:
         return _webrl([name], keywords)
-    raise MalformedCall(f"expected do(…) or exit(…), found {shown(name)}(…)")
+    raise MalformedCall(f"expected do(…) or exit(…), found {abbreviated(name)}(…)")
 
 
 def _last_call(text: str) -> Call | None:
@@ -174,7 +182,7 @@ def _webrl(positional: list[str], keywords: dict[str, str]) -> Action:
         keywords = {**keywords, "element": ""}
     name = _NAMES.get(_fold(action_name))
     if name is None:
-        raise MalformedCall(f"unknown action {shown(action_name)}; known are {', '.join(ACTIONS)}")
+        raise MalformedCall(f"unknown action {abbreviated(action_name)}; known are {', '.join(ACTIONS)}")
     return checked(name, keywords.get("element"), argument)
 
 

@@ -55,7 +55,7 @@ def quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-def shown(text: str) -> str:
+def abbreviated(text: str) -> str:
     """Quote a text for a message, cut to 60 characters."""
     return repr(text if len(text) <= 60 else text[:59] + "…")
 
@@ -74,7 +74,9 @@ def read_call(text: str, position: int = 0) -> Call:
     position = skip_space(text, position)
     match = _CALL.match(text, position)
     if match is None:
-        raise MalformedCall(f"expected a call such as do(action=…), found {shown(text[position:])}", position)
+        raise MalformedCall(
+            f"expected a call such as do(action=…), found {abbreviated(text[position:])}", position
+        )
     name, position = match.group(1), match.end()
     positional: list[str] = []
     keywords: dict[str, str] = {}
@@ -96,7 +98,7 @@ def read_call(text: str, position: int = 0) -> Call:
             position += 1
         elif not text.startswith(")", position):
             raise MalformedCall(
-                f"expected , or ) after {shown(value)}, found {shown(text[position : position + 20])}",
+                f"expected , or ) after {abbreviated(value)}, found {abbreviated(text[position : position + 20])}",
                 position,
             )
 
@@ -112,7 +114,9 @@ def _read_value(text: str, position: int, *, depth: int = 0) -> tuple[str, int]:
         match = pattern.match(text, position)
         if match is not None:
             return match.group(), match.end()
-    raise MalformedCall(f"expected a quoted text, found {shown(text[position : position + 20])}", position)
+    raise MalformedCall(
+        f"expected a quoted text, found {abbreviated(text[position : position + 20])}", position
+    )
 
 
 def _read_enclosed(text: str, position: int, opening: str, *, depth: int) -> tuple[str, int]:
@@ -123,14 +127,14 @@ def _read_enclosed(text: str, position: int, opening: str, *, depth: int) -> tup
         return "", position + 1
     if opening == "[" and text.startswith("[", position):
         raise MalformedCall(
-            f"expected a text in a list, found {shown(text[position : position + 20])}", position
+            f"expected a text in a list, found {abbreviated(text[position : position + 20])}", position
         )
     value, position = _read_value(text, position, depth=depth)
     position = skip_space(text, position)
     if not text.startswith(closing, position):
         expected = "a list of one value" if opening == "[" else ")"
         raise MalformedCall(
-            f"expected {expected}, found {shown(text[position : position + 20])} after {shown(value)}",
+            f"expected {expected}, found {abbreviated(text[position : position + 20])} after {abbreviated(value)}",
             position,
         )
     return value, position + 1
@@ -160,7 +164,9 @@ def _read_string(text: str, position: int, quote: str, *, raw: bool) -> tuple[st
         else:
             piece, position = text[position], position + 1
         characters.append(piece)
-    raise MalformedCall(f"the text that begins with {shown(''.join(characters))} is not closed", position)
+    raise MalformedCall(
+        f"the text that begins with {abbreviated(''.join(characters))} is not closed", position
+    )
 
 
 def _read_escape(text: str, position: int) -> tuple[str, int]:
@@ -189,7 +195,7 @@ def _coded(escape: str) -> str | None:
 def _element_number(value: str) -> int:
     match = _ELEMENT.fullmatch(value.strip())
     if match is None:
-        raise MalformedCall(f"expected an element's number, found {shown(value)}")
+        raise MalformedCall(f"expected an element's number, found {abbreviated(value)}")
     return int(match.group(1))
 
 

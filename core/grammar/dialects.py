@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from hindcast.core.domain.action import Action, ParseFailure
 from hindcast.core.domain.observation import Node, Page
-from hindcast.core.grammar.calls import Arguments, MalformedCall, checked, quoted, shown
+from hindcast.core.grammar.calls import Arguments, MalformedCall, abbreviated, checked, quoted
 
 INFEASIBLE = "N/A"
 """Message of an agent that reports its task as infeasible, as in WebArena."""
@@ -83,7 +83,7 @@ def _values(arguments: Arguments, *parameters: str) -> dict[str, str]:
     values = dict(zip(parameters, positional, strict=False))
     for name, value in keywords.items():
         if name not in parameters:
-            raise MalformedCall(f"expected {', '.join(parameters) or 'no values'}, found {shown(name)}")
+            raise MalformedCall(f"expected {', '.join(parameters) or 'no values'}, found {abbreviated(name)}")
         if name in values:
             raise MalformedCall(f"argument {name} is given twice")
         values[name] = value
@@ -103,11 +103,11 @@ def _call_of(action: str, *parameters: str, element: str = "", argument: str = "
 def _click(arguments: Arguments) -> Action:
     values = _values(arguments, "bid", "button", "modifiers")
     if values.get("modifiers"):
-        raise MalformedCall(f"a click with {shown(values['modifiers'])} held is not offered")
+        raise MalformedCall(f"a click with {abbreviated(values['modifiers'])} held is not offered")
     button = values.get("button", "left")
     name = {"left": "Click", "right": "Right Click"}.get(button)
     if name is None:
-        raise MalformedCall(f"expected the left or the right button, found {shown(button)}")
+        raise MalformedCall(f"expected the left or the right button, found {abbreviated(button)}")
     return checked(name, values.get("bid"), None)
 
 
@@ -116,7 +116,7 @@ def _scroll(arguments: Arguments) -> Action:
     try:
         delta_y = float(values.get("delta_y", "0"))
     except ValueError:
-        raise MalformedCall(f"expected a number of pixels, found {shown(values['delta_y'])}") from None
+        raise MalformedCall(f"expected a number of pixels, found {abbreviated(values['delta_y'])}") from None
     if not delta_y:
         raise MalformedCall("expected pixels to scroll up or down, such as scroll(0, 200)")
     return Action(name="Scroll Down" if delta_y > 0 else "Scroll Up")
@@ -211,7 +211,7 @@ def read_text(text: str, page: Page | None) -> Action | ParseFailure:
         return Action(name="Type", element=field.id, argument=answer)
     offered = [node.text for node in nodes if node.id is not None and node.kind in _CLICKED]
     expected = f"one of {', '.join(offered)}" if offered else "a text"
-    return ParseFailure(reason=f"expected {expected}, found {shown(answer)}")
+    return ParseFailure(reason=f"expected {expected}, found {abbreviated(answer)}")
 
 
 def written_text(action: Action, page: Page) -> str:

@@ -184,11 +184,11 @@ def _fault(path: Path, part: str, error: BaseException) -> CheckFinding:
 
 def _files(folder: ModelFolder, settings: Settings) -> CheckFinding:
     require_files(folder.path)
-    folder.shapes, folder.bytes = stored(folder.path)
+    folder.shapes, folder.bytes = stored_shapes(folder.path)
     return _ok("files", f"{len(weight_files(folder.path))} of safetensors, {folder.bytes / MIB:.1f} MiB")
 
 
-def stored(path: Path) -> tuple[dict[str, list[int]], int]:
+def stored_shapes(path: Path) -> tuple[dict[str, list[int]], int]:
     """Read the shapes of a folder's tensors by name, from the headers only, and the bytes of their files.
 
     Raises ModelFileError.
@@ -215,7 +215,7 @@ def stored(path: Path) -> tuple[dict[str, list[int]], int]:
 
 def loading_bytes(path: Path) -> int:
     """Compute the peak memory in bytes of loading a folder: the stored weights plus the float32 model."""
-    shapes, size = stored(path)
+    shapes, size = stored_shapes(path)
     return size + _count(shapes) * FLOAT32
 
 

@@ -90,7 +90,8 @@ def score_pack(
     joined: bool = False,
     trees: Sequence[TokenTree] = (),
 ) -> list[torch.Tensor]:
-    """Score samples that fit one forward pass: one a row; `joined` in one row (see `keeps_apart`); or in `trees`, in their order."""
+    """Score samples that fit one forward pass: one a row; `joined` in one row (see
+    `computes_packed_alike`); or in `trees`, in their order."""
     logits = _action_logits(model, samples, joined=joined, trees=trees)
     targets = torch.tensor([token for sample in samples for token in sample.action_ids], device=logits.device)
     allowed = _allowed(samples)
@@ -230,7 +231,7 @@ def _length(sample: SampleToScore) -> int:
 
 
 @torch.no_grad()
-def keeps_apart(model: Any, precision: Precision = "float32") -> bool:
+def computes_packed_alike(model: Any, precision: Precision = "float32") -> bool:
     """Whether the model computes the same for a short sequence packed after another one as for it alone.
 
     In the precision of its updates: some attention kernels exist in bfloat16 only.

@@ -20,7 +20,7 @@ from hindcast.events.jetstream.api import (
 )
 from hindcast.events.jetstream.connection import RequestTimeout
 from hindcast.events.log.publisher import Publisher
-from hindcast.events.log.work_queue import ACK_WAIT_S, Delivery, Handed, admit
+from hindcast.events.log.work_queue import ACK_WAIT_S, Delivery, RawDelivery, admit
 from hindcast.events.subjects import family_wildcard
 
 MAX_UNACKED = 10_000
@@ -115,7 +115,7 @@ class JetStreamQueue:
         ]
         return [delivery for delivery in deliveries if delivery is not None]
 
-    async def _pull(self, limit: int, wait_s: float | None) -> list[Handed]:
+    async def _pull(self, limit: int, wait_s: float | None) -> list[RawDelivery]:
         """Pull once: what is available now, or the first events within `wait_s`."""
         connection = self._api.connection
         request: dict[str, Any] = {"batch": limit}
@@ -125,7 +125,7 @@ class JetStreamQueue:
             request["expires"] = int(wait_s * NANOSECONDS)
         inbox = connection.new_inbox()
         subscription = await connection.subscribe(inbox)
-        pulled: list[Handed] = []
+        pulled: list[RawDelivery] = []
         try:
             async with connection.exchange((wait_s or 0.0) + GRACE_S):
                 await connection.publish(self._next, json.dumps(request).encode(), reply=inbox)
@@ -140,7 +140,7 @@ class JetStreamQueue:
                     headers = message.headers or {}
                     event_id, traceparent = headers.get("Nats-Msg-Id", ""), headers.get(TRACEPARENT, "")
                     stored = Stored(numbers.position, message.subject, message.data, event_id, traceparent)
-                    pulled.append(Handed(stored, numbers.tries, _Handle(self._api, message.reply)))
+                    pulled.append(RawDelivery(stored, numbers.tries, _Handle(self._api, message.reply)))
         except TimeoutError:
             if not pulled and not connection.is_connected:
                 raise RequestTimeout("the connection to the broker is lost") from None

@@ -26,7 +26,7 @@ from hindcast.events.log.append_once import (
 )
 from hindcast.events.log.port import Ancestor, Expectation, LogIdentity
 from hindcast.events.log.publisher import Publisher
-from hindcast.events.log.work_queue import ACK_WAIT_S, Delivery, Handed, admit
+from hindcast.events.log.work_queue import ACK_WAIT_S, Delivery, RawDelivery, admit
 from hindcast.events.subjects import family_wildcard, matches
 
 READ_BATCH = 500
@@ -274,7 +274,7 @@ class MemoryQueue:
         ]
         return [delivery for delivery in deliveries if delivery is not None]
 
-    def _take(self, limit: int) -> list[Handed]:
+    def _take(self, limit: int) -> list[RawDelivery]:
         state, now = self._state, self._state.clock()
         ready = sorted(position for position, lease in state.leases.items() if lease.due <= now)[:limit]
         events = self._log.events
@@ -288,6 +288,6 @@ class MemoryQueue:
             tries = before.tries + 1 if before else 1
             state.leases[position] = _Lease(tries, now + ACK_WAIT_S)
             handed_out.append(
-                Handed(events[position - state.after - 1], tries, _Handle(state, position, tries))
+                RawDelivery(events[position - state.after - 1], tries, _Handle(state, position, tries))
             )
         return handed_out

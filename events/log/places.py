@@ -116,14 +116,14 @@ class Landmarks:
         positions = self.positions.get(place.noun, {})
         number = max(positions, default=None) if place.number is None else place.number
         if number is None or number not in positions:
-            there_are = what_there_is(min(positions, default=None), max(positions, default=None))
+            there_are = describe_range(min(positions, default=None), max(positions, default=None))
             if place.noun == "batch" and positions:
                 there_are += " whose weights are published"
             raise NoSuchPlace(f"the log has no {place}: {there_are}. Positions can be given, too.")
         return positions[number]
 
 
-def what_there_is(lowest: int | None, highest: int | None) -> str:
+def describe_range(lowest: int | None, highest: int | None) -> str:
     """Describe a range of numbers for an error message; None: the range is empty."""
     if lowest is None:
         return "there is none yet"

@@ -40,7 +40,7 @@ class Handle(Protocol):
         ...
 
 
-class Handed(msgspec.Struct, frozen=True):
+class RawDelivery(msgspec.Struct, frozen=True):
     """An adapter's delivery, not decoded."""
 
     stored: Stored
@@ -90,7 +90,7 @@ class QueueSource(Protocol):
         ...
 
 
-async def admit(handed: Handed, *, queue: str, dead_letters: Publisher | None) -> Delivery | None:
+async def admit(handed: RawDelivery, *, queue: str, dead_letters: Publisher | None) -> Delivery | None:
     """Decode a delivery for the worker; None if the event was set aside or has an unknown type.
 
     Raises:
@@ -113,7 +113,7 @@ async def admit(handed: Handed, *, queue: str, dead_letters: Publisher | None) -
 
 
 async def _set_aside(
-    handed: Handed,
+    handed: RawDelivery,
     error: str,
     *,
     queue: str,

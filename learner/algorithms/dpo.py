@@ -187,7 +187,7 @@ class PairPlanner(PolicyPlanner):
 
     def missing(self, state: BufferState, settings: Settings) -> str:
         """See `PolicyPlanner.missing`."""
-        if state.shown < settings.curriculum.demonstrations or _any_demonstrated(state):
+        if state.shown < settings.curriculum.demonstrations or _may_get_demonstration(state):
             return ""
         return (
             f"a demonstration to prefer: all {state.shown} were played, and none that succeeded is left, or a fork's parent had "
@@ -195,7 +195,7 @@ class PairPlanner(PolicyPlanner):
         )
 
 
-def _any_demonstrated(state: BufferState) -> bool:
+def _may_get_demonstration(state: BufferState) -> bool:
     """Whether a demonstration that may be preferred is there, or may still come of one under way."""
     return any(
         episode.origin == DEMONSTRATION

@@ -103,7 +103,7 @@ class HindsightPlanner(PolicyPlanner):
     ) -> dict[str, list[str]]:
         """`unachieved`: a batch of episodes is due, and there is nothing to make it of."""
         due = _due(state, settings)
-        if due and not _memory(state, settings) and not _given(state, settings):
+        if due and not _memory(state, settings) and not _drawable_demonstrations(state, settings):
             return {"unachieved": [episode.id for episode in due]}
         return {}
 
@@ -111,7 +111,11 @@ class HindsightPlanner(PolicyPlanner):
         """One update's batch."""
         assert state.started is not None
         learner = settings.learner
-        due, memory, demonstrations = _due(state, learner), _memory(state, learner), _given(state, learner)
+        due, memory, demonstrations = (
+            _due(state, learner),
+            _memory(state, learner),
+            _drawable_demonstrations(state, learner),
+        )
         if not due or not (memory or demonstrations):
             return None
         seed = derive_seed(state.started.run_seed, "hsl", state.batches)
@@ -146,7 +150,7 @@ def _memory(state: BufferState, learner: LearnerSettings) -> list[RelabelledDemo
     ]
 
 
-def _given(state: BufferState, learner: LearnerSettings) -> list[Episode]:
+def _drawable_demonstrations(state: BufferState, learner: LearnerSettings) -> list[Episode]:
     """Demonstrations that may be drawn: none where the relabelled ones have all of the loss."""
     if _options(learner).hsl_mixture == 1.0:
         return []

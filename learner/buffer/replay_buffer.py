@@ -50,7 +50,7 @@ from hindcast.events.catalogue.curriculum import DEMONSTRATION
 from hindcast.events.catalogue.operation import DRAIN, EVALUATE
 from hindcast.events.envelope import Recorded
 from hindcast.events.registry import BY_CLASS
-from hindcast.learner.batch_plan import wanted
+from hindcast.learner.batch_plan import may_be_trained_on
 from hindcast.learner.buffer.batches import take_plan, take_release, take_update, take_weights
 from hindcast.learner.buffer.groups import drop, forget_settled, remember, resolve
 from hindcast.learner.buffer.records import (
@@ -209,7 +209,7 @@ def _request(state: BufferState, recorded: Recorded, fact: EpisodeRequested) -> 
         state.outcomes.expect(fact, state.settings.learner, position=recorded.position)
         state.lessons.expect(fact, state.settings.learner, position=recorded.position)
     forget_settled(state)
-    if not wanted(fact.origin, state.settings.learner) or fact.episode in state.episodes:
+    if not may_be_trained_on(fact.origin, state.settings.learner) or fact.episode in state.episodes:
         return
     state.episodes[fact.episode] = requested_episode(fact, position=recorded.position)
     if fact.group in state.settled_groups:

@@ -57,7 +57,7 @@ class Ranks:
         """Shard a model over the processes, before its weights get memory on the device."""
         return model
 
-    def stored(self, put: Callable[[], BlobRef]) -> tuple[BlobRef, ...]:
+    def store_parts(self, put: Callable[[], BlobRef]) -> tuple[BlobRef, ...]:
         """Store each process's part and return all references. Raises DiskFull in all processes if one has no room."""
         return (put(),)
 
@@ -109,8 +109,8 @@ class DistributedRank(Ranks):
             register_fsdp_forward_method(model, method.__name__)
         return model
 
-    def stored(self, put: Callable[[], BlobRef]) -> tuple[BlobRef, ...]:
-        """See `Ranks.stored`. Exchanged as numbers, without pickles: a size (0: no room) and 32 bytes of digest."""
+    def store_parts(self, put: Callable[[], BlobRef]) -> tuple[BlobRef, ...]:
+        """See `Ranks.store_parts`. Exchanged as numbers, without pickles: a size (0: no room) and 32 bytes of digest."""
         reports = np.zeros((self.size, 33))
         full: DiskFull | None = None
         try:

@@ -163,7 +163,7 @@ def _require_same_machines(place: Place, store: TCPStore, settings: LearnerSetti
 
 
 @contextmanager
-def joined(
+def join_group(
     place: Place, store: TCPStore, settings: LearnerSettings
 ) -> Iterator[tuple[Orders, DistributedRank]]:
     """Join the process group, on an own GPU if `learner.device` asks for GPUs.

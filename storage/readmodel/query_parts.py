@@ -23,7 +23,7 @@ from sqlalchemy import (
 
 from hindcast.core.errors import HindcastError, NoSuchPlace
 from hindcast.core.rl.statistics import wilson
-from hindcast.events.log.places import Noun, Place, what_there_is
+from hindcast.events.log.places import Noun, Place, describe_range
 from hindcast.storage.readmodel.fold import read_cursor
 from hindcast.storage.readmodel.tables import (
     adoptions,
@@ -266,7 +266,7 @@ def position_of_place(connection: Connection, place: Place) -> int:
     if found is None:
         lowest, highest = connection.execute(select(func.min(number), func.max(number))).one()
         raise NoSuchPlace(
-            f"there is no {place} as of position {standing}: {what_there_is(lowest, highest)}. Positions can be given, too."
+            f"there is no {place} as of position {standing}: {describe_range(lowest, highest)}. Positions can be given, too."
         )
     return found
 

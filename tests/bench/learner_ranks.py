@@ -17,7 +17,7 @@ from bench.learner_ways import Way
 from hindcast.core.scratch import scratch_folder
 from hindcast.learner.batch_plan import minibatches_of
 from hindcast.learner.distributed.ranks import DistributedRank
-from hindcast.learner.distributed.rendezvous import LOOPBACK, Place, joined, open_store
+from hindcast.learner.distributed.rendezvous import LOOPBACK, Place, join_group, open_store
 from hindcast.learner.update import Clocks
 
 WALL = "seconds per update (less is better)"
@@ -39,7 +39,7 @@ def train_both_ways(rank: int, port: int, way: Way, repeats: int) -> list[Turn]:
     store = TCPStore(LOOPBACK, port, settings.processes, is_master=False)
     with (
         scratch_folder() as scratch,
-        joined(Place(rank, rank, settings.processes), store, settings) as (_, ranks),
+        join_group(Place(rank, rank, settings.processes), store, settings) as (_, ranks),
     ):
         exact, bare = (
             Ours(way.policy, work, blobs=scratch, ranks=one)
@@ -49,9 +49,9 @@ def train_both_ways(rank: int, port: int, way: Way, repeats: int) -> list[Turn]:
 
         def timed(ours: Ours) -> Clocks:
             ranks.unable(able=True)  # a barrier: all begin together
-            began = Clocks.now()
+            began = Clocks.read()
             ours.train()
-            taken = Clocks.now().minus(began)
+            taken = Clocks.read().minus(began)
             return Clocks(taken.wall_s / updates, taken.cpu_s / updates)
 
         timed(exact), timed(bare)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hindcast.core.settings.schema import LearnerSettings
 from hindcast.learner.distributed.leader import follow
-from hindcast.learner.distributed.rendezvous import found_store, joined, place_in
+from hindcast.learner.distributed.rendezvous import found_store, join_group, place_in
 from hindcast.learner.numerics import configure
 from hindcast.storage.blobs.store import BlobStore
 
@@ -19,5 +19,5 @@ if __name__ == "__main__":
     settings = LearnerSettings.model_validate_json(sys.argv[3])
     place = place_in(os.environ)
     assert place is not None
-    with joined(place, found_store(place), settings) as (orders, ranks):
+    with join_group(place, found_store(place), settings) as (orders, ranks):
         follow(orders, policy, blobs=BlobStore(blobs), ranks=ranks)

@@ -14,7 +14,7 @@ from hindcast.core.models.policy import state_digest
 from hindcast.core.settings.schema import LearnerSettings
 from hindcast.events.envelope import BlobRef
 from hindcast.learner.distributed.ranks import Ranks
-from hindcast.learner.distributed.rendezvous import found_store, joined, place_in
+from hindcast.learner.distributed.rendezvous import found_store, join_group, place_in
 from hindcast.learner.numerics import configure
 from hindcast.learner.policy_models import Policies
 from hindcast.storage.blobs.store import BlobStore
@@ -41,7 +41,7 @@ if __name__ == "__main__":
     with ExitStack() as stack:
         ranks, place = Ranks(), place_in(os.environ)
         if place is not None:
-            _, ranks = stack.enter_context(joined(place, found_store(place), settings))
+            _, ranks = stack.enter_context(join_group(place, found_store(place), settings))
         policies = Policies(
             Path(policy),
             BlobRef(digest, int(size)),

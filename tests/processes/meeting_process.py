@@ -12,13 +12,13 @@ import torch
 import torch.distributed as dist
 
 from hindcast.core.settings.schema import LearnerSettings
-from hindcast.learner.distributed.rendezvous import found_store, joined, place_in
+from hindcast.learner.distributed.rendezvous import found_store, join_group, place_in
 
 if __name__ == "__main__":
     place = place_in(os.environ)
     assert place is not None
     first = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0"
-    with joined(place, found_store(place), LearnerSettings()) as (orders, ranks):
+    with join_group(place, found_store(place), LearnerSettings()) as (orders, ranks):
         total = torch.tensor([1.0 + place.rank])
         dist.all_reduce(total)
         if first and place.rank == 1:

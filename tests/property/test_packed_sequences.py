@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from fakes.tiny_policy import tiny_model, write_tiny_policy
-from hindcast.core.models.logprobs import SampleToScore, keeps_apart, packs, score_pack
+from hindcast.core.models.logprobs import SampleToScore, computes_packed_alike, packs, score_pack
 
 pytestmark = pytest.mark.torch
 
@@ -76,8 +76,8 @@ def test_a_row_holds_as_many_tokens_as_the_budget_and_every_sample_once(
 def test_a_model_with_convolutions_is_found_out(tmp_path: Any) -> None:
     convolving = tiny_model(write_tiny_policy(tmp_path), seed=1)
     for precision in ("float32", "bf16"):
-        assert keeps_apart(attention_only(), precision)
-        assert not keeps_apart(convolving, precision)
+        assert computes_packed_alike(attention_only(), precision)
+        assert not computes_packed_alike(convolving, precision)
 
 
 def test_a_sample_that_saw_another_would_be_noticed() -> None:

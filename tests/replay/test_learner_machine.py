@@ -67,11 +67,11 @@ async def test_a_model_is_probed_for_packing_in_its_precision_and_only_where_it_
 ) -> None:
     probed: list[str] = []
 
-    def keeps_apart(_model: Any, precision: str) -> bool:
+    def computes_packed_alike(_model: Any, precision: str) -> bool:
         probed.append(precision)
         return False
 
-    monkeypatch.setattr(policy_models, "keeps_apart", keeps_apart)
+    monkeypatch.setattr(policy_models, "computes_packed_alike", computes_packed_alike)
     await learn(await bench(tmp_path / "padded"), until=1)
     assert not probed
     packing = settings_with(packed_sequences=True, precision="bf16")

@@ -10,7 +10,7 @@ from pathlib import Path
 from hindcast.core.settings.schema import LearnerSettings
 from hindcast.events.log.publisher import Publisher
 from hindcast.learner.distributed.leader import MakeLeading
-from hindcast.learner.distributed.rendezvous import Place, joined, open_store
+from hindcast.learner.distributed.rendezvous import Place, join_group, open_store
 from hindcast.learner.loop import LearnerReport, run_learner
 from stories.training_story import QUICK, Bench, folder_of
 
@@ -36,7 +36,7 @@ def leading(
         for rank in range(1, size)
     ]
     try:
-        with joined(Place(0, 0, size), store, settings) as (orders, ranks):
+        with join_group(Place(0, 0, size), store, settings) as (orders, ranks):
             yield MakeLeading(orders, ranks)
             orders.end()
             assert [follower.wait(120) for follower in followers] == [0] * (size - 1)

@@ -82,7 +82,7 @@ def test_one_kernel_takes_the_same_step_and_goes_on_from_a_checkpoint_to_the_bit
     train(fused, 3)
     for ours, theirs in zip(fused.trained, apart.trained, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
-    resumed.restore({name: value.numpy().copy() for name, value in fused.held().items()}, update=3)
+    resumed.restore({name: value.numpy().copy() for name, value in fused.state_tensors().items()}, update=3)
     assert resumed.digest == fused.digest
     train(fused, 2)
     train(resumed, 2)

@@ -115,12 +115,12 @@ def test_where_one_process_has_no_room_none_of_them_has_stored_its_part() -> Non
     ours = BlobRef(sha256="ab" * 32, size=2**40 + 1)
     theirs = np.zeros((2, 33))
     theirs[1] = [7, *bytes.fromhex("cd" * 32)]
-    assert one_of(2, rank=0, others=theirs).stored(lambda: ours) == (ours, BlobRef("cd" * 32, 7))
+    assert one_of(2, rank=0, others=theirs).store_parts(lambda: ours) == (ours, BlobRef("cd" * 32, 7))
     with pytest.raises(DiskFull, match="process 1 of the learner has no room"):
-        one_of(2, rank=0, others=np.zeros((2, 33))).stored(lambda: ours)
+        one_of(2, rank=0, others=np.zeros((2, 33))).store_parts(lambda: ours)
 
     def full() -> BlobRef:
         raise DiskFull("no room here")
 
     with pytest.raises(DiskFull, match="no room here"):
-        one_of(2, rank=0, others=theirs).stored(full)
+        one_of(2, rank=0, others=theirs).store_parts(full)
