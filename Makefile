@@ -23,7 +23,6 @@ PYTEST := .venv/bin/pytest -n 3 --dist loadfile --no-loadscope-reorder --duratio
 
 test: setup
 	@sh app/setup.sh tests
-	@$(MAKE) --no-print-directory check
 	$(PYTEST) -m "not slow"
 
 # Whole runs of every recipe, faults injected for minutes, the tour: what `make test` leaves out and CI runs, too.

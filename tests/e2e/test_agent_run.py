@@ -78,6 +78,7 @@ def test_an_agent_with_a_browser_of_its_own_answers_questions_about_the_store(tm
     assert found["rate"] > 0.5, "the shipped policy reads the agent's pages as it does ours"
 
 
+@pytest.mark.slow
 def test_a_rewritten_chat_is_a_context_of_its_own_wherever_it_is_shown_and_is_replayed(
     tmp_path: Path,
 ) -> None:

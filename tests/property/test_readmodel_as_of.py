@@ -84,7 +84,7 @@ def short_blocks() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module", params=["sqlite", "postgresql"])
+@pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Gives an empty read model each time it is called; all of them go with the module."""
     numbers = count()

@@ -43,6 +43,8 @@ from simulation.schedules import (
 pytestmark = [pytest.mark.broker, pytest.mark.torch]
 
 CHUNK = 25
+CHUNKS = [0, *(pytest.param(chunk, marks=pytest.mark.slow) for chunk in range(1, 8))]
+"""Every `CHUNK` schedules are a test, the first of which `make test` runs."""
 FETCH_S = actor_role.FETCH_S
 """As it really is: `stage` makes it longer."""
 
@@ -66,7 +68,7 @@ def play_all(seeds: range, folder: Path) -> list[Outcome]:
     return outcomes
 
 
-@pytest.mark.parametrize("chunk", range(8))
+@pytest.mark.parametrize("chunk", CHUNKS)
 def test_whatever_goes_wrong_every_invariant_holds_and_the_run_gets_where_it_was_sent(
     chunk: int, folder: Path
 ) -> None:
@@ -81,7 +83,7 @@ def test_the_same_holds_where_batches_are_gone_through_again_and_successes_rehea
     assert any(planned.rehearsed for plan in plans for planned in plan.episodes)
 
 
-@pytest.mark.parametrize("chunk", range(2))
+@pytest.mark.parametrize("chunk", CHUNKS[:2])
 def test_the_same_holds_where_the_log_moves_to_an_archive_and_the_run_is_forked_afterwards(
     chunk: int, folder: Path
 ) -> None:

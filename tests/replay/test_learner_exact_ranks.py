@@ -52,6 +52,7 @@ async def assert_verified(folder: Path, *, processes: int, llama: bool, forms: l
         assert verified.verified_on == verified.recorded_on
 
 
+@pytest.mark.slow
 async def test_one_process_computes_what_three_did(tmp_path: Path) -> None:
     await assert_verified(tmp_path, processes=3, llama=True, forms=["whole", "adapter packed bf16"])
 

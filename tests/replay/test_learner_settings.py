@@ -21,9 +21,9 @@ from stories.training_story import LEARNER, Bench, Member, Told, bench, events_o
 
 pytestmark = pytest.mark.torch
 
-SEEDS = 6
-SEEDS_PHASED = 2
-"""With a critic beside the policy, and each of its phases twice as dear."""
+FEW, SEEDS = 2, 6
+FEW_PHASED, SEEDS_PHASED = 1, 2
+"""With a critic, each phase takes twice as long."""
 ALGORITHMS = (
     *("grpo", "dr_grpo", "gspo", "cispo", "dapo"),
     *("webrl", "reinforce", "awr", "digirl"),
@@ -174,10 +174,19 @@ async def play(seed: int, algorithm: str, folder: Path) -> int:
     return sum(isinstance(one.fact, UpdateApplied) for one in await events_of(made.log))
 
 
+def seeds_of(algorithm: str) -> list[range]:
+    """The first seeds of an algorithm, and the further ones."""
+    few, many = (FEW_PHASED, SEEDS_PHASED) if traits_of(algorithm).learns_in_phases else (FEW, SEEDS)
+    return [range(few), range(few, many)]
+
+
+@pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.slow)], ids=["first", "further"])
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-async def test_whatever_is_set_it_trains_goes_on_and_verifies(tmp_path: Path, algorithm: str) -> None:
+async def test_whatever_is_set_it_trains_goes_on_and_verifies(
+    tmp_path: Path, algorithm: str, part: int
+) -> None:
     updates = 0
-    for seed in range(SEEDS_PHASED if traits_of(algorithm).learns_in_phases else SEEDS):
+    for seed in seeds_of(algorithm)[part]:
         try:
             updates += await play(seed, algorithm, tmp_path / str(seed))
         except Exception as error:

@@ -82,6 +82,7 @@ async def assert_in_shards(made: Bench) -> None:
     assert all(map(made.blobs.has, newest.parts))
 
 
+@pytest.mark.slow
 def test_processes_that_torchrun_starts_again_meet_again(tmp_path: Path) -> None:
     """Its store still holds the addresses of those that ended."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", "2"]

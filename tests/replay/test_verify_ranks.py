@@ -22,6 +22,7 @@ pytestmark = [pytest.mark.process, pytest.mark.torch]
 WAIT_S = 600.0
 
 
+@pytest.mark.slow
 async def test_as_many_processes_as_trained_repeat_their_bits(tmp_path: Path) -> None:
     configure(1)
     ranks = LearnerSettings(processes=2, exact_ranks=False)

@@ -44,6 +44,7 @@ def test_adapters_are_trained_to_the_same_bits_twice() -> None:
 
 
 @pytest.mark.process
+@pytest.mark.slow
 def test_two_ranks_on_one_device_have_the_bits_of_one_process_that_emulates_them(tmp_path: Path) -> None:
     """As processes of their own, over gloo; and the report says so."""
     for part in ("bf16-2-ranks-0", "bf16-2-ranks-emulated-0"):

@@ -36,6 +36,7 @@ def test_the_bare_loop_trains_the_same_policy(tmp_path: Path) -> None:
     assert apart < 1e-3 * moved  # AdamW makes whole steps of gradients that are nothing but rounding
 
 
+@pytest.mark.slow
 async def test_the_learner_is_measured_beside_itself_in_processes_of_their_own(tmp_path: Path) -> None:
     policy, settings = write_tiny_policy(tmp_path / "tiny"), LearnerSettings()
     changed = settings.model_copy(update={"gradient_checkpointing": True})

@@ -78,6 +78,7 @@ def test_the_learner_holds_one_copy_of_the_weights_while_it_loads_them(large: La
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_each_rank_holds_its_shards_alone_while_it_loads_them(large: Large) -> None:
     ranks = large.made(ranks=2)
     assert [one["digest"] for one in ranks] == [state_digest(large.model)] * 2
@@ -85,6 +86,7 @@ def test_each_rank_holds_its_shards_alone_while_it_loads_them(large: Large) -> N
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_the_base_of_an_adapter_takes_two_bytes_a_parameter_in_bf16(large: Large) -> None:
     (rounded,) = large.made(lora_rank=4, precision="bf16")
     assert rounded["bytes"] < large.size / 2 + 2 * SPARE

@@ -169,6 +169,7 @@ def test_shipping_rounds_the_weights_once_and_for_all(tmp_path: Path) -> None:
     assert all(value.dtype == torch.float32 for value in shipped.parameters())
 
 
+@pytest.mark.slow
 def test_a_few_seconds_of_training_lower_the_loss_and_are_measured(tmp_path: Path) -> None:
     folder = write_tiny_policy(tmp_path / "policy")
     before = state_digest(load_policy(folder).model)
