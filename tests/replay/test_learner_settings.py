@@ -1,6 +1,7 @@
 """Settings drawn at random, on stories drawn at random: whatever is valid trains, goes on after a kill, verifies to the bit and
 passes the audit. A combination that nobody has thought of must not end the learner."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -22,7 +23,8 @@ from stories.training_story import LEARNER, Bench, Member, Told, bench, events_o
 pytestmark = pytest.mark.torch
 
 FEW, SEEDS = 2, 6
-FEW_PHASED, SEEDS_PHASED = 1, 2
+"""Runs of an algorithm in `make test`, and in all."""
+SEEDS_PHASED = 2
 """With a critic, each phase takes twice as long."""
 ALGORITHMS = (
     *("grpo", "dr_grpo", "gspo", "cispo", "dapo"),
@@ -174,19 +176,24 @@ async def play(seed: int, algorithm: str, folder: Path) -> int:
     return sum(isinstance(one.fact, UpdateApplied) for one in await events_of(made.log))
 
 
-def seeds_of(algorithm: str) -> list[range]:
-    """The first seeds of an algorithm, and the further ones."""
-    few, many = (FEW_PHASED, SEEDS_PHASED) if traits_of(algorithm).learns_in_phases else (FEW, SEEDS)
-    return [range(few), range(few, many)]
+def cases() -> Iterator[Any]:
+    """An algorithm's first seeds, then its further ones."""
+    for algorithm in ALGORITHMS:
+        if traits_of(algorithm).learns_in_phases:
+            yield pytest.param(algorithm, range(SEEDS_PHASED), id=algorithm)
+        else:
+            yield pytest.param(algorithm, range(FEW), id=algorithm)
+            yield pytest.param(
+                algorithm, range(FEW, SEEDS), id=f"{algorithm}-further", marks=pytest.mark.slow
+            )
 
 
-@pytest.mark.parametrize("part", [0, pytest.param(1, marks=pytest.mark.slow)], ids=["first", "further"])
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(("algorithm", "seeds"), [*cases()])
 async def test_whatever_is_set_it_trains_goes_on_and_verifies(
-    tmp_path: Path, algorithm: str, part: int
+    tmp_path: Path, algorithm: str, seeds: range
 ) -> None:
     updates = 0
-    for seed in seeds_of(algorithm)[part]:
+    for seed in seeds:
         try:
             updates += await play(seed, algorithm, tmp_path / str(seed))
         except Exception as error:
