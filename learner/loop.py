@@ -157,6 +157,7 @@ class Learner:
         self._begun = restored.begun
         """Number of the batch that `training` has begun."""
         self._spans = TrainingSpans(log)
+        self._machine = fingerprint_of(restored.state.settings.learner)
 
     @property
     def _state(self) -> BufferState:
@@ -235,10 +236,9 @@ class Learner:
         return True
 
     async def _record_machine(self) -> None:
-        """Record where updates are computed, if the start of the run recorded another machine: on a cluster it has no GPU."""
-        fingerprint = fingerprint_of(self._state.settings.learner)
-        if fingerprint != self._state.fingerprint:
-            await self.following.decide(LearnerStarted(fingerprint=fingerprint), entity="learner")
+        """Record where updates are computed, if the log names another machine: who opens or resumes a run may have no GPU."""
+        if self._machine != self._state.fingerprint:
+            await self.following.decide(LearnerStarted(fingerprint=self._machine), entity="learner")
 
     async def _publish_base(self) -> None:
         """Publish version 0, the base weights, so that actors find it."""
@@ -286,6 +286,7 @@ class Learner:
                 await self._compute(lambda: training.begin(plan_, batch))
                 self._begun = batch.number
             fact = await self._compute(lambda: training.step(index))
+            await self._record_machine()  # the run may have been resumed from another machine meanwhile
             alarm = mismatch_alarm(fact, plan_, self._state.settings.learner)
             await self.following.decide(
                 fact,

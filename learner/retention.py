@@ -96,24 +96,24 @@ def digest_interval(settings: LearnerSettings, base: BlobRef, *, whole: bool) ->
 
     `base`: the run's base weights. `whole`: whether all weights are trained, not an adapter.
     """
-    return settings.digest_every or (_turns(base) if whole else 1)
+    return settings.digest_every or (_turns(base.size) if whole else 1)
 
 
-def checkpoint_interval(settings: LearnerSettings, base: BlobRef) -> int:
-    """Batches between two checkpoints (`learner.checkpoint_every`). `base`: the run's base weights."""
-    by_size = 1 if settings.lora_rank else min(MOST_BATCHES, _turns(base))
+def checkpoint_interval(settings: LearnerSettings, *, base_bytes: int) -> int:
+    """Batches between two checkpoints (`learner.checkpoint_every`). `base_bytes`: size of the run's base weights."""
+    by_size = 1 if settings.lora_rank else min(MOST_BATCHES, _turns(base_bytes))
     return settings.checkpoint_every or by_size
 
 
-def _turns(base: BlobRef) -> int:
-    return max(1, ceil(base.size / BYTES_PER_TURN))
+def _turns(base_bytes: int) -> int:
+    return max(1, ceil(base_bytes / BYTES_PER_TURN))
 
 
 def is_checkpoint_due(state: BufferState, settings: LearnerSettings) -> bool:
     """Whether the last finished batch requires a checkpoint that is not saved yet."""
     assert state.started is not None
     finished = state.batches if state.batch is None else state.batches - 1
-    every = checkpoint_interval(settings, state.started.base_policy)
+    every = checkpoint_interval(settings, base_bytes=state.started.base_policy.size)
     return finished > 0 and finished % every == 0 and state.checkpointed < finished
 
 

@@ -6,8 +6,14 @@ from typing import Annotated, Literal
 import typer
 
 from hindcast.app.cli.output import Fields, Report
-from hindcast.app.settings.deployment import DeploymentRequest, plan_deployment, require_gpus, shape_in
-from hindcast.app.settings.deployment_text import settings_text
+from hindcast.app.settings.deployment import (
+    DeploymentRequest,
+    load_of,
+    plan_deployment,
+    require_gpus,
+    shape_in,
+)
+from hindcast.app.settings.deployment_text import assumption_lines, settings_text
 from hindcast.app.settings.launchers.launcher import LAUNCHERS, launcher_text
 from hindcast.app.settings.sizing import GPUS, MODELS, Load, Size, size_of
 from hindcast.core.errors import SettingsError
@@ -35,10 +41,12 @@ def size(
         typer.Option(help="Write a settings file or a launcher file instead of the estimate."),
     ] = None,
     to: Annotated[Path | None, typer.Option(help="File for --emit; default: standard output.")] = None,
-    recipe: Annotated[str, typer.Option(help="Recipe of --emit.")] = DEFAULT,
+    recipe: Annotated[
+        str, typer.Option(help="Recipe whose group, batch, checkpoints, screenshots and precision count.")
+    ] = DEFAULT,
     overrides: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting of --emit; repeatable."),
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the run; repeatable."),
     ] = None,
     actors: Annotated[
         int | None,
@@ -83,6 +91,7 @@ def size(
         reference=reference,
     )
     if emit is None:
+        load = load_of(load, recipe=recipe, overrides=overrides or [])
         found = size_of(load)
         return Report(found, [_estimate(load, found)])
     request = DeploymentRequest(
@@ -125,15 +134,26 @@ def _estimate(load: Load, found: Size) -> Fields:
             ("played", f"{found.steps_s:.1f} steps/s, {found.episodes_day:,.0f} episodes a day"),
             (
                 "learner",
-                f"{found.learner_gib:.0f} GiB on {found.learner_gpus} {load.gpu} (without activations), "
+                f"{found.learner_gib:.0f} GiB on {found.learner_gpus} {load.gpu} ({load.precision}, without activations), "
                 f"{found.learner_tokens_s:,.0f} tokens/s; {found.learner_gpus_to_keep_up} to train once on every step",
             ),
-            ("checkpoint", f"{found.checkpoint_gib:.1f} GiB"),
+            (
+                "checkpoints",
+                f"{found.checkpoint_gib:.1f} GiB each, {found.checkpoints_gib:.1f} for {load.keep_checkpoints} kept ones and a new one; "
+                f"{found.checkpoints_gib_day:,.0f} a day if the learner keeps up, one after {_batches(load)}",
+            ),
             ("actors", f"{load.actors} with browsers: {found.actors_gib:.0f} GiB of main memory"),
             ("log", f"{found.log_bytes_step:,.0f} bytes a step, {found.log_gib_day:.1f} GiB a day"),
             (
                 "pages",
                 f"{found.blob_bytes_episode:,.0f} bytes an episode, {found.blobs_gib_day:.1f} GiB a day",
             ),
+            ("screenshots", f"{found.screenshots_gib_day:.1f} GiB a day"),
+            *(("assumed", line) for line in assumption_lines(load)),
         ]
     )
+
+
+def _batches(load: Load) -> str:
+    every = "each batch" if load.checkpoint_every == 1 else f"every {load.checkpoint_every} batches"
+    return f"{every} of {load.batch} episodes"

@@ -12,7 +12,7 @@ from hindcast.app.cli.bars import progress_bar
 from hindcast.app.cli.options import PLACES, SourceName
 from hindcast.app.cli.output import Block, Fields, Report, Table
 from hindcast.app.runs.sources import Source, open_source
-from hindcast.core.errors import NoSuchPlace, ReplayDiverged
+from hindcast.core.errors import HindcastError, NoSuchPlace, ReplayDiverged
 from hindcast.core.fast_import import loading
 from hindcast.events.log.places import END, Place, parse_place, position_of
 from hindcast.events.log.port import EventLog
@@ -83,7 +83,8 @@ def verify_run(
 ) -> Report:
     """Recompute every batch and update of a run from its log, and compare the digests.
 
-    Exit code 3 if one differs: prints the first differing position, the difference, and the likely cause.
+    Exit code 3 if one differs: prints the first differing position, the difference, and the likely cause. Exit code 1 if updates
+    were computed on a device that this machine lacks: names them, and recomputes the others.
 
     Example: hindcast verify run-1 --from checkpoint=40 --parallel 2 --json
     """
@@ -103,8 +104,14 @@ def verify_run(
     return Report(
         report,
         _report_text(report),
-        exit_code=ReplayDiverged.exit_code if not (report.identical or report.within_tolerance) else 0,
+        exit_code=_exit_code(report),
     )
+
+
+def _exit_code(report: "VerifyReport") -> int:
+    if not (report.identical or report.within_tolerance):
+        return ReplayDiverged.exit_code
+    return HindcastError.exit_code if report.left_out else 0
 
 
 async def _verify(source: Source, asked: VerifyOptions) -> "VerifyReport":
@@ -165,6 +172,8 @@ def _report_text(report: "VerifyReport") -> Iterator[Block]:
         yield from _deviations_text(report)
     if report.first_divergence is not None:
         yield from _divergence_text(report.first_divergence)
+    elif report.identical and report.left_out:
+        yield "identical, bit for bit, as far as recomputed"
     elif report.identical:
         yield "identical, bit for bit"
     else:
@@ -174,7 +183,7 @@ def _report_text(report: "VerifyReport") -> Iterator[Block]:
 def _how(report: "VerifyReport") -> list[str]:
     """Describe the verification: recomputed part, processes, time."""
     lines = []
-    if report.stretches and report.stretches[0].stretch.begin.position > 0:
+    if report.stretches and report.stretches[0].stretch.begin.position > 0 and not report.left_out:
         begin = report.stretches[0].stretch.begin
         lines.append(
             f"recomputed from the checkpoint of update {begin.update} (position {begin.position}) on; before it, chains, order "
@@ -192,6 +201,11 @@ def _how(report: "VerifyReport") -> list[str]:
     if report.cpu_ratio is not None:
         lines.append(
             f"{report.cpu_s:.1f} s of CPU time, {report.cpu_ratio:.2f} times what the updates took when they were recorded"
+        )
+    lines += [f"not recomputed: {part.reason}" for part in report.left_out]
+    if report.left_out:
+        lines.append(
+            f"verify those where they were computed, or within rounding. Run: hindcast verify {report.run} --tolerance 1e-2"
         )
     return [*lines, *report.notices]
 

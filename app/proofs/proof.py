@@ -32,9 +32,11 @@ from hindcast.core.structs import decode_json
 from hindcast.events.archive.manifest import is_archive
 from hindcast.events.catalogue import UpdateApplied, UpdateSkipped, WeightsPublished
 from hindcast.events.catalogue.run import Fingerprint
+from hindcast.events.envelope import Recorded
 from hindcast.events.log.port import EventLog
 from hindcast.events.log.reader import skim
 from hindcast.learner.numerics import differences, fingerprint_of
+from hindcast.learner.verify.machines import MachineHistory
 from hindcast.learner.verify.verify import VerifyReport, verify
 
 PROOF, SIGNATURE, LOG, POLICY_FOLDER = "proof.json", "proof.sig", "log", "policy"
@@ -114,7 +116,8 @@ async def prove(
     write_policy_folder(found, folder / POLICY_FOLDER)
     archived = ArchiveSource(folder / LOG)
     async with archived.connect_log() as log:
-        count, root, machine = await _digest(log)
+        count, root = await _digest(log)
+        machine = (await _machines(log, until=count))[-1]
     proof = Proof(
         run=source.name,
         recipe=found.recipe,
@@ -155,7 +158,7 @@ async def check_proof(
     _require_files(folder / POLICY_FOLDER, proof)
     source = ArchiveSource(folder / LOG)
     async with source.connect_log() as log:
-        count, root, machine = await _digest(log)
+        count, root = await _digest(log)
         if count != proof.events:
             raise ProofInvalid(
                 f"the log has {count} events, and {proof.events} were signed: it was cut or continued"
@@ -169,7 +172,14 @@ async def check_proof(
         drawn = sorted(
             {*random.Random(seed).sample(range(len(places)), min(updates, len(places))), len(places) - 1}
         )
-        apart = tuple(differences(machine, fingerprint_of(source.settings.learner)))
+        here = fingerprint_of(source.settings.learner)
+        apart = tuple(
+            dict.fromkeys(
+                difference
+                for machine in await _machines(log, until=count)
+                for difference in differences(machine, here)
+            )
+        )
         report = await verify(
             log,
             source.blobs,
@@ -278,19 +288,24 @@ async def _updates(log: EventLog) -> list[int]:
     return places
 
 
-async def _digest(log: EventLog) -> tuple[int, str, Fingerprint]:
-    """Number of events, root of their hash tree, and the machine that the learner's updates were computed on last."""
+async def _digest(log: EventLog) -> tuple[int, str]:
+    """Number of events, and root of their hash tree."""
     leaves = [leaf_of(content) async for content in _contents(log)]
-    machine: Fingerprint | None = None
+    return len(leaves), root_of(leaves).hex()
+
+
+async def _machines(log: EventLog, *, until: int) -> list[Fingerprint]:
+    """The machines that the learner's updates were computed on, in order; without an update the one that the run began on."""
+    facts: list[Recorded] = []
     for family in ("run", "learner"):
-        async with aclosing(skim(log, family=family, until=len(leaves))) as recordeds:
-            async for recorded in recordeds:
-                fact = recorded.fact
-                start = getattr(fact, "start", None)
-                machine = getattr(start or fact, "fingerprint", None) or machine
-    if machine is None:
+        async with aclosing(skim(log, family=family, until=until)) as recordeds:
+            facts += [recorded async for recorded in recordeds]
+    history = MachineHistory()
+    for recorded in sorted(facts, key=lambda recorded: recorded.position):
+        history.take(recorded.position, recorded.fact)
+    if history.machine is None:
         raise ProofInvalid("the log does not begin with run.started")
-    return len(leaves), root_of(leaves).hex(), machine
+    return [part.machine for part in history.ranges()] or [history.machine]
 
 
 async def _contents(log: EventLog) -> AsyncIterator[bytes]:

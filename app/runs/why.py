@@ -39,7 +39,7 @@ from hindcast.events.log.port import EventLog
 from hindcast.events.log.reader import read
 from hindcast.learner.buffer.records import Sample, sample_of
 from hindcast.learner.explanation import ExplainedTraining, Inquiry, ProbeStep, StepShare
-from hindcast.learner.verify.verify import Progress, VerifyReport, verify
+from hindcast.learner.verify.verify import OtherDevice, Progress, VerifyReport, verify
 
 PROBE_EPISODES = 32
 """Episodes of a probe at most; the gradient of all is computed anew for each batch."""
@@ -264,6 +264,11 @@ def _require_as_recorded(report: VerifyReport, run: str) -> None:
         raise ReplayDiverged(
             f"position {found.position} ({found.event}) does not come out as recorded, so what moved the policy then is not "
             f"known: {found.cause} Run: hindcast verify {run}. On another machine than the recorded one: --tolerance 1e-4"
+        )
+    if report.left_out:
+        raise OtherDevice(
+            f"what moved the policy is not known here: {'; '.join(part.reason for part in report.left_out)}. Ask where they were "
+            "computed, or within rounding: --tolerance 1e-2"
         )
 
 

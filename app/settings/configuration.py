@@ -135,8 +135,13 @@ def merge_recorded(layers: Sequence[Layer], *, recipe: str) -> Resolved:
     return _merge(layers, recipe, find_conflicts, context=RECORDED)
 
 
+def merge_partial(layers: Sequence[Layer], *, recipe: str) -> Resolved:
+    """Merge layers of a new run to which others will be added. Each value is checked alone."""
+    return _merge(layers, recipe, None)
+
+
 def merge_unchecked(layers: Sequence[Layer], *, recipe: str) -> Resolved:
-    """Merge the layers in order. Each value is checked alone, without cross-checks and without plugins."""
+    """Merge the layers of an existing run. Each value is checked alone, without cross-checks and without plugins."""
     return _merge(layers, recipe, None, context=RECORDED)
 
 

@@ -17,7 +17,7 @@ from hindcast.app.settings.configuration import (
     Resolved,
     flatten,
     merge,
-    merge_unchecked,
+    merge_partial,
     read_override,
 )
 from hindcast.app.settings.placement import MOST_SEQUENCES, SHARED_CONTEXTS, Placement, place
@@ -30,8 +30,8 @@ from hindcast.app.settings.sizing import (
     Size,
     find_shape,
     learner_bytes,
-    played_steps_s,
     size_of,
+    with_settings,
 )
 from hindcast.core.errors import ModelFileError, SettingsError
 from hindcast.core.rl.algorithm import find_algorithm
@@ -140,10 +140,9 @@ def plan_deployment(request: DeploymentRequest) -> Deployment:
         SettingsError: the model does not fit on the GPUs, or settings contradict each other.
 
     """
-    layers = [Layer(source=f"recipe {request.recipe}", values=_recipe_values(request.recipe))]
-    asked = [read_override(text) for text in request.overrides]
-    chosen = merge_unchecked([*layers, *asked], recipe=request.recipe).settings
-    given = {key: value for layer in asked for key, value in layer.values.items()}
+    layers, asked = _layers(request.recipe, request.overrides)
+    chosen = merge_partial([*layers, *asked], recipe=request.recipe).settings
+    given = _given(asked)
     load, placement = _place(request, chosen, given)
     size = _size(load, placement)
     launched = request.addresses(placement.servers)
@@ -154,11 +153,12 @@ def plan_deployment(request: DeploymentRequest) -> Deployment:
     resolved = merge([*layers, computed, *asked], recipe=request.recipe)
     values |= given
     plain = flatten_settings(resolved.settings)
+    load = with_settings(load, resolved.settings)
     return Deployment(
         request=request,
         load=load,
         placement=placement,
-        size=size,
+        size=_size(load, placement),
         values={key: plain[key] for key in plain if key in values},
         resolved=resolved,
     )
@@ -192,19 +192,40 @@ def shape_in(folder: Path) -> Shape:
         ) from error
 
 
-def _recipe_values(recipe: str) -> dict[str, Any]:
-    return flatten(load_recipe(recipe), f"recipe {recipe}")
+def load_of(load: Load, *, recipe: str, overrides: Sequence[str]) -> Load:
+    """The load of a run with these settings. Raises SettingsError if one is unknown or out of range."""
+    layers, asked = _layers(recipe, overrides)
+    return _with_given(load, merge_partial([*layers, *asked], recipe=recipe).settings, _given(asked))
+
+
+def _with_given(load: Load, settings: Settings, given: Mapping[str, Any]) -> Load:
+    """The load with the settings, of which those of `--set` replace options."""
+    load = msgspec.structs.replace(
+        load,
+        lora_rank=int(given.get("learner.lora_rank", load.lora_rank)),
+        contexts=int(given.get("actors.contexts", load.contexts)),
+    )
+    return with_settings(load, settings)
+
+
+def _given(asked: Sequence[Layer]) -> dict[str, Any]:
+    """The values of `--set`, by dotted key."""
+    return {key: value for layer in asked for key, value in layer.values.items()}
+
+
+def _layers(recipe: str, overrides: Sequence[str]) -> tuple[list[Layer], list[Layer]]:
+    """The settings of a recipe, and those of `--set`."""
+    source = f"recipe {recipe}"
+    return [Layer(source=source, values=flatten(load_recipe(recipe), source))], [
+        read_override(text) for text in overrides
+    ]
 
 
 def _place(request: DeploymentRequest, chosen: Settings, given: Mapping[str, Any]) -> tuple[Load, Placement]:
     """The load with all that follows from the settings, and its placement."""
     coefficient = chosen.learner.options.get("kl_coefficient", 0)
-    load = msgspec.structs.replace(
-        request.load,
-        lora_rank=int(given.get("learner.lora_rank", request.load.lora_rank)),
-        contexts=int(given.get("actors.contexts", request.load.contexts)),
-        reference=bool(coefficient),
-    )
+    load = _with_given(request.load, chosen, given)
+    load = msgspec.structs.replace(load, reference=bool(coefficient))
     longest = _longest(load.prompt) + _longest(load.answer)
     placement = place(
         load,
@@ -219,7 +240,7 @@ def _place(request: DeploymentRequest, chosen: Settings, given: Mapping[str, Any
     trained_steps_s = placement.learner_tokens_s / chosen.learner.epochs / tokens
     steps_s = min(trained_steps_s, placement.servers_steps_s or trained_steps_s)
     # while some contexts wait for their page and some for the model, others are ready
-    wanted = CONTEXTS_A_STEP * steps_s * load.page_s
+    wanted = CONTEXTS_A_STEP * steps_s * load.step_page_s
     busy = min(wanted, placement.contexts) if placement.contexts else wanted
     actors = min(MOST_ACTORS, max(1, math.ceil(busy / load.contexts)))
     return msgspec.structs.replace(load, actors=actors), placement
@@ -227,12 +248,7 @@ def _place(request: DeploymentRequest, chosen: Settings, given: Mapping[str, Any
 
 def _size(load: Load, placement: Placement) -> Size:
     """The estimate with the rates of the servers that there are, instead of as many as would keep up."""
-    size = size_of(load)
-    if not placement.server_gpus:
-        return size
-    share = played_steps_s(load, placement.servers_steps_s) / size.steps_s
-    rates = ("steps_s", "episodes_day", "log_gib_day", "blobs_gib_day")
-    return msgspec.structs.replace(size, **{name: share * getattr(size, name) for name in rates})
+    return size_of(load, servers_steps_s=placement.servers_steps_s if placement.server_gpus else None)
 
 
 def _values(
@@ -267,10 +283,10 @@ def _values(
     }
     values |= _server_values(placement, longest=prompt + answer)
     options = find_algorithm(chosen.learner.algorithm).options.__struct_fields__
-    group_size = chosen.curriculum.group_size
+    members = chosen.curriculum.members
     if "group_batch" in options:
         least = int(chosen.learner.options.get("group_batch", 1))
-        values["learner.options.group_batch"] = max(least, math.ceil(running / 2 / group_size))
+        values["learner.options.group_batch"] = max(least, math.ceil(running / 2 / members))
     if chosen.learner.options.get("kl_coefficient"):
         values["learner.options.kl_coefficient"] = KL
     values["learner.checkpoint_every"] = _checkpoint_every(load, placement, values, chosen)
@@ -315,8 +331,8 @@ def _whole_gib(gib: float) -> int:
 def _checkpoint_every(load: Load, placement: Placement, values: Mapping[str, Any], chosen: Settings) -> int:
     """Batches between two checkpoints, so that they take a tenth of the learner's time at most."""
     trained, _ = learner_bytes(find_shape(load), load)
-    episodes = values.get("learner.options.group_batch", 1) * chosen.curriculum.group_size
-    tokens = episodes * load.steps * (load.prompt + load.answer) * chosen.learner.epochs
+    episodes = values.get("learner.options.group_batch", 1) * chosen.curriculum.members
+    tokens = episodes * load.sampled_steps * (load.prompt + load.answer) * chosen.learner.epochs
     batch_s = tokens / placement.learner_tokens_s
     written_s = CHECKPOINT_BYTES * trained / DISK_BYTES_S
     return min(MOST_BATCHES, max(1, math.ceil(float(written_s / CHECKPOINT_SHARE / batch_s))))

@@ -1,5 +1,6 @@
 """Writes a deployment as a settings file, with its placement, memory and disk, and the reasons, as comments."""
 
+import math
 import shlex
 from collections.abc import Sequence
 
@@ -10,9 +11,12 @@ from hindcast.app.settings.sizing import (
     COMPUTE_SHARE,
     GIB,
     PUBLISHED_BYTES,
+    REPEATED,
+    Load,
     find_gpu,
     find_shape,
     learner_bytes,
+    screenshot_bytes,
 )
 from hindcast.core.text.toml import as_toml
 
@@ -69,12 +73,34 @@ def head_lines(deployment: Deployment, emitted: str) -> list[str]:
         "Assumed:",
         f"- {load.prompt} prompt and {load.answer} answer tokens a step on average, {load.steps:g} steps an episode, "
         f"{load.page_s:g} s a page",
-        f"- {COMPUTE_SHARE:.0%} of the GPUs' bf16 arithmetic is reached. The one learner that was measured on a GPU reached "
+        f"- {COMPUTE_SHARE:.0%} of the GPUs' {load.precision} arithmetic is reached. The one learner that was measured on a GPU reached "
         f"{MEASURED_SHARE:.0%} of that",
         f"  (.42 billion parameters, one H200): then it trains on {placement.learner_tokens_s * MEASURED_SHARE:,.0f} tokens/s",
+        *(f"- {line}" for line in assumption_lines(load)),
         f"- {OVERHEAD_GIB:g} GiB of a GPU for each process beyond its tensors",
         *([] if settings.vllm.servers else [f"- vLLM 0.32 or newer in {settings.vllm.python}"]),
     ]
+
+
+def assumption_lines(load: Load) -> list[str]:
+    """Say what an estimate assumes of continuations and screenshots."""
+    lines = []
+    if load.continuations:
+        lines.append(
+            f"{load.continuations} of {load.group + load.continuations} episodes of a group are continuations (curriculum.branches): "
+            f"each repeats {REPEATED:.0%} of its steps in the browser, without the model"
+        )
+    if load.screenshots != "off":
+        count = "2 an episode, without failed steps" if load.screenshots == "ends" else "one a page"
+        rate = (
+            ""
+            if load.screenshot_rate == math.inf
+            else f", at most {load.screenshot_rate:g} a second and actor"
+        )
+        lines.append(
+            f"screenshots: {count}{rate}; {screenshot_bytes(load):,.0f} bytes each at {load.screenshot_width} pixels and quality 60"
+        )
+    return lines
 
 
 def start_command(deployment: Deployment, file: str = SETTINGS_FILE) -> str:
@@ -116,15 +142,15 @@ def disk_lines(deployment: Deployment) -> list[str]:
     trained, _ = learner_bytes(find_shape(load), load)
     learner = settings.learner
     version = PUBLISHED_BYTES * trained / GIB
-    checkpoints = (learner.keep_checkpoints + 1) * size.checkpoint_gib
     kept = learner.keep_weights * version
     served = 3 * version
     return [
-        f"Disk: {checkpoints:.1f} GiB for {learner.keep_checkpoints} checkpoints and a new one, {kept:.1f} for "
+        f"Disk: {size.checkpoints_gib:.1f} GiB for {learner.keep_checkpoints} checkpoints and a new one, {kept:.1f} for "
         f"{learner.keep_weights} versions of the weights,",
         f"{version:.1f} for every {learner.keep_weights_every}th version for good, {served:.1f} for the servers' copies, "
         f"{PUBLISHED_BYTES * size.parameters / GIB:.1f} for the base;",
-        f"{size.log_gib_day:.1f} a day for the log, and at most {size.blobs_gib_day:.1f} for pages",
+        f"{size.log_gib_day:.1f} a day for the log, at most {size.blobs_gib_day:.1f} for pages, {size.screenshots_gib_day:.1f} for "
+        "screenshots",
     ]
 
 

@@ -155,7 +155,7 @@ def _learner(shape: Shape, gpu: Gpu, load: Load, gpus: int, tokens: int) -> Plac
         server_gpus=(),
         tokens_per_forward=tokens,
         learner_gib=learner_gib(shape, load, gpus=gpus, tokens=tokens),
-        learner_tokens_s=gpus * learner_tokens_s(shape, gpu),
+        learner_tokens_s=gpus * learner_tokens_s(shape, gpu, load.precision),
     )
 
 
@@ -192,6 +192,8 @@ def learner_gib(shape: Shape, load: Load, *, gpus: int, tokens: int) -> float:
 
 def copy_bytes(shape: Shape, load: Load) -> float:
     """Bytes of bf16 copies on each GPU: of all trained weights; of frozen ones only that of a head tied to the embedding."""
+    if load.precision == "float32":
+        return 0
     if load.lora_rank:
         return COPY_BYTES * shape.vocabulary * shape.hidden * shape.tied
     return COPY_BYTES * shape.parameters

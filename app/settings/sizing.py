@@ -7,14 +7,20 @@ docs/scale.md. An estimate is no measurement: measure one machine before you buy
 
 import math
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
 from hindcast.core.errors import SettingsError
+from hindcast.core.rl.algorithm import find_algorithm
+from hindcast.core.settings.computing import Precision
+from hindcast.core.settings.schema import Settings
 from hindcast.core.text.nearest import advice
+from hindcast.learner.retention import checkpoint_interval
 
 GIB = 1024**3
+DAY_S = 86_400
+ScreenshotChoice = Literal["off", "ends", "all"]
 Known = TypeVar("Known")
 
 ENVELOPE_BYTES = 326
@@ -46,6 +52,13 @@ PUBLISHED_BYTES = 4
 """Bytes of a published parameter, in float32."""
 CHECKPOINT_BYTES = 12
 """Bytes of a trained parameter in a checkpoint: weight and two moments."""
+SCREENSHOT_BYTES = 35_000
+"""Bytes of a screenshot that is `SCREENSHOT_WIDTH` pixels wide, at quality 60; 5 000 to 40 000 were measured."""
+SCREENSHOT_WIDTH = 640
+ENDS = 2
+"""Screenshots of an episode with `actors.screenshots = "ends"` and no failed step."""
+REPEATED = 0.5
+"""Share of an episode's steps that a continuation repeats: it begins at any step but the first, equally likely."""
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,19 +152,25 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """Memory bandwidth in bytes per second."""
     arithmetic: float
     """Dense bf16 operations per second."""
+    float32: float
+    """Float32 operations per second, without TF32."""
+
+    def operations(self, precision: Precision) -> float:
+        """Operations per second in a precision."""
+        return self.float32 if precision == "float32" else self.arithmetic
 
 
 GPUS = {
-    "a100": Gpu(gib=80, bandwidth=2.04e12, arithmetic=312e12),
-    "h100": Gpu(gib=80, bandwidth=3.35e12, arithmetic=989e12),
-    "h200": Gpu(gib=141, bandwidth=4.8e12, arithmetic=989e12),
-    "l4": Gpu(gib=22.5, bandwidth=0.3e12, arithmetic=121e12),
-    "rtx4090": Gpu(gib=24, bandwidth=1.008e12, arithmetic=165e12),
+    "a100": Gpu(gib=80, bandwidth=2.04e12, arithmetic=312e12, float32=19.5e12),
+    "h100": Gpu(gib=80, bandwidth=3.35e12, arithmetic=989e12, float32=67e12),
+    "h200": Gpu(gib=141, bandwidth=4.8e12, arithmetic=989e12, float32=67e12),
+    "l4": Gpu(gib=22.5, bandwidth=0.3e12, arithmetic=121e12, float32=30.3e12),
+    "rtx4090": Gpu(gib=24, bandwidth=1.008e12, arithmetic=165e12, float32=82.6e12),
 }
 
 
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """Parameters of an estimate."""
+    """Parameters of an estimate. What its options do not give follows from a run's settings (`with_settings`)."""
 
     model: str = "8B"
     """Name in `MODELS`, or of `shape`."""
@@ -174,6 +193,42 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     lora_rank: int = 0
     reference: bool = True
     """Whether a reference policy is loaded (`learner.options.kl_coefficient` above 0, no adapter)."""
+    precision: Precision = "bf16"
+    """Of the learner (`learner.precision`); `auto` is bf16 on every GPU of the table."""
+    group: int = 8
+    """Episodes of a group that begin with its task (`curriculum.group_size`)."""
+    continuations: int = 0
+    """Further episodes of a group, which continue one of them (`curriculum.branches` times `branch_steps`)."""
+    batch: int = 16
+    """Episodes of a batch, continuations included."""
+    checkpoint_every: int = 1
+    """Batches between two checkpoints."""
+    keep_checkpoints: int = 2
+    screenshots: ScreenshotChoice = "ends"
+    """`actors.screenshots`; `all` too where the policy sees them."""
+    screenshot_rate: float = 0.5
+    """Most screenshots per second of an actor (`actors.screenshot_rate`); infinite where the policy sees them."""
+    screenshot_width: int = SCREENSHOT_WIDTH
+
+    @property
+    def repeated_share(self) -> float:
+        """Share of recorded steps that continuations repeat in their browser, without the model."""
+        return REPEATED * self.continuations / (self.group + self.continuations)
+
+    @property
+    def sampled_steps(self) -> float:
+        """Steps of an episode that the policy samples, on average over all episodes."""
+        return self.steps * (1 - self.repeated_share)
+
+    @property
+    def step_page_s(self) -> float:
+        """Seconds outside the model for each sampled step, those of repeated steps included."""
+        return self.page_s / (1 - self.repeated_share)
+
+    @property
+    def screenshots_episode(self) -> float:
+        """Screenshots of an episode, where the rate allows them."""
+        return {"off": 0.0, "ends": float(ENDS), "all": self.steps + 1}[self.screenshots]
 
 
 class Size(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,6 +248,7 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     steps_s: float
     """Steps per second of all actors and servers together."""
     episodes_day: float
+    """Episodes a day, continuations included."""
     learner_gib: float
     """Weights, gradient, optimizer and reference policy on all GPUs together, without activations."""
     learner_gpus: int
@@ -202,17 +258,43 @@ class Size(msgspec.Struct, frozen=True, kw_only=True):
     learner_gpus_to_keep_up: int
     """Number of GPUs needed to train once on every step played."""
     checkpoint_gib: float
+    checkpoints_gib: float
+    """Disk of the kept checkpoints and one that is being written."""
+    checkpoints_gib_day: float
+    """Checkpoints written in a day, if the learner trains once on every step played."""
     actors_gib: float
     """Main memory of all actors with their browsers."""
     log_bytes_step: float
     log_gib_day: float
     blob_bytes_episode: float
-    """Bytes of an episode's pages if all are different."""
+    """Bytes of an episode's pages if all are different; a continuation repeats pages that are stored already."""
     blobs_gib_day: float
+    """Pages alone."""
+    screenshots_gib_day: float
 
 
-def size_of(load: Load) -> Size:
-    """Estimate what a load needs.
+def with_settings(load: Load, settings: Settings) -> Load:
+    """The load with what a run's settings say about continuations, checkpoints, screenshots and precision."""
+    curriculum, learner, actors = settings.curriculum, settings.learner, settings.actors
+    seen = actors.screenshot_observation != "off"
+    base_bytes = PUBLISHED_BYTES * find_shape(load).parameters
+    rank = {"lora_rank": load.lora_rank}
+    return msgspec.structs.replace(
+        load,
+        precision="float32" if learner.precision == "float32" else "bf16",
+        group=curriculum.group_size,
+        continuations=curriculum.members - curriculum.group_size,
+        batch=find_algorithm(learner.algorithm).episodes_per_batch(settings),
+        checkpoint_every=checkpoint_interval(learner.model_copy(update=rank), base_bytes=base_bytes),
+        keep_checkpoints=learner.keep_checkpoints,
+        screenshots="all" if seen else actors.screenshots,
+        screenshot_rate=math.inf if seen else actors.screenshot_rate,
+        screenshot_width=actors.screenshot_width,
+    )
+
+
+def size_of(load: Load, *, servers_steps_s: float | None = None) -> Size:
+    """Estimate what a load needs. `servers_steps_s`: rate of the policy servers that there are; None: as many as keep up.
 
     Raises:
         SettingsError: the table has no such model or GPU.
@@ -225,15 +307,17 @@ def size_of(load: Load) -> Size:
     contexts = max(1, cached_contexts(shape, load, SERVER_SHARE * server_gpus * gpu.gib * GIB - weights))
     concurrent = load.actors * load.contexts
     one_steps_s = server_steps_s(shape, gpu, server_gpus, load, batch=min(contexts, concurrent))
-    wanted_steps_s = concurrent / load.page_s
+    wanted_steps_s = concurrent / load.step_page_s
     servers = max(1, math.ceil(wanted_steps_s / one_steps_s))
-    steps_s = played_steps_s(load, servers * one_steps_s)
+    steps_s = played_steps_s(load, servers_steps_s or servers * one_steps_s)
     trained, held = learner_bytes(shape, load)
     learner_gpus = _power_of_two(held / (LEARNER_SHARE * gpu.gib * GIB))
-    per_gpu = learner_tokens_s(shape, gpu)
+    per_gpu = learner_tokens_s(shape, gpu, load.precision)
     log_step = log_bytes_step(load.prompt, load.answer)
-    episodes_day = steps_s * 86_400 / load.steps
-    page_bytes = (load.steps + 1) * load.page_bytes
+    episodes_day = steps_s * DAY_S / load.sampled_steps
+    log_episode = load.steps * log_step + EPISODE_BYTES + 5 * BROKER_BYTES
+    page_bytes = (load.sampled_steps + 1) * load.page_bytes
+    checkpoint_gib = CHECKPOINT_BYTES * trained / GIB
     return Size(
         parameters=parameters,
         weights_gib=weights / GIB,
@@ -247,13 +331,26 @@ def size_of(load: Load) -> Size:
         learner_gpus=learner_gpus,
         learner_tokens_s=per_gpu * learner_gpus,
         learner_gpus_to_keep_up=max(learner_gpus, math.ceil(steps_s * tokens / per_gpu)),
-        checkpoint_gib=CHECKPOINT_BYTES * trained / GIB,
+        checkpoint_gib=checkpoint_gib,
+        checkpoints_gib=(load.keep_checkpoints + 1) * checkpoint_gib,
+        checkpoints_gib_day=episodes_day / load.batch / load.checkpoint_every * checkpoint_gib,
         actors_gib=load.actors * (PROCESS_GIB + BROWSER_GIB),
         log_bytes_step=log_step,
-        log_gib_day=(steps_s * 86_400 * log_step + episodes_day * (EPISODE_BYTES + 5 * BROKER_BYTES)) / GIB,
+        log_gib_day=episodes_day * log_episode / GIB,
         blob_bytes_episode=page_bytes,
         blobs_gib_day=episodes_day * page_bytes / GIB,
+        screenshots_gib_day=screenshots_day(load, episodes_day) * screenshot_bytes(load) / GIB,
     )
+
+
+def screenshots_day(load: Load, episodes_day: float) -> float:
+    """Screenshots of all actors in a day; an episode that begins while the rate is used up has none."""
+    return min(episodes_day * load.screenshots_episode, DAY_S * load.actors * load.screenshot_rate)
+
+
+def screenshot_bytes(load: Load) -> float:
+    """Bytes of a screenshot, in proportion to its area; its quality is not taken into account."""
+    return SCREENSHOT_BYTES * (load.screenshot_width / SCREENSHOT_WIDTH) ** 2
 
 
 def log_bytes_step(prompt: int, answer: int) -> float:
@@ -268,23 +365,25 @@ def adapter_parameters(shape: Shape, rank: int) -> int:
     return shape.layers * rank * (attention + 3 * (shape.hidden + shape.ffn))
 
 
-def frozen_bytes(shape: Shape) -> int:
-    """Bytes of weights that are not trained, in bf16, with the embedding in float32 (`core.models.arithmetic`)."""
+def frozen_bytes(shape: Shape, precision: Precision) -> int:
+    """Bytes of weights that are not trained: in float32, or in bf16 with the embedding in float32 (`core.models.arithmetic`)."""
+    if precision == "float32":
+        return 4 * shape.parameters
     return 2 * shape.parameters + 2 * shape.vocabulary * shape.hidden
 
 
 def learner_bytes(shape: Shape, load: Load) -> tuple[int, int]:
-    """Trained parameters, and bytes of weights, gradient, optimizer and reference policy over all GPUs, with bf16."""
+    """Trained parameters, and bytes of weights, gradient, optimizer and reference policy over all GPUs."""
     if load.lora_rank:
         trained = adapter_parameters(shape, load.lora_rank)
-        return trained, frozen_bytes(shape) + ADAM_BYTES * trained
+        return trained, frozen_bytes(shape, load.precision) + ADAM_BYTES * trained
     trained = shape.parameters
-    return trained, ADAM_BYTES * trained + frozen_bytes(shape) * load.reference
+    return trained, ADAM_BYTES * trained + frozen_bytes(shape, load.precision) * load.reference
 
 
-def learner_tokens_s(shape: Shape, gpu: Gpu) -> float:
+def learner_tokens_s(shape: Shape, gpu: Gpu, precision: Precision) -> float:
     """Tokens per second that a learner GPU trains on: 2 operations a parameter forward, 4 backward, 2 to recompute activations."""
-    return COMPUTE_SHARE * gpu.arithmetic / (8 * shape.parameters)
+    return COMPUTE_SHARE * gpu.operations(precision) / (8 * shape.parameters)
 
 
 def gpus_of_server(shape: Shape, gpu: Gpu) -> int:
@@ -308,7 +407,7 @@ def server_steps_s(shape: Shape, gpu: Gpu, gpus: int, load: Load, *, batch: int)
 def played_steps_s(load: Load, servers_steps_s: float) -> float:
     """Steps per second that actors play with servers of a total rate: an actor waits for the page and for the model at once."""
     concurrent = load.actors * load.contexts
-    return min(concurrent / (load.page_s + concurrent / servers_steps_s), servers_steps_s)
+    return min(concurrent / (load.step_page_s + concurrent / servers_steps_s), servers_steps_s)
 
 
 def find_shape(load: Load) -> Shape:

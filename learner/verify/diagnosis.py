@@ -45,7 +45,7 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
     """Revision of the code that recorded the event."""
     code_now: str = ""
     machine_then: Fingerprint | None = None
-    """Of the latest start of the run before it."""
+    """That computed it, as recorded."""
     machine_now: Fingerprint | None = None
 
 
@@ -56,6 +56,8 @@ class ComparedEnvironments(msgspec.Struct, frozen=True, kw_only=True):
     """Empty: not known."""
     machine_then: Fingerprint | None
     machine_now: Fingerprint | None
+    earlier_changes: tuple[str, ...] = ()
+    """In words, what differed from now on the machines of the updates that the results follow from."""
     changed_plugins: tuple[str, ...] = ()
     """In words, those whose source is another."""
 
@@ -66,21 +68,26 @@ def witness_of(
     settings: LearnerSettings,
     code_rev: str,
     plugins: Sequence[PluginIdentity] = (),
+    earlier: Iterable[Fingerprint] = (),
 ) -> ComparedEnvironments:
     """This machine, with as many threads as then, this code, and the algorithms of the run as they are installed.
 
-    `settings`: the run's; emulated ranks count as processes.
+    `settings`: the run's; emulated ranks count as processes. `earlier`: machines of the updates that the results follow from.
     """
-    ranks = settings.processes if is_emulated(settings) else 1
-    machine_now = None
-    if machine_then is not None:
-        machine_now = _machine(machine_then.threads, device_then(machine_then), ranks, settings.precision)
+    changes = (differences(machine, machine_now(machine, settings)) for machine in earlier)
     return ComparedEnvironments(
         code_now=code_rev,
         machine_then=machine_then,
-        machine_now=machine_now,
+        machine_now=None if machine_then is None else machine_now(machine_then, settings),
+        earlier_changes=tuple(dict.fromkeys(change for found in changes for change in found)),
         changed_plugins=tuple(changed_plugins(plugins, ALGORITHMS)),
     )
+
+
+def machine_now(machine_then: Fingerprint, settings: LearnerSettings) -> Fingerprint:
+    """This machine, where it repeats what the other one computed: on the same kind of device, with as many threads."""
+    ranks = settings.processes if is_emulated(settings) else 1
+    return _machine(machine_then.threads, device_then(machine_then), ranks, settings.precision)
 
 
 @cache
@@ -133,6 +140,12 @@ def _cause(recorded: Recorded, what: What, witness: ComparedEnvironments, apart:
         return (
             f"Recorded with other libraries or on another processor: {'; '.join(changed)}. Verify where these are the same, "
             "or up to rounding: hindcast verify --tolerance 1e-5"
+        )
+    if numeric and witness.earlier_changes:
+        return (
+            "Earlier updates, which this one follows from, were recorded with other libraries or on another processor: "
+            f"{'; '.join(witness.earlier_changes)}. Verify where these are the same, from a checkpoint after those updates on "
+            "(hindcast verify --from checkpoint=N), or up to rounding: hindcast verify --tolerance 1e-5"
         )
     if what == "chain":
         return "Events before the plan were altered after it was made."

@@ -33,6 +33,7 @@ from hindcast.learner.buffer.replay_buffer import ReplayBuffer
 from hindcast.learner.planners.phases import unscored
 from hindcast.learner.verify.comparison import PLAN_STAGES, Difference, What, plan_differences
 from hindcast.learner.verify.diagnosis import ComparedEnvironments, Divergence, diagnose, witness_of
+from hindcast.learner.verify.machines import MachineHistory
 from hindcast.learner.verify.survey import Claims
 
 LOOK_AHEAD_EVENTS = 500
@@ -112,6 +113,7 @@ class Verifier:
         """`claims`: what the log's plans assert about the events before them."""
         self.position = 0
         self.chains: dict[str, ChainEnd] = {}
+        self.machines = MachineHistory()
         self._code_rev = code_rev
         self._claims = claims
         self._doubts: list[Divergence] = []
@@ -152,6 +154,7 @@ class Verifier:
         if divergence is not None:
             return divergence
         self._state = self._buffer.apply(self._state, recorded)
+        self.machines.take(recorded.position, fact)
         if isinstance(fact, RunStarted | RunForked):
             require_plugins(self._state.plugins, ALGORITHMS)
         if recorded.position in self._claims.points:

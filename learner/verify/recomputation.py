@@ -10,17 +10,17 @@ from hindcast.core.errors import BlobMissing, CheckpointCorrupt, CorruptEvent, H
 from hindcast.core.ids import digest_hex
 from hindcast.core.rl.combined_state import CRITIC, POLICY, combined
 from hindcast.core.scratch import scratch_folder
-from hindcast.core.settings.computing import Device
+from hindcast.core.settings.computing import Device, WantedPrecision
 from hindcast.events.catalogue import (
     BatchPlanned,
     CheckpointSaved,
-    LearnerStarted,
     ReplayScored,
     RunStarted,
     UpdateApplied,
     UpdateSkipped,
     WeightsPublished,
 )
+from hindcast.events.catalogue.run import Fingerprint
 from hindcast.events.envelope import BlobRef, Recorded
 from hindcast.learner.buffer.state import BufferState
 from hindcast.learner.numerics import device_then, precision_then
@@ -43,7 +43,6 @@ from hindcast.storage.checkpoints import DigestOnlySink, encode_checkpoint, load
 
 HEAVY = (
     RunStarted,
-    LearnerStarted,
     BatchPlanned,
     ReplayScored,
     UpdateApplied,
@@ -87,8 +86,10 @@ class Recomputation:
         self._training: Trainer | None = None
         self._begun = False
         """Whether the trainer was given a checkpoint or a batch."""
-        self._device: Device = "cpu"
-        """`learner.device` of the trainer."""
+        self._computing: tuple[Device, WantedPrecision] = "cpu", "float32"
+        """`learner.device` and `learner.precision` of the trainer."""
+        self._machines: list[Fingerprint] = []
+        """That recorded the updates since the stretch began."""
 
     def count_anew(self) -> None:
         """Reset the counts for the next stretch."""
@@ -109,7 +110,7 @@ class Recomputation:
                 "verification. Run the same command again: it begins at another checkpoint."
             )
         training = self._start(state)
-        self._begun = True
+        self._begun, self._machines = True, []
         try:
             checkpoint = load_checkpoint(self._blobs, fact.blob)
             training.restore(checkpoint)
@@ -130,12 +131,9 @@ class Recomputation:
         match recorded.fact:
             case RunStarted():
                 self._start(state)
-            case LearnerStarted():
+            case BatchPlanned():
                 self._follow_device(state)
-            case BatchPlanned() as fact:
-                assert state.batch is not None
-                self._start(state).begin(fact, state.batch)
-                self._begun = True
+                self._begin(state)
             case ReplayScored() as fact:
                 return self._check_scores(recorded, fact, state)
             case UpdateApplied() | UpdateSkipped() as fact:
@@ -152,37 +150,46 @@ class Recomputation:
             self._training = self._made(state)
         return self._training
 
+    def _begin(self, state: BufferState) -> None:
+        assert state.plan is not None
+        assert state.batch is not None
+        self._start(state).begin(state.plan, state.batch)
+        self._begun = True
+
     def _made(self, state: BufferState) -> Trainer:
-        """A trainer with the base weights, on the kind of device that the run's learner recorded last."""
+        """A trainer with the base weights, on the kind of device that the learner recorded."""
         assert state.started is not None
-        fingerprint, learner = state.fingerprint or state.started.fingerprint, state.settings.learner
-        self._device = device_then(fingerprint)
-        overrides = {"device": self._device, "precision": precision_then(fingerprint, learner.precision)}
+        learner = state.settings.learner
+        self._computing = device, precision = _computing(state)
         return self._make_trainer(
             self._policy,
             state.started.base_policy,
             blobs=self._blobs,
-            settings=learner.model_copy(update=overrides),
+            settings=learner.model_copy(update={"device": device, "precision": precision}),
             stop=self._stop,
         )
 
-    def _follow_device(self, state: BufferState) -> None:
-        """Continue on the kind of device that the learner moved to: who opened a run may have had another."""
-        assert state.fingerprint is not None
-        if self._training is None or device_then(state.fingerprint) == self._device:
-            return
+    def _follow_device(self, state: BufferState) -> bool:
+        """Continue on the kind of device that the next updates were computed on; returns whether it is another one.
+
+        A run may be opened, resumed or continued on machines with other devices.
+        """
+        if self._training is None or _computing(state) == self._computing:
+            return False
         if not self._begun:
             self._training = self._made(state)
-            return
+            return True
         with scratch_folder() as folder:
             blobs = BlobStore(folder)
             saved = self._training.save(blobs, batch=state.batches - 1, version=state.version)
             self._training = self._made(state)
             self._training.restore(load_checkpoint(blobs, saved.blob))
+        return True
 
     def _check_scores(self, recorded: Recorded, fact: ReplayScored, state: BufferState) -> Divergence | None:
         samples_by_position = {sample.position: sample for sample in earlier_samples(state)}
         positions = unpack_positions(fact.positions).tolist()
+        self._follow_device(state)
         if not samples_by_position.keys() >= set(positions):
             raise CorruptEvent(f"position {recorded.position} scores steps that are in no earlier phase")
         samples = [samples_by_position[position] for position in positions]
@@ -208,6 +215,10 @@ class Recomputation:
             raise CorruptEvent(
                 f"position {recorded.position} reports mini-batch {fact.minibatch} of batch {fact.batch}, which is not planned"
             )
+        if fact.minibatch == 0 and self._follow_device(state):
+            self._begin(state)  # planned by a learner that another machine's replaced before the first update
+        if state.fingerprint is not None and state.fingerprint not in self._machines:
+            self._machines.append(state.fingerprint)
         recomputed = self._start(state).step(fact.minibatch)
         update_deviation = None
         if isinstance(fact, UpdateApplied) and isinstance(recomputed, UpdateApplied):
@@ -352,9 +363,17 @@ class Recomputation:
                 settings=state.settings.learner,
                 code_rev=self._code_rev,
                 plugins=state.plugins,
+                earlier=self._machines,
             ),
             apart=apart,
         )
+
+
+def _computing(state: BufferState) -> tuple[Device, WantedPrecision]:
+    """`learner.device` and `learner.precision` that repeat what the machine in force computed."""
+    assert state.started is not None
+    machine = state.fingerprint or state.started.fingerprint
+    return device_then(machine), precision_then(machine, state.settings.learner.precision)
 
 
 def _counters(update: int, batch: int, version: int, state: str) -> str:

@@ -26,15 +26,16 @@ from hindcast.learner.distributed.ranks import is_emulated
 from hindcast.learner.numerics import other_accelerator
 from hindcast.learner.training import MakeTrainer, Training
 from hindcast.learner.verify.comparison import Deviation
-from hindcast.learner.verify.diagnosis import ComparedEnvironments, Divergence
+from hindcast.learner.verify.diagnosis import Divergence, machine_now
 from hindcast.learner.verify.log_recomputer import LogRecomputer, Recomputer, StretchReport, recompute_all
+from hindcast.learner.verify.machines import LeftOut, Repeatable, Window, beginning, stretches_for
 from hindcast.learner.verify.plan_verifier import Verifier, find_damage
 from hindcast.learner.verify.survey import (
     BASE,
     LogStretch,
+    RecomputationStart,
     Survey,
     cut,
-    leading_to,
     survey,
     thin,
     usable_seams,
@@ -50,7 +51,7 @@ class InexactRanks(HindcastError):
 
 
 class OtherDevice(HindcastError):
-    """A run's updates were computed on another kind of device than this machine has, which rounds differently."""
+    """No update can be recomputed bit for bit here: they were computed on another kind of device, which rounds differently."""
 
 
 class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,7 +69,7 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
     """Published versions whose digest agrees."""
     checkpoints: int
     identical: bool
-    """Whether every recomputed bit is as recorded."""
+    """Whether every recomputed bit is as recorded; see `left_out` for what was not recomputed."""
     first_divergence: Divergence | None
     recorded_on: Fingerprint | None
     """Fingerprint of the latest start of the run."""
@@ -79,7 +80,9 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
     until: int
     """Position up to which the run was verified."""
     stretches: tuple[StretchReport, ...]
-    """Recomputed stretches, in order; earlier events were checked without recomputing numbers."""
+    """Recomputed stretches, in order; of other events chains, order and plans were checked, and no number was recomputed."""
+    left_out: tuple[LeftOut, ...]
+    """Updates that were computed on a device that this machine lacks, or that follow from them without a kept checkpoint."""
     processes: int
     recorded_cpu_s: float
     """Recorded CPU seconds of the updates to be recomputed."""
@@ -125,25 +128,26 @@ async def verify(
     until = (await log.identity()).last if until is None else until
     surveyed = await survey(log, until=until)
     verifier, divergence = await _check_events(log, surveyed, until=until, code_rev=code_rev)
-    if tolerance is None and surveyed.updates and divergence is None:
-        _require_device(verifier.witness(), run=log.run)
-    stretches, notices = list[LogStretch](), list[str]()
+    plan = _Plan(stretches=[], notices=[], left_out=())
     inexact = "" if together else _inexact(verifier.settings, run=log.run)
     if tolerance is None and surveyed.updates and inexact:
         if divergence is None:
             raise InexactRanks(inexact)
-        notices = [inexact]
+        plan.notices.append(inexact)
     else:
-        stretches, notices = await asyncio.to_thread(
+        plan = await asyncio.to_thread(
             _plan,
             surveyed,
             blobs,
+            verifier=verifier,
             since=since,
             until=until if divergence is None else divergence.position - 1,
             tolerance=tolerance,
             processes=len(recomputers),
             only=only,
         )
+        if divergence is None:
+            _require_repeatable(plan, surveyed, run=log.run)
     own_recomputers: list[Recomputer] = []
     if not recomputers:
         own_recomputers = [
@@ -156,7 +160,8 @@ async def verify(
                 make_trainer=make_trainer,
             )
         ]
-    total, finished = surveyed.updates_between(stretches[0].begin.position, until) if stretches else 0, 0
+    total = sum(surveyed.updates_between(part.begin.position, part.until) for part in plan.stretches)
+    finished = 0
 
     def updated() -> None:
         nonlocal finished
@@ -164,7 +169,7 @@ async def verify(
         progress(finished, total)
 
     try:
-        reports = await recompute_all(stretches, recomputers or own_recomputers, updated=updated)
+        reports = await recompute_all(plan.stretches, recomputers or own_recomputers, updated=updated)
     finally:
         for recomputer in own_recomputers:
             await recomputer.close()
@@ -200,7 +205,8 @@ async def verify(
         processes=max(1, len(recomputers)),
         recorded_cpu_s=recorded_cpu_s,
         cpu_ratio=cpu_s / recorded_cpu_s if recorded_cpu_s else None,
-        notices=tuple(notices),
+        left_out=plan.left_out,
+        notices=tuple(plan.notices),
         tolerance=tolerance,
         within_tolerance=None if tolerance is None else first is None,
         deviations=deviations,
@@ -218,18 +224,13 @@ def _inexact(settings: LearnerSettings, *, run: str) -> str:
     )
 
 
-def _require_device(machines: ComparedEnvironments, *, run: str) -> None:
-    """Raises OtherDevice if bits are bound to differ, before anything is computed."""
-    recorded_on, verified_on = machines.machine_then, machines.machine_now
-    reason = (
-        other_accelerator(recorded_on, verified_on)
-        if recorded_on is not None and verified_on is not None
-        else ""
-    )
-    if reason:
+def _require_repeatable(plan: "_Plan", surveyed: Survey, *, run: str) -> None:
+    """Raises OtherDevice if updates were left out, and none is left to be recomputed."""
+    remaining = sum(surveyed.updates_between(part.begin.position, part.until) for part in plan.stretches)
+    if plan.left_out and not remaining:
         raise OtherDevice(
-            f"the updates of run {run} {reason}: their last bits differ, and nothing was recomputed. Verify where they were "
-            f"computed, or within rounding. Run: hindcast verify {run} --tolerance 1e-2"
+            f"no number of run {run} was recomputed: {'; '.join(part.reason for part in plan.left_out)}. Verify them where they "
+            f"were computed, or within rounding. Run: hindcast verify {run} --tolerance 1e-2"
         )
 
 
@@ -254,33 +255,76 @@ async def _check_events(
     return verifier, divergence
 
 
+class _Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is recomputed."""
+
+    stretches: list[LogStretch]
+    notices: list[str]
+    left_out: tuple[LeftOut, ...]
+
+
 def _plan(
     surveyed: Survey,
     blobs: BlobStore,
     *,
+    verifier: Verifier,
     since: int,
     until: int,
     tolerance: float | None,
     processes: int,
     only: Sequence[tuple[int, int]] | None,
-) -> tuple[list[LogStretch], list[str]]:
-    """Stretches to recompute. With a tolerance every checkpoint begins a stretch, so that deviations do not accumulate."""
+) -> _Plan:
+    """Divide what is recomputed into stretches, without the updates that this machine cannot repeat."""
+
+    def obstacle(machine: Fingerprint) -> str:
+        return (
+            other_accelerator(machine, machine_now(machine, verifier.settings)) if tolerance is None else ""
+        )
+
+    repeatable = Repeatable(verifier.machines.ranges(), obstacle, until=until)
+    windows, notices = repeatable.windows(), list[str]()
     if only is not None:
-        starts, damaged = usable_seams(surveyed, blobs, first=1, last=until)
-        return leading_to([update for update in only if update[1] <= until], starts), damaged
-    start, notices = BASE, list[str]()
+        seams, notices = usable_seams(surveyed, blobs, first=1, last=until)
+        stretches = stretches_for([update for update in only if update[1] <= until], seams, windows)
+        left_out = repeatable.left_out(
+            stretches, wanted=lambda position: any(first <= position <= last for first, last in only)
+        )
+        return _Plan(stretches=stretches, notices=notices, left_out=tuple(left_out))
+    start = BASE
     if since > 0:
-        starts, notices = usable_seams(surveyed, blobs, first=1, last=since)
-        start = starts[-1] if starts else BASE
-    if until <= start.position:
-        return [], notices
-    if processes == 0 and tolerance is None:
-        return [LogStretch(begin=start, until=until)], notices
-    starts, damaged = usable_seams(surveyed, blobs, first=start.position + 1, last=until - 1)
-    stretches = cut(start, starts, until=until)
-    if tolerance is None:
-        stretches = thin(stretches, surveyed, processes=processes)
-    return stretches, [*notices, *damaged]
+        seams, notices = usable_seams(surveyed, blobs, first=1, last=since)
+        start = seams[-1] if seams else BASE
+    seams = list[RecomputationStart]()
+    if until > start.position and (processes or tolerance is not None or any(w.after for w in windows)):
+        seams, damaged = usable_seams(surveyed, blobs, first=start.position + 1, last=until - 1)
+        notices = [*notices, *damaged]
+    stretches = [
+        stretch
+        for window in windows
+        for stretch in _divide(window, start, seams, surveyed, processes=processes, tolerance=tolerance)
+    ]
+    left_out = repeatable.left_out(stretches, wanted=lambda position: position > start.position)
+    return _Plan(stretches=stretches, notices=notices, left_out=tuple(left_out))
+
+
+def _divide(
+    window: Window,
+    start: RecomputationStart,
+    seams: Sequence[RecomputationStart],
+    surveyed: Survey,
+    *,
+    processes: int,
+    tolerance: float | None,
+) -> list[LogStretch]:
+    """Stretches of one window. With a tolerance every checkpoint begins a stretch, so that deviations do not accumulate."""
+    begin = beginning(window, start, seams)
+    if begin is None or begin.position >= window.until:
+        return []
+    if tolerance is not None:
+        return cut(begin, seams, until=window.until)
+    if processes == 0:
+        return [LogStretch(begin=begin, until=window.until)]
+    return thin(cut(begin, seams, until=window.until), surveyed, processes=processes)
 
 
 __all__ = ["Divergence", "VerifyReport", "verify"]

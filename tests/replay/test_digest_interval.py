@@ -28,10 +28,13 @@ def test_intervals_follow_from_the_size_of_the_model(size: int, digests: int, ch
     learner, base = LearnerSettings(), BlobRef("ab" * 32, size)
     assert digest_interval(learner, base, whole=True) == digests
     assert digest_interval(learner, base, whole=False) == 1
-    assert checkpoint_interval(learner, base) == checkpoints
-    assert checkpoint_interval(LearnerSettings(lora_rank=8), base) == 1
+    assert checkpoint_interval(learner, base_bytes=base.size) == checkpoints
+    assert checkpoint_interval(LearnerSettings(lora_rank=8), base_bytes=base.size) == 1
     chosen = LearnerSettings(digest_every=3, checkpoint_every=2)
-    assert (digest_interval(chosen, base, whole=True), checkpoint_interval(chosen, base)) == (3, 2)
+    assert (digest_interval(chosen, base, whole=True), checkpoint_interval(chosen, base_bytes=base.size)) == (
+        3,
+        2,
+    )
 
 
 def test_runs_recorded_before_have_a_digest_at_every_update() -> None:

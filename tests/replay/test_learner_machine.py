@@ -1,15 +1,30 @@
 """Which machine computed the updates: recorded by the learner itself, followed by `verify`, and named where it differs."""
 
+import asyncio
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
 import msgspec
 import pytest
 import torch
+from typer.testing import CliRunner
 
-from hindcast.events.catalogue import LearnerStarted, UpdateApplied
+from fakes.tiny_policy import write_tiny_policy
+from hindcast.app.cli import app
+from hindcast.core.settings.changes import decode_settings
+from hindcast.events.catalogue import (
+    BatchPlanned,
+    CheckpointSaved,
+    LearnerStarted,
+    RunResumed,
+    RunStarted,
+    UpdateApplied,
+)
 from hindcast.events.catalogue.run import Fingerprint
+from hindcast.events.log.memory import MemoryLog
 from hindcast.learner import loop, policy_models
 from hindcast.learner.numerics import (
     COLLECTIVES,
@@ -20,9 +35,12 @@ from hindcast.learner.numerics import (
     other_accelerator,
 )
 from hindcast.learner.training import Training
-from hindcast.learner.verify.verify import OtherDevice, verify
-from stories.forging import all_of
-from stories.training_story import Bench, bench, learn, settings_with
+from hindcast.learner.verify.log_recomputer import LogRecomputer
+from hindcast.learner.verify.verify import OtherDevice, VerifyReport, verify
+from hindcast.storage.archive.archiver import Archiver
+from stories.archive_story import open_writer
+from stories.forging import all_of, forge, with_field
+from stories.training_story import RUN, Bench, Told, bench, learn, settings_with, tell
 
 pytestmark = pytest.mark.torch
 
@@ -112,6 +130,196 @@ async def test_verify_continues_on_the_device_that_the_learner_recorded(
     assert report.identical, "its weights and optimizer moved along"
     assert report.updates == 4
     assert devices == ["cpu", "auto"]
+
+
+@contextmanager
+def on_a_gpu() -> Iterator[None]:
+    """Learners within the block record a GPU. Their bits are the processor's, as those of a real GPU would not be."""
+    with pytest.MonkeyPatch.context() as patch:
+        records_another_machine(patch)
+        yield
+
+
+async def resumed(made: Bench, machine: Fingerprint) -> None:
+    fact = RunResumed(after_position=len(made.log.events), fingerprint=machine, until={})
+    await tell(made.log, [Told("app", RUN, fact)])
+
+
+def other_numbers(fact: Any) -> Any:
+    """An update as another device computes it."""
+    metrics = {name: value * 1.0001 for name, value in fact.metrics.items()}
+    return msgspec.structs.replace(fact, metrics=metrics)
+
+
+@pytest.fixture
+async def moved(tmp_path: Path) -> Bench:
+    """Updates 1 and 2 on the processor, 3 and 4 on a GPU, 5 and 6 on the processor; a checkpoint after each batch."""
+    policy = write_tiny_policy(tmp_path / "policy")
+    settings = settings_with(checkpoint_every=1, keep_checkpoints=9).model_dump(mode="json")
+    settings["policy"]["base"] = str(policy)
+    made = await bench(tmp_path, settings=decode_settings(settings), policy=policy)
+    await learn(made, until=2)
+    with on_a_gpu():
+        await learn(made, until=4)
+    await learn(made, until=6)
+    for update in (await all_of(made, UpdateApplied))[2:4]:
+        forge(made.log, update.position, other_numbers, digests=True)
+    return made
+
+
+async def updates_at(made: Bench, first: int, last: int) -> tuple[int, int]:
+    updates = await all_of(made, UpdateApplied)
+    return updates[first - 1].position, updates[last - 1].position
+
+
+async def checked(made: Bench, **options: Any) -> VerifyReport:
+    return await verify(made.log, made.blobs, policy=made.policy, code_rev="test", **options)
+
+
+class TestSeveralMachines:
+    """A run whose updates were computed on a processor, then on a GPU, then on the processor again."""
+
+    @pytest.mark.parametrize("shared", [False, True])
+    async def test_what_this_machine_can_repeat_is_recomputed_and_the_rest_is_named(
+        self, moved: Bench, *, shared: bool
+    ) -> None:
+        recomputers = [
+            LogRecomputer(moved.log, moved.blobs, policy=moved.policy, code_rev="test", tolerance=None)
+            for _ in range(2 * shared)
+        ]
+        report = await checked(moved, recomputers=recomputers)
+        for one in recomputers:
+            await one.close()
+        assert report.first_divergence is None
+        assert (report.updates, report.events) == (4, len(moved.log.events))
+        (left_out,) = report.left_out
+        first, last = await updates_at(moved, 3, 4)
+        assert (left_out.updates, left_out.first, left_out.last) == (2, first, last)
+        assert left_out.reason.startswith(
+            f"updates 3 to 4 (positions {first} to {last}) were computed on NVIDIA H200 CUDA 12.8, and this machine has no GPU"
+        )
+
+    async def test_an_altered_update_is_found_after_those_of_another_device(self, moved: Bench) -> None:
+        _, last = await updates_at(moved, 5, 6)
+        forge(moved.log, last, other_numbers, digests=True)
+        report = await checked(moved)
+        assert report.first_divergence is not None
+        assert report.first_divergence.position == last
+        assert "altered" in report.first_divergence.cause
+
+    async def test_without_a_checkpoint_to_begin_with_later_updates_are_left_out(self, moved: Bench) -> None:
+        between = (await all_of(moved, CheckpointSaved))[1]
+        moved.blobs.release(cast(CheckpointSaved, between.fact).blob)
+        report = await checked(moved)
+        assert (report.identical, report.updates) == (True, 2)
+        gpu, after = report.left_out
+        assert gpu.updates == 2
+        assert (after.first, after.last) == await updates_at(moved, 5, 6)
+        assert "no checkpoint between them is kept" in after.reason
+
+    async def test_a_beginning_after_the_other_device_leaves_nothing_out(self, moved: Bench) -> None:
+        begin = (await all_of(moved, CheckpointSaved))[1].position
+        report = await checked(moved, since=begin)
+        assert (report.identical, report.updates, report.left_out) == (True, 2, ())
+
+    async def test_updates_drawn_by_number_are_left_out_alike(self, moved: Bench) -> None:
+        second, fifth = await updates_at(moved, 2, 5)
+        third, sixth = await updates_at(moved, 3, 6)
+        report = await checked(
+            moved, only=[(position, position) for position in (second, third, fifth, sixth)]
+        )
+        assert (report.identical, report.updates) == (True, 4)
+        (left_out,) = report.left_out
+        assert (left_out.first, left_out.last) == (third, third)
+        with pytest.raises(OtherDevice, match="update 3 "):
+            await checked(moved, only=[(third, third)])
+
+    async def test_the_command_names_them_and_is_not_satisfied(self, moved: Bench, tmp_path: Path) -> None:
+        writer = open_writer(tmp_path / "archive", run=moved.log.run)
+        await Archiver(moved.log, moved.blobs, writer, pages=True).run(follow=False)
+        writer.close()
+        folder = str(tmp_path / "archive")
+        found = await asyncio.to_thread(CliRunner().invoke, app, ["verify", folder])
+        assert found.exit_code == 1, found.output
+        words = " ".join(found.output.split())
+        assert "not recomputed: updates 3 to 4 (positions" in words
+        assert "Run: hindcast verify r_test --tolerance 1e-2" in words
+        assert "identical, bit for bit, as far as recomputed" in words
+
+    async def test_with_a_tolerance_all_are_recomputed(self, moved: Bench) -> None:
+        report = await checked(moved, tolerance=1e-2)
+        assert (report.within_tolerance, report.updates, report.left_out) == (True, 6, ())
+        assert not report.identical
+
+
+async def test_the_machine_of_a_resumed_run_is_followed_too(tmp_path: Path) -> None:
+    """A run that began on a GPU and was resumed without one: its latest start says nothing about its first updates."""
+    made = await bench(tmp_path, settings=settings_with(checkpoint_every=1, keep_checkpoints=9))
+    own = cast(RunStarted, (await all_of(made, RunStarted))[0].fact).fingerprint
+    forge(made.log, 1, with_field(fingerprint=with_gpu(own)), digests=True)
+    with on_a_gpu():
+        await learn(made, until=2)
+    await resumed(made, own)
+    await learn(made, until=4)
+    assert not await started(made)
+    for update in (await all_of(made, UpdateApplied))[:2]:
+        forge(made.log, update.position, other_numbers, digests=True)
+    report = await checked(made)
+    assert (report.identical, report.updates, report.left_out[0].updates) == (True, 2, 2)
+    devices: list[str] = []
+
+    def make_trainer(*given: Any, settings: Any, **more: Any) -> Training:
+        devices.append(settings.device)
+        return Training(*given, settings=settings, **more)
+
+    await checked(made, make_trainer=make_trainer, tolerance=1e-2)
+    assert devices == ["auto", "cpu"]
+
+
+async def test_a_learner_that_works_on_while_the_run_is_resumed_elsewhere_records_its_machine(
+    tmp_path: Path,
+) -> None:
+    made = await bench(tmp_path)
+    own = cast(RunStarted, (await all_of(made, RunStarted))[0].fact).fingerprint
+
+    class Resumed(MemoryLog):
+        """The run is resumed from a machine without a GPU when the first batch is planned."""
+
+        async def append(self, records, **expected):  # type: ignore[no-untyped-def]
+            positions = await super().append(records, **expected)
+            if not self.resumed and await all_of(made, BatchPlanned):
+                self.resumed = True
+                await resumed(made, own)
+            return positions
+
+    log = Resumed(RUN)
+    log.resumed = False  # type: ignore[attr-defined]
+    log.events = made.log.events
+    made = made._replace(log=log)
+    with on_a_gpu():
+        await learn(made, until=2)
+    assert len(await all_of(made, RunResumed)) == 1
+    places = [one.position for one in await all_of(made, LearnerStarted)]
+    assert len(places) == 2
+    assert places[-1] < (await updates_at(made, 1, 2))[0]
+
+
+async def test_an_update_that_follows_from_another_machine_s_is_not_called_altered(tmp_path: Path) -> None:
+    made = await bench(tmp_path, settings=settings_with(digest_every=3))
+    own = cast(RunStarted, (await all_of(made, RunStarted))[0].fact).fingerprint
+    older = msgspec.structs.replace(own, torch="2.9.0")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "fingerprint_of", lambda _settings: older)
+        await learn(made, until=2)
+    await resumed(made, own)
+    await learn(made, until=4)
+    third = (await all_of(made, UpdateApplied))[2]
+    forge(made.log, third.position, other_numbers, digests=True)
+    found = (await checked(made)).first_divergence
+    assert found is not None
+    assert found.position == third.position
+    assert "torch 2.9.0 then" in found.cause
+    assert "altered" not in found.cause
 
 
 def test_details_are_compared_by_name() -> None:

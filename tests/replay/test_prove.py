@@ -24,6 +24,7 @@ from hindcast.events.archive.archive_log import ArchiveLog
 from hindcast.events.catalogue import CheckpointSaved, UpdateApplied
 from hindcast.events.codec import decode, encode, encode_fact
 from hindcast.events.envelope import Recorded, Stored
+from hindcast.learner import loop
 from hindcast.learner.verify import survey as surveying
 from stories.home_run import learn, record, small_run
 from stories.training_story import Story, informative
@@ -79,6 +80,33 @@ async def test_a_stranger_draws_updates_and_recomputes_them(made: tuple[Path, st
 def test_the_chance_is_that_of_drawing_without_replacement() -> None:
     assert chances(100, 5) == {1: pytest.approx(0.05), 10: pytest.approx(0.4162, abs=1e-4)}
     assert chances(4, 4) == {1: 1.0}
+
+
+async def test_the_machine_of_every_update_counts_not_that_of_the_last_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = write_tiny_policy(tmp_path / "policy")
+    run = small_run(tmp_path, policy, name="moved", overrides=["learner.checkpoint_every=1"])
+    story = Story(policy)
+    facts = [story.start(run.blobs, run.settings)]
+    for _ in range(4):
+        facts += story.group(*informative())
+    own = loop.fingerprint_of
+    async with run.connect_log("admin"):
+        await record(run, facts)
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                loop,
+                "fingerprint_of",
+                lambda settings: msgspec.structs.replace(own(settings), torch="2.9.0"),
+            )
+            await learn(run, until=2)
+        await learn(run, until=4)
+        proof = await prove(open_run("moved", home=tmp_path), tmp_path / "proof", key=tmp_path / "key")
+    assert proof.machine == own(run.settings.learner)
+    found = await checked(tmp_path / "proof", proof.key)
+    assert [one.split()[:2] for one in found.machine_differs] == [["torch", "2.9.0"]]
+    assert (found.tolerance, found.chances) == (1e-4, {})
 
 
 async def test_another_machine_compares_within_a_tolerance_and_gives_no_chance(

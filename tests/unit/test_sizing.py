@@ -1,6 +1,7 @@
 """The arithmetic of docs/scale.md against published counts, against real encodings, and against itself."""
 
 import json
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,9 +12,10 @@ from typer.testing import CliRunner
 from fakes.bare_step import bare_step
 from hindcast.app.cli import app
 from hindcast.app.settings import sizing
-from hindcast.app.settings.sizing import GIB, MODELS, Load, adapter_parameters, size_of
+from hindcast.app.settings.sizing import GIB, MODELS, Load, adapter_parameters, size_of, with_settings
 from hindcast.core.domain.arrays import pack_floats, pack_ids
 from hindcast.core.errors import SettingsError
+from hindcast.core.settings.schema import Settings
 from hindcast.events.codec import encode_fact
 
 PUBLISHED = {
@@ -91,6 +93,85 @@ def test_more_of_anything_never_needs_less(
     assert one.steps_s <= one.servers * one.server_steps_s * 1.001
     assert one.learner_gpus_to_keep_up >= one.learner_gpus
     assert one.weights_gib < one.server_gpus * sizing.GPUS[gpu].gib
+
+
+def settings_of(**sections: dict[str, Any]) -> Settings:
+    return Settings.model_validate({"learner": {"options": {"group_batch": 2}}, **sections})
+
+
+class TestSettings:
+    """What a run's settings add to an estimate, against figures computed by hand."""
+
+    def test_continuations_are_further_episodes_that_sample_half_of_their_steps(self) -> None:
+        """Of 10 episodes 6 continue another: 3/10 of all recorded steps are repeated, 7 of 10 steps are sampled."""
+        curriculum = {"group_size": 4, "branches": 3, "branch_steps": 2}
+        load = with_settings(Load(actors=1, contexts=7), settings_of(curriculum=curriculum))
+        assert (load.group, load.continuations, load.batch) == (4, 6, 20)
+        assert load.sampled_steps == pytest.approx(7)
+        assert load.step_page_s == pytest.approx(1 / 0.7)
+        found = size_of(load, servers_steps_s=9.8)
+        assert found.steps_s == pytest.approx(7 / (1 / 0.7 + 7 / 9.8))  # 3.266…
+        assert found.episodes_day == pytest.approx(found.steps_s * 86_400 / 7)
+        log_episode = (
+            10 * sizing.log_bytes_step(3000, 100) + 2_700 + 5 * 310
+        )  # repeated steps are recorded, too
+        assert found.log_gib_day == pytest.approx(found.episodes_day * log_episode / GIB)
+        assert found.blob_bytes_episode == 8 * 8_000  # repeated pages are stored already
+        plain = size_of(Load(actors=1, contexts=7), servers_steps_s=9.8)
+        assert plain.steps_s == pytest.approx(7 / (1 + 7 / 9.8))
+
+    def test_continuations_repeat_half_of_their_steps_on_average(self) -> None:
+        """They begin at any step but the first: of ten steps they repeat 1 to 9."""
+        assert sum(range(1, 10)) / 9 / 10 == sizing.REPEATED
+
+    def test_checkpoints_take_disk_by_their_number_and_writes_by_their_interval(self) -> None:
+        """Rank 16 of 8B: 41 943 040 parameters, 12 bytes each, .46875 GiB."""
+        learner = {"checkpoint_every": 5, "keep_checkpoints": 7, "options": {"group_batch": 2}}
+        load = with_settings(Load(lora_rank=16), settings_of(learner=learner, curriculum={"group_size": 6}))
+        found = size_of(load)
+        assert found.checkpoint_gib == pytest.approx(0.46875)
+        assert found.checkpoints_gib == pytest.approx(8 * 0.46875)
+        assert found.checkpoints_gib_day == pytest.approx(found.episodes_day / 12 / 5 * 0.46875)
+
+    def test_the_interval_of_checkpoints_follows_the_size_of_the_base_where_it_is_not_set(self) -> None:
+        """0.5B: 494 032 768 parameters of 4 bytes are five times 400 MB."""
+        assert with_settings(Load(model="0.5B"), settings_of()).checkpoint_every == 5
+        assert with_settings(Load(model="8B"), settings_of()).checkpoint_every == 10
+        assert with_settings(Load(model="8B", lora_rank=8), settings_of()).checkpoint_every == 1
+
+    def test_screenshots_follow_the_choice_the_rate_and_the_width(self) -> None:
+        def a_day(**actors: Any) -> float:
+            load = with_settings(Load(actors=1, contexts=1, page_s=9), settings_of(actors=actors))
+            return size_of(load, servers_steps_s=1.0).screenshots_gib_day
+
+        episodes = 86_400 / 10 / 10  # one context: 9 s a page and 1 s an answer, ten steps
+        assert a_day(screenshots="off") == 0
+        assert a_day() == pytest.approx(episodes * 2 * 35_000 / GIB)
+        assert a_day(screenshots="all") == pytest.approx(episodes * 11 * 35_000 / GIB)
+        assert a_day(screenshot_width=320) == pytest.approx(a_day() / 4)
+        assert a_day(screenshots="all", screenshot_rate=0.01) == pytest.approx(864 * 35_000 / GIB)
+        seen = a_day(screenshots="off", screenshot_observation="newest", screenshot_rate=0.01)
+        assert seen == a_day(screenshots="all"), "no rate bounds what the policy sees"
+
+    def test_float32_doubles_the_frozen_weights_and_has_its_own_arithmetic(self) -> None:
+        load = with_settings(
+            Load(), settings_of(learner={"precision": "float32", "options": {"group_batch": 2}})
+        )
+        found = size_of(load)
+        assert found.learner_gib == pytest.approx((16 + 4) * 8_030_261_248 / GIB)
+        assert found.learner_gpus == 4
+        assert found.learner_tokens_s == pytest.approx(4 * 0.35 * 67e12 / (8 * 8_030_261_248))  # 1 460
+        assert with_settings(Load(), settings_of()).precision == "bf16"
+
+
+def test_the_command_reads_the_settings_and_says_what_it_assumes() -> None:
+    words = ["size", "--set", "learner.algorithm=branching", "--set", "curriculum.branches=3"]
+    words += ["--set", "learner.precision=float32", "--set", "learner.checkpoint_every=4"]
+    text = CliRunner().invoke(app, words).stdout
+    assert "(float32, without activations)" in text
+    assert "3 of 11 episodes of a group are continuations" in text
+    assert "one after every 4 batches of" in text
+    assert "35,000 bytes each at 640 pixels and quality 60" in text
 
 
 def test_an_unknown_model_is_told_with_those_there_are() -> None:
