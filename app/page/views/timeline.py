@@ -19,7 +19,7 @@ from hindcast.storage.readmodel.query_parts import (
     newest_ns,
     training_judge,
 )
-from hindcast.storage.readmodel.tables import episodes, steps, updates, weights
+from hindcast.storage.readmodel.tables import OPEN, episodes, steps, updates, weights
 
 WINDOW_S = 120.0
 LONGEST_S = 3600.0
@@ -152,14 +152,15 @@ def _newest(ask: PageQuery) -> int:
 def _episodes(ask: PageQuery, since: int, until: int) -> tuple[list[Span], bool]:
     """Episodes that began in the window, or before it and were running at its beginning; one index for each."""
     began, ended = episodes.c.started_ns, episodes.c.terminal_ns
+    # between two bounds, and `+ 0`: by the index of another column SQLite would read every episode before the window
     found = [
         row
-        for times in (
-            (began >= since, began < until, or_(ended.is_(None), ended > since)),
-            (began < since, ended > since),
-            (began < since, ended.is_(None)),
+        for order, times in (
+            (began, (began >= since, began < until, or_(ended.is_(None), ended > since))),
+            (began + 0, (began + 0 < since, ended.between(since + 1, OPEN))),
+            (began + 0, (began < since, ended.is_(None))),
         )
-        for row in ask.connection.execute(_playing(ask, *times))
+        for row in ask.connection.execute(_playing(ask, order, *times))
     ]
     found.sort(key=lambda row: (-row.started_ns, row.episode))
     spans: list[Span] = []
@@ -170,7 +171,7 @@ def _episodes(ask: PageQuery, since: int, until: int) -> tuple[list[Span], bool]
     return spans, len(found) > MOST
 
 
-def _playing(ask: PageQuery, *times: ColumnElement[bool]) -> Select[Any]:
+def _playing(ask: PageQuery, order: ColumnElement[Any], *times: ColumnElement[bool]) -> Select[Any]:
     """Episodes that actors began with what their bars show, latest first; one more than are drawn."""
     said = first_verdicts(ask.position, training_judge(ask.connection, as_of=ask.position))
     names = ("episode", "actor", "environment", "family", "state", "started_ns", "terminal_ns", "version_low")
@@ -178,7 +179,7 @@ def _playing(ask: PageQuery, *times: ColumnElement[bool]) -> Select[Any]:
         select(*(episodes.c[name] for name in names), said.c.outcome)
         .outerjoin(said, said.c.episode == episodes.c.episode)
         .where(also_holding(episodes, ask.position), episodes.c.actor.is_not(None), *times)
-        .order_by(episodes.c.started_ns.desc())
+        .order_by(order.desc())
         .limit(MOST + 1)
     )
 
