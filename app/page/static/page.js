@@ -173,7 +173,7 @@ function newer(count, name) {
   const button = document.createElement("button");
   button.type = "button";
   button.id = "newer";
-  button.textContent = `${count} newer ${name}: show`;
+  button.textContent = `${count} newer ${name}${count === 1 ? "" : "s"}: show`;
   button.addEventListener("click", () => {
     catchUp = true;
     renew().then(() => scrollTo(0, 0)).catch(() => { catchUp = false; });
