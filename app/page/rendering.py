@@ -20,6 +20,7 @@ from hindcast.app.page.charts import (
 )
 from hindcast.app.page.lineage_graph import lineage_graph
 from hindcast.app.page.views.axes import AXES
+from hindcast.app.page.views.tables import COLUMNS
 from hindcast.app.page.views.timeline import lanes
 from hindcast.core.ids import digest_hex
 from hindcast.core.text.counts import count_of, noun_of
@@ -82,6 +83,7 @@ def environment() -> Environment:
         evaluation_chart=evaluation_chart,
         curve_chart=curve_chart,
         axes=AXES,
+        columns=tuple(COLUMNS),
         colors=MOST_COLORS,
         sparkline=sparkline,
         lanes=lanes,

@@ -297,6 +297,68 @@ async def test_a_facet_is_a_filter_that_keeps_the_others_and_counts_what_it_leav
     assert "outcome" not in page.url
 
 
+async def heads(page: Page) -> list[str]:
+    """Columns of the list of episodes."""
+    return await page.locator("table[data-steady] thead th").all_inner_texts()
+
+
+async def test_columns_are_chosen_by_keyboard_and_kept_in_the_address_and_its_links(
+    shown: Shown, page: Page
+) -> None:
+    at = EARLIER - 20
+    await page.goto(f"{shown.base}/episodes?origin=online&as_of={at}")
+    usual = await heads(page)
+    assert usual[:3] == ["episode", "verdict", "reward"]
+    await page.locator(".choose summary").focus()
+    await page.keyboard.press("Enter")
+    for name in ("reward", "task", "discarded"):
+        await page.get_by_label(name, exact=True).focus()
+        await page.keyboard.press("Space")
+    await asyncio.sleep(0.7)  # a filter would have been applied by now
+    await page.get_by_role("button", name="Show these").press("Enter")
+    await page.wait_for_url("**columns=**")
+    chosen = [name for name in usual if name not in ("reward", "task")] + ["discarded"]
+    assert await heads(page) == chosen
+    assert {"origin=online", f"as_of={at}"} < {*urlsplit(page.url).query.split("&")}
+    await page.locator(".facets a", has_text="success").click()
+    await page.wait_for_url("**outcome=success**")
+    assert await heads(page) == chosen
+    assert await page.locator("input[name=columns][value=discarded]:not([type=hidden])").is_checked()
+    rows = page.locator("table[data-steady] tbody tr")
+    assert {await row.locator("td").count() for row in await rows.all()} == {len(chosen)}
+    await page.goto(page.url.replace("&columns", "&before=1000000&columns"))
+    assert await heads(page) == chosen
+    await page.locator(".choose summary").click()
+    await page.get_by_role("link", name="the usual ones").click()
+    await page.wait_for_url(lambda address: "columns" not in address)
+    assert await heads(page) == usual
+    status, _, text = await shown.get("/episodes?columns=rewards")
+    assert status == 400
+    assert "no column" in text
+    assert "reward" in text
+
+
+async def test_columns_are_chosen_without_the_script(shown: Shown, browser: Browser) -> None:
+    context = await browser.new_context(
+        java_script_enabled=False, extra_http_headers={"Authorization": f"Bearer {TOKEN}"}
+    )
+    tab = await context.new_page()
+    await tab.goto(f"{shown.base}/episodes?outcome=failure")
+    await tab.locator(".choose summary").click()
+    for name in ("task", "group"):
+        await tab.get_by_label(name, exact=True).uncheck()
+    await tab.get_by_label("attempt", exact=True).check()
+    await tab.get_by_role("button", name="Show these").click()
+    assert "outcome=failure" in tab.url
+    shown_now = await heads(tab)
+    assert "attempt" in shown_now
+    assert not {"task", "group"} & {*shown_now}
+    await tab.locator("input[name=text]").fill("a")
+    await tab.locator("input[name=text]").press("Enter")
+    assert await heads(tab) == shown_now
+    await context.close()
+
+
 async def test_a_wide_table_is_a_list_on_a_phone_and_a_table_on_a_wide_screen(
     shown: Shown, page: Page
 ) -> None:

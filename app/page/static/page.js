@@ -86,7 +86,7 @@ document.addEventListener("input", (event) => {
 const SETTLED_MS = 500;
 let moving = 0;
 document.addEventListener("change", (event) => {
-  if (!event.target.form || event.target.name !== "as_of" && event.target.tagName !== "SELECT" && event.target.type !== "checkbox") return;
+  if (!event.target.form || event.target.form.dataset.submit || event.target.name !== "as_of" && event.target.tagName !== "SELECT" && event.target.type !== "checkbox") return;
   clearTimeout(moving);
   moving = setTimeout(() => event.target.form.requestSubmit(), SETTLED_MS);
 });
@@ -213,7 +213,8 @@ function follow(address) {
   async function show() {
     // a form under way, a marked text: nobody takes those away
     const said = [...main().querySelectorAll(".say input[name=reason]")].some((field) => field.value);
-    const held = said || main().querySelector(".area:active, .chart-controls :active, .lanes:active") || main().contains(document.activeElement) && document.activeElement.form || !getSelection().isCollapsed;
+    const chosen = [...main().querySelectorAll("form[data-submit] input")].some((box) => box.checked !== box.defaultChecked);
+    const held = said || chosen || main().querySelector(".area:active, .chart-controls :active, .lanes:active") || main().contains(document.activeElement) && document.activeElement.form || !getSelection().isCollapsed;
     if (busy || told === shown || document.hidden || held) return;
     busy = true;
     const began = performance.now();
