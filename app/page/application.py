@@ -370,9 +370,11 @@ class Pages:
         if request.scope["path"].endswith(".json"):
             return _json({"error": type(error).__name__, "message": message}, status=status)
         title = {404: "Not there", 503: "Not there yet"}.get(status, "Not answered")
+        run = request.path_params.get("run", "")
+        known = run if run in self._runs.names() else ""
         # a run that has just begun has its read model in a moment
         text = self._templates.get_template("trouble.html").render(
-            message=message, title=title, passing=status == 503
+            message=message, title=title, passing=status == 503, run=known
         )
         return HTMLResponse(text, status_code=status)
 

@@ -20,8 +20,8 @@ from hindcast.app.page.charts import (
 )
 from hindcast.app.page.lineage_graph import lineage_graph
 from hindcast.app.page.views.axes import AXES
-from hindcast.app.page.views.tables import COLUMNS
-from hindcast.app.page.views.timeline import lanes
+from hindcast.app.page.views.tables import COLUMNS, MOST_TASKS
+from hindcast.app.page.views.timeline import duration, lane_names, lanes
 from hindcast.core.ids import digest_hex
 from hindcast.core.text.counts import count_of, noun_of
 from hindcast.storage.readmodel.evaluation_queries import EvaluationRate
@@ -66,6 +66,7 @@ def environment() -> Environment:
     made.filters.update(
         gain=_gain,
         seconds=_seconds,
+        duration=duration,
         percent=_percent,
         brief=_brief,
         fields=_fields,
@@ -84,9 +85,11 @@ def environment() -> Environment:
         curve_chart=curve_chart,
         axes=AXES,
         columns=tuple(COLUMNS),
+        most_tasks=MOST_TASKS,
         colors=MOST_COLORS,
         sparkline=sparkline,
         lanes=lanes,
+        lane_names=lane_names,
         lineage_graph=lineage_graph,
         address=address,
         static=lambda name: f"/_static/{name}?v={STATIC[name].version}",

@@ -425,11 +425,45 @@ async def test_the_curriculum_shows_the_success_of_each_family_over_the_versions
     assert (await page.locator("#family h2").inner_text()).startswith(family)
 
 
+async def test_tasks_without_an_episode_are_folded_below_those_that_were_played(
+    shown: Shown, page: Page
+) -> None:
+    tasks = (await shown.twin("/curriculum.json"))["tasks"]
+    unplayed = {task["task"] for task in tasks if not task["episodes"]}
+    assert 0 < len(unplayed) < len(tasks)
+    await page.goto(f"{shown.base}/curriculum")
+    folded = page.locator("details", has_text=f"{len(unplayed)} tasks without an episode")
+    assert not await folded.locator("table").is_visible()
+    await folded.locator("summary").click()
+    assert {*await folded.locator("td:first-child").all_inner_texts()} == unplayed
+
+
+async def test_lanes_keep_their_names_on_a_phone_that_scrolls_the_timeline(shown: Shown, page: Page) -> None:
+    await page.set_viewport_size({"width": 390, "height": 844})
+    await page.goto(f"{shown.base}/timeline")
+    for name in ("learner", "to train"):
+        box = await page.locator(".lane-names text", has_text=name).bounding_box()
+        assert box is not None, name
+        assert 0 <= box["x"] < 100, name
+    assert await page.evaluate("document.querySelector('.newest').scrollWidth > 390")
+    await page.set_viewport_size({"width": 1400, "height": 900})
+    assert not await page.locator(".lane-names").is_visible()
+
+
+async def test_a_phone_shows_the_thing_in_the_middle_of_its_lineage(shown: Shown, page: Page) -> None:
+    await page.set_viewport_size({"width": 390, "height": 844})
+    await page.goto(f"{shown.base}/lineage/update/1")
+    box = await page.locator(".graph .thing rect").bounding_box()
+    assert box is not None
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= 390
+
+
 async def test_a_long_list_on_a_phone_has_its_first_rows_and_a_button_for_the_others(
     shown: Shown, page: Page
 ) -> None:
     await page.set_viewport_size({"width": 390, "height": 844})
-    for path in ("episodes", "log", "curriculum"):
+    for path in ("episodes", "log"):
         await page.goto(f"{shown.base}/{path}")
         rows = page.locator("table.rows").last.locator("tbody tr")
         visible = "all => all.filter(one => one.checkVisibility()).length"
@@ -1009,7 +1043,8 @@ async def test_what_pages_and_models_wrote_is_text(shown: Shown, page: Page) -> 
 async def test_trouble_is_worded_for_people_and_programs(shown: Shown) -> None:
     status, _, text = await shown.get("/episodes/ep_no")
     assert status == 404
-    assert "there is no episode &#39;ep_no&#39;" in text
+    assert "There is no episode &#39;ep_no&#39;" in text
+    assert f'href="/{shown.handle.name}/"' in text
     status, _, text = await shown.get("/overview.json?as_of=999999")
     assert status == 404
     assert json.loads(text)["error"] == "NotInReadModel"

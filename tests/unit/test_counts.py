@@ -14,6 +14,7 @@ BARE = re.compile(rf"\}}\}}(</\w+>)? (different )?({NOUNS})(e?s)\b")
 RIGHT_AS_THEY_ARE = (
     "of {{ watched }} online episodes",
     "{{ c.origin }} episodes",
+    "hindcast start {{ page.run }}</code> runs",
     "{{ '%+.2f'|format(100 * one.pull) }} points",
     "{{ points(one.step.pull) }} points",
 )

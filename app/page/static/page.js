@@ -68,6 +68,18 @@ function rest(rows, name) {
   return place;
 }
 
+// of a graph that is wider than its place, the thing itself is seen first
+function showThing() {
+  const thing = document.querySelector(".scroll > .graph .thing");
+  const place = thing?.closest(".scroll");
+  if (!place || place.dataset.centered) return;
+  place.dataset.centered = "yes";
+  const [inner, outer] = [thing.getBoundingClientRect(), place.getBoundingClientRect()];
+  place.scrollLeft += inner.left + inner.width / 2 - outer.left - outer.width / 2;
+}
+showThing();
+document.addEventListener("renewed", showThing);
+
 function fitTables() {
   stackWideTables();
   foldLongTables();
