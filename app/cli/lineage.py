@@ -8,6 +8,7 @@ import typer
 from hindcast.app.cli.options import AsOf, SourceName
 from hindcast.app.cli.output import Report, shorten, show
 from hindcast.app.cli.read_model import connect_read_model, position_at
+from hindcast.core.text.counts import count_of
 from hindcast.events.catalogue.curriculum import ONLINE
 from hindcast.storage.readmodel.lineage.graph import Branch, Lineage, Node, Origins, Reach
 from hindcast.storage.readmodel.lineage.lineage import DEPTH, LIMIT, lineage
@@ -130,8 +131,8 @@ for _kind in KINDS:
 DIGEST_WIDTH = 13
 TEXT_WIDTH = 60
 DOT = " · "
-NOUNS = {"policy": ("policy version", "policy versions"), "adoption": ("actor", "actors")}
-"""Singular and plural nouns of kinds whose name is not their noun."""
+NOUNS = {"policy": "policy version", "adoption": "actor"}
+"""Nouns of kinds whose name is not their noun."""
 
 
 def lines(answer: Lineage) -> Iterator[str]:
@@ -176,8 +177,7 @@ def _branches(node: Node, *, indent: str = "", nothing: str = "") -> Iterator[st
 
 def _counted(branch: Branch) -> str:
     counts = f" ({show(branch.counts)})" if branch.counts else ""
-    one, many = NOUNS.get(branch.kind, (branch.kind, f"{branch.kind}s"))
-    return f"{branch.total} {one if branch.total == 1 else many}{counts}"
+    return f"{count_of(branch.total, NOUNS.get(branch.kind, branch.kind))}{counts}"
 
 
 def _node_text(node: Node) -> str:

@@ -142,7 +142,7 @@ def page_frame(
         "views": views,
         "view": view,
         "path": path,
-        "query": dict(query),
+        "query": _joined(query),
         "query_text": urlencode(query.multi_items() if isinstance(query, QueryParams) else query),
         "color": run_colors(runs, [run]).get(run, 0),
         "position": position,
@@ -153,6 +153,13 @@ def page_frame(
         "base": f"/{run}",
         "frozen": False,
     }
+
+
+def _joined(query: QueryParams | Mapping[str, str]) -> dict[str, str]:
+    """Query parameters by name. The values of one that a form repeats are joined by commas, as a view reads them, too."""
+    if not isinstance(query, QueryParams):
+        return dict(query)
+    return {name: ",".join(query.getlist(name)) for name in query}
 
 
 class Pages:
@@ -363,9 +370,11 @@ class Pages:
         if request.scope["path"].endswith(".json"):
             return _json({"error": type(error).__name__, "message": message}, status=status)
         title = {404: "Not there", 503: "Not there yet"}.get(status, "Not answered")
+        run = request.path_params.get("run", "")
+        known = run if run in self._runs.names() else ""
         # a run that has just begun has its read model in a moment
         text = self._templates.get_template("trouble.html").render(
-            message=message, title=title, passing=status == 503
+            message=message, title=title, passing=status == 503, run=known
         )
         return HTMLResponse(text, status_code=status)
 

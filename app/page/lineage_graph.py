@@ -11,6 +11,7 @@ from urllib.parse import quote
 import msgspec
 from markupsafe import Markup
 
+from hindcast.core.text.counts import count_of
 from hindcast.storage.readmodel.lineage.graph import Branch, Lineage, Node
 
 WIDE, TALL = 132, 38
@@ -19,7 +20,9 @@ ACROSS, DOWN = 32, 8
 """Gaps between boxes in pixels."""
 MOST_SINGLE = 2
 """Most things in one relation that have boxes of their own."""
-MOST_LETTERS, MOST_SMALL_LETTERS = 17, 24
+MIDDLE = 23
+"""Baseline of a line that is alone in its box."""
+MOST_LETTERS, MOST_SMALL_LETTERS = 16, 24
 """Most letters of a thing's name and of its relation in a box."""
 EDGE = 1
 """Pixels around the graph, for the strokes of boxes at its edge."""
@@ -107,7 +110,7 @@ def _of_thing(kind: str, name: str) -> Content:
 def _summed(branch: Branch) -> tuple[str, Content]:
     """Relation of all things in one branch with their number, and their counts by outcome."""
     counts = " ".join(f"{SIGNS[name]} {count}" for name, count in branch.counts.items() if count)
-    number = f"{branch.total} {branch.kind}s"
+    number = count_of(branch.total, branch.kind)
     relation = f"{branch.relation} {number}" if counts else branch.relation
     return relation, Content(counts or number, counts or number, "")
 
@@ -147,7 +150,7 @@ def lineage_graph(lineage: Lineage, *, base: str, as_of: int | None) -> Markup:
             y + 14,
             _short(box.relation, MOST_SMALL_LETTERS),
             x + 7,
-            y + 30,
+            y + (30 if box.relation else MIDDLE),
             _short(box.content.text, MOST_LETTERS),
         )
         if box.content.path:

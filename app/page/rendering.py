@@ -20,8 +20,10 @@ from hindcast.app.page.charts import (
 )
 from hindcast.app.page.lineage_graph import lineage_graph
 from hindcast.app.page.views.axes import AXES
-from hindcast.app.page.views.timeline import lanes
+from hindcast.app.page.views.tables import COLUMNS, MOST_TASKS
+from hindcast.app.page.views.timeline import duration, lane_names, lanes
 from hindcast.core.ids import digest_hex
+from hindcast.core.text.counts import count_of, noun_of
 from hindcast.storage.readmodel.evaluation_queries import EvaluationRate
 from hindcast.storage.readmodel.outcome_counts import WATCHED, Stretch
 
@@ -64,12 +66,15 @@ def environment() -> Environment:
     made.filters.update(
         gain=_gain,
         seconds=_seconds,
+        duration=duration,
         percent=_percent,
         brief=_brief,
         fields=_fields,
         versions=_versions,
         span=_span,
-        count_of=_count_of,
+        count_of=count_of,
+        noun_of=noun_of,
+        points=_points,
         evaluated=_evaluated,
         sampling=temperature_in_words,
     )
@@ -79,9 +84,12 @@ def environment() -> Environment:
         evaluation_chart=evaluation_chart,
         curve_chart=curve_chart,
         axes=AXES,
+        columns=tuple(COLUMNS),
+        most_tasks=MOST_TASKS,
         colors=MOST_COLORS,
         sparkline=sparkline,
         lanes=lanes,
+        lane_names=lane_names,
         lineage_graph=lineage_graph,
         address=address,
         static=lambda name: f"/_static/{name}?v={STATIC[name].version}",
@@ -157,7 +165,6 @@ def _span(stretch: Stretch) -> str:
     return str(first) if first == last else f"{first}-{last}"
 
 
-def _count_of(number: int, noun: str) -> str:
-    """A number with its noun: `1 batch`, `2 batches`."""
-    plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
-    return f"{number} {noun if number == 1 else plural}"
+def _points(change: float) -> str:
+    """A change of a rate in percentage points: `+3 points`."""
+    return count_of(f"{100 * change:+.0f}", "point")

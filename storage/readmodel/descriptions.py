@@ -168,6 +168,8 @@ OWN: Mapping[str, Mapping[str, str]] = {
     "judged": {
         "judge": "Name of the judge.",
         "revisits": "Whether the episode plays a task of an earlier phase again.",
+        "terminal_ns": "When the episode ended, in nanoseconds since 1970.",
+        "decided_ns": "When the judge decided, in nanoseconds since 1970.",
     },
     "evaluations": {
         "number": "Number of the evaluation, from 0.",

@@ -14,7 +14,7 @@ from sqlalchemy import Text as AnyText
 
 from hindcast.storage.readmodel.descriptions import description
 
-SCHEMA_VERSION = 21
+SCHEMA_VERSION = 22
 """Version of tables and mappers. A read model of another version is dropped and folded again; there are no migrations.
 
 Increase it with every change of a table or a mapper: all rows of a read model must follow from the same rules.
@@ -137,7 +137,7 @@ episodes = _versioned(
     Column("revisits", Boolean),
     indexes=(
         ("valid_to", "valid_from", "state", "task", "phase", "origin", "version_high"),
-        ("requested_position", "valid_from", "valid_to"),
+        ("requested_position", "valid_from", "valid_to", "requested_ns", "started_ns", "terminal_ns"),
         ("version_low", "requested_position"),
         ("started_ns", "valid_from", "valid_to"),
         ("terminal_ns", "started_ns", "valid_from", "valid_to"),
@@ -234,9 +234,10 @@ judged = _versioned(
     _text_key("judge"),
     *_text("outcome", "origin", "environment", "family", "task"),
     *_real("reward"),
-    *_integer("phase", "version_low", "version_high"),
+    *_integer("phase", "version_low", "version_high", "terminal_ns", "decided_ns"),
     Column("revisits", Boolean),
     indexes=(
+        ("judge", "decided_ns", "terminal_ns"),
         (
             "judge",
             "origin",

@@ -72,6 +72,8 @@ def addresses(home: Path) -> dict[str, tuple[PageView, str, dict[str, str], dict
         found[view.name] = (view, path, parts, query)
     view, path, parts, _ = found["episodes"]
     found["episodes, successes"] = (view, path, parts, {"outcome": "success"})
+    view, path, parts, _ = found["timeline"]
+    found["timeline, an hour"] = (view, path, parts, {"seconds": "3600"})
     return found
 
 

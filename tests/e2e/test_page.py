@@ -297,6 +297,68 @@ async def test_a_facet_is_a_filter_that_keeps_the_others_and_counts_what_it_leav
     assert "outcome" not in page.url
 
 
+async def heads(page: Page) -> list[str]:
+    """Columns of the list of episodes."""
+    return await page.locator("table[data-steady] thead th").all_inner_texts()
+
+
+async def test_columns_are_chosen_by_keyboard_and_kept_in_the_address_and_its_links(
+    shown: Shown, page: Page
+) -> None:
+    at = EARLIER - 20
+    await page.goto(f"{shown.base}/episodes?origin=online&as_of={at}")
+    usual = await heads(page)
+    assert usual[:3] == ["episode", "verdict", "reward"]
+    await page.locator(".choose summary").focus()
+    await page.keyboard.press("Enter")
+    for name in ("reward", "task", "discarded"):
+        await page.get_by_label(name, exact=True).focus()
+        await page.keyboard.press("Space")
+    await asyncio.sleep(0.7)  # a filter would have been applied by now
+    await page.get_by_role("button", name="Show these").press("Enter")
+    await page.wait_for_url("**columns=**")
+    chosen = [name for name in usual if name not in ("reward", "task")] + ["discarded"]
+    assert await heads(page) == chosen
+    assert {"origin=online", f"as_of={at}"} < {*urlsplit(page.url).query.split("&")}
+    await page.locator(".facets a", has_text="success").click()
+    await page.wait_for_url("**outcome=success**")
+    assert await heads(page) == chosen
+    assert await page.locator("input[name=columns][value=discarded]:not([type=hidden])").is_checked()
+    rows = page.locator("table[data-steady] tbody tr")
+    assert {await row.locator("td").count() for row in await rows.all()} == {len(chosen)}
+    await page.goto(page.url.replace("&columns", "&before=1000000&columns"))
+    assert await heads(page) == chosen
+    await page.locator(".choose summary").click()
+    await page.get_by_role("link", name="the usual ones").click()
+    await page.wait_for_url(lambda address: "columns" not in address)
+    assert await heads(page) == usual
+    status, _, text = await shown.get("/episodes?columns=rewards")
+    assert status == 400
+    assert "no column" in text
+    assert "reward" in text
+
+
+async def test_columns_are_chosen_without_the_script(shown: Shown, browser: Browser) -> None:
+    context = await browser.new_context(
+        java_script_enabled=False, extra_http_headers={"Authorization": f"Bearer {TOKEN}"}
+    )
+    tab = await context.new_page()
+    await tab.goto(f"{shown.base}/episodes?outcome=failure")
+    await tab.locator(".choose summary").click()
+    for name in ("task", "group"):
+        await tab.get_by_label(name, exact=True).uncheck()
+    await tab.get_by_label("attempt", exact=True).check()
+    await tab.get_by_role("button", name="Show these").click()
+    assert "outcome=failure" in tab.url
+    shown_now = await heads(tab)
+    assert "attempt" in shown_now
+    assert not {"task", "group"} & {*shown_now}
+    await tab.locator("input[name=text]").fill("a")
+    await tab.locator("input[name=text]").press("Enter")
+    assert await heads(tab) == shown_now
+    await context.close()
+
+
 async def test_a_wide_table_is_a_list_on_a_phone_and_a_table_on_a_wide_screen(
     shown: Shown, page: Page
 ) -> None:
@@ -363,11 +425,45 @@ async def test_the_curriculum_shows_the_success_of_each_family_over_the_versions
     assert (await page.locator("#family h2").inner_text()).startswith(family)
 
 
+async def test_tasks_without_an_episode_are_folded_below_those_that_were_played(
+    shown: Shown, page: Page
+) -> None:
+    tasks = (await shown.twin("/curriculum.json"))["tasks"]
+    unplayed = {task["task"] for task in tasks if not task["episodes"]}
+    assert 0 < len(unplayed) < len(tasks)
+    await page.goto(f"{shown.base}/curriculum")
+    folded = page.locator("details", has_text=f"{len(unplayed)} tasks without an episode")
+    assert not await folded.locator("table").is_visible()
+    await folded.locator("summary").click()
+    assert {*await folded.locator("td:first-child").all_inner_texts()} == unplayed
+
+
+async def test_lanes_keep_their_names_on_a_phone_that_scrolls_the_timeline(shown: Shown, page: Page) -> None:
+    await page.set_viewport_size({"width": 390, "height": 844})
+    await page.goto(f"{shown.base}/timeline")
+    for name in ("learner", "to train"):
+        box = await page.locator(".lane-names text", has_text=name).bounding_box()
+        assert box is not None, name
+        assert 0 <= box["x"] < 100, name
+    assert await page.evaluate("document.querySelector('.newest').scrollWidth > 390")
+    await page.set_viewport_size({"width": 1400, "height": 900})
+    assert not await page.locator(".lane-names").is_visible()
+
+
+async def test_a_phone_shows_the_thing_in_the_middle_of_its_lineage(shown: Shown, page: Page) -> None:
+    await page.set_viewport_size({"width": 390, "height": 844})
+    await page.goto(f"{shown.base}/lineage/update/1")
+    box = await page.locator(".graph .thing rect").bounding_box()
+    assert box is not None
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= 390
+
+
 async def test_a_long_list_on_a_phone_has_its_first_rows_and_a_button_for_the_others(
     shown: Shown, page: Page
 ) -> None:
     await page.set_viewport_size({"width": 390, "height": 844})
-    for path in ("episodes", "log", "curriculum"):
+    for path in ("episodes", "log"):
         await page.goto(f"{shown.base}/{path}")
         rows = page.locator("table.rows").last.locator("tbody tr")
         visible = "all => all.filter(one => one.checkVisibility()).length"
@@ -947,7 +1043,8 @@ async def test_what_pages_and_models_wrote_is_text(shown: Shown, page: Page) -> 
 async def test_trouble_is_worded_for_people_and_programs(shown: Shown) -> None:
     status, _, text = await shown.get("/episodes/ep_no")
     assert status == 404
-    assert "there is no episode &#39;ep_no&#39;" in text
+    assert "There is no episode &#39;ep_no&#39;" in text
+    assert f'href="/{shown.handle.name}/"' in text
     status, _, text = await shown.get("/overview.json?as_of=999999")
     assert status == 404
     assert json.loads(text)["error"] == "NotInReadModel"

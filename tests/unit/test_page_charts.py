@@ -28,7 +28,7 @@ from hindcast.app.page.charts import (
 )
 from hindcast.app.page.rendering import FOLDER
 from hindcast.app.page.views.axes import Axis
-from hindcast.app.page.views.timeline import Bar, Published, TimelinePage, bottleneck_of, lanes
+from hindcast.app.page.views.timeline import Bar, Published, TimelinePage, bottleneck_of, duration, lanes
 from hindcast.core.rl.statistics import wilson
 from hindcast.storage.readmodel.evaluation_queries import EvaluationRate, EvaluationRow
 from hindcast.storage.readmodel.metrics import MetricColumn
@@ -383,3 +383,7 @@ def test_what_is_written_in_a_chart_is_text(label: str) -> None:
     drawn = str(metric_chart(pool_metric(each([0.5, 1.0])), label=label))
     assert [svg.attrib["aria-label"] for svg in ElementTree.fromstring(drawn).findall("svg")] == [label]
     assert for_script(drawn)["label"] == label
+
+
+def test_a_duration_has_its_largest_whole_unit() -> None:
+    assert [duration(one) for one in (30, 90, 120, 600, 3600)] == ["30 s", "90 s", "2 min", "10 min", "1 h"]

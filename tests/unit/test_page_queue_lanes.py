@@ -1,5 +1,6 @@
 """The timeline's lanes of queues, against numbers worked out by hand."""
 
+from random import Random
 from xml.etree import ElementTree
 
 import pytest
@@ -38,6 +39,39 @@ def test_a_lane_counts_what_waits_at_once_over_the_stretch() -> None:
     ]
     assert (found.first, found.last, found.most) == (1, 1, 2)
     assert found.average == pytest.approx((6 + 6 + 12) / 24)
+
+
+def test_a_lane_has_what_counting_at_every_moment_finds() -> None:
+    random = Random(7)
+    bar_ns = SECOND_NS // 10
+    for _ in range(40):
+        spans = [
+            (at, random.choice([None, at + random.randint(0, 90)]))
+            for at in random.choices(range(-40, 241), k=20)
+        ]
+        spans = [(at, left) for at, left in spans if left is None or left > 0]
+
+        def waiting(place: int, spans: list[tuple[int, int | None]] = spans) -> int:
+            return sum(at <= place and (left is None or left > place) for at, left in spans)
+
+        waits = [
+            Wait(BEGIN + at * bar_ns, None if left is None else BEGIN + left * bar_ns) for at, left in spans
+        ]
+        found = lane_of("to train", waits, since_ns=BEGIN, until_ns=BEGIN + COLUMNS * bar_ns)
+        counted = [waiting(place) for place in range(COLUMNS)]
+        assert (found.first, found.last) == (counted[0], waiting(COLUMNS) + _left_at(COLUMNS, spans))
+        assert found.average == pytest.approx(sum(counted) / COLUMNS)
+        counted[-1] = max(counted[-1], found.last)  # what begins at the very end is in the last bar
+        drawn_bars = [0] * COLUMNS
+        for one in found.columns:
+            begin, end = round(one.begin_s * 10), round(one.end_s * 10)
+            drawn_bars[begin:end] = [one.most] * (end - begin)
+        assert drawn_bars == counted
+
+
+def _left_at(place: int, spans: list[tuple[int, int | None]]) -> int:
+    """Waits that end at a moment: they are still counted at the end of a stretch."""
+    return sum(left == place for _, left in spans)
 
 
 def test_a_wait_shorter_than_a_bar_is_drawn() -> None:

@@ -526,6 +526,10 @@ async def test_where_a_judge_spoke_twice_its_first_verdict_counts(url: str) -> N
     assert row.outcome == "failure"
 
 
+def _by_time(wait: Wait) -> tuple[int, int]:
+    return wait.entered_ns, wait.left_ns or 0
+
+
 @pytest.mark.parametrize("share", [0.0, 0.4, 0.8])
 def test_work_waits_from_the_event_that_made_it_until_the_one_that_took_it(
     asked: Connection, recordeds: list[Recorded], share: float
@@ -560,10 +564,10 @@ def test_work_waits_from_the_event_that_made_it_until_the_one_that_took_it(
     def waits(entered: dict[str, int], left: dict[str, int]) -> list[Wait]:
         found = (Wait(at, left.get(episode)) for episode, at in entered.items())
         within = (one for one in found if one.entered_ns <= until and (one.left_ns or until) > since)
-        return sorted(within, key=lambda one: (one.entered_ns, one.left_ns or 0))
+        return sorted(within, key=_by_time)
 
     found = queue_waits(asked, since_ns=since, until_ns=until)
-    assert found.requested == waits(requested, over | begun)
-    assert found.ended == waits(ended, judged)
+    assert sorted(found.requested, key=_by_time) == waits(requested, over | begun)
+    assert sorted(found.ended, key=_by_time) == waits(ended, judged)
     trainable = {name: at for name, at in judged.items() if name not in never | swept.keys()}
-    assert found.judged == waits(trainable, taken)
+    assert sorted(found.judged, key=_by_time) == waits(trainable, taken)

@@ -68,6 +68,18 @@ function rest(rows, name) {
   return place;
 }
 
+// of a graph that is wider than its place, the thing itself is seen first
+function showThing() {
+  const thing = document.querySelector(".scroll > .graph .thing");
+  const place = thing?.closest(".scroll");
+  if (!place || place.dataset.centered) return;
+  place.dataset.centered = "yes";
+  const [inner, outer] = [thing.getBoundingClientRect(), place.getBoundingClientRect()];
+  place.scrollLeft += inner.left + inner.width / 2 - outer.left - outer.width / 2;
+}
+showThing();
+document.addEventListener("renewed", showThing);
+
 function fitTables() {
   stackWideTables();
   foldLongTables();
@@ -86,7 +98,7 @@ document.addEventListener("input", (event) => {
 const SETTLED_MS = 500;
 let moving = 0;
 document.addEventListener("change", (event) => {
-  if (!event.target.form || event.target.name !== "as_of" && event.target.tagName !== "SELECT" && event.target.type !== "checkbox") return;
+  if (!event.target.form || event.target.form.dataset.submit || event.target.name !== "as_of" && event.target.tagName !== "SELECT" && event.target.type !== "checkbox") return;
   clearTimeout(moving);
   moving = setTimeout(() => event.target.form.requestSubmit(), SETTLED_MS);
 });
@@ -173,7 +185,7 @@ function newer(count, name) {
   const button = document.createElement("button");
   button.type = "button";
   button.id = "newer";
-  button.textContent = `${count} newer ${name}: show`;
+  button.textContent = `${count} newer ${name}${count === 1 ? "" : "s"}: show`;
   button.addEventListener("click", () => {
     catchUp = true;
     renew().then(() => scrollTo(0, 0)).catch(() => { catchUp = false; });
@@ -213,7 +225,8 @@ function follow(address) {
   async function show() {
     // a form under way, a marked text: nobody takes those away
     const said = [...main().querySelectorAll(".say input[name=reason]")].some((field) => field.value);
-    const held = said || main().querySelector(".area:active, .chart-controls :active, .lanes:active") || main().contains(document.activeElement) && document.activeElement.form || !getSelection().isCollapsed;
+    const chosen = [...main().querySelectorAll("form[data-submit] input")].some((box) => box.checked !== box.defaultChecked);
+    const held = said || chosen || main().querySelector(".area:active, .chart-controls :active, .lanes:active") || main().contains(document.activeElement) && document.activeElement.form || !getSelection().isCollapsed;
     if (busy || told === shown || document.hidden || held) return;
     busy = true;
     const began = performance.now();

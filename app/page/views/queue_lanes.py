@@ -1,10 +1,11 @@
 """Lanes of the timeline for work that waits: how many episodes are in each queue over a stretch of time."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 
 import msgspec
+import numpy as np
 from markupsafe import Markup
+from numpy.typing import NDArray
 from sqlalchemy import Connection
 
 from hindcast.storage.readmodel.queue_queries import Wait, queue_waits
@@ -62,35 +63,35 @@ def queue_lanes(connection: Connection, *, position: int, since_ns: int, until_n
 
 def lane_of(name: str, waits: Sequence[Wait], *, since_ns: int, until_ns: int) -> QueueLane:
     """A queue's lane from its waits, all of which overlap the stretch."""
-    changes: dict[int, int] = {since_ns: 0}
-    for wait in waits:
-        begin = max(since_ns, wait.entered_ns)
-        changes[begin] = changes.get(begin, 0) + 1
-        if wait.left_ns is not None and wait.left_ns < until_ns:
-            changes[wait.left_ns] = changes.get(wait.left_ns, 0) - 1
     width_ns = until_ns - since_ns
-    columns, waiting, summed, first = [0] * COLUMNS, 0, 0, 0
-    for begin, end in pairwise([*sorted(changes), until_ns]):
-        waiting += changes[begin]
-        summed += waiting * (end - begin)
-        first = waiting if begin == since_ns else first
-        for place in range(_column(begin - since_ns, width_ns), _column(end - since_ns - 1, width_ns) + 1):
-            columns[place] = max(columns[place], waiting)
+    entered = np.maximum(np.array([entered_ns for entered_ns, _ in waits], np.int64), since_ns)
+    left = np.array([left_ns for _, left_ns in waits if left_ns is not None], np.int64)
+    left = left[left < until_ns]
+    times, at = np.unique(np.concatenate(([since_ns], entered, left)), return_inverse=True)
+    changes = np.concatenate(([0], np.ones(len(entered), np.int64), -np.ones(len(left), np.int64)))
+    waiting = np.bincount(at, changes).cumsum().astype(np.int64)
+    ends = np.append(times[1:], until_ns)
+    first_columns, last_columns = _column(times - since_ns, width_ns), _column(ends - since_ns - 1, width_ns)
+    columns = np.zeros(COLUMNS, np.int64)
+    np.maximum.at(columns, first_columns, waiting)
+    for change in np.flatnonzero(last_columns > first_columns):  # at most one for each column's end
+        across = slice(first_columns[change] + 1, last_columns[change] + 1)
+        columns[across] = np.maximum(columns[across], waiting[change])
     holds, waits_for = QUEUES[name]
     return QueueLane(
         name=name,
         holds=holds,
         waits_for=waits_for,
-        average=summed / width_ns,
-        first=first,
-        last=waiting,
-        most=max(columns),
-        columns=_merged(columns, width_ns / SECOND_NS / COLUMNS),
+        average=int(waiting @ (ends - times)) / width_ns,
+        first=int(waiting[0]),
+        last=int(waiting[-1]),
+        most=int(columns.max()),
+        columns=_merged(columns.tolist(), width_ns / SECOND_NS / COLUMNS),
     )
 
 
-def _column(after_ns: int, width_ns: int) -> int:
-    return max(0, min(COLUMNS - 1, after_ns * COLUMNS // width_ns))
+def _column(after_ns: NDArray[np.int64], width_ns: int) -> NDArray[np.int64]:
+    return np.clip(after_ns * COLUMNS // width_ns, 0, COLUMNS - 1)
 
 
 def _merged(columns: Sequence[int], wide_s: float) -> list[QueueColumn]:

@@ -44,6 +44,24 @@ from hindcast.storage.readmodel.task_queries import PhaseRow, TaskRow, list_phas
 PAGE = 50
 """Rows of a page."""
 FILTERS = ("state", "outcome", "environment", "family", "origin", "judge", "task", "group", "policy")
+COLUMNS = {
+    "verdict": True,
+    "reward": True,
+    "task": True,
+    "origin": True,
+    "steps": True,
+    "policy": True,
+    "actor": True,
+    "took": True,
+    "group": True,
+    "member": False,
+    "attempt": False,
+    "state": False,
+    "reason": False,
+    "discarded": False,
+    "position": False,
+}
+"""Columns of the list of episodes in their order, apart from the episode's name: whether each is shown by default."""
 KINDS = ("step", "episode", "batch", "update", "task", "policy")
 DEPTH = 3
 MOST = 8
@@ -92,6 +110,8 @@ class EpisodesPage(msgspec.Struct, frozen=True, kw_only=True):
     """The chosen filters."""
     facets: dict[str, list[FacetValue]]
     """Values to filter by, with the number of episodes that have each and match all other filters."""
+    columns: list[str]
+    """Columns that are shown after the episode's name, in order."""
     judge: str
     """Judge whose verdicts are shown: the chosen one, or the one that is trained on."""
     text: str
@@ -149,6 +169,7 @@ def episode_table(ask: PageQuery) -> EpisodesPage:
         facets=facets(
             count_episodes(ask.connection, as_of=ask.position, narrow=narrow), kinds, judge=judge, begun=folds
         ),
+        columns=_columns(ask),
         judge=judge,
         text=text or "",
         found={} if places is None else {row.episode: places[row.episode] for row in found[:PAGE]},
@@ -156,8 +177,18 @@ def episode_table(ask: PageQuery) -> EpisodesPage:
         indexing=IDLE if ask.runs is None else ask.runs.indexing.state(ask.run.name),
         waiting=count_requested(ask.connection, as_of=ask.position) if folds and not chosen else 0,
         before=found[PAGE - 1].requested_position if len(found) > PAGE else None,
-        look_first=[] if ask.query.keys() - {"as_of"} else failed_episodes(ask, None, ONLINE, None),
+        look_first=[]
+        if ask.query.keys() - {"as_of", "columns"}
+        else failed_episodes(ask, None, ONLINE, None),
     )
+
+
+def _columns(ask: PageQuery) -> list[str]:
+    """The chosen columns, `columns=reward,steps` or one parameter for each. Raises SettingsError for an unknown one."""
+    chosen = {name for word in ask.words("columns") for name in word.split(",") if name}
+    for name in sorted(chosen - COLUMNS.keys()):
+        raise SettingsError(f"the list of episodes has no column {name[:40]!r}; {advice(name, COLUMNS)}")
+    return [name for name, is_usual in COLUMNS.items() if (name in chosen if chosen else is_usual)]
 
 
 class LineagePage(msgspec.Struct, frozen=True, kw_only=True):

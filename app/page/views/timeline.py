@@ -19,7 +19,7 @@ from hindcast.storage.readmodel.query_parts import (
     newest_ns,
     training_judge,
 )
-from hindcast.storage.readmodel.tables import episodes, steps, updates, weights
+from hindcast.storage.readmodel.tables import OPEN, episodes, steps, updates, weights
 
 WINDOW_S = 120.0
 LONGEST_S = 3600.0
@@ -152,14 +152,15 @@ def _newest(ask: PageQuery) -> int:
 def _episodes(ask: PageQuery, since: int, until: int) -> tuple[list[Span], bool]:
     """Episodes that began in the window, or before it and were running at its beginning; one index for each."""
     began, ended = episodes.c.started_ns, episodes.c.terminal_ns
+    # between two bounds, and `+ 0`: by the index of another column SQLite would read every episode before the window
     found = [
         row
-        for times in (
-            (began >= since, began < until, or_(ended.is_(None), ended > since)),
-            (began < since, ended > since),
-            (began < since, ended.is_(None)),
+        for order, times in (
+            (began, (began >= since, began < until, or_(ended.is_(None), ended > since))),
+            (began + 0, (began + 0 < since, ended.between(since + 1, OPEN))),
+            (began + 0, (began < since, ended.is_(None))),
         )
-        for row in ask.connection.execute(_playing(ask, *times))
+        for row in ask.connection.execute(_playing(ask, order, *times))
     ]
     found.sort(key=lambda row: (-row.started_ns, row.episode))
     spans: list[Span] = []
@@ -170,7 +171,7 @@ def _episodes(ask: PageQuery, since: int, until: int) -> tuple[list[Span], bool]
     return spans, len(found) > MOST
 
 
-def _playing(ask: PageQuery, *times: ColumnElement[bool]) -> Select[Any]:
+def _playing(ask: PageQuery, order: ColumnElement[Any], *times: ColumnElement[bool]) -> Select[Any]:
     """Episodes that actors began with what their bars show, latest first; one more than are drawn."""
     said = first_verdicts(ask.position, training_judge(ask.connection, as_of=ask.position))
     names = ("episode", "actor", "environment", "family", "state", "started_ns", "terminal_ns", "version_low")
@@ -178,7 +179,7 @@ def _playing(ask: PageQuery, *times: ColumnElement[bool]) -> Select[Any]:
         select(*(episodes.c[name] for name in names), said.c.outcome)
         .outerjoin(said, said.c.episode == episodes.c.episode)
         .where(also_holding(episodes, ask.position), episodes.c.actor.is_not(None), *times)
-        .order_by(episodes.c.started_ns.desc())
+        .order_by(order.desc())
         .limit(MOST + 1)
     )
 
@@ -282,21 +283,45 @@ def _began_with(
     return [(v, lane, at) for v, lane, at in ask.connection.execute(statement) if v in known]
 
 
-def lanes(page: TimelinePage, *, base: str, as_of: int | None) -> Markup:
-    """The picture; `base` is the run's address, `as_of` is added to every link."""
+def duration(seconds: float) -> str:
+    """A round time in its largest unit: `30 s`, `2 min`, `1 h`."""
+    for unit, size_s in (("h", 3600), ("min", 60)):
+        if seconds >= size_s and seconds % size_s == 0:
+            return f"{seconds / size_s:.0f} {unit}"
+    return f"{seconds:.0f} s"
+
+
+def _tops(page: TimelinePage) -> tuple[dict[str, float], float]:
+    """Top of each lane, those of queues last, and the height of the picture."""
     tops: dict[str, float] = {}
     height = float(TOP)
     for lane, rows in page.rows.items():
         tops[lane] = height
         height += rows * ROW + GAP
-    begin_of_queues = height
-    height += len(page.queues) * (TALL + GAP)
+    for queue in page.queues:
+        tops[queue.name] = height
+        height += TALL + GAP
+    return tops, height
+
+
+def lane_names(page: TimelinePage) -> Markup:
+    """The names of the lanes once more, for a screen on which the picture scrolls aside and takes its own names along."""
+    tops, height = _tops(page)
+    named = Markup("").join(
+        Markup('<text x="2" y="{}">{}</text>').format(f"{top + BAR:.0f}", lane) for lane, top in tops.items()
+    )
+    return Markup('<svg class="lane-names" width="84" height="{}" aria-hidden="true">{}</svg>').format(
+        round(height + 6), named
+    )
+
+
+def lanes(page: TimelinePage, *, base: str, as_of: int | None) -> Markup:
+    """The picture; `base` is the run's address, `as_of` is added to every link."""
+    tops, height = _tops(page)
     parts = [_marks(page, height)]
-    parts += [
-        drawn(lane, top=begin_of_queues + place * (TALL + GAP), window_s=page.window_s)
-        for place, lane in enumerate(page.queues)
-    ]
-    for lane, top in tops.items():
+    parts += [drawn(lane, top=tops[lane.name], window_s=page.window_s) for lane in page.queues]
+    for lane in page.rows:
+        top = tops[lane]
         parts.append(Markup('<text class="lane" x="-80" y="{}">{}</text>').format(f"{top + BAR:.0f}", lane))
     for bar in page.bars:
         begin, end = _x(page, max(0.0, bar.begin_s)), _x(page, min(page.window_s, bar.end_s))
@@ -334,6 +359,7 @@ def _x(page: TimelinePage, at_s: float) -> float:
 def _marks(page: TimelinePage, height: float) -> Markup:
     """Vertical lines, seconds before the end."""
     step = next((one for one in STEPS_S if page.window_s / one <= MOST_MARKS), STEPS_S[-1])
+    unit, size_s = ("min", 60) if step % 60 == 0 else ("s", 1)
     parts = []
     for number in range(int(page.window_s // step) + 1):
         x = _x(page, page.window_s - number * step)
@@ -345,7 +371,7 @@ def _marks(page: TimelinePage, height: float) -> Markup:
                 x=f"{x:.2f}",
                 top=TOP - 6,
                 bottom=f"{height:.0f}",
-                s=f"−{number * step} s" if number else "end",
+                s=f"−{number * step // size_s} {unit}" if number else "end",
             )
         )
     return Markup("").join(parts)

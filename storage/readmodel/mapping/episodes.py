@@ -47,6 +47,7 @@ JUDGED_ABOUT = (
     "revisits",
     "version_low",
     "version_high",
+    "terminal_ns",
 )
 """Columns of the episode that are copied next to the first verdict on it."""
 ID_BYTES = 4
@@ -275,7 +276,11 @@ def _episode_judged(recorded: Recorded, fact: EpisodeJudged) -> Iterable[Operati
     yield Ensure(
         "judged",
         (fact.episode, fact.judge.name),
-        {"outcome": fact.judgment.outcome, "reward": finite(fact.judgment.reward)},
+        {
+            "outcome": fact.judgment.outcome,
+            "reward": finite(fact.judgment.reward),
+            "decided_ns": recorded.envelope.occurred_ns,
+        },
         taken=CopiedValue("episodes", (fact.episode,), JUDGED_ABOUT),
     )
     yield from consultation(recorded, "verdict", fact.episode, fact.consulted)

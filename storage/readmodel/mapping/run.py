@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from hindcast.core.text.counts import count_of
 from hindcast.events.catalogue import (
     BlobReleased,
     ControlApplied,
@@ -180,9 +181,9 @@ def _disputed(fact: VerdictDisputed) -> tuple[str, str]:
 
 
 def _replay_scored(fact: ReplayScored) -> tuple[str, str]:
-    return str(
-        fact.version
-    ), f"{len(fact.positions) // 8} stored steps were scored under version {fact.version}"
+    number = len(fact.positions) // 8
+    scored = f"{count_of(number, 'stored step')} {'was' if number == 1 else 'were'} scored"
+    return str(fact.version), f"{scored} under version {fact.version}"
 
 
 def _told(say: Callable[..., tuple[str, str]]) -> Callable[[Recorded, Fact], Iterable[Operation]]:
@@ -196,7 +197,7 @@ def _decision_kept(fact: DecisionKept) -> tuple[str, str]:
     if fact.plan is not None:
         return f"batch_{fact.plan.batch}", f"batch {fact.plan.batch} is kept, less what is left out"
     names = () if fact.swept is None else fact.swept.episodes
-    return "samples", f"the sweep of {len(names)} episodes is kept, less what is left out"
+    return "samples", f"the sweep of {count_of(len(names), 'episode')} is kept, less what is left out"
 
 
 def _learner_started(recorded: Recorded, fact: LearnerStarted) -> Iterable[Operation]:
@@ -301,11 +302,11 @@ def _less(fact: RunForked) -> str:
     if fact.derived is None:
         return ""
     judged = f", judged by {fact.derived.judge}" if fact.derived.judge else ""
-    return f", then without {len(fact.derived.episodes)} episodes ({fact.derived.choice}){judged}"
+    return f", then without {count_of(len(fact.derived.episodes), 'episode')} ({fact.derived.choice}){judged}"
 
 
 def _finished(recorded: Recorded, fact: RunFinished) -> Iterable[Operation]:
-    text = f"finished after {fact.updates} updates and {fact.episodes} episodes: {fact.reason}"
+    text = f"finished after {count_of(fact.updates, 'update')} and {count_of(fact.episodes, 'episode')}: {fact.reason}"
     return (
         _put_run(recorded, state="finished", finished_reason=fact.reason),
         notice(recorded, recorded.envelope.run, text),
@@ -329,7 +330,7 @@ def _dotted(changes: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str,
 def _sealed(recorded: Recorded, fact: LogSealed) -> Iterable[Operation]:
     return (
         _put_run(recorded, state="sealed"),
-        notice(recorded, "log", f"sealed with {fact.events} events"),
+        notice(recorded, "log", f"sealed with {count_of(fact.events, 'event')}"),
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice, repeat
 
 from hindcast.core.domain.arrays import unpack_floats, unpack_ids, unpack_positions
+from hindcast.core.text.counts import count_of
 from hindcast.events.catalogue import (
     BatchPlanned,
     CheckpointSaved,
@@ -171,7 +172,9 @@ def _samples_swept(recorded: Recorded, fact: SamplesSwept) -> Iterable[Operation
     episodes = list(dict.fromkeys(fact.episodes))
     for episode in episodes:
         yield Put("episodes", (episode,), {"swept": fact.reason})
-    yield notice(recorded, fact.reason, f"{len(episodes)} episodes will not be trained on: {fact.reason}")
+    yield notice(
+        recorded, fact.reason, f"{count_of(len(episodes), 'episode')} will not be trained on: {fact.reason}"
+    )
 
 
 def _weights_published(recorded: Recorded, fact: WeightsPublished) -> Iterable[Operation]:
