@@ -93,7 +93,11 @@ class DistributedRank(Ranks):
         return sums
 
     def spread(self, model: Any, device: torch.device) -> Any:
-        """See `Ranks.spread`: layer by layer, so that at most one whole layer is in memory."""
+        """See `Ranks.spread`: layer by layer, so that at most one whole layer is in memory.
+
+        Without FSDP2's `MixedPrecisionPolicy`: it would round norms and embeddings as well, which a single process with
+        autocast keeps in float32, and `EmulatedRanks` would get other bits.
+        """
         mesh = init_device_mesh(device.type, (self.size,))
         for layer in [module for module in model.modules() if isinstance(module, GradientCheckpointingLayer)]:
             fully_shard(layer, mesh=mesh)

@@ -7,7 +7,7 @@ setting and no event holds a key. The library (`obstore`, the extra `s3`) retrie
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
@@ -17,6 +17,7 @@ from hindcast.core.text.addresses import split_address
 from hindcast.events.jetstream.addresses import LOOPBACK
 
 if TYPE_CHECKING:
+    from obstore import Bytes, GetResult
     from obstore.store import S3Store
 
 SCHEME = "s3"
@@ -24,6 +25,8 @@ ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 """Variables that may name the server, in this order."""
 PART_BYTES = 64 * 1024 * 1024
 """Larger blobs are sent in parts of this size; a server accepts up to 10 000 parts."""
+CHUNK_BYTES = 4 * 1024 * 1024
+"""A blob that is read into a file arrives in chunks of this size."""
 REQUEST_S = 60.0
 SAID_CHARACTERS = 400
 NO_BUCKET = "NoSuchBucket"
@@ -90,6 +93,25 @@ class Bucket:
             return self._call(lambda store: bytes(store.get(name).bytes()))
         except FileNotFoundError:
             return None
+
+    def read(self, name: str) -> "Iterator[Bytes] | None":
+        """The content in chunks of about `CHUNK_BYTES`, for blobs that are larger than memory should hold; None: no such object.
+
+        Raises:
+            BlobsUnreachable: the server failed, perhaps after some chunks.
+        """
+        try:
+            return self._chunks(self._call(lambda store: store.get(name)))
+        except FileNotFoundError:
+            return None
+
+    def _chunks(self, answer: "GetResult") -> "Iterator[Bytes]":
+        from obstore.exceptions import BaseError
+
+        try:
+            yield from answer.stream(min_chunk_size=CHUNK_BYTES)
+        except (BaseError, OSError) as error:
+            raise self._unreachable(error) from error
 
     def size(self, name: str) -> int | None:
         """Size in bytes; None: no such object."""

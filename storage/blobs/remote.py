@@ -7,11 +7,14 @@ The cache holds at most `cache_bytes`, and everything used within `FRESH_S`: a p
 opened. The cache may be deleted at any time.
 """
 
+import hashlib
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
 from hindcast.core.errors import BlobCorrupt, BlobMissing, SettingsError
 from hindcast.core.ids import digest_hex
@@ -19,6 +22,9 @@ from hindcast.core.settings.operation import StorageSettings
 from hindcast.events.envelope import BlobRef
 from hindcast.storage.blobs.bucket import Bucket, is_bucket
 from hindcast.storage.blobs.store import FULL_WAIT_S, NO_ROOM, BlobStore
+
+if TYPE_CHECKING:
+    from obstore import Bytes
 
 FRESH_S = 600.0
 """Seconds after its last use during which a blob stays in the cache, whatever the cache's size."""
@@ -80,14 +86,14 @@ class RemoteBlobStore(BlobStore):
             self._touch(ref)
             if place.is_file():  # else another process has just deleted it
                 return place
-        self._fetch(ref, for_path=True)
+        self._download(ref)
         return super().path(ref)
 
     def checked_path(self, ref: BlobRef) -> Path:
         """See `BlobStore.checked_path`; a damaged cached copy is fetched again."""
         with suppress(BlobMissing, BlobCorrupt, FileNotFoundError):
             return super().checked_path(ref)
-        self._fetch(ref, for_path=True)
+        self._download(ref)
         return super().checked_path(ref)
 
     def has(self, ref: BlobRef) -> bool:
@@ -112,39 +118,58 @@ class RemoteBlobStore(BlobStore):
         """Not supported: a bucket has no lock against a concurrent put. Raises SettingsError."""
         raise _unlocked()
 
-    def _fetch(self, ref: BlobRef, *, for_path: bool = False) -> bytes:
+    def _fetch(self, ref: BlobRef) -> bytes:
         self._check_name(ref)
         for bucket in self.buckets:
             content = bucket.get(ref.sha256)
             if content is None:
                 continue
             if len(content) != ref.size or digest_hex(content) != ref.sha256:
-                raise BlobCorrupt(
-                    f"blob {ref.sha256[:16]}… in {bucket.address} is damaged: it holds {len(content)} bytes with sha256 "
-                    f"{digest_hex(content)[:16]}…, its name promises {ref.size}. Restore it from a backup."
-                )
+                raise _damaged_there(ref, bucket, len(content), digest_hex(content))
             super().release(ref)  # a damaged copy
-            self._remember(content, needed=for_path)
+            self._remember(content)
             return content
-        raise BlobMissing(
+        raise self._nowhere(ref)
+
+    def _download(self, ref: BlobRef) -> None:
+        """Fetch a blob into the cache chunk by chunk, so that memory never holds it whole. Waits for room."""
+        self._check_name(ref)
+        self._count(ref.size)
+
+        def fetch(bucket: Bucket) -> bool:
+            chunks = bucket.read(ref.sha256)
+            if chunks is None:
+                return False
+            BlobStore.release(self, ref)  # a damaged copy
+            self._store(ref, partial(_write_checked, chunks, ref, bucket))
+            return True
+
+        for bucket in self.buckets:
+            if self._when_there_is_room(ref, partial(fetch, bucket)):
+                return
+        raise self._nowhere(ref)
+
+    def _nowhere(self, ref: BlobRef) -> BlobMissing:
+        return BlobMissing(
             f"blob {ref.sha256[:16]}… ({ref.size} bytes) is not in {', '.join(bucket.address for bucket in self.buckets)}, though "
             "an event names it. Unless it was released (hindcast audit shows that), it was deleted by hand or by a rule of "
             "the bucket: restore it from a backup."
         )
 
-    def _remember(self, content: bytes, *, needed: bool = False) -> None:
-        """Cache a copy. Waits for room only if the copy is `needed`."""
-        self._added += len(content)
-        if self._added >= SWEEP_SHARE * self._cache_bytes:
-            self._make_room()
-        if needed:
-            super().put(content)
-            return
+    def _remember(self, content: bytes) -> None:
+        """Cache a copy, if there is room."""
+        self._count(len(content))
         try:
-            self._store(BlobRef(digest_hex(content), len(content)), content)
+            self._store(BlobRef(digest_hex(content), len(content)), lambda file: file.write(content))
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise
+
+    def _count(self, size_bytes: int) -> None:
+        """Count new content, and make room for it if it is time."""
+        self._added += size_bytes
+        if self._added >= SWEEP_SHARE * self._cache_bytes:
+            self._make_room()
 
     def _make_room(self) -> None:
         """Delete the least recently used blobs until the cache is within its bound."""
@@ -176,6 +201,23 @@ class RemoteBlobStore(BlobStore):
         own = self._place(ref).relative_to(self._folder)
         places = (folder / own for folder in self._also)
         return any(place.is_file() and place.stat().st_size == ref.size for place in places)
+
+
+def _write_checked(chunks: "Iterator[Bytes]", ref: BlobRef, bucket: Bucket, file: IO[bytes]) -> None:
+    """Write a blob's chunks to a file. Raises BlobCorrupt if they are not what its name promises."""
+    digest, size = hashlib.sha256(), 0
+    for chunk in chunks:
+        digest.update(chunk)
+        size += file.write(chunk)
+    if size != ref.size or digest.hexdigest() != ref.sha256:
+        raise _damaged_there(ref, bucket, size, digest.hexdigest())
+
+
+def _damaged_there(ref: BlobRef, bucket: Bucket, size: int, digest: str) -> BlobCorrupt:
+    return BlobCorrupt(
+        f"blob {ref.sha256[:16]}… in {bucket.address} is damaged: it holds {size} bytes with sha256 {digest[:16]}…, its name "
+        f"promises {ref.size}. Restore it from a backup."
+    )
 
 
 def _unlocked() -> SettingsError:

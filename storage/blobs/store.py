@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeVar
 
 import structlog
 
@@ -27,6 +27,7 @@ from hindcast.core.errors import BlobCorrupt, BlobMissing, DiskFull
 from hindcast.core.ids import digest_hex
 from hindcast.events.envelope import BlobRef
 
+T = TypeVar("T")
 UNFINISHED = "unfinished"
 """Subfolder for files that are being written."""
 FULL_WAIT_S = 30.0
@@ -65,10 +66,15 @@ class BlobStore:
             DiskFull: there was no room in time; nothing was stored.
         """
         ref = BlobRef(digest_hex(content), len(content))
+        self._when_there_is_room(ref, lambda: self._store(ref, lambda file: file.write(content)))
+        return ref
+
+    def _when_there_is_room(self, ref: BlobRef, work: Callable[[], T]) -> T:
+        """Do work that stores a blob, again and again while the disk is full. Raises DiskFull."""
         waited_s, wait_s = 0.0, FIRST_RETRY_S
         while True:
             try:
-                self._store(ref, content)
+                result = work()
             except OSError as error:
                 if error.errno not in NO_ROOM:
                     raise
@@ -85,14 +91,15 @@ class BlobStore:
             else:
                 if waited_s:
                     _log.info("there is room for blobs again", waited_s=round(waited_s, 1))
-                return ref
+                return result
 
-    def _store(self, ref: BlobRef, content: bytes) -> None:
+    def _store(self, ref: BlobRef, write: Callable[[IO[bytes]], object]) -> None:
+        """Store what `write` writes to a file, unless the blob is there. If it raises, nothing is stored."""
         place = self._place(ref)
         if not _renew(place, ref):
             self._make_folders(place.parent)
             with self._unfinished(ref) as (temporary, file):
-                file.write(content)
+                write(file)
                 file.flush()
                 os.fsync(file.fileno())
                 temporary.rename(place)

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 from fakes.tiny_policy import write_tiny_policy
 from hindcast.app.cli import app
 from hindcast.core.settings.changes import decode_settings
+from hindcast.core.settings.schema import LearnerSettings
 from hindcast.events.catalogue import (
     BatchPlanned,
     CheckpointSaved,
@@ -25,9 +27,12 @@ from hindcast.events.catalogue import (
 )
 from hindcast.events.catalogue.run import Fingerprint
 from hindcast.events.log.memory import MemoryLog
-from hindcast.learner import loop, policy_models
+from hindcast.learner import loop, numerics, policy_models
+from hindcast.learner.distributed import rendezvous
+from hindcast.learner.distributed.rendezvous import Place
 from hindcast.learner.numerics import (
     COLLECTIVES,
+    KERNEL_VARIABLES,
     configure,
     configure_collectives,
     differences,
@@ -353,3 +358,56 @@ def test_collectives_have_one_algorithm_unless_the_user_chose_another(
     monkeypatch.setenv("NCCL_ALGO", "Tree")
     configure_collectives()
     assert {name: os.environ[name] for name in COLLECTIVES} == COLLECTIVES | {"NCCL_ALGO": "Tree"}
+
+
+class _Met(Exception):
+    """Raised in place of joining a process group."""
+
+
+def test_every_process_fixes_its_collectives_before_it_meets_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """torch writes another `NCCL_ALGO` where it is deterministic, and processes with different ones wait for ever."""
+    for name in COLLECTIVES:
+        monkeypatch.delenv(name, raising=False)
+    found: dict[str, str | None] = {}
+
+    def meet(_backend: str, **_: Any) -> None:
+        found.update({name: os.environ.get(name) for name in COLLECTIVES})
+        raise _Met
+
+    monkeypatch.setattr(rendezvous, "device_for", lambda _setting: torch.device("cuda"))
+    monkeypatch.setattr(torch.cuda, "set_device", lambda _device: None)
+    monkeypatch.setattr(rendezvous.dist, "init_process_group", meet)
+    settings, store = LearnerSettings(processes=2), cast(Any, None)
+    with pytest.raises(_Met), rendezvous.joined(Place(1, 1, 2), store, settings):
+        pass
+    assert found == COLLECTIVES
+
+
+def test_a_fingerprint_names_the_gpu_its_software_and_its_collectives(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gpu = SimpleNamespace(multi_processor_count=132, major=9, minor=0, name="NVIDIA H200")
+    facts = SimpleNamespace(driver="580.159", nccl="2.27.5")
+    monkeypatch.setattr(numerics, "device_for", lambda _setting: torch.device("cuda", 0))
+    monkeypatch.setattr(numerics, "probe_gpus", lambda: facts)
+    monkeypatch.setattr(numerics, "precision_for", lambda _wanted, _gpu: "bf16")
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _gpu: gpu)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _gpu: gpu.name)
+    monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91002)
+    for name in KERNEL_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in COLLECTIVES.items():
+        monkeypatch.setenv(name, value)
+    found = fingerprint(1, "auto", 2, "auto")
+    assert " + NVIDIA H200 CUDA " in found.platform
+    assert found.details == {
+        "driver": "580.159",
+        "cudnn": "91002",
+        "multiprocessors": "132",
+        "capability": "9.0",
+        "precision": "bf16",
+        "nccl": "2.27.5",
+        **COLLECTIVES,
+    }

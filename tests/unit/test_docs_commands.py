@@ -55,6 +55,17 @@ def test_what_a_page_says_can_be_typed_and_set(page: Path) -> None:
         assert known, f"{page.name} speaks of {named}, which is neither a setting nor an event"
 
 
+TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if TEST.search(page.read_text())], ids=lambda page: page.name
+)
+def test_a_test_that_a_page_names_is_there(page: Path) -> None:
+    for file, name in TEST.findall(page.read_text()):
+        assert re.search(rf"def {name}\(", (ROOT / file).read_text()), f"{page.name} names {file}::{name}"
+
+
 def test_a_command_that_is_not_there_is_found() -> None:
     with pytest.raises(Exception, match="No such option: --nonesuch"):
         given_by(["verify", "--nonesuch"])

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load, load_file, save_file
 
 from fakes.tiny_policy import tiny_model, write_tiny_policy
 from hindcast.core.errors import ModelFileError
@@ -34,6 +35,17 @@ def test_the_shipped_policy_loads_in_full_precision_and_small_files() -> None:
     assert not policy.model.training
     assert policy.model.get_output_embeddings().weight is policy.model.get_input_embeddings().weight
     assert sum(file.stat().st_size for file in base_policy_folder().iterdir()) < 8_000_000
+
+
+def test_a_tied_head_is_the_embedding_whatever_head_a_file_has_in_excess(folder: Path) -> None:
+    """Many published models hold such a head, which training would leave behind."""
+    embedding = load_policy(folder).model.get_input_embeddings().weight
+    tensors = load_file(folder / WEIGHTS) | {"lm_head.weight": torch.full_like(embedding, 7.0).detach()}
+    save_file(tensors, folder / WEIGHTS, {"format": "pt"})
+    model = load_policy(folder).model
+    assert model.get_output_embeddings().weight is model.get_input_embeddings().weight
+    torch.testing.assert_close(model.get_output_embeddings().weight, embedding)
+    assert "lm_head.weight" not in load(encode_weights(model))
 
 
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "tokenizer_config.json", WEIGHTS])

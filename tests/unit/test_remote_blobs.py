@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.peaks import forget_peak, peak_mib
 from hindcast.app.runs.runs import RunHandle
 from hindcast.app.settings.configuration import resolve
 from hindcast.core.errors import BlobCorrupt, BlobMissing, BlobsUnreachable, DiskFull, SettingsError
@@ -65,6 +66,29 @@ def test_a_blob_sent_in_parts_arrives_whole_and_once(
     ref = store.put(content)
     assert store.put(content) == ref
     assert machine(tmp_path / "b", prefix).get(ref) == content
+
+
+def test_a_blob_is_fetched_into_a_file_without_being_held_whole(tmp_path: Path, prefix: str) -> None:
+    content = os.urandom(96 << 20)
+    ref = BlobRef(digest_hex(content), len(content))
+    bucket(prefix).put(ref.sha256, content)
+    del content
+    store = machine(tmp_path / "b", prefix)
+    forget_peak()
+    before = peak_mib()
+    path = store.path(ref)
+    taken = peak_mib() - before
+    assert digest_hex(path.read_bytes()) == ref.sha256
+    assert taken < 48
+
+
+def test_a_blob_that_is_damaged_there_leaves_no_file(tmp_path: Path, prefix: str) -> None:
+    promised = BlobRef(digest_hex(b"promised"), 8)
+    bucket(prefix).put(promised.sha256, b"anything")
+    store = machine(tmp_path / "a", prefix)
+    with pytest.raises(BlobCorrupt, match=r"its name promises 8"):
+        store.path(promised)
+    assert [path for path in (tmp_path / "a").rglob("*") if path.is_file()] == []
 
 
 def test_released_is_gone_everywhere_and_releasing_again_does_no_harm(tmp_path: Path, prefix: str) -> None:
