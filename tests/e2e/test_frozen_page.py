@@ -137,9 +137,9 @@ def test_a_visitor_filters_episodes_and_walks_from_one_to_the_update_that_it_mov
     assert page.locator("table.rows tbody tr").count() == rows
     page.locator("table.rows a.id[href]").first.click()
     page.click("text=what it came from, and what came of it")
-    assert page.locator("h1").inner_text().startswith("episode ")
+    assert page.locator("h1").inner_text().startswith("Episode ")
     page.locator("main a[href^='lineage-']").first.click()
-    assert page.locator("h1").inner_text().split()[0] in ("update", "policy", "episode")
+    assert page.locator("h1").inner_text().split()[0] in ("Update", "Policy", "Episode")
 
 
 def test_a_visitor_sees_where_a_failure_and_a_success_of_its_group_part(folder: Path, page: Page) -> None:
@@ -150,7 +150,7 @@ def test_a_visitor_sees_where_a_failure_and_a_success_of_its_group_part(folder: 
     assert sorted(text.split()[-1] for text in outcomes) == ["failure", "success"]
     assert page.locator("#difference[open] .drawn").count() > 0
     page.locator("section:has(> h2:text-is('The group')) a.id[href]").last.click()
-    assert page.locator("#player").is_visible()
+    page.locator("#player").wait_for()  # its script draws it
     page.locator("a[href]", has_text="side by side").first.click()
     assert page.locator("h1").inner_text().startswith("Side by side")
 

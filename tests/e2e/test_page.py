@@ -1043,7 +1043,7 @@ async def test_what_pages_and_models_wrote_is_text(shown: Shown, page: Page) -> 
 async def test_trouble_is_worded_for_people_and_programs(shown: Shown) -> None:
     status, _, text = await shown.get("/episodes/ep_no")
     assert status == 404
-    assert "There is no episode &#39;ep_no&#39;" in text
+    assert "there is no episode &#39;ep_no&#39;" in text
     assert f'href="/{shown.handle.name}/"' in text
     status, _, text = await shown.get("/overview.json?as_of=999999")
     assert status == 404
