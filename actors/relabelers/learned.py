@@ -18,7 +18,7 @@ from typing import Any
 from hindcast.actors.environments.store.evaluators import ending_of
 from hindcast.actors.environments.store.goals.instruction_parser import goal_said
 from hindcast.actors.environments.store.goals.visits import StartPage
-from hindcast.actors.environments.store.hindsight import meaning
+from hindcast.actors.environments.store.hindsight import goal_key
 from hindcast.actors.environments.store.tasks import ENVIRONMENT
 from hindcast.actors.judges.judged_episode import read_page
 from hindcast.actors.published_versions import PublishedVersions
@@ -176,7 +176,7 @@ def goals_of(episode: AssembledEpisode, achievements: Sequence[Achievement]) -> 
             achieved = AchievedGoal(
                 one.instruction, one.until_step, one.relevance, f"{ENVIRONMENT}/{said.family}", goal
             )
-            found.setdefault((said.family, meaning(said.family, goal)), achieved)
+            found.setdefault((said.family, goal_key(said.family, goal)), achieved)
     return list(found.values())
 
 

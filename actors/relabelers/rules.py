@@ -53,7 +53,9 @@ class RuleRelabeler:
                 f"{ENVIRONMENT}/{found.family}",
                 found.goal,
             )
-            for found in hindsight_of(episode.task, evidence, walk, most=self._most, families=self._families)
+            for found in hindsight_of(
+                episode.task, evidence, walk, max_goals=self._most, families=self._families
+            )
         )
 
 
