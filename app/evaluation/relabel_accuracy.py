@@ -16,7 +16,7 @@ from hindcast.actors.environments.store.tasks import ENVIRONMENT
 from hindcast.actors.relabelers.base import AchievedGoal, Relabeler, RelabelResult
 from hindcast.actors.relabelers.role import goals_found, pages_of
 from hindcast.actors.relabelers.rules import walk_of
-from hindcast.actors.replay.recorded import EpisodeSelection, each, recorded_episodes
+from hindcast.actors.replay.recorded import EpisodeSelection, map_concurrently, recorded_episodes
 from hindcast.app.runs.sources import Source
 from hindcast.core.domain.observation import Page
 from hindcast.core.errors import BlobCorrupt, BlobMissing, RelabelerFailed, RelabelerUnavailable
@@ -116,7 +116,9 @@ async def measure_relabeler(
             said()
             return counts
 
-        cases = await each(_asked(recorded_episodes(log, wanted), held_out), work, at_once=AT_ONCE)
+        cases = await map_concurrently(
+            _asked(recorded_episodes(log, wanted), held_out), work, at_once=AT_ONCE
+        )
     spoken = [one for one in cases if not one.silent]
     table = Confusion(
         **{

@@ -200,4 +200,4 @@ async def serve(
     Port 0 takes a free one. Raises EnvironmentFailed when the port is taken.
     """
     app = create_app(settings, control_token=control_token)
-    await serve_app(app, who="the store", host=host, port=port, ready=ready)
+    await serve_app(app, server_name="the store", host=host, port=port, ready=ready)
