@@ -209,12 +209,12 @@ class AgentWorld:
             probes = await self._venue.read_visit(self._visit, self._task)
             if probes:
                 return Evidence(answer=final_answer, final_url=self._visit.url, probes=probes)
-        probes_: dict[str, Any] = {"reward": self._reward}
+        reward_probes: dict[str, Any] = {"reward": self._reward}
         if self._settings.agent_reward_range != (0.0, 1.0):
-            probes_["reward_range"] = list(self._settings.agent_reward_range)
+            reward_probes["reward_range"] = list(self._settings.agent_reward_range)
         if self._exceeds_calls:
-            probes_["cut_after"] = self._steps
-        return Evidence(answer=final_answer, final_url=self._address, probes=probes_)
+            reward_probes["cut_after"] = self._steps
+        return Evidence(answer=final_answer, final_url=self._address, probes=reward_probes)
 
     async def close(self) -> None:
         """End the agent and release the place. Never raises, bounded in time."""

@@ -155,5 +155,5 @@ def _result(temperature: float, family: str, played: Sequence[EvaluationMember])
         successes=successes,
         failures=failures,
         lost=len(played) - successes - failures,
-        reward=sum((member_.reward for member_ in played if member_.standing in ("success", "failure")), 0.0),
+        reward=sum((episode.reward for episode in played if episode.standing in ("success", "failure")), 0.0),
     )

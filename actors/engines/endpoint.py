@@ -69,13 +69,13 @@ class TextTokenizer:
 
     def messages(self, ids: Sequence[int]) -> list[Message]:
         """Split a prompt into its turns, without the empty turn for the answer."""
-        messages_: list[Message] = []
+        chat: list[Message] = []
         for turn in self.decode(ids).replace(self.ANSWER, self.USER + self.ANSWER).split(self.USER):
             if turn.startswith(self.ANSWER):
-                messages_.append(Message("assistant", turn[1:]))
+                chat.append(Message("assistant", turn[1:]))
             elif turn:
-                messages_.append(Message("user", turn))
-        return messages_[:-1] if messages_ and messages_[-1] == Message("assistant", "") else messages_
+                chat.append(Message("user", turn))
+        return chat[:-1] if chat and chat[-1] == Message("assistant", "") else chat
 
 
 class EndpointEngine:

@@ -94,8 +94,8 @@ def texts_of(tokenizer: Any) -> dict[int, bytes]:
 def _decoded(token: str) -> bytes:
     """Decode a token as the byte-level decoder does; a token with a character for no byte stays as it is."""
     table = _byte_table()
-    bytes_ = [table.get(character) for character in token]
-    return token.encode() if None in bytes_ else bytes(byte for byte in bytes_ if byte is not None)
+    byte_values = [table.get(character) for character in token]
+    return token.encode() if None in byte_values else bytes(byte for byte in byte_values if byte is not None)
 
 
 @cache

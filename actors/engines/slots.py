@@ -167,14 +167,14 @@ class CacheSlots:
         longest = max(own_lengths) + 1
         self._reserve(longest)
         lengths = torch.tensor(own_lengths, device=self._device)
-        position_ids_ = [length + shift for length, shift in zip(own_lengths, self._shifts, strict=False)]
+        positions = [length + shift for length, shift in zip(own_lengths, self._shifts, strict=False)]
         cache = DynamicCache(config=self._model.config)
         cache.layers = [layer.view(lengths, longest) for layer in self._layers]
         mask = torch.arange(longest, device=self._device) <= lengths[:, None]  # [active, longest]
         output = self._model(
             input_ids=tokens.to(self._device)[:, None],
             attention_mask=mask[:, None, None, :],
-            position_ids=torch.tensor(position_ids_, device=self._device)[:, None],
+            position_ids=torch.tensor(positions, device=self._device)[:, None],
             past_key_values=cache,
             use_cache=True,
         )

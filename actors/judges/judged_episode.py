@@ -80,10 +80,10 @@ class JudgedEpisode:
     @property
     def evidence(self) -> Evidence:
         """What the episode left for rules to decide by. Raises CannotDecide where it left nothing."""
-        evidence_ = self._evidence
-        if not evidence_.probes and evidence_.answer is None and not evidence_.final_url:
+        evidence = self._evidence
+        if not evidence.probes and evidence.answer is None and not evidence.final_url:
             raise CannotDecide("the episode left no evidence")
-        return evidence_
+        return evidence
 
     async def transcript(self) -> EpisodeTranscript:
         """Read what the agent read and answered.
@@ -93,10 +93,10 @@ class JudgedEpisode:
             BlobCorrupt: the final page does not match its digest.
             BrokerUnreachable: the log cannot be read.
         """
-        transcript_ = await self._read()
-        if transcript_ is None:
+        transcript = await self._read()
+        if transcript is None:
             raise CannotDecide("the start of this episode does not stand in the log before its end")
-        return transcript_
+        return transcript
 
 
 async def read_transcript(

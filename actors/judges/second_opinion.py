@@ -105,11 +105,11 @@ async def second_opinion(
         episode=episode.name,
         family=episode.family,
         origin=episode.request.origin,
-        old=next((verdict_.judgment for verdict_ in earlier if verdict_.judge.name == against), None),
+        old=next((recorded.judgment for recorded in earlier if recorded.judge.name == against), None),
         new=verdict.judgment,
         reading=verdict.reading,
         consulted=verdict.consulted,
-        before=next((verdict_.judgment for verdict_ in earlier if _is(verdict_.judge, judge.identity)), None),
+        before=next((recorded.judgment for recorded in earlier if _is(recorded.judge, judge.identity)), None),
     )
 
 

@@ -93,10 +93,10 @@ async def recorded_episodes(
     yielded: set[str] = set()
     async with aclosing(read(log, after=0, strict=False)) as recordeds:
         async for recorded in recordeds:
-            episode_ = assembler.take(recorded)
-            if sample is None and episode_ is not None:
-                yielded.add(episode_.name)
-                yield episode_
+            ended = assembler.take(recorded)
+            if sample is None and ended is not None:
+                yielded.add(ended.name)
+                yield ended
             elif sample is not None and isinstance(recorded.fact, EpisodeStarted):
                 started = assembler.running.get(recorded.fact.episode)
                 dropped = None if started is None else sample.add(started)

@@ -53,7 +53,7 @@ def queue_waits(connection: Connection, *, since_ns: int, until_ns: int, as_of: 
         judged.c.episode == episodes.c.episode, judged.c.judge == judge, judged.c.valid_from <= position
     )
     recorded = and_(verdicts.c.position == judged.c.valid_from, verdicts.c.episode == judged.c.episode)
-    ended = (
+    ended_waits = (
         select(episodes.c.terminal_ns, verdicts.c.occurred_ns)
         .select_from(episodes.outerjoin(judged, decided).outerjoin(verdicts, recorded))
         .where(also_holding(episodes, position), episodes.c.state == "ended")
@@ -72,17 +72,21 @@ def queue_waits(connection: Connection, *, since_ns: int, until_ns: int, as_of: 
         .where(episodes.c.origin.not_in(NEVER_TRAINED))
         .where(verdicts.c.position.between(first, last), verdicts.c.occurred_ns.between(earliest, until_ns))
     )
-    return Waits(*(_overlapping(connection, one, since_ns) for one in (requested, ended, waiting)))
+    return Waits(
+        *(_overlapping(connection, statement, since_ns) for statement in (requested, ended_waits, waiting))
+    )
 
 
 def _positions(connection: Connection, first_ns: int, last_ns: int, position: int) -> tuple[int, int]:
     """Positions of the last step before a time and of the first one after another: between them is all that happened then."""
     recorded = select(steps.c.position).where(holding(steps, position))
-    before = recorded.where(steps.c.occurred_ns < first_ns).order_by(
+    steps_before = recorded.where(steps.c.occurred_ns < first_ns).order_by(
         steps.c.occurred_ns.desc(), steps.c.position.desc()
     )
-    after = recorded.where(steps.c.occurred_ns > last_ns).order_by(steps.c.occurred_ns, steps.c.position)
-    return connection.scalar(before.limit(1)) or 0, connection.scalar(after.limit(1)) or position
+    steps_after = recorded.where(steps.c.occurred_ns > last_ns).order_by(
+        steps.c.occurred_ns, steps.c.position
+    )
+    return connection.scalar(steps_before.limit(1)) or 0, connection.scalar(steps_after.limit(1)) or position
 
 
 def _first_batch(position: int) -> Any:
@@ -97,8 +101,8 @@ def _first_batch(position: int) -> Any:
 
 def _overlapping(connection: Connection, statement: Select[Any], since_ns: int) -> list[Wait]:
     """Waits that had not ended at the beginning of the stretch, in order."""
-    found = (Wait(entered, left) for entered, left in connection.execute(statement))
+    waits = (Wait(entered, exited_ns) for entered, exited_ns in connection.execute(statement))
     return sorted(
-        (one for one in found if one.left_ns is None or one.left_ns > since_ns),
-        key=lambda one: (one.entered_ns, one.left_ns or 0),
+        (wait for wait in waits if wait.left_ns is None or wait.left_ns > since_ns),
+        key=lambda wait: (wait.entered_ns, wait.left_ns or 0),
     )

@@ -107,8 +107,8 @@ class VllmServer:
 
     async def models(self, *, timeout_s: float) -> list[str]:
         """Names that a request may ask for: the model, and its adapters."""
-        models_ = await self._request_field("GET", "/v1/models", "data", list[_Model], timeout_s=timeout_s)
-        return [model.id for model in models_]
+        served = await self._request_field("GET", "/v1/models", "data", list[_Model], timeout_s=timeout_s)
+        return [model.id for model in served]
 
     async def load_adapter(self, name: str, folder: str, *, timeout_s: float) -> None:
         """Load the adapter of a folder, a path on the server's machine, next to the others; requests ask for it by `name`."""

@@ -50,9 +50,7 @@ def _visible_node(node: dict[str, Any], extra: dict[str, Any], depth: int) -> di
         return None
     if extra_properties.get("visibility") is not None and extra_properties["visibility"] < 0.5:
         return None
-    states = {
-        property_["name"]: property_.get("value", {}).get("value") for property_ in node.get("properties", [])
-    }
+    states = {entry["name"]: entry.get("value", {}).get("value") for entry in node.get("properties", [])}
     return {
         "role": role,
         "name": name,

@@ -112,7 +112,7 @@ def append_task(path: Path, task: WebTask) -> None:
     """
     content_before = path.read_text() if path.exists() else ""
     defaults = read_defaults(path) if content_before else {}
-    if content_before and task.name in {entry_["name"] for entry_ in read_tasks(path)}:
+    if content_before and task.name in {existing["name"] for existing in read_tasks(path)}:
         raise SettingsError(f"{path} has a task {task.name!r} already: choose another --name")
     content = {key: value for key, value in to_plain_values(task).items() if defaults.get(key) != value}
     if path.suffix == ".jsonl":

@@ -97,9 +97,9 @@ def comparable(text: str, rules: Rules) -> str:
     return text if rules == "lite" else html.unescape(text)
 
 
-def equals(reference: str, text_: str, rules: Rules) -> bool:
+def equals(reference: str, text: str, rules: Rules) -> bool:
     """`exact_match`: both texts are equal once cleaned."""
-    return cleaned(reference, rules) == cleaned(text_, rules)
+    return cleaned(reference, rules) == cleaned(text, rules)
 
 
 def includes(reference: str, full_text: str, rules: Rules, *, alone: bool) -> bool:
@@ -138,10 +138,17 @@ def at_address(reference: str, address: str, note: str, rules: Rules) -> bool:
     references = reference.split(ALTERNATIVE)
     note = note or ("GOLD in PRED" if rules == "webarena" else "EXACT")
     if rules == "lite":
-        allowed, reached = [_normalized(reference_) for reference_ in references], _normalized(address)
-        return reached in allowed if note == "EXACT" else any(reference_ in reached for reference_ in allowed)
+        allowed, reached = (
+            [_normalized(each_reference) for each_reference in references],
+            _normalized(address),
+        )
+        return (
+            reached in allowed
+            if note == "EXACT"
+            else any(each_reference in reached for each_reference in allowed)
+        )
     if note == "EXACT":
-        return address.rstrip("/") in [reference_.rstrip("/") for reference_ in references]
+        return address.rstrip("/") in [each_reference.rstrip("/") for each_reference in references]
     return _is_within(references, address)
 
 

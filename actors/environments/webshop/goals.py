@@ -106,7 +106,7 @@ def part_of(goals: tuple[WebshopGoal, ...], split: Split, *, by_product: bool) -
     first, end = bounds_of(len(grouped), fixed=False)[split]
     groups = [grouped[key] for key in sorted(grouped)[first:end]]
     rounds = zip_longest(*groups)
-    return tuple(goal for round_ in rounds for goal in round_ if goal is not None)
+    return tuple(goal for goals_of_round in rounds for goal in goals_of_round if goal is not None)
 
 
 def bounds_of(count: int, *, fixed: bool = True) -> dict[Split, tuple[int, int]]:

@@ -163,12 +163,12 @@ def _prices(item: ProductEntry) -> tuple[float, ...]:
         return (UNPRICED,)
     if isinstance(pricing, str):
         digits = [re.sub(r"[^\d.]", "", amount) for amount in pricing.split("$")[1:]]
-        if digits and all(re.fullmatch(r"\d+(\.\d+)?|\.\d+", amount_) for amount_ in digits):
-            return tuple(float(amount_) for amount_ in digits[:2])
+        if digits and all(re.fullmatch(r"\d+(\.\d+)?|\.\d+", number) for number in digits):
+            return tuple(float(number) for number in digits[:2])
     elif isinstance(pricing, list) and all(
-        isinstance(amount_, int | float) and not isinstance(amount_, bool) for amount_ in pricing
+        isinstance(number, int | float) and not isinstance(number, bool) for number in pricing
     ):
-        return tuple(float(amount_) for amount_ in pricing[:2])
+        return tuple(float(number) for number in pricing[:2])
     raise item.refuse("pricing", "a list of numbers, or a text such as '$10.00 to $20.00'")
 
 

@@ -33,10 +33,10 @@ def order_phrases(catalogue: Catalogue, orders: Sequence[Order], order: Order) -
     """Every phrase that is true of this order alone, its number first."""
     phrases = [f"order {order.number}"]
     product = catalogue[order.lines[0].product]
-    ordered = [catalogue[line.product] for product_ in orders for line in product_.lines]
-    if sum(product_.title == product.title for product_ in ordered) == 1:
+    ordered = [catalogue[line.product] for bought in orders for line in bought.lines]
+    if sum(bought.title == product.title for bought in ordered) == 1:
         phrases.append(f"my order of the {product.title}")
-    if sum(product_.noun == product.noun for product_ in ordered) == 1:
+    if sum(bought.noun == product.noun for bought in ordered) == 1:
         phrases.append(f"my order of the {product.noun}")
     if order is orders[0]:
         phrases.append("my latest order")

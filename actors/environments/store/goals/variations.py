@@ -243,8 +243,7 @@ def _pairs(product: Product, parent: Parent, random: Random) -> Iterator[Goal]:
     ]
     if alike:
         titles = [
-            product_.title
-            for product_ in sorted((product, random.choice(alike)), key=lambda product_: product_.id)
+            choice.title for choice in sorted((product, random.choice(alike)), key=lambda choice: choice.id)
         ]
         for title in titles:
             yield {"titles": titles, "answer": title}
